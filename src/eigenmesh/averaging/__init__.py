@@ -1,0 +1,31 @@
+"""Ways to average over a network, to a stated accuracy."""
+
+from collections.abc import Callable
+
+from eigenmesh.averaging.base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
+from eigenmesh.averaging.chebyshev import Chebyshev
+from eigenmesh.averaging.gossip import Gossip
+from eigenmesh.averaging.tree import Tree
+from eigenmesh.errors import UnknownNameError
+
+AVERAGINGS: dict[str, Callable[[], Averaging]] = {"gossip": Gossip, "chebyshev": Chebyshev, "tree": Tree}
+
+
+def averaging_by_name(name: str) -> Averaging:
+    """Averaging kernel of that name, for the command line and the estimator."""
+    if name not in AVERAGINGS:
+        raise UnknownNameError("averaging", name, AVERAGINGS)
+    return AVERAGINGS[name]()
+
+
+__all__ = [
+    "AVERAGINGS",
+    "DEFAULT_ACCURACY",
+    "Average",
+    "Averaging",
+    "Chebyshev",
+    "Gossip",
+    "LinearRound",
+    "Tree",
+    "averaging_by_name",
+]

@@ -1,0 +1,76 @@
+"""What an averaging kernel is made of: linear rounds on a network, and a promise of accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh.arrays import Array
+from eigenmesh.graphs import Weights
+
+DEFAULT_ACCURACY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRound:
+    """One synchronous exchange in which node i takes ``sum_j a_ij x_j`` of its own and its neighbours' arrays.
+
+    Mixing with W, a level of a spanning tree and a step of a polynomial are all linear rounds, so a network
+    has one verb to carry out and one place to count.
+
+    Parameters
+    ----------
+    matrix : (M, M) array or CSR array, zero where i and j are neither equal nor neighbours.
+    """
+
+    matrix: Any
+
+    @cached_property
+    def messages(self) -> int:
+        """Directed sends: entries of the matrix off its diagonal."""
+        if sparse.issparse(self.matrix):
+            rows, columns = self.matrix.nonzero()
+            return int(np.count_nonzero(rows != columns))
+        return int(np.count_nonzero(self.matrix) - np.count_nonzero(np.diagonal(self.matrix)))
+
+
+class LinearNetwork(Protocol):
+    """The part of a network that averaging needs."""
+
+    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
+        """Carry out one linear round on each of the arrays, all in one message."""
+        ...
+
+
+class Average(Protocol):
+    """An averaging kernel made ready for one network.
+
+    ``rounds`` is what one average costs, ``accuracy`` the relative error it leaves in exact arithmetic:
+    ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
+    """
+
+    @property
+    def rounds(self) -> int:
+        """Neighbour exchanges that one average takes."""
+        ...
+
+    @property
+    def accuracy(self) -> float:
+        """Relative error that one average leaves."""
+        ...
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        """Average over all nodes: (nodes, ...) -> (nodes, ...)."""
+        ...
+
+
+class Averaging(Protocol):
+    """A way to average, chosen by the network: ``prepare`` fits it to the weights."""
+
+    def prepare(self, weights: Weights) -> Average:
+        """Plan the rounds for these weights."""
+        ...

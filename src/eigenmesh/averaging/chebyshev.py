@@ -1,0 +1,72 @@
+"""Chebyshev averaging: the three-term recurrence that is best on an interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging.base import DEFAULT_ACCURACY, LinearNetwork, LinearRound
+from eigenmesh.averaging.gossip import require_accuracy
+from eigenmesh.graphs import Weights
+
+
+@dataclass(frozen=True)
+class Chebyshev:
+    """Apply the polynomial ``p_L(W)`` with ``p_L(1) = 1`` that is smallest on ``[lambda_M, lambda_2]``.
+
+    With ``c`` and ``e`` the centre and half width of that interval and ``T_l`` the Chebyshev polynomials,
+
+        p_L(w) = T_L((w - c) / e) / T_L((1 - c) / e).
+
+    Both ends of the interval are used; its symmetric hull [-beta, beta] would cost more rounds.
+    """
+
+    accuracy: float = DEFAULT_ACCURACY
+
+    def __post_init__(self) -> None:
+        require_accuracy(self.accuracy)
+
+    def prepare(self, weights: Weights) -> ChebyshevAverage:
+        """Choose L so that ``1 / T_L((1 - c) / e) <= accuracy``."""
+        spectrum = weights.spectrum
+        centre = (spectrum.second + spectrum.smallest) / 2
+        # All eigenvalues but the first equal (a complete graph): an interval of width zero, one round.
+        half_width = max((spectrum.second - spectrum.smallest) / 2, 1e-15)
+        mixing = LinearRound(weights.matrix)
+        if weights.n_nodes == 1:
+            return ChebyshevAverage(mixing, centre, half_width, rounds=0, accuracy=0.0)
+        growth = math.acosh((1 - centre) / half_width)
+        rounds = max(1, math.ceil(math.acosh(1 / self.accuracy) / growth))
+        return ChebyshevAverage(mixing, centre, half_width, rounds, 1 / math.cosh(min(rounds * growth, 700.0)))
+
+
+@dataclass(frozen=True)
+class ChebyshevAverage:
+    """Chebyshev averaging made ready for one network."""
+
+    mixing: LinearRound
+    centre: float
+    half_width: float
+    rounds: int
+    accuracy: float
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        """Run the scaled recurrence: (nodes, ...) -> (nodes, ...).
+
+        ``ratio_l = T_{l-1}(z) / T_l(z)`` at ``z = (1 - c) / e`` keeps every iterate an average of the input:
+        ``x_{l+1} = 2 ratio_{l+1} / e (W - c) x_l - ratio_l ratio_{l+1} x_{l-1}``.
+        """
+        if self.rounds == 0:
+            return array
+        at_one = (1 - self.centre) / self.half_width
+        (mixed,) = network.combine(self.mixing, array)
+        previous, current = array, (mixed - self.centre * array) * (1 / (1 - self.centre))
+        ratio = 1 / at_one
+        for _ in range(self.rounds - 1):
+            (mixed,) = network.combine(self.mixing, current)
+            next_ratio = 1 / (2 * at_one - ratio)
+            step = (2 * next_ratio / self.half_width) * (mixed - self.centre * current)
+            previous, current = current, step - (ratio * next_ratio) * previous
+            ratio = next_ratio
+        return current

@@ -1,0 +1,73 @@
+"""The command line: what there is, and what becomes of errors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from eigenmesh import __version__
+from eigenmesh.cli.demo import demo
+from eigenmesh.cli.fit import fit
+from eigenmesh.cli.graph import graph
+from eigenmesh.cli.voice import Voice, option_names
+from eigenmesh.errors import EigenmeshError
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class Commands(TyperGroup):
+    """Commands whose mistakes in the input end with one line and status 2, not with a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; any error that was not raised on purpose goes on up."""
+        voice = Voice.of()
+        try:
+            return super().invoke(ctx)
+        except EigenmeshError as error:
+            voice.alert(f"error: {option_names(str(error))}", style="bold red")
+            raise typer.Exit(BAD_INPUT) from error
+        except KeyboardInterrupt as error:
+            voice.alert("interrupted.", style="yellow")
+            raise typer.Exit(INTERRUPTED) from error
+
+
+# A traceback with local variables would print samples; the plain one does not.
+app = typer.Typer(
+    cls=Commands,
+    rich_markup_mode="markdown",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(fit)
+app.command()(graph)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"eigenmesh {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Exact PCA over data that stays where it is.
+
+    Nodes of a network hold samples, talk to their neighbours alone, and all end with the principal components
+    of the pooled samples, with a certificate of how near they are.
+
+    Start with **eigenmesh demo**; then **eigenmesh fit** on data of your own, and **eigenmesh graph** to see what a
+    network costs. Each has its own **--help**.
+    """
+
+
+def main() -> None:
+    """Entry point of the ``eigenmesh`` command."""
+    app(prog_name="eigenmesh")

@@ -1,0 +1,198 @@
+"""``eigenmesh fit``: the principal components of data in files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import typer
+from sklearn.exceptions import ConvergenceWarning
+
+from eigenmesh.averaging import averaging_by_name
+from eigenmesh.cli import options
+from eigenmesh.cli.inputs import parse_components, parse_step_size
+from eigenmesh.cli.outputs import STANDARD_OUTPUT, Outputs, fitted_arrays, fitted_numbers
+from eigenmesh.cli.problem import Problem, state_problem, with_set_up
+from eigenmesh.cli.voice import Voice
+from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
+from eigenmesh.errors import UnknownNameError
+from eigenmesh.estimator import DecentralizedPCA
+from eigenmesh.progress import readable_bytes
+from eigenmesh.report import run_picture, save_picture
+from eigenmesh.report.network_picture import counted
+from eigenmesh.report.tables import components_table, facts_table, traffic_table
+from eigenmesh.result import Result
+from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
+from eigenmesh.solvers import solver_by_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEFAULT_COMPONENTS = 5
+NOT_CONVERGED = 1
+# Products with the covariance that the estimator reckons with when it chooses how to hold it.
+PRODUCTS = 1000
+MISSING: dict[str, Literal["error", "mean"]] = {"error": "error", "mean": "mean"}
+COVARIANCES = {"auto": "auto", **{kind.value: kind.value for kind in CovarianceKind}}
+
+T = TypeVar("T")
+
+
+def fit(
+    data: options.Sources,
+    label_column: options.LabelColumn = None,
+    split: options.SplitName = None,
+    by_label: options.ByLabel = False,
+    missing: options.Missing = "error",
+    scale: options.Scale = False,
+    nodes: options.Nodes = None,
+    topology: options.Topology = "erdos_renyi",
+    weights: options.WeightsName = "metropolis",
+    averaging: options.AveragingName = "tree",
+    components: options.Components = None,
+    solver: options.SolverName = "fast-pca",
+    step_size: options.StepSize = "auto",
+    tol: options.Tol = DEFAULT_TOL,
+    max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
+    covariance: options.CovarianceName = "auto",
+    seed: options.Seed = 0,
+    out: options.ArraysFile = None,
+    json_file: options.NumbersFile = None,
+    plot: options.PictureFile = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Find the principal components of data that are spread over nodes.
+
+    The answer is that of PCA on the pooled samples, within **--tol**, and comes with a certificate for which no node
+    needed the truth. The nodes are simulated in this process; what they would send is counted.
+
+    Exit status: 0 if the certificate reached the tolerance; 1 if not, and the files are written all the same;
+    2 for input that cannot be worked with, and nothing is written.
+
+    Examples:
+
+    - `eigenmesh fit digits -k 3 --plot digits.png`
+
+    - `eigenmesh fit patients.csv --label-column site --by-label --scale --out pca.npz`
+
+    - `eigenmesh fit a.csv b.csv c.csv --topology links.txt --json -`
+
+    - `eigenmesh fit samples.npy -k 0.9 --nodes 50 --topology grid`
+    """
+    voice = Voice.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
+    outputs = Outputs.checked(out, json_file, plot, data)
+    require_settings(tol, max_rounds)
+    pca = DecentralizedPCA(
+        parse_components(components),
+        solver=solver_by_name(solver, step_size=parse_step_size(step_size)),
+        averaging=averaging_by_name(averaging),
+        tol=tol,
+        max_rounds=max_rounds,
+        scale=scale,
+        missing=_known("policy for missing entries", missing, MISSING),
+        covariance=_known("covariance", covariance, COVARIANCES),
+        random_state=seed,
+    )
+    problem = state_problem(
+        voice,
+        data,
+        label_column=label_column,
+        split=split,
+        by_label=by_label,
+        nodes=nodes,
+        topology=topology,
+        weights=weights,
+        seed=seed,
+    )
+    about = {"solver": solver, "weights": weights, "averaging": averaging, "step_size": step_size}
+    _settle_components(pca, problem)
+    result = _carry_out(voice, outputs, pca, problem, about)
+    if not result.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def _carry_out(
+    voice: Voice, outputs: Outputs, pca: DecentralizedPCA, problem: Problem, about: dict[str, Any]
+) -> Result:
+    """Say what will be done, do it, say what came out and write it."""
+    choice = _covariance_choice(pca, problem)
+    voice.tell(facts_table(_plan(pca, problem, choice, about)))
+    with voice.progress(pca.max_rounds) as show, warnings.catch_warnings():
+        # A run that did not converge is reported in words below.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pca.set_params(topology=problem.weights, callback=show).fit(problem.shards)
+    result = with_set_up(pca.result_, pca.traffic_)
+    total = float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0])
+    voice.tell(components_table(result.certificate, total))
+    voice.tell(traffic_table(result.traffic, result.traffic_by_phase))
+    voice.tell_end(result, pca.tol)
+    about = {**_asked(pca, problem), **about, "covariance": str(choice.kind)}
+    written = outputs.write(fitted_arrays(pca, problem.shards.node_names), fitted_numbers(result, total, about))
+    if outputs.picture is not None:
+        written.append(save_picture(_picture(pca, problem, result, total), outputs.picture))
+    for path in written:
+        voice.tell(f"wrote {path}")
+    return result
+
+
+def _known(kind: str, name: str, known: Mapping[str, T]) -> T:
+    if name not in known:
+        raise UnknownNameError(kind, name, known)
+    return known[name]
+
+
+def _settle_components(pca: DecentralizedPCA, problem: Problem) -> None:
+    """Put the default in the place of a K that was not given, and refuse one that is too large."""
+    n_samples, n_features = problem.n_samples, problem.shards.n_features
+    if pca.n_components is None:
+        pca.n_components = max(1, min(DEFAULT_COMPONENTS, n_features, n_samples - 1))
+    if isinstance(pca.n_components, int):
+        require_components(pca.n_components, n_features, n_samples)
+
+
+def _covariance_choice(pca: DecentralizedPCA, problem: Problem) -> Choice:
+    """How the estimator will hold the covariances."""
+    if pca.covariance != "auto":
+        kind = CovarianceKind(pca.covariance)
+        return Choice(kind, memory_needed(problem.shards, kind), "as asked for")
+    expected = pca.n_components if isinstance(pca.n_components, int) else min(10, problem.shards.n_features)
+    return choose(problem.shards, expected, PRODUCTS)
+
+
+def _plan(pca: DecentralizedPCA, problem: Problem, choice: Choice, about: dict[str, Any]) -> dict[str, str]:
+    wanted = pca.n_components
+    many = counted(wanted, "component") if isinstance(wanted, int) else f"components for {wanted:.4g} of the variance"
+    return {
+        **problem.facts(),
+        "method": f"{about['solver']}: {many}, step size {about['step_size']}, tol {pca.tol:g}, "
+        f"at most {pca.max_rounds:,} rounds",
+        "covariance": f"{choice.kind}, {readable_bytes(choice.bytes)} beyond the data ({choice.reason})",
+    }
+
+
+def _asked(pca: DecentralizedPCA, problem: Problem) -> dict[str, Any]:
+    return {
+        "data": problem.source.name,
+        "n_samples": problem.n_samples,
+        "n_features": problem.shards.n_features,
+        "topology": problem.topology,
+        "split": problem.split,
+        "seed": pca.random_state,
+        "tol": pca.tol,
+        "max_rounds": pca.max_rounds,
+        "scale": pca.scale,
+        "missing": pca.missing,
+    }
+
+
+def _picture(pca: DecentralizedPCA, problem: Problem, result: Result, total: float) -> Figure:
+    return run_picture(
+        problem.weights,
+        result,
+        pca.tol,
+        title=f"PCA of {problem.source.name}: {problem.n_samples:,} samples at {result.n_nodes} nodes",
+        names=problem.shards.node_names,
+        image_shape=problem.source.image_shape,
+        total_variance=total,
+    )

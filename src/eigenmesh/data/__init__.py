@@ -1,0 +1,72 @@
+"""Data: who holds what, the pooled moments, and each node's covariance as an operator.
+
+Flows one way: table -> shards -> moments -> covariance.
+"""
+
+from eigenmesh.data.block import Block
+from eigenmesh.data.choice import MEMORY_BYTES, Choice, CovarianceKind, choose, memory_needed
+from eigenmesh.data.covariance import Covariance, build_covariance
+from eigenmesh.data.datasets import DATASETS, is_dataset, load
+from eigenmesh.data.dense_covariance import Formed, MatrixFree
+from eigenmesh.data.files import read_table
+from eigenmesh.data.lazy_covariance import Chunked, Sparse
+from eigenmesh.data.moments import Averager, Moments, pooled_moments
+from eigenmesh.data.shards import Shards
+from eigenmesh.data.splits import (
+    SPLITS,
+    ContiguousSplit,
+    DirichletSplit,
+    LabelSplit,
+    RandomSplit,
+    SizesSplit,
+    Split,
+    split_by_name,
+)
+from eigenmesh.data.synthetic import (
+    gaussian,
+    geometric_spectrum,
+    nearly_equal,
+    paper_spectrum,
+    power_law_spectrum,
+    unlike_nodes,
+)
+from eigenmesh.data.table import Table, as_samples
+
+__all__ = [
+    "DATASETS",
+    "MEMORY_BYTES",
+    "SPLITS",
+    "Averager",
+    "Block",
+    "Choice",
+    "Chunked",
+    "ContiguousSplit",
+    "Covariance",
+    "CovarianceKind",
+    "DirichletSplit",
+    "Formed",
+    "LabelSplit",
+    "MatrixFree",
+    "Moments",
+    "RandomSplit",
+    "Shards",
+    "SizesSplit",
+    "Sparse",
+    "Split",
+    "Table",
+    "as_samples",
+    "build_covariance",
+    "choose",
+    "gaussian",
+    "geometric_spectrum",
+    "is_dataset",
+    "load",
+    "memory_needed",
+    "nearly_equal",
+    "paper_spectrum",
+    "pooled_moments",
+    "power_law_spectrum",
+    "read_table",
+    "split_by_name",
+    "unlike_nodes",
+]

@@ -1,0 +1,222 @@
+"""Ways to deal samples out to nodes. Every node's rows ascend, so that files are read forwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from eigenmesh.errors import DataError, InputError, UnknownNameError
+
+Rows: TypeAlias = slice | np.ndarray
+
+
+class Split(Protocol):
+    """A rule that cuts n_samples rows into n_nodes parts: disjoint, complete, none empty."""
+
+    def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
+        """Rows of each node, a slice or an ascending index array."""
+        ...
+
+
+@dataclass(frozen=True)
+class ContiguousSplit:
+    """Runs of consecutive rows, of equal length to within one."""
+
+    def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
+        """Rows of each node, as slices."""
+        ends = np.cumsum(_even_sizes(n_samples, n_nodes))
+        return [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class RandomSplit:
+    """Rows drawn at random, in equal numbers to within one: every node looks like the pool."""
+
+    seed: int = 0
+
+    def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
+        """Rows of each node, ascending."""
+        return _shuffled(_even_sizes(n_samples, n_nodes), self.seed)
+
+
+@dataclass(frozen=True)
+class LabelSplit:
+    """As few labels at a node as can be: the least alike that nodes get.
+
+    With as many nodes as labels each node has one label. With more nodes labels are divided: the label with
+    most samples a node is given the next node, and its samples are cut into runs of equal length to within
+    one. With fewer, nodes take runs of whole labels in sorted order, of equal number to within one.
+    """
+
+    def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
+        """Rows of each node, ascending."""
+        _check_counts(n_samples, n_nodes)
+        groups = _rows_by_label(labels, n_samples)
+        if n_nodes <= len(groups):
+            runs = np.array_split(np.arange(len(groups)), n_nodes)
+            return [np.sort(np.concatenate([groups[label] for label in run])) for run in runs]
+        counts = np.array([len(group) for group in groups])
+        shares = np.ones_like(counts)
+        for _ in range(n_nodes - len(groups)):
+            shares[np.argmax(counts / shares)] += 1
+        return [part for group, share in zip(groups, shares, strict=True) for part in np.array_split(group, share)]
+
+
+@dataclass(frozen=True)
+class DirichletSplit:
+    """Each label is dealt out in proportions drawn from Dirichlet(alpha, .., alpha): label skew.
+
+    Small alpha: a label sits at few nodes; large alpha: nodes are alike. A node left empty takes one sample
+    from the largest node.
+    """
+
+    alpha: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.alpha > 0 or not np.isfinite(self.alpha):
+            raise InputError(f"alpha of a Dirichlet split must be positive and finite; got {self.alpha}")
+
+    def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
+        """Rows of each node, ascending."""
+        _check_counts(n_samples, n_nodes)
+        rng = np.random.default_rng(self.seed)
+        owner = np.empty(n_samples, dtype=np.intp)
+        for group in _rows_by_label(labels, n_samples):
+            shares = rng.dirichlet(np.full(n_nodes, self.alpha))
+            cuts = np.minimum(np.cumsum(shares)[:-1] * len(group), len(group)).astype(np.intp)
+            sizes = np.diff(cuts, prepend=0, append=len(group))
+            owner[rng.permutation(group)] = np.repeat(np.arange(n_nodes), sizes)
+        counts = np.bincount(owner, minlength=n_nodes)
+        for empty in np.flatnonzero(counts == 0):
+            donor = np.argmax(counts)
+            owner[np.flatnonzero(owner == donor)[0]] = empty
+            counts[[donor, empty]] += [-1, 1]
+        return _rows_by_owner(owner, n_nodes)
+
+
+@dataclass(frozen=True)
+class SizesSplit:
+    """Rows drawn at random in given sizes: whole numbers that sum to N, or proportions that sum to 1."""
+
+    sizes: Sequence[float]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(self.sizes))
+        if not all(size > 0 and np.isfinite(size) for size in self.sizes):
+            raise InputError(f"every size of a split must be positive and finite; got {list(self.sizes)}")
+
+    def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
+        """Rows of each node, ascending."""
+        _check_counts(n_samples, n_nodes)
+        if len(self.sizes) != n_nodes:
+            raise InputError(f"the split gives {len(self.sizes)} sizes but there are {n_nodes} nodes")
+        return _shuffled(self._counts(n_samples), self.seed)
+
+    def _counts(self, n_samples: int) -> np.ndarray:
+        total = sum(self.sizes)
+        fix = f"give sizes that sum to {n_samples}, or proportions that sum to 1"
+        if all(isinstance(size, Integral) for size in self.sizes):
+            if total != n_samples:
+                raise InputError(f"the sizes sum to {total} but there are {n_samples} samples; {fix}")
+            return np.array(self.sizes, dtype=np.intp)
+        if abs(total - 1) > 1e-6:
+            raise InputError(f"the proportions sum to {total:g}, not to 1; {fix}")
+        ideal = np.asarray(self.sizes) / total * n_samples
+        counts = np.floor(ideal).astype(np.intp)
+        counts[np.argsort(counts - ideal, kind="stable")[: n_samples - counts.sum()]] += 1
+        for empty in np.flatnonzero(counts == 0):
+            counts[[np.argmax(counts), empty]] += [-1, 1]
+        return counts
+
+
+def split_by_name(name: str, seed: int = 0) -> Split:
+    """Split from text: ``random``, ``contiguous``, ``label``, ``dirichlet:0.1`` or ``sizes:10,20,30``."""
+    kind, _, argument = name.partition(":")
+    if kind not in SPLITS:
+        raise UnknownNameError("split", kind, SPLITS)
+    return SPLITS[kind](argument, seed)
+
+
+def rows_by_value(values: np.ndarray, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Distinct values in sorted order, and the ascending rows that hold each."""
+    try:
+        distinct, inverse = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        raise DataError(f"{what} cannot be sorted: give it values of one type ({error})") from error
+    return distinct, _rows_by_owner(inverse, len(distinct))
+
+
+def _rows_by_label(labels: np.ndarray | None, n_samples: int) -> list[np.ndarray]:
+    if labels is None:
+        raise InputError("this split needs labels; give them, or split with 'random' or 'contiguous'")
+    labels = np.asarray(labels)
+    if labels.shape != (n_samples,):
+        raise DataError(f"labels must be 1-D, one for each of {n_samples} samples; got shape {labels.shape}")
+    return rows_by_value(labels, "labels")[1]
+
+
+def _rows_by_owner(owner: np.ndarray, n_owners: int) -> list[np.ndarray]:
+    order = np.argsort(owner, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(owner, minlength=n_owners))[:-1])
+
+
+def _shuffled(sizes: np.ndarray, seed: int) -> Sequence[Rows]:
+    order = np.random.default_rng(seed).permutation(int(sizes.sum()))
+    return [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
+
+
+def _even_sizes(n_samples: int, n_nodes: int) -> np.ndarray:
+    _check_counts(n_samples, n_nodes)
+    return n_samples // n_nodes + (np.arange(n_nodes) < n_samples % n_nodes).astype(np.intp)
+
+
+def _check_counts(n_samples: int, n_nodes: int) -> None:
+    if n_nodes < 1:
+        raise InputError(f"n_nodes must be at least 1; got {n_nodes}")
+    if n_nodes > n_samples:
+        raise DataError(f"n_nodes = {n_nodes} is more than the {n_samples} samples; every node needs a sample")
+
+
+def _plain(make: Callable[[int], Split]) -> Callable[[str, int], Split]:
+    def parse(argument: str, seed: int) -> Split:
+        if argument:
+            raise InputError(f"this split takes no argument; got {argument!r}")
+        return make(seed)
+
+    return parse
+
+
+def _dirichlet(argument: str, seed: int) -> Split:
+    try:
+        return DirichletSplit(float(argument), seed)
+    except ValueError as error:
+        raise InputError(f"a Dirichlet split is written 'dirichlet:0.1', alpha > 0; got {argument!r}") from error
+
+
+def _sizes(argument: str, seed: int) -> Split:
+    try:
+        return SizesSplit([_number(part) for part in argument.split(",")], seed)
+    except ValueError as error:
+        raise InputError(
+            f"a split by sizes is written 'sizes:10,20,30' or 'sizes:0.2,0.8', all positive; got {argument!r}"
+        ) from error
+
+
+def _number(text: str) -> float:
+    return int(text) if text.strip().isdecimal() else float(text)
+
+
+# To add a split: a class above, a row here.
+SPLITS: dict[str, Callable[[str, int], Split]] = {
+    "random": _plain(RandomSplit),
+    "contiguous": _plain(lambda seed: ContiguousSplit()),
+    "label": _plain(lambda seed: LabelSplit()),
+    "dirichlet": _dirichlet,
+    "sizes": _sizes,
+}

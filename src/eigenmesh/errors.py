@@ -1,0 +1,65 @@
+"""Every error that eigenmesh raises on purpose.
+
+::
+
+    EigenmeshError
+    ├── InputError (ValueError)            a value that cannot be worked with
+    │   ├── DataError                      samples: shape, emptiness, NaN, constant columns
+    │   ├── GraphError                     networks: not connected, weights not doubly stochastic
+    │   └── UnknownNameError               a name that is not in a list; the message gives the list
+    ├── UnreadableFileError (OSError)      a file that is missing, broken or of an unknown kind
+    └── MissingExtraError (ImportError)    an optional dependency; the message gives the install command
+
+A message states the value, the bound and the fix.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+
+class EigenmeshError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InputError(EigenmeshError, ValueError):
+    """A value that cannot be worked with."""
+
+
+class DataError(InputError):
+    """Samples that cannot be worked with."""
+
+
+class GraphError(InputError):
+    """A graph or a weight matrix that cannot carry an average."""
+
+
+class UnknownNameError(InputError):
+    """A name that is not among those that exist."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        known = sorted(known)
+        close = difflib.get_close_matches(str(name), known, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        super().__init__(f"unknown {kind} {name!r}; there are: {', '.join(known)}.{hint}")
+
+
+class UnreadableFileError(EigenmeshError, OSError):
+    """A file that is missing, broken or of a kind that eigenmesh does not read."""
+
+
+class MissingExtraError(EigenmeshError, ImportError):
+    """An optional dependency that is not installed."""
+
+
+def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import an optional dependency, or say which ``pip install`` brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{purpose} needs {module.partition('.')[0]}; install it with: pip install 'eigenmesh[{extra}]'"
+        ) from error

@@ -1,0 +1,416 @@
+"""DecentralizedPCA: the whole of eigenmesh behind scikit-learn's interface."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Literal, Self
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from eigenmesh import graphs
+from eigenmesh.averaging import Averaging, averaging_by_name
+from eigenmesh.data import (
+    Covariance,
+    CovarianceKind,
+    Moments,
+    Shards,
+    Split,
+    build_covariance,
+    pooled_moments,
+    split_by_name,
+)
+from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.networks import Stacked
+from eigenmesh.progress import live_progress
+from eigenmesh.result import Record, Result
+from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings, run
+from eigenmesh.solvers import Solver, solver_by_name
+from eigenmesh.variance import run_to_fraction
+
+DEFAULT_NODES = 10
+
+
+class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Exact PCA of samples that are spread over the nodes of a network without a server.
+
+    The fitted attributes are those of ``sklearn.decomposition.PCA``, and they are equal to what it gives on the
+    pooled data, within ``tol``.
+
+    Parameters
+    ----------
+    n_components : int, float or None
+        K; or, between 0 and 1, the share of the variance to explain; None for min(N - 1, d).
+    solver : str or Solver
+        Name of a solver or a configured one, such as ``FastPCA(step_size=0.7)``.
+    topology : str, networkx graph, Weights or (M, M) matrix
+        The network: a name for ``eigenmesh.graphs.topology``, a graph, or its weights.
+    n_nodes : int or None
+        M where the topology is a name. None: as many as the data have parts; 10 for one array, or fewer so that
+        each node has at least two samples.
+    weights : str
+        How a graph gets its weights: "metropolis", "max_degree", "best_constant".
+    averaging : str or Averaging
+        How exact averages are made: "tree", "chebyshev", "gossip".
+    split : str or Split
+        How one array is dealt out: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y), "sizes:10,20".
+    tol : float
+        Bound on sin(angle) between every component at every node and the true one.
+    max_rounds : int
+        Budget of neighbour exchanges.
+    step_size : float or "auto"
+        Step of the solvers that have one and are given by name.
+    scale : bool
+        Divide each feature by its pooled standard deviation: correlation PCA.
+    whiten : bool
+        Give ``transform`` outputs unit variance.
+    missing : "error" or "mean"
+        What to do with NaN and infinite entries: name the first, or put the pooled mean there.
+    covariance : "auto", "formed", "matrix-free", "chunked" or "sparse"
+        How products with a node's covariance are made.
+    random_state : int, RandomState or None
+        Seed of the split, the graph and the start. None is a fixed seed, since all nodes must share it.
+    callback : callable or None
+        Called with a ``Record`` every few rounds.
+    verbose : bool
+        Show live progress on standard error.
+
+    Attributes
+    ----------
+    components_ : (K, d) array
+    explained_variance_, explained_variance_ratio_, singular_values_ : (K,) arrays
+    mean_ : (d,) array; scale_ : (d,) array or None
+    noise_variance_ : float
+    n_components_, n_samples_, n_features_in_, n_nodes_, n_iter_ : int
+    node_components_ : (M, K, d) array, each node's own estimate
+    certificate_ : Certificate
+    traffic_ : Traffic of the whole fit
+    history_ : tuple of Record
+    stop_reason_ : StopReason
+    result_ : Result, with all of the above in one object
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from eigenmesh import DecentralizedPCA
+    >>> X, y = load_digits(return_X_y=True)
+    >>> pca = DecentralizedPCA(n_components=3, n_nodes=8, topology="complete").fit(X)
+    >>> pca.certificate_.error_bound < 1e-6
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        solver: str | Solver = "fast-pca",
+        topology: Any = "erdos_renyi",
+        n_nodes: int | None = None,
+        weights: str = "metropolis",
+        averaging: str | Averaging = "tree",
+        split: str | Split = "random",
+        tol: float = DEFAULT_TOL,
+        max_rounds: int = DEFAULT_MAX_ROUNDS,
+        step_size: float | str = "auto",
+        scale: bool = False,
+        whiten: bool = False,
+        missing: Literal["error", "mean"] = "error",
+        covariance: str = "auto",
+        random_state: Any = None,
+        callback: Callable[[Record], Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.topology = topology
+        self.n_nodes = n_nodes
+        self.weights = weights
+        self.averaging = averaging
+        self.split = split
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.step_size = step_size
+        self.scale = scale
+        self.whiten = whiten
+        self.missing = missing
+        self.covariance = covariance
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, nodes: Any = None) -> Self:
+        """Find the principal components of the samples of all nodes.
+
+        Parameters
+        ----------
+        X : (N, d) array, memory map, sparse matrix or data frame; or a list of M of them; or Shards.
+        y : (N,) labels, used only by the splits "label" and "dirichlet:...".
+        nodes : (N,) the node that holds each sample, instead of a split.
+        """
+        # Everything that can be wrong without looking at the data is looked at first.
+        seed = _seed(self.random_state)
+        solver = self._solver()
+        kind = _covariance_kind(self.covariance)
+        require_settings(self.tol, self.max_rounds)
+        shards = self._shards(X, y, nodes, seed)
+        network = Stacked(self._weights(shards.n_nodes, seed), self._averaging())
+        n_samples = sum(block.n_rows for block in shards.blocks)
+        wanted = self._wanted(n_samples, shards.n_features)
+
+        moments = pooled_moments(shards, network, scale=bool(self.scale), missing=self.missing)
+        expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
+        covariance = build_covariance(shards, moments, kind=kind, n_components=expected, products=1000)
+        self.result_ = self._run(solver, covariance, network, wanted, moments, seed)
+        self._set_fitted(self.result_, moments, network)
+        if not self.result_.converged:
+            warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _run(
+        self,
+        solver: Solver,
+        covariance: Covariance,
+        network: Stacked,
+        wanted: int | float,
+        moments: Moments,
+        seed: int,
+    ) -> Result:
+        with live_progress(self.max_rounds) if self.verbose else nullcontext() as show:
+
+            def report(record: Record) -> None:
+                for listener in (show, self.callback):
+                    if listener is not None:
+                        listener(record)
+
+            settings: dict[str, Any] = {
+                "tol": self.tol,
+                "max_rounds": self.max_rounds,
+                "seed": seed,
+                "callback": report,
+            }
+            if isinstance(wanted, int):
+                return run(solver, covariance, network, wanted, **settings)
+            limit = min(moments.n_samples - 1, covariance.n_features)
+            return run_to_fraction(solver, covariance, network, wanted, moments.total_variance, limit=limit, **settings)
+
+    def _set_fitted(self, result: Result, moments: Moments, network: Stacked) -> None:
+        n_samples, total = moments.n_samples, moments.total_variance
+        values = np.asarray(result.explained_variance, dtype=float)
+        beyond = min(n_samples, len(moments.mean)) - len(values)
+        self.components_ = result.components
+        self.node_components_ = result.node_components
+        self.explained_variance_ = values
+        self.explained_variance_ratio_ = values / total
+        self.singular_values_ = np.sqrt(np.maximum(values, 0) * (n_samples - 1))
+        self.noise_variance_ = max(total - float(values.sum()), 0.0) / beyond if beyond > 0 else 0.0
+        self.mean_, self.scale_ = moments.mean, moments.scale
+        self.n_components_, self.n_samples_, self.n_nodes_ = len(values), n_samples, network.n_nodes
+        self.certificate_, self.history_ = result.certificate, result.history
+        self.stop_reason_, self.n_iter_ = result.stop_reason, result.iterations
+        self.traffic_ = network.traffic.copy()
+
+    def _not_converged(self) -> str:
+        bound = self.certificate_.error_bound
+        return (
+            f"stopped after {self.traffic_.rounds} rounds ({self.stop_reason_.label}): the angles to the true "
+            f"components are bounded by {bound:.2g}, not by tol = {self.tol:g}. {self.stop_reason_.advice}"
+        )
+
+    # From strings to objects.
+
+    def _solver(self) -> Solver:
+        if isinstance(self.solver, str):
+            return solver_by_name(self.solver, step_size=self.step_size)
+        return self.solver
+
+    def _averaging(self) -> Averaging:
+        return averaging_by_name(self.averaging) if isinstance(self.averaging, str) else self.averaging
+
+    def _weights(self, n_nodes: int, seed: int) -> graphs.Weights:
+        topology = self.topology
+        if isinstance(topology, str):
+            topology = graphs.topology(topology, n_nodes, seed=seed)
+        if isinstance(topology, nx.Graph):
+            topology = graphs.weighting(self.weights, graphs.from_networkx(topology))
+        if not isinstance(topology, graphs.Weights):
+            topology = graphs.from_matrix(topology)
+        if topology.n_nodes != n_nodes:
+            raise InputError(
+                f"the network has {topology.n_nodes} nodes but the data have {n_nodes} parts; make them equal."
+            )
+        return topology
+
+    def _wanted(self, n_samples: int, n_features: int) -> int | float:
+        wanted = self.n_components
+        if wanted is None:
+            return min(n_samples - 1, n_features)
+        if isinstance(wanted, float | np.floating):
+            if not 0 < wanted < 1:
+                raise InputError(
+                    f"n_components = {wanted!r} must lie strictly between 0 and 1 as a share of the variance, "
+                    "or be a whole number."
+                )
+            return float(wanted)
+        require_components(wanted, n_features, n_samples)
+        return int(wanted)
+
+    def _shards(self, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
+        if isinstance(X, Shards) or _is_parts(X):
+            if nodes is not None:
+                raise InputError("nodes= goes with one array; the data given are already in parts.")
+            shards = X if isinstance(X, Shards) else Shards.from_list(list(X))
+            self.n_features_in_ = shards.n_features
+            if shards.feature_names is not None:
+                self.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
+            return shards
+        X = self._checked(X, reset=True)
+        if nodes is not None:
+            return Shards.from_labels(X, nodes)
+        split = split_by_name(self.split, seed) if isinstance(self.split, str) else self.split
+        return Shards.from_array(X, self._count_nodes(X.shape[0]), split, y)
+
+    def _count_nodes(self, n_samples: int) -> int:
+        if isinstance(self.topology, graphs.Weights):
+            return self.topology.n_nodes
+        if isinstance(self.topology, nx.Graph):
+            return int(self.topology.number_of_nodes())
+        if not isinstance(self.topology, str):
+            return int(np.shape(self.topology)[0])
+        return self.n_nodes if self.n_nodes is not None else max(1, min(DEFAULT_NODES, n_samples // 2))
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """Let scikit-learn check shape, type and feature names; our own pass over the data finds NaN."""
+        if isinstance(X, np.memmap):
+            # scikit-learn would read a memory map whole.
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=2 if reset else 1,
+            ensure_all_finite=False if reset else self.missing == "error",
+        )
+
+    # Using the components.
+
+    def _standardised(self, X: Any) -> np.ndarray:
+        """(X - mean) / scale, dense: (n, d)."""
+        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
+        centred = dense - self.mean_
+        if self.missing == "mean":
+            centred = np.where(np.isfinite(centred), centred, 0.0)
+        return np.asarray(centred if self.scale_ is None else centred / self.scale_)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Project samples onto the components: (n, d) -> (n, K)."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        if sparse.issparse(X) and self.missing == "error":
+            # Never densified: centre after the product instead of before.
+            loadings = self.components_ if self.scale_ is None else self.components_ / self.scale_
+            scores = np.asarray(X @ loadings.T) - self.mean_ @ loadings.T
+        else:
+            scores = self._standardised(X) @ self.components_.T
+        return np.asarray(scores / self._spread() if self.whiten else scores)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Map scores back to the features: (n, K) -> (n, d)."""
+        check_is_fitted(self)
+        scores = np.asarray(X)
+        if scores.ndim != 2 or scores.shape[1] != self.n_components_:
+            raise InputError(f"scores have shape {scores.shape}; they must be (n, {self.n_components_}).")
+        rebuilt = (scores * self._spread() if self.whiten else scores) @ self.components_
+        return np.asarray((rebuilt if self.scale_ is None else rebuilt * self.scale_) + self.mean_)
+
+    def _spread(self) -> np.ndarray:
+        """Standard deviations of the scores, kept off zero for components without variance."""
+        values = self.explained_variance_
+        smallest = np.finfo(float).eps * max(float(values[0]), np.finfo(float).tiny)
+        return np.asarray(np.sqrt(np.maximum(values, smallest)))
+
+    def get_covariance(self) -> np.ndarray:
+        """Covariance of the features under the probabilistic PCA model: (d, d), in the units of the data."""
+        check_is_fitted(self)
+        excess = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
+        model = (self.components_.T * excess) @ self.components_
+        model[np.diag_indices_from(model)] += self.noise_variance_
+        return np.asarray(model if self.scale_ is None else model * np.outer(self.scale_, self.scale_))
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-likelihood of each sample under the probabilistic PCA model: (n, d) -> (n,).
+
+        With noise variance s the model covariance has eigenvalues l_1 .. l_K and d - K times s, so neither it nor
+        its inverse is formed.
+        """
+        check_is_fitted(self)
+        Z = self._standardised(self._checked(X, reset=False))
+        scores = Z @ self.components_.T
+        n_features, rest = Z.shape[1], Z.shape[1] - self.n_components_
+        values = self._spread() ** 2
+        distance = np.sum(scores**2 / values, axis=1)
+        log_det = float(np.sum(np.log(values)))
+        if rest:
+            if self.noise_variance_ <= 0:
+                raise InputError(
+                    f"n_components = {self.n_components_} leaves no variance for noise, so the likelihood is not "
+                    "defined; ask for fewer components."
+                )
+            outside = np.maximum(np.sum(Z**2, axis=1) - np.sum(scores**2, axis=1), 0)
+            distance = distance + outside / self.noise_variance_
+            log_det += rest * np.log(self.noise_variance_)
+        if self.scale_ is not None:
+            log_det += 2 * float(np.sum(np.log(self.scale_)))
+        return np.asarray(-0.5 * (distance + log_det + n_features * np.log(2 * np.pi)))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Average log-likelihood of the samples."""
+        return float(np.mean(self.score_samples(X)))
+
+    @property
+    def _n_features_out(self) -> int:
+        """For scikit-learn's names of output features."""
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "mean"
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+
+def _is_parts(X: Any) -> bool:
+    """True for a list of matrices; a nested list of numbers is one matrix."""
+    return isinstance(X, Sequence) and len(X) > 0 and all(getattr(part, "ndim", None) == 2 for part in X)
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is None:
+        return 0
+    if isinstance(random_state, int | np.integer):
+        if random_state < 0:
+            raise InputError(f"random_state = {random_state} must not be negative.")
+        return int(random_state)
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    raise InputError(f"random_state = {random_state!r} must be None, a whole number or a NumPy random generator.")
+
+
+def _covariance_kind(name: str) -> CovarianceKind | None:
+    if name == "auto":
+        return None
+    kinds = {kind.value: kind for kind in CovarianceKind}
+    if name not in kinds:
+        raise UnknownNameError("covariance", name, ["auto", *kinds])
+    return kinds[name]

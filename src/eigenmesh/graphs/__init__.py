@@ -1,0 +1,73 @@
+"""Graphs: who is linked to whom, with what weights, and how fast that averages."""
+
+from eigenmesh.graphs.existing import (
+    from_edge_list,
+    from_networkx,
+    require_connected,
+)
+from eigenmesh.graphs.spectrum import (
+    Spectrum,
+    diameter,
+    laplacian_extremes,
+    rounds_to_average,
+    spectrum,
+)
+from eigenmesh.graphs.topologies import (
+    TOPOLOGIES,
+    binary_tree,
+    complete,
+    cycle,
+    erdos_renyi,
+    exponential,
+    grid,
+    hypercube,
+    path,
+    random_geometric,
+    regular,
+    small_world,
+    star,
+)
+from eigenmesh.graphs.topologies import by_name as topology
+from eigenmesh.graphs.weights import (
+    WEIGHTS,
+    Weights,
+    best_constant,
+    from_matrix,
+    lazy,
+    max_degree,
+    metropolis,
+)
+from eigenmesh.graphs.weights import by_name as weighting
+
+__all__ = [
+    "TOPOLOGIES",
+    "WEIGHTS",
+    "Spectrum",
+    "Weights",
+    "best_constant",
+    "binary_tree",
+    "complete",
+    "cycle",
+    "diameter",
+    "erdos_renyi",
+    "exponential",
+    "from_edge_list",
+    "from_matrix",
+    "from_networkx",
+    "grid",
+    "hypercube",
+    "laplacian_extremes",
+    "lazy",
+    "max_degree",
+    "metropolis",
+    "path",
+    "random_geometric",
+    "regular",
+    "require_connected",
+    "rounds_to_average",
+    "small_world",
+    "spectrum",
+    "star",
+    "topology",
+    "weighting",
+]

@@ -1,0 +1,214 @@
+"""Topologies: each is a function of the number of nodes that returns a graph on the nodes 0..M-1."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+import random
+from collections.abc import Callable, Iterable
+
+import networkx as nx
+
+from eigenmesh.errors import GraphError, UnknownNameError
+
+# Draws of a random graph before it is taken to be hopelessly disconnected.
+DRAWS = 100
+DEFAULT_DEGREE = 4
+
+
+def erdos_renyi(n_nodes: int, p: float = 0.5, seed: int = 0) -> nx.Graph:
+    """Each of the M(M-1)/2 links exists with probability p; drawn again until connected."""
+    n_nodes = _count(n_nodes)
+    _require_probability(p)
+    return _draw_connected(
+        lambda rng: nx.fast_gnp_random_graph(n_nodes, p, seed=rng),
+        n_nodes,
+        seed,
+        f"p={p}; connectivity needs p of about log(M)/M = {math.log(n_nodes) / n_nodes:.3g}",
+    )
+
+
+def cycle(n_nodes: int) -> nx.Graph:
+    """Ring: i is linked to i + 1 mod M; diameter M // 2."""
+    n_nodes = _count(n_nodes)
+    return _graph(n_nodes, ((node, (node + 1) % n_nodes) for node in range(n_nodes) if n_nodes > 1))
+
+
+def path(n_nodes: int) -> nx.Graph:
+    """Line: i is linked to i + 1; diameter M - 1, the worst there is."""
+    n_nodes = _count(n_nodes)
+    return _graph(n_nodes, ((node, node + 1) for node in range(n_nodes - 1)))
+
+
+def star(n_nodes: int) -> nx.Graph:
+    """Node 0 is linked to all others; diameter 2."""
+    n_nodes = _count(n_nodes)
+    return _graph(n_nodes, ((0, node) for node in range(1, n_nodes)))
+
+
+def complete(n_nodes: int) -> nx.Graph:
+    """Every node is linked to every other; diameter 1."""
+    return nx.complete_graph(_count(n_nodes))
+
+
+def grid(n_nodes: int) -> nx.Graph:
+    """Square lattice in rows of ceil(sqrt(M)) nodes; the last row is short where M does not fill it."""
+    n_nodes = _count(n_nodes)
+    columns = math.isqrt(n_nodes - 1) + 1
+    along = ((node, node + 1) for node in range(n_nodes - 1) if (node + 1) % columns)
+    across = ((node, node + columns) for node in range(n_nodes - columns))
+    return _graph(n_nodes, (*along, *across))
+
+
+def hypercube(n_nodes: int) -> nx.Graph:
+    """Nodes whose numbers differ in one bit are linked; M = 2^n, diameter n."""
+    n_nodes = _count(n_nodes)
+    dimension = n_nodes.bit_length() - 1
+    if n_nodes != 2**dimension:
+        raise GraphError(
+            f"n_nodes={n_nodes} must be a power of two for a hypercube; the nearest are "
+            f"{2**dimension} and {2 ** (dimension + 1)}"
+        )
+    flips = [2**bit for bit in range(dimension)]
+    return _graph(n_nodes, ((node, node ^ flip) for node in range(n_nodes) for flip in flips))
+
+
+def regular(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.Graph:
+    """Random graph in which every node has ``degree`` links; drawn again until connected.
+
+    The degree is 4 unless given, or M - 1 where that is less.
+    """
+    n_nodes = _count(n_nodes)
+    degree = min(DEFAULT_DEGREE, n_nodes - 1) if degree is None else _whole("degree", degree)
+    if not min(1, n_nodes - 1) <= degree <= n_nodes - 1:
+        raise GraphError(f"degree={degree} must be from {min(1, n_nodes - 1)} to {n_nodes - 1} for {n_nodes} nodes")
+    if n_nodes * degree % 2:
+        raise GraphError(f"degree={degree} must be even for an odd number of nodes ({n_nodes}); take {degree - 1}")
+    # Drawing few links is fast, drawing nearly all of them is not: draw the missing ones instead.
+    sparse = 2 * degree <= n_nodes - 1
+
+    def draw(rng: random.Random) -> nx.Graph:
+        drawn = nx.random_regular_graph(degree if sparse else n_nodes - 1 - degree, n_nodes, seed=rng)
+        return drawn if sparse else nx.complement(drawn)
+
+    return _draw_connected(draw, n_nodes, seed, f"degree={degree}; from 3 on nearly every draw is connected")
+
+
+def random_geometric(n_nodes: int, radius: float | None = None, seed: int = 0) -> nx.Graph:
+    """Random points of the unit square, linked when nearer than ``radius``; drawn again until connected.
+
+    The radius is sqrt(log(M) / M) unless given, sqrt(pi) times the connectivity threshold. Nodes keep their
+    point as the attribute "pos".
+    """
+    n_nodes = _count(n_nodes)
+    threshold = math.sqrt(math.log(n_nodes) / n_nodes)
+    radius = threshold if radius is None else radius
+    if not 0 <= radius < math.inf:
+        raise GraphError(f"radius={radius} must be a finite number from 0 up; {threshold:.3g} is a good one")
+    return _draw_connected(
+        lambda rng: nx.random_geometric_graph(n_nodes, radius, seed=rng),
+        n_nodes,
+        seed,
+        f"radius={radius:.3g}; connectivity needs a radius of about sqrt(log(M)/M) = {threshold:.3g}",
+    )
+
+
+def small_world(n_nodes: int, degree: int | None = None, p: float = 0.3, seed: int = 0) -> nx.Graph:
+    """Watts-Strogatz: a ring linked to the ``degree`` nearest nodes, each link rewired with probability p.
+
+    Drawn again until connected. The degree is even; it is 4 unless given, or the largest even number below M
+    where that is less.
+    """
+    n_nodes = _count(n_nodes)
+    _require_probability(p)
+    largest = (n_nodes - 1) // 2 * 2
+    if degree is None and n_nodes <= 2:
+        return complete(n_nodes)
+    degree = min(DEFAULT_DEGREE, largest) if degree is None else _whole("degree", degree)
+    if degree % 2 or not min(2, n_nodes - 1) <= degree <= largest:
+        raise GraphError(f"degree={degree} must be even and from 2 to {largest} for a small world of {n_nodes} nodes")
+    return _draw_connected(
+        lambda rng: nx.watts_strogatz_graph(n_nodes, degree, p, seed=rng),
+        n_nodes,
+        seed,
+        f"degree={degree}, p={p}; raise the degree or lower p",
+    )
+
+
+def binary_tree(n_nodes: int) -> nx.Graph:
+    """Node i > 0 hangs from node (i - 1) // 2."""
+    n_nodes = _count(n_nodes)
+    return _graph(n_nodes, (((node - 1) // 2, node) for node in range(1, n_nodes)))
+
+
+def exponential(n_nodes: int) -> nx.Graph:
+    """Node i is linked to i + 2^j mod M for all 2^j < M: about 2 log2(M) links a node."""
+    n_nodes = _count(n_nodes)
+    hops = [2**power for power in range((n_nodes - 1).bit_length())]
+    return _graph(n_nodes, ((node, (node + hop) % n_nodes) for node in range(n_nodes) for hop in hops))
+
+
+TOPOLOGIES: dict[str, Callable[..., nx.Graph]] = {
+    build.__name__: build
+    for build in (
+        erdos_renyi,
+        cycle,
+        path,
+        star,
+        complete,
+        grid,
+        hypercube,
+        regular,
+        random_geometric,
+        small_world,
+        binary_tree,
+        exponential,
+    )
+}
+
+
+def by_name(name: str, n_nodes: int, seed: int = 0) -> nx.Graph:
+    """Topology of that name with its defaults; the seed counts where the topology is random."""
+    if name not in TOPOLOGIES:
+        raise UnknownNameError("topology", name, TOPOLOGIES)
+    build = TOPOLOGIES[name]
+    return build(n_nodes, seed=seed) if "seed" in inspect.signature(build).parameters else build(n_nodes)
+
+
+def _graph(n_nodes: int, links: Iterable[tuple[int, int]]) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_nodes_from(range(n_nodes))
+    graph.add_edges_from(links)
+    return graph
+
+
+def _draw_connected(draw: Callable[[random.Random], nx.Graph], n_nodes: int, seed: int, setting: str) -> nx.Graph:
+    """First connected graph of a seeded sequence of draws, its nodes in the order 0..M-1."""
+    rng = random.Random(_whole("seed", seed))
+    for _ in range(DRAWS):
+        drawn = draw(rng)
+        if nx.is_connected(drawn):
+            graph = _graph(n_nodes, drawn.edges)
+            graph.add_nodes_from(drawn.nodes(data=True))
+            return graph
+    raise GraphError(f"none of {DRAWS} draws on {n_nodes} nodes was connected with {setting}")
+
+
+def _count(n_nodes: int) -> int:
+    count = _whole("n_nodes", n_nodes)
+    if count < 1:
+        raise GraphError(f"n_nodes={count} must be at least 1")
+    return count
+
+
+def _whole(name: str, value: int) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise GraphError(f"{name}={value!r} must be a whole number") from error
+
+
+def _require_probability(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise GraphError(f"p={p} must be a probability, from 0 to 1")

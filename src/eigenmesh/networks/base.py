@@ -1,0 +1,135 @@
+"""What every network can do: mix, mean, worst; and the one place where traffic is counted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any, overload
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import Averaging, LinearRound, Tree
+from eigenmesh.graphs import Weights
+
+
+@dataclass
+class Traffic:
+    """What a run has sent, over the whole network.
+
+    Attributes
+    ----------
+    rounds : synchronous neighbour exchanges.
+    messages : directed sends.
+    matrices : matrix blocks that a node sends to each neighbour; FAST-PCA sends two an iteration.
+    bytes : payload.
+    """
+
+    rounds: int = 0
+    messages: int = 0
+    matrices: int = 0
+    bytes: int = 0
+
+    def copy(self) -> Traffic:
+        """Freeze the count as it stands."""
+        return replace(self)
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+    def __sub__(self, earlier: Traffic) -> Traffic:
+        return Traffic(*(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)))
+
+
+class Network(ABC):
+    """Nodes that exchange arrays with their neighbours in rounds.
+
+    Every array has a leading axis over *the nodes this process holds*: all M when stacked, one at a peer. All
+    nodes call ``mix``, ``mean`` and ``worst`` in the same order: a branch around a call may depend only on
+    values that every node agrees on.
+    """
+
+    def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
+        self.weights = weights
+        self.average = (averaging or Tree()).prepare(weights)
+        self.traffic = Traffic()
+        self._mixing = LinearRound(weights.matrix)
+        self._lazy_mixing = LinearRound(_half_way(weights.matrix))
+        self._sizes: dict[tuple[Any, ...], tuple[int, int]] = {}
+
+    @property
+    def n_nodes(self) -> int:
+        """M, the number of nodes of the whole network."""
+        return self.weights.n_nodes
+
+    @property
+    @abstractmethod
+    def ids(self) -> Sequence[int]:
+        """Global ids of the nodes that this process holds."""
+
+    @abstractmethod
+    def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Carry out one linear round."""
+
+    @abstractmethod
+    def _maximum(self, values: Array) -> Array:
+        """Elementwise maximum over all nodes, by ``diameter`` rounds of neighbour maxima."""
+
+    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
+        """Carry out one linear round on each of the arrays, all in one message, and count it."""
+        self._count(exchange.messages, arrays)
+        return self._combine(exchange, arrays)
+
+    @overload
+    def mix(self, array: Array, /) -> Array: ...
+    @overload
+    def mix(self, first: Array, second: Array, /, *more: Array) -> tuple[Array, ...]: ...
+    def mix(self, *arrays: Array) -> Array | tuple[Array, ...]:
+        """One round: ``mix(X)_i = sum_j w_ij X_j``; several arrays share the round and its messages."""
+        mixed = self.combine(self._mixing, *arrays)
+        return mixed if len(arrays) > 1 else mixed[0]
+
+    def lazy_mix(self, *arrays: Array) -> tuple[Array, ...]:
+        """One round half way: ``1/2 X_i + 1/2 sum_j w_ij X_j`` of each array, all in one message."""
+        return self.combine(self._lazy_mixing, *arrays)
+
+    def mean(self, array: Array) -> Array:
+        """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...)."""
+        return self.average(self, array)
+
+    def worst(self, values: Array) -> Array:
+        """Elementwise maximum over all nodes, the same bits at each: (nodes, ...) -> (nodes, ...).
+
+        NaN at any node is NaN at all.
+        """
+        diameter = self.weights.spectrum.diameter
+        self._count(self._mixing.messages, (values,), rounds=diameter)
+        return self._maximum(values)
+
+    def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> None:
+        traffic = self.traffic
+        traffic.rounds += rounds
+        traffic.messages += messages * rounds
+        for array in arrays:
+            matrices, size = self._size(array)
+            traffic.matrices += rounds * matrices
+            traffic.bytes += messages * rounds * size
+
+    def _size(self, array: Array) -> tuple[int, int]:
+        """Matrices and bytes in one node's part of the array; kept, for it is asked for every round."""
+        key = (type(array), array.shape, array.dtype)
+        if key not in self._sizes:
+            shape = array.shape[1:]
+            self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.item_bytes(array))
+        return self._sizes[key]
+
+
+def _half_way(matrix: Any) -> Any:
+    """(I + W) / 2, dense or sparse as W is."""
+    if sparse.issparse(matrix):
+        return sparse.csr_array((sparse.eye_array(matrix.shape[0]) + matrix) / 2)
+    return (np.eye(matrix.shape[0]) + matrix) / 2

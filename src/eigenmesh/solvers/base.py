@@ -1,0 +1,83 @@
+"""What a solver is: pure functions of a state, and nothing about loops, stopping or counting."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, column_norms
+from eigenmesh.data import Covariance
+from eigenmesh.errors import InputError
+from eigenmesh.networks import Network
+
+
+class Watch(NamedTuple):
+    """What a solver says of itself every few rounds, in values that every node agrees on.
+
+    Attributes
+    ----------
+    state : the state to go on from; a solver may have mended it, for example with a smaller step.
+    residual : (K,) estimate of ``|C x_k - theta_k x_k|``, the largest over the nodes; None if the solver has
+        none to give, in which case the loop measures it.
+    healthy : False when the iterates have blown up or collapsed and the solver cannot mend them.
+    """
+
+    state: Any
+    residual: np.ndarray | None
+    healthy: bool
+
+
+class Solver(Protocol):
+    """An algorithm as a frozen dataclass of hyperparameters with four functions of its state.
+
+    The state is a NamedTuple of arrays with a leading axis over the nodes this process holds.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name that the command line and reports use."""
+        ...
+
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> Any:
+        """Start from a basis that all nodes share: (nodes, d, K) -> state."""
+        ...
+
+    def step(self, covariance: Covariance, network: Network, state: Any) -> Any:
+        """One iteration."""
+        ...
+
+    def readout(self, state: Any) -> Array:
+        """Unit-norm estimates of q_1 .. q_K: state -> (nodes, d, K)."""
+        ...
+
+    def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
+        """Look at the state every few rounds; agree through ``network.worst`` alone."""
+        ...
+
+
+def largest_norm(covariance: Covariance, network: Network, like: Array, products: int = 10) -> float:
+    """Largest ``|C_i|`` over the nodes, by a local power iteration at each: a scale that all agree on.
+
+    It is never below ``|C| = l_1`` by more than the power iteration's own error, since C is the mean of C_i.
+
+    Parameters
+    ----------
+    like : (nodes, d, k) array whose library, dtype and device are used; its first column is the start.
+    """
+    xp = ea.namespace(like)
+    vector = like[:, :, :1]
+    norm = column_norms(vector)
+    for _ in range(products):
+        # A node whose covariance is zero keeps the zero vector instead of dividing by zero.
+        vector = vector / xp.where(norm > 0, norm, xp.ones_like(norm))
+        vector = covariance.apply(vector)
+        norm = column_norms(vector)
+    return float(network.worst(norm)[0, 0, 0])
+
+
+def require_positive(name: str, value: float) -> None:
+    """Raise unless the value is a finite number above zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
+        raise InputError(f"{name} = {value!r} must be a finite number above 0.")

@@ -1,0 +1,88 @@
+"""Why a run ends, and when it is worth asking whether it may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+
+class StopReason(Enum):
+    """Why a run ended; the value is the advice that goes with it."""
+
+    CONVERGED = "Every node's components are certified to be within tol of the true ones."
+    MAX_ROUNDS = (
+        "The round budget ended before the certificate reached tol. Raise max_rounds, loosen tol, or use a "
+        "better connected network; the certificate says how good the components are as they stand."
+    )
+    STALLED = (
+        "The residual stopped falling before the certificate reached tol: the eigenvalues are too close for this "
+        "solver, or the working precision is used up. Loosen tol, ask for another number of components, or use "
+        "float64 data."
+    )
+    DIVERGED = (
+        "The iterates blew up; the components are those of the last sound check. Use a smaller step_size, or "
+        'step_size="auto", which shortens the step by itself.'
+    )
+
+    @property
+    def label(self) -> str:
+        """Short name for tables and JSON."""
+        return self.name.lower()
+
+    @property
+    def advice(self) -> str:
+        """What it means and what to do."""
+        return str(self.value)
+
+
+class StallDetector:
+    """Calls a stall when no component has improved over the whole second half of the run so far.
+
+    Convergence goes in phases, with plateaus while one component overtakes another; so patience grows with the run
+    instead of being a fixed number of checks.
+    """
+
+    def __init__(self, patience: int = 50) -> None:
+        self.patience = patience
+        self.best: np.ndarray | float = np.inf
+        self.checks = self.last_progress = 0
+
+    def stalled(self, residual: np.ndarray | None) -> bool:
+        """Take in the (K,) residuals of a check and say whether the run has stalled."""
+        self.checks += 1
+        if residual is not None:
+            if np.any(residual < 0.99 * self.best):
+                self.last_progress = self.checks
+            self.best = np.fmin(self.best, residual)
+        return self.checks - self.last_progress > max(self.patience, self.checks // 2)
+
+
+@dataclass
+class CertificateGate:
+    """Says when a solver's own estimate of its residual is good enough to spend averages on a certificate.
+
+    Before the gaps are known the residual is held against ``tol * scale``, where no gap can be larger than
+    scale; after the first certificate against ``tol * gap_k``. A certificate that failed is not asked for again
+    until the residual has halved.
+    """
+
+    tol: float
+    scale: float
+    gaps: np.ndarray | None = None
+    tried_at: float = np.inf
+
+    def opens(self, residual: np.ndarray | None) -> bool:
+        """Decide from the (K,) residuals that all nodes agree on; None means that the solver has no estimate."""
+        if residual is None:
+            return True
+        largest = float(residual.max())
+        # Where a gap is not positive the first certificate came too early to see it.
+        allowed = self.scale if self.gaps is None else np.where(self.gaps > 0, self.gaps, self.scale)
+        return bool(np.all(residual <= self.tol * allowed)) and largest < 0.5 * self.tried_at
+
+    def learn(self, residual: np.ndarray | None, gaps: np.ndarray) -> None:
+        """Take in a certificate that did not reach tol."""
+        self.gaps = gaps
+        self.tried_at = float(residual.max()) if residual is not None else np.inf

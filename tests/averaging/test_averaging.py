@@ -1,0 +1,96 @@
+"""Every averaging kernel against the dense mean, at the cost it states."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eigenmesh import graphs
+from eigenmesh.averaging import AVERAGINGS, Chebyshev, Gossip, Tree, averaging_by_name
+from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.networks import Stacked
+
+KERNELS = [Gossip(), Chebyshev(), Tree(), Gossip(1e-4), Chebyshev(1e-4)]
+TOPOLOGIES = ["erdos_renyi", "cycle", "path", "star", "complete", "grid", "binary_tree"]
+
+
+def spread(array):
+    return np.linalg.norm(array - array.mean(axis=0))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("n_nodes", [1, 2, 3, 20])
+def test_mean_is_as_accurate_and_costs_as_much_as_it_says(kernel, topology, n_nodes):
+    network = Stacked(graphs.metropolis(graphs.topology(topology, n_nodes)), kernel)
+    array = np.random.default_rng(0).standard_normal((n_nodes, 6, 3)) + 5
+    averaged = network.mean(array)
+    expected = array.mean(axis=0)
+    # The stated accuracy plus what rounding adds over the rounds.
+    allowed = network.average.accuracy * spread(array) + 1e-13 * (1 + network.average.rounds) * np.abs(array).max()
+    assert np.abs(averaged - expected).max() <= allowed
+    assert network.traffic.rounds == network.average.rounds
+    assert network.average.accuracy <= getattr(kernel, "accuracy", 0.0)
+
+
+def test_known_rounds_on_a_cycle_of_20():
+    weights = graphs.metropolis(graphs.cycle(20))
+    assert Gossip(1e-7).prepare(weights).rounds == 486
+    assert Chebyshev(1e-7).prepare(weights).rounds <= 54
+    assert Tree().prepare(weights).rounds == 20
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_tree_sends_each_link_twice_and_gives_the_same_bits_everywhere(topology):
+    network = Stacked(graphs.metropolis(graphs.topology(topology, 20)))
+    averaged = network.mean(np.random.default_rng(1).standard_normal((20, 4, 2)))
+    assert network.traffic.messages == 2 * 19
+    assert network.traffic.bytes == 2 * 19 * 4 * 2 * 8
+    assert (averaged == averaged[0]).all()
+
+
+@pytest.mark.parametrize("topology", [*TOPOLOGIES, "small_world", "random_geometric", "regular"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_tree_is_rooted_at_the_centre(topology, seed):
+    graph = graphs.topology(topology, 30, seed=seed)
+    average = Tree().prepare(graphs.metropolis(graph))
+    assert nx.eccentricity(graph, average.root) == nx.radius(graph)
+    assert average.rounds == 2 * nx.radius(graph)
+
+
+def test_tree_only_uses_links_of_the_graph():
+    weights = graphs.metropolis(graphs.erdos_renyi(15, p=0.3, seed=2))
+    average = Tree().prepare(weights)
+    for level in (*average.up, *average.down):
+        for i, j in zip(*level.matrix.nonzero(), strict=True):
+            assert i == j or weights.graph.has_edge(i, j)
+
+
+@settings(max_examples=40, deadline=None)
+@given(n_nodes=st.integers(2, 12), seed=st.integers(0, 10**6), kernel=st.sampled_from(KERNELS))
+def test_averaging_keeps_the_mean_on_any_graph(n_nodes, seed, kernel):
+    network = Stacked(graphs.metropolis(graphs.erdos_renyi(n_nodes, p=0.6, seed=seed)), kernel)
+    array = np.random.default_rng(seed).standard_normal((n_nodes, 3))
+    assert np.allclose(network.mean(array).mean(axis=0), array.mean(axis=0), rtol=0, atol=1e-12)
+
+
+def test_chebyshev_uses_both_ends_of_the_spectrum():
+    # On a bipartite-like lazy walk the spectrum lies in [0, 1], half the width of its symmetric hull.
+    weights = graphs.lazy(graphs.metropolis(graphs.path(20)))
+    beta = weights.spectrum.beta
+    hull = np.arccosh(1e12) / np.arccosh(1 / beta)
+    assert Chebyshev(1e-12).prepare(weights).rounds < 0.8 * hull
+
+
+@pytest.mark.parametrize("kind", [Gossip, Chebyshev])
+@pytest.mark.parametrize("accuracy", [0, 1, -1e-3, float("nan")])
+def test_an_accuracy_outside_zero_and_one_is_refused(kind, accuracy):
+    with pytest.raises(InputError, match="strictly between 0 and 1"):
+        kind(accuracy)
+
+
+def test_names():
+    assert {type(averaging_by_name(name)) for name in AVERAGINGS} == {Gossip, Chebyshev, Tree}
+    with pytest.raises(UnknownNameError, match=r"'chebishev'.*chebyshev, gossip, tree.*Did you mean 'chebyshev'"):
+        averaging_by_name("chebishev")

@@ -1,0 +1,66 @@
+"""``eigenmesh demo``: converges, tells the truth beside the bound, leaves a picture."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+ROW = re.compile(r"^\s*(\d+)\s+([\d.]+)\s+([\d.]+)%\s+([\d.]+)%\s+(\S+)\s+(\S+)\s*$", re.MULTILINE)
+
+
+def test_demo_converges_and_leaves_a_picture(call, tmp_path):
+    done = call("demo")
+    assert done.exit_code == 0, done.output
+    rows = ROW.findall(done.stdout)
+    assert [row[0] for row in rows] == ["1", "2", "3", "4", "5"]
+    for *_, bound, truth in rows:
+        # Both are printed to two digits.
+        assert float(truth) <= 1.05 * float(bound) <= 1.05e-6
+    assert "1,797 samples of 64 features" in done.stdout
+    assert "20 nodes" in done.stdout
+    assert "Converged in" in done.stdout
+    assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_takes_another_network_split_and_place(call, tmp_path):
+    done = call("demo", "-k", 2, "--nodes", 6, "--topology", "star", "--split", "label", "--out", "deep/er/d.svg")
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "deep" / "er" / "d.svg").read_text()
+    assert "held by 6 nodes (label split)" in text
+
+
+def test_demo_without_matplotlib_runs_and_says_how_to_get_the_picture(call, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = call("demo", "-k", 2)
+    assert done.exit_code == 0, done.output
+    assert len(ROW.findall(done.stdout)) == 2
+    assert "pip install 'eigenmesh[report]'" in done.stderr
+    assert not (tmp_path / "out" / "demo.png").exists()
+
+
+def test_demo_that_does_not_converge_says_so(call, tmp_path):
+    done = call("demo", "--max-rounds", 5)
+    assert done.exit_code == 1
+    assert "not converged" in done.stderr
+    assert (tmp_path / "out" / "demo.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-k", "65"), ("--components = 65", "at most 64")),
+        (("--topology", "ring"), ("'ring'", "cycle")),
+        (("--split", "fairly"), ("'fairly'", "random")),
+        (("--solver", "x"), ("fast-pca",)),
+        (("--out", "d.pdf"), ("'.pdf'", ".png or .svg")),
+        (("--out", "file/d.png"), ("cannot make the folder file",)),
+    ],
+)
+def test_demo_refuses_bad_input(call, tmp_path, words, said):
+    (tmp_path / "file").write_text("")
+    done = call("demo", *words)
+    assert done.exit_code == 2, done.output
+    for fragment in said:
+        assert fragment in done.stderr

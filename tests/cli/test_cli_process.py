@@ -1,0 +1,81 @@
+"""The installed command as its users run it: a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenmesh import __version__
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / ("eigenmesh.exe" if sys.platform == "win32" else "eigenmesh")
+MODULE = [sys.executable, "-m", "eigenmesh"]
+
+
+def process(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_installed_command_fits_and_pipes_json(tmp_path):
+    done = process([str(SCRIPT), "fit", "digits", "-k", "2", "--out", "r.npz", "--json", "-"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["converged"] is True
+    with np.load(tmp_path / "r.npz", allow_pickle=False) as arrays:
+        assert arrays["components"].shape == (2, 64)
+
+
+def test_bad_input_ends_with_one_line_and_no_traceback(tmp_path):
+    done = process([str(SCRIPT), "fit", "digits", "--solver", "magic", "--out", "r.npz"], tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "error: unknown solver 'magic'; there are: fast-pca.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_module_is_the_same_command(tmp_path):
+    assert process([*MODULE, "--version"], tmp_path).stdout == f"eigenmesh {__version__}\n"
+    done = process([*MODULE, "--help"], tmp_path)
+    assert done.returncode == 0
+    for word in ("demo", "fit", "graph"):
+        assert word in done.stdout
+
+
+def test_help_teaches_every_command(call):
+    for command, words in {
+        "demo": ("eigenmesh demo", "--split", "--out"),
+        "fit": ("eigenmesh fit", "Data", "Network", "Method", "Output", "--by-label", "--json", "Exit status"),
+        "graph": ("eigenmesh graph", "--weights", "diameter"),
+    }.items():
+        done = call(command, "--help")
+        assert done.exit_code == 0
+        for word in ("Examples:", *words):
+            assert word in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of another kind there")
+def test_ctrl_c_ends_a_run_with_130_and_no_files(tmp_path):
+    words = ["fit", "synthetic:kind=equal,d=300,k=8,n=2000", "-k", "8", "--topology", "path", "--nodes", "40"]
+    limits = ["--max-rounds", "100000000", "--step-size", "1e-9", "--out", "r.npz"]
+    running = subprocess.Popen(
+        [*MODULE, *words, *limits], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for line in running.stdout:
+        if line.startswith("covariance"):
+            break
+    os.kill(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.endswith("interrupted.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command_line_imports_no_optional_dependency(tmp_path):
+    check = "import eigenmesh.cli, sys; print(sorted({'matplotlib', 'torch', 'mpi4py'} & set(sys.modules)))"
+    assert process([sys.executable, "-c", check], tmp_path).stdout == "[]\n"

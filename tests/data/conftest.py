@@ -1,0 +1,55 @@
+"""Stand-ins for the network, exact but for an error that may be asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+
+class ExactNetwork:
+    """All M nodes in one array; every node's average may be off by its own relative error."""
+
+    def __init__(self, n_nodes: int, error: float = 0.0) -> None:
+        self.n_nodes = n_nodes
+        self.error = error
+        self.calls = 0
+
+    def mean(self, array: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        noise = self.error * np.random.default_rng(self.calls).uniform(-1, 1, array.shape)
+        largest = np.abs(array).max(axis=0)
+        return array.mean(axis=0) + noise * largest
+
+
+class PeerNetwork:
+    """One node a thread: each gives its slice, waits for all, and takes the average."""
+
+    def __init__(self, n_nodes: int) -> None:
+        self.n_nodes = n_nodes
+        self.barrier = threading.Barrier(n_nodes, timeout=30)
+        self.slices: dict[int, np.ndarray] = {}
+
+    def at(self, node: int) -> PeerNetwork:
+        view = object.__new__(PeerNetwork)
+        view.__dict__ = {**self.__dict__, "node": node}
+        return view
+
+    def mean(self, array: np.ndarray) -> np.ndarray:
+        self.slices[self.node] = array
+        self.barrier.wait()
+        average = np.mean([self.slices[node] for node in range(self.n_nodes)], axis=0)
+        self.barrier.wait()
+        return average
+
+
+@pytest.fixture(scope="session")
+def exact_network() -> Callable[..., ExactNetwork]:
+    return ExactNetwork
+
+
+@pytest.fixture(scope="session")
+def peer_network() -> Callable[..., PeerNetwork]:
+    return PeerNetwork

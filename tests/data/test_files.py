@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+from eigenmesh.data import ContiguousSplit, LabelSplit, Shards, read_table
+from eigenmesh.errors import DataError, InputError, UnreadableFileError
+
+X = np.random.default_rng(0).standard_normal((6, 3))
+KINDS = r"eigenmesh reads \.npy, \.npz, \.csv, \.parquet files"
+
+
+def test_npy_is_mapped(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    table = read_table(tmp_path / "a.npy")
+    assert isinstance(table.X, np.memmap)
+    assert np.array_equal(table.X, X)
+    assert (table.name, table.labels, table.feature_names) == ("a", None, None)
+
+
+@pytest.mark.parametrize("samples", ["X", "data", "images", "anything"])
+@pytest.mark.parametrize("labels", ["y", "labels", "label", "site", "target"])
+def test_npz(tmp_path, samples, labels):
+    arrays = {samples: X, labels: np.arange(6), "feature_names": np.array(list("abc")), "other": np.zeros(4)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    table = read_table(str(tmp_path / "a.npz"))
+    assert np.array_equal(table.X, X)
+    assert table.labels.tolist() == list(range(6))
+    assert table.feature_names == ("a", "b", "c")
+
+
+def test_npz_labels_must_match_and_may_be_looked_up(tmp_path):
+    np.savez(tmp_path / "a.npz", X=X, y=np.zeros(5), site=[1, 0, 1, 0, 0, 2], site_names=["p", "q", "r"])
+    assert read_table(tmp_path / "a.npz").labels.tolist() == ["q", "p", "q", "p", "p", "r"]
+    np.savez(tmp_path / "b.npz", X=X, y=np.zeros(5), feature_names=["only one"])
+    table = read_table(tmp_path / "b.npz")
+    assert table.labels is None
+    assert table.feature_names is None
+
+
+@pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_matrix])
+def test_sparse_npz(tmp_path, make):
+    scipy.sparse.save_npz(tmp_path / "a.npz", make(X))
+    table = read_table(tmp_path / "a.npz")
+    assert isinstance(table.X, scipy.sparse.csr_array)
+    assert np.array_equal(table.X.toarray(), X)
+
+
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("gap", [None, "", "NA", "nan", "N/A"])
+def test_csv(tmp_path, header, gap):
+    frame = pd.DataFrame(X, columns=["a", "b, quoted", "c"])
+    expected = X.copy()
+    if gap is not None:
+        frame.iloc[2, 1] = expected[2, 1] = np.nan
+    frame.to_csv(tmp_path / "a.csv", index=False, header=header, na_rep=gap or "")
+    table = read_table(tmp_path / "a.csv")
+    assert np.array_equal(table.X, expected, equal_nan=True)
+    assert table.feature_names == (("a", "b, quoted", "c") if header else None)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("labels", [["u", "v", "u", "w", "w", "w"], [3, 1, 2, 2, 2, 1], [0.5, 1, 1, 1, 2, 2]])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_label_column(tmp_path, suffix, labels, gap):
+    frame = pd.DataFrame(X, columns=list("abc"))
+    frame.insert(1, "kind", labels)
+    expected = X.copy()
+    if gap:
+        frame.iloc[2, 0] = expected[2, 0] = np.nan
+    path = tmp_path / f"a{suffix}"
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+    for label_column in ("kind", 1):
+        table = read_table(path, label_column=label_column)
+        assert np.array_equal(table.X, expected, equal_nan=True)
+        assert table.labels.tolist() == labels
+        assert table.feature_names == ("a", "b", "c")
+
+
+def test_csv_oddities(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbf\r\n"a", b\r\n1, 2\r\n\r\n"3",4e-1\r\n')
+    table = read_table(path)
+    assert table.X.tolist() == [[1, 2], [3, 0.4]]
+    assert table.feature_names == ("a", "b")
+    path.write_text("1\n2\n")
+    assert read_table(path).X.tolist() == [[1], [2]]
+    path.write_text("5,6,7")
+    assert read_table(path).X.tolist() == [[5, 6, 7]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+def test_parquet(tmp_path, dtype):
+    frame = pd.DataFrame((X > 0).astype(dtype), columns=list("abc"), index=np.arange(6) * 2)
+    frame.to_parquet(tmp_path / "a.parquet")
+    table = read_table(tmp_path / "a.parquet")
+    assert np.array_equal(table.X, X > 0)
+    assert table.X.dtype == ("float32" if dtype == "float32" else "float64")
+    assert table.feature_names == ("a", "b", "c")
+
+
+def test_parquet_nulls_are_missing(tmp_path):
+    frame = pd.DataFrame(
+        {"a": pd.array([1, None, 3], dtype="Int64"), "b": pd.array([True, False, None], dtype="boolean")}
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    expected = [[1, 1], [np.nan, 0], [3, np.nan]]
+    assert np.array_equal(read_table(tmp_path / "a.parquet").X, expected, equal_nan=True)
+
+
+class TestErrors:
+    def check(self, message, path, error=UnreadableFileError, **options):
+        with pytest.raises(error, match=message):
+            read_table(path, **options)
+
+    def test_missing_and_unknown(self, tmp_path):
+        self.check(rf"none\.npy does not exist .*{KINDS}", tmp_path / "none.npy")
+        self.check(f"does not exist or is not a file; {KINDS}", tmp_path)
+        (tmp_path / "a.xlsx").write_text("")
+        self.check(rf"a\.xlsx is of unknown kind '\.xlsx'; {KINDS}", tmp_path / "a.xlsx")
+
+    @pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
+    @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 nonsense", b"\x93NUMPY\x01\x00 nonsense"])
+    def test_broken(self, tmp_path, suffix, content):
+        path = tmp_path / f"a{suffix}"
+        path.write_bytes(content)
+        self.check(rf"a\{suffix} cannot be read as \{suffix} .*{KINDS}", path)
+
+    @pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
+    def test_cut_short_or_altered(self, tmp_path, suffix):
+        path = tmp_path / f"a{suffix}"
+        wide = np.random.default_rng(0).standard_normal((50, 4))
+        if suffix == ".npy":
+            np.save(path, wide)
+        elif suffix == ".npz":
+            np.savez_compressed(path, X=wide)
+        else:
+            pd.DataFrame(wide, columns=list("abcd")).to_parquet(path)
+        whole = path.read_bytes()
+        rng = np.random.default_rng(1)
+        path.write_bytes(whole[: len(whole) // 2])
+        self.check("cannot be read", path)
+        for _ in range(100):
+            altered = bytearray(whole)
+            for position in rng.integers(0, len(whole), 8):
+                altered[position] = rng.integers(256)
+            path.write_bytes(altered)
+            try:
+                read_table(path)
+            except (UnreadableFileError, DataError):
+                continue
+
+    def test_pickles_are_not_opened(self, tmp_path):
+        np.save(tmp_path / "a.npy", np.array([[{}]]), allow_pickle=True)
+        self.check("cannot be read as .npy", tmp_path / "a.npy")
+        np.savez(tmp_path / "a.npz", X=np.array([[{}]]))
+        self.check("cannot be read as .npz", tmp_path / "a.npz")
+
+    def test_npz_without_samples(self, tmp_path):
+        np.savez(tmp_path / "a.npz", p=X, q=X)
+        self.check("no array named X, data, images, and 2 2-D arrays, not one; it has p, q", tmp_path / "a.npz")
+
+    def test_csv(self, tmp_path):
+        path = tmp_path / "a.csv"
+        path.write_text("a,b\n1,2\n3,word\n")
+        self.check(r"column 'b' of .*a\.csv is not numeric: 'word' in line 3;.*label_column", path, DataError)
+        path.write_text("1,2\n3,12_34\n")
+        self.check("column 1 of .* is not numeric: '12_34' in line 2", path, DataError)
+        path.write_text("a,b\n1,2\n3\n")
+        self.check(r"line 3 of .*a\.csv has 1 fields where 2 are due", path)
+        path.write_text("\n\n")
+        self.check(r"a\.csv is empty", path)
+        path.write_bytes(b"\xff\xfe\x00,1\n")
+        self.check("cannot be read as .csv", path)
+
+    def test_label_column(self, tmp_path):
+        path = tmp_path / "a.csv"
+        path.write_text("a,b\n1,2\n")
+        self.check("has no column 'c'; its first columns are a, b", path, DataError, label_column="c")
+        self.check("columns 0..1; there is no label column 2", path, DataError, label_column=2)
+        path.write_text("1,2\n")
+        self.check("has no header, so no column 'a'", path, DataError, label_column="a")
+        pd.DataFrame(X, columns=list("abc")).to_parquet(tmp_path / "a.parquet")
+        self.check("has no column 'd'", tmp_path / "a.parquet", DataError, label_column="d")
+        self.check("no label column 3", tmp_path / "a.parquet", DataError, label_column=3)
+        np.save(tmp_path / "a.npy", X)
+        self.check("label_column = 'y' is for .csv and .parquet", tmp_path / "a.npy", InputError, label_column="y")
+
+    def test_parquet_words(self, tmp_path):
+        pd.DataFrame({"a": [1.0], "b": ["x"]}).to_parquet(tmp_path / "a.parquet")
+        self.check(r"column 'b' of .* is not numeric \((large_)?string\)", tmp_path / "a.parquet", DataError)
+
+
+class TestFromFiles:
+    def test_one_file_is_split(self, tmp_path):
+        frame = pd.DataFrame(X, columns=list("abc")).assign(kind=list("pqpqpp"))
+        frame.to_csv(tmp_path / "a.csv", index=False)
+        shards = Shards.from_files(tmp_path / "a.csv", 2, LabelSplit(), label_column="kind")
+        assert shards.feature_names == ("a", "b", "c")
+        assert np.array_equal(shards.blocks[1].read(0, 2), X[[1, 3]])
+
+    def test_several_files_are_a_node_each(self, tmp_path):
+        paths = []
+        for name, rows in (("oslo", slice(0, 2)), ("bergen", slice(2, 6))):
+            pd.DataFrame(X[rows], columns=list("abc")).to_csv(tmp_path / f"{name}.csv", index=False)
+            paths.append(tmp_path / f"{name}.csv")
+        np.save(tmp_path / "bodo.npy", X)
+        shards = Shards.from_files([*paths, tmp_path / "bodo.npy"])
+        assert shards.node_names == ("oslo", "bergen", "bodo")
+        assert shards.feature_names == ("a", "b", "c")
+        assert np.array_equal(shards.blocks[1].read(0, 4), X[2:])
+        assert shards.blocks[2].is_mapped
+
+    def test_names_must_agree(self, tmp_path):
+        for name, columns in (("p", "abc"), ("q", "acb")):
+            pd.DataFrame(X, columns=list(columns)).to_parquet(tmp_path / f"{name}.parquet")
+        paths = [tmp_path / "p.parquet", tmp_path / "q.parquet"]
+        with pytest.raises(DataError, match=r"column 1 is 'b' at .*p\.parquet but 'c' at .*q\.parquet"):
+            Shards.from_files(paths)
+
+    def test_widths_must_agree(self, tmp_path):
+        for name, columns in (("p", "abc"), ("q", "ab")):
+            pd.DataFrame(X[:, : len(columns)], columns=list(columns)).to_parquet(tmp_path / f"{name}.parquet")
+        with pytest.raises(DataError, match=r"unequal numbers of columns: node 1 \(q\) has 2, while node 0 \(p\)"):
+            Shards.from_files([tmp_path / "p.parquet", tmp_path / "q.parquet"])
+
+    def test_arguments(self, tmp_path):
+        np.save(tmp_path / "a.npy", X)
+        with pytest.raises(InputError, match="one file: say over how many nodes"):
+            Shards.from_files(tmp_path / "a.npy")
+        with pytest.raises(InputError, match=r"2 files make 2 nodes; leave out n_nodes \(got 3\)"):
+            Shards.from_files([tmp_path / "a.npy"] * 2, 3)
+        with pytest.raises(InputError, match="and split"):
+            Shards.from_files([tmp_path / "a.npy"] * 2, split=ContiguousSplit())
+        with pytest.raises(InputError, match="no files"):
+            Shards.from_files([])
