@@ -170,3 +170,13 @@ def test_every_number_is_the_same_at_all_nodes_whatever_the_averaging():
     assert certificate.disagreement.max() > 0
     assert certificate.error_bounds.shape == (3,)
     assert np.isfinite(certificate.gaps).all()
+
+
+def test_single_precision_does_not_pass_off_rounding_as_certainty():
+    problem = make_problem(np.array([9.0, 8.0, 2.0, 1.0, 0.5]), samples=200)
+    single = from_parts([part.astype(np.float32) for part in problem.parts])
+    result = run(FastPCA(), single.covariance(), single.network, 2, max_rounds=4000)
+    assert not result.converged
+    assert result.certificate.clusters == ()
+    assert result.certificate.error_bound < 1e-3
+    assert (result.certificate.error_bounds >= angles(result.node_components, problem.vectors).max(axis=0)).all()

@@ -244,6 +244,11 @@ def test_bad_input_is_refused_with_value_bound_and_fix(settings, data, error, me
         DecentralizedPCA(**{"n_components": 2, **settings}).fit(data)
 
 
+def test_a_missing_entry_is_named_by_its_row_in_the_data_too():
+    with pytest.raises(DataError, match=r"node \d, row \d+ \(row 7 of the data\), column 3 is NaN"):
+        DecentralizedPCA(2, n_nodes=5).fit(HOLES)
+
+
 def test_labels_are_asked_for_when_a_split_needs_them():
     with pytest.raises(InputError, match="needs labels"):
         DecentralizedPCA(2, split="label").fit(X)

@@ -160,7 +160,9 @@ def _bounds(
     residuals, disagreement, skewness, ritz = _measure(network, local, common, product)
     # Neither rounding nor the accuracy of an average lets a residual be known better than this.
     floor = (16 * float(ea.namespace(common).finfo(common.dtype).eps) + network.average.accuracy) * abs(values[0])
-    clusters, is_open = find_clusters(values, complement, floor / tol)
+    # Closer than this, and in high precision nowhere near tol, two eigenvalues are one as far as anybody can tell.
+    resolution = floor * min(1 / tol, 1000)
+    clusters, is_open = find_clusters(values, complement, resolution)
     gaps = separation(values, residuals, complement, clusters, is_open)
     angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(ritz, complement, floor))
     for cluster in clusters:

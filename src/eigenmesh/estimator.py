@@ -35,6 +35,8 @@ from eigenmesh.solvers import Solver, solver_by_name
 from eigenmesh.variance import run_to_fraction
 
 DEFAULT_NODES = 10
+# What the choice of how to hold a covariance reckons with: a one-round solver makes about so many products.
+EXPECTED_PRODUCTS = 1000
 
 
 class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -165,7 +167,7 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         moments = pooled_moments(shards, network, scale=bool(self.scale), missing=self.missing)
         expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
-        covariance = build_covariance(shards, moments, kind=kind, n_components=expected, products=1000)
+        covariance = build_covariance(shards, moments, kind=kind, n_components=expected, products=EXPECTED_PRODUCTS)
         self.result_ = self._run(solver, covariance, network, wanted, moments, seed)
         self._set_fitted(self.result_, moments, network)
         if not self.result_.converged:

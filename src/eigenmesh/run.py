@@ -134,7 +134,8 @@ class _Loop:
             state = self.solver.step(self.covariance, self.network, state)
             self.iteration += 1
             check_every = check_every or self._interval(self._rounds - rounds_before)
-            over = self._rounds >= self.max_rounds
+            # A solver on one node may exchange nothing at all; its iterations count as rounds then.
+            over = max(self._rounds, self.iteration) >= self.max_rounds
             if self.iteration % check_every and not over:
                 if self.reference is not None:
                     self._record(state, np.nan)

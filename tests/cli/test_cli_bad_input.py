@@ -42,6 +42,7 @@ def folder(write_csv, tmp_path, samples):
         ((*FIT, "-k", "-3"), ("-3", "from 1 up")),
         ((*FIT, "-k", "1.5"), ("1.5", "between 0 and 1")),
         ((*FIT, "-k", "many"), ("many", "whole number")),
+        ((*FIT, "-k", "inf"), ("inf", "whole number")),
         ((*FIT, "-k", "7"), ("--components = 7", "at most 6", "number of features", "fewer")),
         (("fit", "few.csv", "-k", "5", "--out", "r.npz"), ("--components = 5", "at most 3", "samples less one")),
         (("fit", "holed.csv", "--out", "r.npz"), ("is NaN", "column 2 ('c2')", "--missing mean")),

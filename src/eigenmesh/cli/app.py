@@ -11,10 +11,9 @@ from eigenmesh import __version__
 from eigenmesh.cli.demo import demo
 from eigenmesh.cli.fit import fit
 from eigenmesh.cli.graph import graph
+from eigenmesh.cli.status import BAD_INPUT, INTERRUPTED
 from eigenmesh.cli.voice import Voice, option_names
 from eigenmesh.errors import EigenmeshError
-
-BAD_INPUT, INTERRUPTED = 2, 130
 
 
 class Commands(TyperGroup):

@@ -10,6 +10,7 @@ import typer
 
 from eigenmesh.cli.inputs import require_topology
 from eigenmesh.cli.problem import Problem, state_problem, with_set_up
+from eigenmesh.cli.status import NOT_CONVERGED
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import build_covariance, pooled_moments
 from eigenmesh.errors import MissingExtraError, UnreadableFileError
@@ -22,7 +23,6 @@ from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, r
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
 
 DATA_SET = "digits"
-NOT_CONVERGED = 1
 
 
 def demo(

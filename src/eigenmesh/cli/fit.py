@@ -14,10 +14,11 @@ from eigenmesh.cli import options
 from eigenmesh.cli.inputs import parse_components, parse_step_size
 from eigenmesh.cli.outputs import STANDARD_OUTPUT, Outputs, fitted_arrays, fitted_numbers
 from eigenmesh.cli.problem import Problem, state_problem, with_set_up
+from eigenmesh.cli.status import NOT_CONVERGED
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
 from eigenmesh.errors import UnknownNameError
-from eigenmesh.estimator import DecentralizedPCA
+from eigenmesh.estimator import EXPECTED_PRODUCTS, DecentralizedPCA
 from eigenmesh.progress import readable_bytes
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report.network_picture import counted
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT_COMPONENTS = 5
-NOT_CONVERGED = 1
-# Products with the covariance that the estimator reckons with when it chooses how to hold it.
-PRODUCTS = 1000
 MISSING: dict[str, Literal["error", "mean"]] = {"error": "error", "mean": "mean"}
 COVARIANCES = {"auto": "auto", **{kind.value: kind.value for kind in CovarianceKind}}
 
@@ -157,7 +155,7 @@ def _covariance_choice(pca: DecentralizedPCA, problem: Problem) -> Choice:
         kind = CovarianceKind(pca.covariance)
         return Choice(kind, memory_needed(problem.shards, kind), "as asked for")
     expected = pca.n_components if isinstance(pca.n_components, int) else min(10, problem.shards.n_features)
-    return choose(problem.shards, expected, PRODUCTS)
+    return choose(problem.shards, expected, EXPECTED_PRODUCTS)
 
 
 def _plan(pca: DecentralizedPCA, problem: Problem, choice: Choice, about: dict[str, Any]) -> dict[str, str]:

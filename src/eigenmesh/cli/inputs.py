@@ -55,7 +55,7 @@ def parse_components(text: str | None) -> int | float | None:
         number = float(text)
     except ValueError:
         number = np.nan
-    if number >= 1 and number == round(number) and "." not in text:
+    if number >= 1 and number.is_integer() and "." not in text:
         return int(number)
     if not 0 < number < 1:
         raise InputError(

@@ -34,7 +34,7 @@ OPTION_NAMES = {
 
 def option_names(message: str) -> str:
     """The message with settings called as on the command line."""
-    pattern = "|".join(rf"(?<![\w/]){re.escape(name)}(?![\w/.])" for name in OPTION_NAMES)
+    pattern = "|".join(rf"(?<![\w/]){re.escape(name)}(?![\w/]|\.\w)" for name in OPTION_NAMES)
     return re.sub(pattern, lambda found: OPTION_NAMES[found.group()], message)
 
 

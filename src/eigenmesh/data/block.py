@@ -89,6 +89,10 @@ class Block:
             piece = self.source[slice(part.start, end, part.step) if part else slice(0)]
         return piece if self.is_sparse else np.asarray(piece)
 
+    def source_row(self, row: int) -> int:
+        """Where a row of this node lies in the source."""
+        return int(self._range()[row] if isinstance(self.rows, slice) else self.rows[row])
+
     def chunks(self, rows_per_chunk: int) -> Iterator[tuple[int, Samples]]:
         """Pairs (first row, piece) that cover this node's rows in order."""
         for start in range(0, self.n_rows, rows_per_chunk):

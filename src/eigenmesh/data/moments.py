@@ -163,7 +163,10 @@ def _not_finite(shards: Shards, position: int, start: int, piece: Samples, absen
         entry = int(np.argmax(absent))
         row = np.searchsorted(piece.indptr, entry, side="right") - 1
         column, value = piece.indices[entry], piece.data[entry]
-    where = f"{shards.node_label(position)}, row {start + int(row)}, {shards.column_label(int(column))}"
+    own = start + int(row)
+    source = shards.blocks[position].source_row(own)
+    here = f"row {own}" if source == own else f"row {own} (row {source} of the data)"
+    where = f"{shards.node_label(position)}, {here}, {shards.column_label(int(column))}"
     return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean"')
 
 

@@ -83,11 +83,11 @@ def _operator(matrix: Any, array: Array) -> Callable[[Array], Array]:
 def _torch_sparse(matrix: Any, array: Array) -> Any:
     import torch
 
-    csr = matrix.tocsr()
-    return torch.sparse_csr_tensor(
-        torch.as_tensor(csr.indptr),
-        torch.as_tensor(csr.indices),
-        torch.as_tensor(csr.data, dtype=array.dtype),
-        size=csr.shape,
+    coo = matrix.tocoo()
+    return torch.sparse_coo_tensor(
+        torch.as_tensor([coo.row.tolist(), coo.col.tolist()]),
+        torch.as_tensor(coo.data, dtype=array.dtype),
+        size=coo.shape,
         device=array.device,
-    )
+        check_invariants=False,
+    ).coalesce()
