@@ -20,7 +20,7 @@ from eigenmesh.data import Formed, LabelSplit, RandomSplit, Shards, build_covari
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
-from eigenmesh.run import random_basis
+from eigenmesh.bases import random_basis
 from eigenmesh.solvers import FastPCA
 
 console = Console(width=118)

@@ -5,6 +5,7 @@ import pytest
 
 from eigenmesh import graphs, run
 from eigenmesh.averaging import Chebyshev
+from eigenmesh.bases import random_basis
 from eigenmesh.data import (
     Shards,
     build_covariance,
@@ -15,7 +16,6 @@ from eigenmesh.data import (
 )
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked, Traffic
-from eigenmesh.run import random_basis
 from eigenmesh.solvers import FastPCA
 from eigenmesh.stopping import CertificateGate, StallDetector, StopReason
 from problems import GRAPHS, angles, from_parts, make_problem

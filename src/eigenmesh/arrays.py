@@ -51,6 +51,11 @@ def squared_norms(X: Array) -> Array:
     return namespace(X).vecdot(X, X, axis=-2)
 
 
+def everywhere(array: Array, n_nodes: int) -> Array:
+    """The same values at so many nodes, without copying them: (1, ...) -> (n_nodes, ...)."""
+    return namespace(array).broadcast_to(array, (n_nodes, *array.shape[1:]))
+
+
 def column_norms(X: Array) -> Array:
     """Euclidean norms of the columns: (nodes, d, k) -> (nodes, 1, k)."""
     return namespace(X).sqrt(squared_norms(X))[:, None, :]

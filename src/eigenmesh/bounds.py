@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eigenmesh.complement import Complement
+from eigenmesh.complement import NOTHING_BEYOND, Complement
 
 Clusters = tuple[tuple[int, ...], ...]
 
@@ -117,3 +117,25 @@ def ritz_bounds(ritz: RitzView, complement: Complement, floor: float) -> np.ndar
     bound = ritz.inside + widening * (outside / below) / np.where(sound, shrink, 1.0)
     # An angle inside the span is known to the rounding of the eigenproblem that it comes from.
     return np.where(sound, bound + floor / delta, np.inf)
+
+
+def gaps_from_ritz(values: np.ndarray, n_components: int) -> np.ndarray:
+    """Distance of each of the first K Ritz values to its nearest neighbour: (b,) -> (K,)."""
+    steps = np.abs(np.diff(values))
+    return np.asarray(np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))[:n_components])
+
+
+def complement_from_ritz(
+    values: np.ndarray, residuals: np.ndarray, n_components: int, n_features: int, resolution: float
+) -> Complement | None:
+    """The (K + 1)-th Ritz pair, if its residual is small beside the gap that it is to vouch for.
+
+    values, residuals : (b,) Ritz values, largest first, and their residuals. None if there is no such pair.
+    """
+    k = n_components
+    if k == n_features:
+        return NOTHING_BEYOND
+    if k >= len(values):
+        return None
+    enough = max(0.2 * (values[k - 1] - values[k]), resolution)
+    return Complement(float(values[k]), float(values[k] + residuals[k])) if residuals[k] <= enough else None

@@ -83,7 +83,7 @@ class Certified:
 
     Attributes
     ----------
-    common : (nodes, d, K) average over all nodes, as each node holds it.
+    common : (1, d, K) average over all nodes.
     local : (nodes, d, K) each node's own estimate.
     complement : what was learnt of the spectrum beyond K, to be reused.
     """
@@ -115,8 +115,8 @@ def certify(
     complement : what an earlier call learnt of l_{K+1}; None to look.
     """
     local = agree_on_signs(network, normalised(X))
-    common = normalised(network.mean(local))
-    product = network.mean(covariance.apply(common))
+    common = normalised(network.common_mean(local))
+    product = network.common_mean(covariance.apply(ea.everywhere(common, X.shape[0])))
     xp = ea.namespace(X)
     # `worst` gives every node the same bits, and so the same order.
     values = ea.to_numpy(network.worst(xp.sum(common * product, axis=-2))[0, ...])
@@ -124,7 +124,9 @@ def certify(
     local, common, product = (_reordered(array, order) for array in (local, common, product))
     values = values[order]
     if complement is None:
-        complement = probe_complement(covariance, network, common, smallest=float(values[-1]), tol=tol, seed=seed)
+        complement = probe_complement(
+            covariance, network, common, X.shape[0], smallest=float(values[-1]), tol=tol, seed=seed
+        )
     certificate = _bounds(network, values, local, common, product, complement, tol)
     return Certified(common, local, certificate, complement)
 
@@ -194,7 +196,8 @@ def _measure(
     ritz = ritz_view(ea.to_numpy(common), ea.to_numpy(product))
     total = np.broadcast_to(ritz.total, ritz.values.shape)
     seen = [ea.like(array, common) for array in (ritz.values, ritz.inside, ritz.outside, total)]
-    measured = xp.stack([column_norms(away)[:, 0, :], column_norms(across)[:, 0, :], skewness, *seen], axis=1)
+    apart = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
+    measured = xp.stack([column_norms(away)[:, 0, :], apart, skewness, *seen], axis=1)
     residuals, disagreement, skewness, *view = ea.to_numpy(network.worst(measured)[0, ...])
     return residuals, disagreement, skewness, RitzView(*view)
 

@@ -31,7 +31,7 @@ NOTHING_BEYOND = Complement(-np.inf, -np.inf)
 
 
 def probe_complement(
-    covariance: Covariance, network: Network, basis: Array, *, smallest: float, tol: float, seed: int = 0
+    covariance: Covariance, network: Network, basis: Array, n_nodes: int, *, smallest: float, tol: float, seed: int = 0
 ) -> Complement:
     """Lanczos iteration on ``(I - Q Q^T) C (I - Q Q^T)`` from a random vector, Q an orthonormal basis of X.
 
@@ -41,7 +41,8 @@ def probe_complement(
 
     Parameters
     ----------
-    basis : (nodes, d, K), the same at every node.
+    basis : (1, d, K), the same at every node.
+    n_nodes : nodes that this process holds.
     smallest : theta_K; the iteration ends when its own error is small beside the gap to it.
     tol : the angle that is asked for, to know when a gap is too small to matter.
     """
@@ -49,12 +50,13 @@ def probe_complement(
     if k >= d:
         return NOTHING_BEYOND
     Q = np.linalg.qr(ea.to_numpy(basis))[0]
-    vectors = [_start(Q, seed, network)]
+    vectors = [_start(Q, seed)]
     alphas: list[np.ndarray] = []
     betas: list[np.ndarray] = []
     lower = upper = 0.0
     for length in range(1, min(LONGEST, d - k) + 1):
-        _extend(covariance, network, basis, Q, vectors, alphas, betas)
+        product = covariance.apply(ea.everywhere(ea.like(vectors[-1], basis), n_nodes))
+        _extend(ea.to_numpy(network.common_mean(product)), Q, vectors, alphas, betas)
         if length % BATCH and length < min(LONGEST, d - k):
             continue
         lower, upper = _agree(network, basis, alphas, betas)
@@ -65,7 +67,7 @@ def probe_complement(
     return Complement(lower, upper)
 
 
-def _start(Q: np.ndarray, seed: int, network: Network) -> np.ndarray:
+def _start(Q: np.ndarray, seed: int) -> np.ndarray:
     # Keyed apart from the solver's own start so that the two are not the same directions.
     rng = np.random.default_rng([seed, 0x5EED])
     vector = np.broadcast_to(rng.standard_normal((Q.shape[-2], 1)).astype(Q.dtype), (*Q.shape[:-1], 1))
@@ -73,17 +75,14 @@ def _start(Q: np.ndarray, seed: int, network: Network) -> np.ndarray:
 
 
 def _extend(
-    covariance: Covariance,
-    network: Network,
-    model: Array,
+    product: np.ndarray,
     Q: np.ndarray,
     vectors: list[np.ndarray],
     alphas: list[np.ndarray],
     betas: list[np.ndarray],
 ) -> None:
-    """One Lanczos step with full reorthogonalisation."""
+    """One Lanczos step with full reorthogonalisation: product is C times the last vector."""
     current = vectors[-1]
-    product = ea.to_numpy(network.mean(covariance.apply(ea.like(current, model))))
     alphas.append(np.sum(current * product, axis=(-2, -1)))
     product = _deflate(Q, product)
     for _ in range(2):

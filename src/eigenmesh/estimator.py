@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigenmesh import graphs
-from eigenmesh.averaging import Averaging, averaging_by_name
+from eigenmesh.averaging import AVERAGINGS, Averaging, averaging_by_name
 from eigenmesh.data import (
     Covariance,
     CovarianceKind,
@@ -28,14 +28,16 @@ from eigenmesh.data import (
 )
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.networks import Stacked
+from eigenmesh.planner import Costs, Plan, cheapest_averaging, plan
 from eigenmesh.progress import live_progress
 from eigenmesh.result import Record, Result
 from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings, run
-from eigenmesh.solvers import Solver, solver_by_name
+from eigenmesh.solvers import SOLVERS, BlockKrylov, Solver, solver_by_name
+from eigenmesh.solvers.base import require_positive
 from eigenmesh.variance import run_to_fraction
 
 DEFAULT_NODES = 10
-# What the choice of how to hold a covariance reckons with: a one-round solver makes about so many products.
+# A one-round solver makes about so many products with the covariance.
 EXPECTED_PRODUCTS = 1000
 
 
@@ -50,7 +52,8 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     n_components : int, float or None
         K; or, between 0 and 1, the share of the variance to explain; None for min(N - 1, d).
     solver : str or Solver
-        Name of a solver or a configured one, such as ``FastPCA(step_size=0.7)``.
+        Name of a solver or a configured one, such as ``FastPCA(step_size=0.7)``. "auto" takes what the planner finds
+        cheapest for data and network; it never takes a solver that shows covariances.
     topology : str, networkx graph, Weights or (M, M) matrix
         The network: a name for ``eigenmesh.graphs.topology``, a graph, or its weights.
     n_nodes : int or None
@@ -59,7 +62,7 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     weights : str
         How a graph gets its weights: "metropolis", "max_degree", "best_constant".
     averaging : str or Averaging
-        How exact averages are made: "tree", "chebyshev", "gossip".
+        How exact averages are made: "tree", "polynomial", "chebyshev", "gossip"; "auto" takes the quickest.
     split : str or Split
         How one array is dealt out: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y), "sizes:10,20".
     tol : float
@@ -111,11 +114,11 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self,
         n_components: int | float | None = None,
         *,
-        solver: str | Solver = "fast-pca",
+        solver: str | Solver = "auto",
         topology: Any = "erdos_renyi",
         n_nodes: int | None = None,
         weights: str = "metropolis",
-        averaging: str | Averaging = "tree",
+        averaging: str | Averaging = "auto",
         split: str | Split = "random",
         tol: float = DEFAULT_TOL,
         max_rounds: int = DEFAULT_MAX_ROUNDS,
@@ -157,22 +160,51 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """
         # Everything that can be wrong without looking at the data is looked at first.
         seed = _seed(self.random_state)
-        solver = self._solver()
+        solver_or_auto(self.solver, self.step_size)
+        averaging_or_auto(self.averaging)
         kind = _covariance_kind(self.covariance)
         require_settings(self.tol, self.max_rounds)
-        shards = self._shards(X, y, nodes, seed)
-        network = Stacked(self._weights(shards.n_nodes, seed), self._averaging())
-        n_samples = sum(block.n_rows for block in shards.blocks)
-        wanted = self._wanted(n_samples, shards.n_features)
+        shards, weights, wanted = self._problem(X, y, nodes, seed)
+        expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
+        solver, averaging = self.choose_method(shards, weights, expected)
+        network = Stacked(weights, averaging)
 
         moments = pooled_moments(shards, network, scale=bool(self.scale), missing=self.missing)
-        expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
-        covariance = build_covariance(shards, moments, kind=kind, n_components=expected, products=EXPECTED_PRODUCTS)
+        covariance = build_covariance(
+            shards, moments, kind=kind, n_components=expected, products=expected_products(solver)
+        )
         self.result_ = self._run(solver, covariance, network, wanted, moments, seed)
         self._set_fitted(self.result_, moments, network)
         if not self.result_.converged:
             warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
         return self
+
+    def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
+        """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.
+
+        Parameters
+        ----------
+        X, y, nodes : as for ``fit``.
+        costs : latency, bandwidth, speed and memory of the nodes; None for the defaults of ``eigenmesh.Costs``.
+        """
+        shards, weights, wanted = self._problem(X, y, nodes, _seed(self.random_state))
+        expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
+        return plan(shards, weights, expected, tol=self.tol, costs=costs)
+
+    def _problem(self, X: Any, y: Any, nodes: Any, seed: int) -> tuple[Shards, graphs.Weights, int | float]:
+        """Who holds what, who talks to whom, and how many components are wanted."""
+        shards = self._shards(X, y, nodes, seed)
+        weights = self._weights(shards.n_nodes, seed)
+        n_samples = sum(block.n_rows for block in shards.blocks)
+        return shards, weights, self._wanted(n_samples, shards.n_features)
+
+    def choose_method(self, shards: Shards, weights: graphs.Weights, k: int) -> tuple[Solver, Averaging]:
+        """The solver and the averaging that ``fit`` uses for K = k: as asked for, planned where left open."""
+        solver, averaging = solver_or_auto(self.solver, self.step_size), averaging_or_auto(self.averaging)
+        if solver is None and averaging is None:
+            best = plan(shards, weights, k, tol=self.tol, rehearse=False).best
+            return solver_by_name(best.solver), averaging_by_name(best.averaging)
+        return solver or BlockKrylov(), averaging or cheapest_averaging(weights, shards.n_features * k)
 
     def _run(
         self,
@@ -225,14 +257,6 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         )
 
     # From strings to objects.
-
-    def _solver(self) -> Solver:
-        if isinstance(self.solver, str):
-            return solver_by_name(self.solver, step_size=self.step_size)
-        return self.solver
-
-    def _averaging(self) -> Averaging:
-        return averaging_by_name(self.averaging) if isinstance(self.averaging, str) else self.averaging
 
     def _weights(self, n_nodes: int, seed: int) -> graphs.Weights:
         topology = self.topology
@@ -388,6 +412,31 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
+
+
+def solver_or_auto(solver: str | Solver, step_size: float | str) -> Solver | None:
+    """The solver that is asked for by name or as an object; None for "auto"."""
+    if not isinstance(solver, str):
+        return solver
+    if solver not in ("auto", *SOLVERS):
+        raise UnknownNameError("solver", solver, ["auto", *SOLVERS])
+    if step_size != "auto":
+        require_positive("step_size", step_size)
+    return None if solver == "auto" else solver_by_name(solver, step_size=step_size)
+
+
+def averaging_or_auto(averaging: str | Averaging) -> Averaging | None:
+    """The averaging that is asked for by name or as an object; None for "auto"."""
+    if not isinstance(averaging, str):
+        return averaging
+    if averaging not in ("auto", *AVERAGINGS):
+        raise UnknownNameError("averaging", averaging, ["auto", *AVERAGINGS])
+    return None if averaging == "auto" else averaging_by_name(averaging)
+
+
+def expected_products(solver: Solver | str) -> int:
+    """Products with the covariance that the choice of how to hold it reckons with."""
+    return int(getattr(solver, "usual_products", EXPECTED_PRODUCTS))
 
 
 def _is_parts(X: Any) -> bool:

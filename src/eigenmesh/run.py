@@ -10,7 +10,9 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
+from eigenmesh.bases import random_basis
 from eigenmesh.certificate import Certified, certify
+from eigenmesh.complement import Complement
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.metrics import mean_error
@@ -62,13 +64,6 @@ def run(
         return loop.run(start, check_every)
 
 
-def random_basis(n_features: int, n_components: int, seed: int) -> np.ndarray:
-    """Orthonormal columns drawn uniformly, the same for every node: (d, K)."""
-    rng = np.random.default_rng(seed)
-    Q, R = np.linalg.qr(rng.standard_normal((n_features, n_components)))
-    return np.asarray(Q * np.where(np.diagonal(R) < 0, -1.0, 1.0))
-
-
 def require_components(n_components: int, n_features: int, n_samples: int | None = None) -> None:
     """Raise unless 1 <= K <= min(d, N - 1)."""
     bounds = {"the number of features": n_features}
@@ -114,7 +109,7 @@ class _Loop:
         self.history: list[Record] = []
         self.began, self.before = time.perf_counter(), network.traffic.copy()
         self.spent = {"checks": Traffic(), "certificate": Traffic()}
-        self.complement: Any = None
+        self.complement: Complement | None = None
 
     def run(self, basis: np.ndarray, check_every: int | None) -> Result:
         """Start all nodes from the (d, K) basis and iterate to the end."""
@@ -127,28 +122,32 @@ class _Loop:
         return self._result(reason, certified)
 
     def _iterate(self, start: Array, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
-        scale = self._booked("checks", largest_norm, start)
-        sound, stall, gate = self.solver.readout(state), StallDetector(), CertificateGate(self.tol, scale)
+        sound, stall, gate = self.solver.readout(state), StallDetector(), CertificateGate(self.tol)
+        interval, next_check = check_every, check_every or 1
         while True:
             rounds_before = self._rounds
             state = self.solver.step(self.covariance, self.network, state)
             self.iteration += 1
-            check_every = check_every or self._interval(self._rounds - rounds_before)
+            rounds_taken = self._rounds - rounds_before
             # A solver on one node may exchange nothing at all; its iterations count as rounds then.
             over = max(self._rounds, self.iteration) >= self.max_rounds
-            if self.iteration % check_every and not over:
+            if self.iteration < next_check and not over:
                 if self.reference is not None:
                     self._record(state, np.nan)
                 continue
-            state, residual, healthy = self._booked("checks", self.solver.watch, state)
-            if not healthy:
-                return StopReason.DIVERGED, self._certify(sound)
+            watch = self._booked("checks", self.solver.watch, state)
+            interval = interval or (1 if watch.free else self._interval(rounds_taken))
+            next_check = self.iteration + interval
+            state, residual = watch.state, watch.residual
+            if not watch.healthy:
+                return StopReason.DIVERGED, self._certify(sound, watch.complement)
             sound = self.solver.readout(state)
-            largest = np.nan if residual is None else float(residual.max())
-            self._record(state, largest, report=True)
+            self._record(state, np.nan if residual is None else float(residual.max()), report=True)
             stalled = stall.stalled(residual)
-            if gate.opens(residual) or over or stalled:
-                certified = self._certify(sound)
+            if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
+                gate.scale = self._booked("checks", largest_norm, start)
+            if gate.opens(residual, watch.gaps) or over or stalled:
+                certified = self._certify(sound, watch.complement)
                 if certified.certificate.error_bound <= self.tol or over or stalled:
                     return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
                 gate.learn(residual, certified.certificate.gaps)
@@ -162,9 +161,9 @@ class _Loop:
         diameter = self.network.weights.spectrum.diameter
         return max(1, -(-10 * max(1, diameter) // max(1, rounds_an_iteration)))
 
-    def _certify(self, X: Array) -> Certified:
+    def _certify(self, X: Array, complement: Complement | None) -> Certified:
         certified: Certified = self._booked(
-            "certificate", certify, X, tol=self.tol, complement=self.complement, seed=self.seed
+            "certificate", certify, X, tol=self.tol, complement=complement or self.complement, seed=self.seed
         )
         # What was learnt of l_{K+1} holds for later certificates too, unless X had missed a leading direction.
         values, beyond = certified.certificate.values, certified.complement

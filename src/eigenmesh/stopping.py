@@ -13,13 +13,14 @@ class StopReason(Enum):
 
     CONVERGED = "Every node's components are certified to be within tol of the true ones."
     MAX_ROUNDS = (
-        "The round budget ended before the certificate reached tol. Raise max_rounds, loosen tol, or use a "
-        "better connected network; the certificate says how good the components are as they stand."
+        "The round budget ended before the certificate reached tol. Raise max_rounds, loosen tol, or use a better "
+        'connected network; if the solver makes one round an iteration, use solver="auto", which takes far fewer '
+        "rounds on unlike nodes and on sparse networks. The certificate says how good the components are as they stand."
     )
     STALLED = (
         "The residual stopped falling before the certificate reached tol: the eigenvalues are too close for this "
-        "solver, or the working precision is used up. Loosen tol, ask for another number of components, or use "
-        "float64 data."
+        'solver, or the working precision is used up. Use solver="auto", which close eigenvalues do not slow, loosen '
+        "tol, ask for another number of components, or use float64 data."
     )
     DIVERGED = (
         "The iterates blew up; the components are those of the last sound check. Use a smaller step_size, or "
@@ -63,24 +64,25 @@ class StallDetector:
 class CertificateGate:
     """Says when a solver's own estimate of its residual is good enough to spend averages on a certificate.
 
-    Before the gaps are known the residual is held against ``tol * scale``, where no gap can be larger than
-    scale; after the first certificate against ``tol * gap_k``. A certificate that failed is not asked for again
-    until the residual has halved.
+    The residual is held against ``tol * gap_k``, with the gaps that the solver knows or that the last certificate
+    found; before there are any, against ``tol * scale``, where no gap can be larger than scale. A certificate that
+    failed is not asked for again until the residual has halved.
     """
 
     tol: float
-    scale: float
+    scale: float | None = None
     gaps: np.ndarray | None = None
     tried_at: float = np.inf
 
-    def opens(self, residual: np.ndarray | None) -> bool:
+    def opens(self, residual: np.ndarray | None, gaps: np.ndarray | None = None) -> bool:
         """Decide from the (K,) residuals that all nodes agree on; None means that the solver has no estimate."""
         if residual is None:
             return True
-        largest = float(residual.max())
-        # Where a gap is not positive the first certificate came too early to see it.
-        allowed = self.scale if self.gaps is None else np.where(self.gaps > 0, self.gaps, self.scale)
-        return bool(np.all(residual <= self.tol * allowed)) and largest < 0.5 * self.tried_at
+        known = gaps if gaps is not None else self.gaps
+        largest = np.inf if self.scale is None else self.scale
+        # Where a gap is not positive the certificate will have to say more.
+        allowed = largest if known is None else np.where(known > 0, known, largest)
+        return bool(np.all(residual <= self.tol * allowed)) and float(residual.max()) < 0.5 * self.tried_at
 
     def learn(self, residual: np.ndarray | None, gaps: np.ndarray) -> None:
         """Take in a certificate that did not reach tol."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh.bases import widened
 from eigenmesh.certificate import Certificate
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.result import Result
-from eigenmesh.run import random_basis, run
+from eigenmesh.run import run
 from eigenmesh.solvers.base import Solver
 
 FIRST_BLOCK = 4
@@ -45,17 +46,7 @@ def run_to_fraction(
         if enough <= k or k == limit or not runs[-1].converged:
             return truncated(joined(runs), min(enough, k))
         k = min(2 * k, limit)
-        basis = widened(runs[-1].components, k, seed)
-
-
-def widened(components: np.ndarray, n_components: int, seed: int) -> np.ndarray:
-    """Found components and random directions orthogonal to them: (K, d) -> (d, n_components), orthonormal."""
-    found = np.linalg.qr(components.T)[0]
-    found = found * np.sign(np.sum(found * components.T, axis=0))
-    fresh = random_basis(components.shape[1], n_components, seed)[:, len(components) :]
-    for _ in range(2):
-        fresh = np.linalg.qr(fresh - found @ (found.T @ fresh))[0]
-    return np.hstack([found, fresh])
+        basis = widened(runs[-1].components.T, k, seed)
 
 
 def joined(runs: list[Result]) -> Result:

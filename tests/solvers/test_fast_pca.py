@@ -7,10 +7,10 @@ import torch
 
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
+from eigenmesh.bases import random_basis
 from eigenmesh.data import Formed, geometric_spectrum
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
-from eigenmesh.run import random_basis
 from eigenmesh.solvers import FastPCA
 from eigenmesh.solvers.fast_pca import suggested_step
 from eigenmesh.stopping import StopReason

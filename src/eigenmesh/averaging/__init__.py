@@ -5,10 +5,16 @@ from collections.abc import Callable
 from eigenmesh.averaging.base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
 from eigenmesh.averaging.chebyshev import Chebyshev
 from eigenmesh.averaging.gossip import Gossip
+from eigenmesh.averaging.polynomial import Polynomial
 from eigenmesh.averaging.tree import Tree
 from eigenmesh.errors import UnknownNameError
 
-AVERAGINGS: dict[str, Callable[[], Averaging]] = {"gossip": Gossip, "chebyshev": Chebyshev, "tree": Tree}
+AVERAGINGS: dict[str, Callable[[], Averaging]] = {
+    "gossip": Gossip,
+    "chebyshev": Chebyshev,
+    "polynomial": Polynomial,
+    "tree": Tree,
+}
 
 
 def averaging_by_name(name: str) -> Averaging:
@@ -16,6 +22,12 @@ def averaging_by_name(name: str) -> Averaging:
     if name not in AVERAGINGS:
         raise UnknownNameError("averaging", name, AVERAGINGS)
     return AVERAGINGS[name]()
+
+
+def name_of(averaging: Averaging) -> str:
+    """Name that the averaging goes by, or its class's."""
+    names = {make: name for name, make in AVERAGINGS.items()}
+    return names.get(type(averaging), type(averaging).__name__)
 
 
 __all__ = [
@@ -26,6 +38,8 @@ __all__ = [
     "Chebyshev",
     "Gossip",
     "LinearRound",
+    "Polynomial",
     "Tree",
     "averaging_by_name",
+    "name_of",
 ]

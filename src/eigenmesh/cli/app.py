@@ -11,6 +11,7 @@ from eigenmesh import __version__
 from eigenmesh.cli.demo import demo
 from eigenmesh.cli.fit import fit
 from eigenmesh.cli.graph import graph
+from eigenmesh.cli.plan import plan
 from eigenmesh.cli.status import BAD_INPUT, INTERRUPTED
 from eigenmesh.cli.voice import Voice, option_names
 from eigenmesh.errors import EigenmeshError
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(fit)
 app.command()(graph)
+app.command()(plan)
 
 
 def _version(wanted: bool) -> None:
@@ -62,8 +64,8 @@ def about(
     Nodes of a network hold samples, talk to their neighbours alone, and all end with the principal components
     of the pooled samples, with a certificate of how near they are.
 
-    Start with **eigenmesh demo**; then **eigenmesh fit** on data of your own, and **eigenmesh graph** to see what a
-    network costs. Each has its own **--help**.
+    Start with **eigenmesh demo**; then **eigenmesh fit** on data of your own, **eigenmesh plan** to see
+    what it would cost, and **eigenmesh graph** to look at a network. Each has its own **--help**.
     """
 
 

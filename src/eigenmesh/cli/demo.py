@@ -34,7 +34,7 @@ def demo(
     split: Annotated[
         str, typer.Option(metavar="NAME", help="How digits are dealt out: random, label, dirichlet:0.1, ...")
     ] = "random",
-    solver: Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(SOLVERS)}.")] = "fast-pca",
+    solver: Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(SOLVERS)}.")] = "block-krylov",
     max_rounds: Annotated[
         int, typer.Option(min=1, metavar="N", help="Budget of neighbour exchanges.")
     ] = DEFAULT_MAX_ROUNDS,
@@ -56,6 +56,8 @@ def demo(
     - `eigenmesh demo --topology cycle -k 3 --out cycle.svg`
 
     - `eigenmesh demo --split label`
+
+    - `eigenmesh demo --solver fast-pca`
     """
     voice = Voice.of()
     method = solver_by_name(solver, step_size="auto")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import typer
 from sklearn.exceptions import ConvergenceWarning
 
-from eigenmesh.averaging import averaging_by_name
+from eigenmesh.averaging import name_of
 from eigenmesh.cli import options
 from eigenmesh.cli.inputs import parse_components, parse_step_size
 from eigenmesh.cli.outputs import STANDARD_OUTPUT, Outputs, fitted_arrays, fitted_numbers
@@ -18,14 +18,13 @@ from eigenmesh.cli.status import NOT_CONVERGED
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
 from eigenmesh.errors import UnknownNameError
-from eigenmesh.estimator import EXPECTED_PRODUCTS, DecentralizedPCA
+from eigenmesh.estimator import DecentralizedPCA, averaging_or_auto, expected_products, solver_or_auto
 from eigenmesh.progress import readable_bytes
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report.network_picture import counted
 from eigenmesh.report.tables import components_table, facts_table, traffic_table
 from eigenmesh.result import Result
 from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
-from eigenmesh.solvers import solver_by_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,9 +46,9 @@ def fit(
     nodes: options.Nodes = None,
     topology: options.Topology = "erdos_renyi",
     weights: options.WeightsName = "metropolis",
-    averaging: options.AveragingName = "tree",
+    averaging: options.AveragingName = "auto",
     components: options.Components = None,
-    solver: options.SolverName = "fast-pca",
+    solver: options.SolverName = "auto",
     step_size: options.StepSize = "auto",
     tol: options.Tol = DEFAULT_TOL,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
@@ -81,10 +80,13 @@ def fit(
     voice = Voice.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
     outputs = Outputs.checked(out, json_file, plot, data)
     require_settings(tol, max_rounds)
+    solver_or_auto(solver, parse_step_size(step_size))
+    averaging_or_auto(averaging)
     pca = DecentralizedPCA(
         parse_components(components),
-        solver=solver_by_name(solver, step_size=parse_step_size(step_size)),
-        averaging=averaging_by_name(averaging),
+        solver=solver,
+        averaging=averaging,
+        step_size=parse_step_size(step_size),
         tol=tol,
         max_rounds=max_rounds,
         scale=scale,
@@ -103,8 +105,15 @@ def fit(
         weights=weights,
         seed=seed,
     )
-    about = {"solver": solver, "weights": weights, "averaging": averaging, "step_size": step_size}
-    _settle_components(pca, problem)
+    settle_components(pca, problem)
+    method, kernel = pca.choose_method(problem.shards, problem.weights, _expected(pca, problem))
+    pca.set_params(solver=method, averaging=kernel)
+    about = {
+        "solver": method.name,
+        "weights": weights,
+        "averaging": averaging if averaging != "auto" else name_of(kernel),
+        "step_size": step_size,
+    }
     result = _carry_out(voice, outputs, pca, problem, about)
     if not result.converged:
         raise typer.Exit(NOT_CONVERGED)
@@ -140,7 +149,7 @@ def _known(kind: str, name: str, known: Mapping[str, T]) -> T:
     return known[name]
 
 
-def _settle_components(pca: DecentralizedPCA, problem: Problem) -> None:
+def settle_components(pca: DecentralizedPCA, problem: Problem) -> None:
     """Put the default in the place of a K that was not given, and refuse one that is too large."""
     n_samples, n_features = problem.n_samples, problem.shards.n_features
     if pca.n_components is None:
@@ -154,8 +163,12 @@ def _covariance_choice(pca: DecentralizedPCA, problem: Problem) -> Choice:
     if pca.covariance != "auto":
         kind = CovarianceKind(pca.covariance)
         return Choice(kind, memory_needed(problem.shards, kind), "as asked for")
-    expected = pca.n_components if isinstance(pca.n_components, int) else min(10, problem.shards.n_features)
-    return choose(problem.shards, expected, EXPECTED_PRODUCTS)
+    return choose(problem.shards, _expected(pca, problem), expected_products(pca.solver))
+
+
+def _expected(pca: DecentralizedPCA, problem: Problem) -> int:
+    """K, or a guess where a share of the variance is asked for."""
+    return pca.n_components if isinstance(pca.n_components, int) else min(10, problem.shards.n_features)
 
 
 def _plan(pca: DecentralizedPCA, problem: Problem, choice: Choice, about: dict[str, Any]) -> dict[str, str]:
@@ -163,7 +176,7 @@ def _plan(pca: DecentralizedPCA, problem: Problem, choice: Choice, about: dict[s
     many = counted(wanted, "component") if isinstance(wanted, int) else f"components for {wanted:.4g} of the variance"
     return {
         **problem.facts(),
-        "method": f"{about['solver']}: {many}, step size {about['step_size']}, tol {pca.tol:g}, "
+        "method": f"{about['solver']} with {about['averaging']} averaging: {many}, tol {pca.tol:g}, "
         f"at most {pca.max_rounds:,} rounds",
         "covariance": f"{choice.kind}, {readable_bytes(choice.bytes)} beyond the data ({choice.reason})",
     }

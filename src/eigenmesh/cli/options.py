@@ -79,7 +79,7 @@ AveragingName: TypeAlias = Annotated[
     typer.Option(
         "--averaging",
         metavar="NAME",
-        help=f"How exact averages are made: {', '.join(AVERAGINGS)}.",
+        help=f"How exact averages are made: auto, {', '.join(AVERAGINGS)}.",
         rich_help_panel=NETWORK,
     ),
 ]
@@ -94,7 +94,7 @@ Components: TypeAlias = Annotated[
     ),
 ]
 SolverName: TypeAlias = Annotated[
-    str, typer.Option("--solver", metavar="NAME", help=f"{', '.join(SOLVERS)}.", rich_help_panel=METHOD)
+    str, typer.Option("--solver", metavar="NAME", help=f"auto, {', '.join(SOLVERS)}.", rich_help_panel=METHOD)
 ]
 StepSize: TypeAlias = Annotated[
     str, typer.Option(metavar="FLOAT|auto", help="Step of solvers that have one.", rich_help_panel=METHOD)

@@ -101,6 +101,27 @@ class Network(ABC):
         """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...)."""
         return self.average(self, array)
 
+    def common_mean(self, array: Array) -> Array:
+        """The average as one copy for all the nodes that this process holds: (nodes, ...) -> (1, ...).
+
+        What follows from an average is the same at every node, so a process that holds many works it out once.
+        """
+        return self.mean(array)[:1, ...]
+
+    def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
+        """``common_mean(array)`` and ``worst(values)`` in the same messages.
+
+        An exact average takes at least as many rounds as the diameter, so maxima can ride along and cost no round.
+        """
+        before = self.traffic.copy()
+        averaged = self.common_mean(array)
+        ridden = self.traffic - before
+        _, size = self._size(values)
+        self.traffic.bytes += ridden.messages * size
+        # A loose average on a dense graph may be done sooner than the maxima.
+        self._count(self._mixing.messages, (values,), max(0, self.weights.spectrum.diameter - ridden.rounds))
+        return averaged, self._maximum(values)
+
     def worst(self, values: Array) -> Array:
         """Elementwise maximum over all nodes, the same bits at each: (nodes, ...) -> (nodes, ...).
 

@@ -8,10 +8,11 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from eigenmesh.averaging import Chebyshev, Gossip, LinearRound, Tree
+from eigenmesh.averaging import Chebyshev, Gossip, LinearRound, Polynomial, Tree
 from eigenmesh.certificate import Certificate
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Traffic
+from eigenmesh.planner import Plan
 from eigenmesh.progress import readable_bytes
 
 # Rows of a table of components; the files have the rest.
@@ -58,7 +59,7 @@ def averaging_table(weights: Weights, accuracies: Iterable[float] = (1e-6, 1e-12
     table.columns[0].justify = "left"
     accuracies = tuple(accuracies)
     around = LinearRound(weights.matrix).messages
-    for name, kind in (("plain gossip", Gossip), ("Chebyshev", Chebyshev)):
+    for name, kind in (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial)):
         for accuracy in accuracies:
             rounds = kind(accuracy).prepare(weights).rounds
             table.add_row(name, f"{accuracy:g}", f"{rounds:,}", f"{rounds * around:,}")
@@ -92,3 +93,29 @@ def _counts(traffic: Traffic) -> tuple[str, ...]:
         f"{traffic.matrices:,}",
         readable_bytes(traffic.bytes),
     )
+
+
+def plan_table(plan: Plan, everything: bool = False) -> Table:
+    """What each solver would cost with its best averaging, or with every one, cheapest first."""
+    table = _table("solver", "averaging", "rounds", "payload", "memory", "seconds", "")
+    for column in table.columns:
+        column.no_wrap = True
+    table.columns[0].justify = table.columns[1].justify = "left"
+    table.caption = "* shows covariances to neighbours: only on request"
+    seen: set[str] = set()
+    for line in plan.forecasts:
+        if line.solver in seen and not everything:
+            continue
+        seen.add(line.solver)
+        taken = line is plan.best
+        table.add_row(
+            f"{line.solver}{' *' if line.shows_covariances else ''}",
+            line.averaging,
+            f"{line.rounds:,.0f}",
+            readable_bytes(line.bytes),
+            readable_bytes(line.memory_bytes),
+            f"{line.seconds:,.3g}",
+            "taken" if taken else "",
+            style="bold" if taken else None,
+        )
+    return table

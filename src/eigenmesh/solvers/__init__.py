@@ -4,9 +4,38 @@ from typing import Any
 
 from eigenmesh.errors import UnknownNameError
 from eigenmesh.solvers.base import Solver, Watch
+from eigenmesh.solvers.block_krylov import BlockKrylov
+from eigenmesh.solvers.deepca import DeEPCA
+from eigenmesh.solvers.dsa import DSA
 from eigenmesh.solvers.fast_pca import FastPCA
+from eigenmesh.solvers.krasulina import Krasulina
+from eigenmesh.solvers.orthogonal_iteration import OrthogonalIteration
+from eigenmesh.solvers.s_dot import SDOT
+from eigenmesh.solvers.sa_dot import SADOT
+from eigenmesh.solvers.sanger import Sanger
+from eigenmesh.solvers.sequential_distributed_power import SequentialDistributedPower
+from eigenmesh.solvers.sequential_power import SequentialPower
+from eigenmesh.solvers.tracked_subspace import TrackedSubspace
+from eigenmesh.solvers.tree_covariance import TreeCovariance
 
-SOLVERS: dict[str, type[Any]] = {solver.name: solver for solver in (FastPCA,)}
+SOLVERS: dict[str, type[Any]] = {
+    solver.name: solver
+    for solver in (
+        BlockKrylov,
+        TrackedSubspace,
+        TreeCovariance,
+        FastPCA,
+        DeEPCA,
+        SDOT,
+        SADOT,
+        DSA,
+        OrthogonalIteration,
+        SequentialPower,
+        SequentialDistributedPower,
+        Krasulina,
+        Sanger,
+    )
+}
 
 
 def solver_by_name(name: str, **settings: Any) -> Solver:
@@ -18,4 +47,22 @@ def solver_by_name(name: str, **settings: Any) -> Solver:
     return solver
 
 
-__all__ = ["SOLVERS", "FastPCA", "Solver", "Watch", "solver_by_name"]
+__all__ = [
+    "DSA",
+    "SADOT",
+    "SDOT",
+    "SOLVERS",
+    "BlockKrylov",
+    "DeEPCA",
+    "FastPCA",
+    "Krasulina",
+    "OrthogonalIteration",
+    "Sanger",
+    "SequentialDistributedPower",
+    "SequentialPower",
+    "Solver",
+    "TrackedSubspace",
+    "TreeCovariance",
+    "Watch",
+    "solver_by_name",
+]

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms
+from eigenmesh.arrays import Array, column_norms, squared_norms
+from eigenmesh.complement import Complement
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
@@ -22,11 +23,17 @@ class Watch(NamedTuple):
     residual : (K,) estimate of ``|C x_k - theta_k x_k|``, the largest over the nodes; None if the solver has
         none to give, in which case the loop measures it.
     healthy : False when the iterates have blown up or collapsed and the solver cannot mend them.
+    gaps : (K,) distances between the eigenvalues, where the solver knows them.
+    complement : what the solver knows of l_{K+1}; None lets the certificate look for itself.
+    free : True if looking sent nothing, so that it may be done after every iteration.
     """
 
     state: Any
     residual: np.ndarray | None
     healthy: bool
+    gaps: np.ndarray | None = None
+    complement: Complement | None = None
+    free: bool = False
 
 
 class Solver(Protocol):
@@ -77,7 +84,35 @@ def largest_norm(covariance: Covariance, network: Network, like: Array, products
     return float(network.worst(norm)[0, 0, 0])
 
 
-def require_positive(name: str, value: float) -> None:
+def product_residuals(X: Array, Z: Array) -> Array:
+    """``|z_k - theta_k x_k| / |x_k|`` with ``theta_k = x_k^T z_k / |x_k|^2``: (nodes, d, K) twice -> (nodes, K).
+
+    Where Z is C X, or what a node takes for it, this is the residual of X at no extra product or round.
+    """
+    xp = ea.namespace(X)
+    squares = squared_norms(X)
+    theta = xp.vecdot(X, Z, axis=-2) / squares
+    return xp.sqrt(squared_norms(Z - X * theta[:, None, :]) / squares)
+
+
+def unmeasured(X: Array) -> Array:
+    """Residuals before the first product, infinite: (nodes, d, K) -> (nodes, K)."""
+    return ea.namespace(X).full((X.shape[0], X.shape[2]), np.inf, dtype=X.dtype, device=X.device)
+
+
+def watch_residual(network: Network, state: Any) -> Watch:
+    """Agree on ``state.residual``, (nodes, K); infinite means not measured yet, NaN that the iterates are lost."""
+    residual = ea.to_numpy(network.worst(state.residual)[0, ...])
+    return Watch(state, residual, healthy=not bool(np.any(np.isnan(residual))))
+
+
+def require_positive(name: str, value: Any) -> None:
     """Raise unless the value is a finite number above zero."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
         raise InputError(f"{name} = {value!r} must be a finite number above 0.")
+
+
+def require_count(name: str, value: int) -> None:
+    """Raise unless the value is a whole number of at least one."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} = {value!r} must be a whole number of at least 1.")
