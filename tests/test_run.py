@@ -176,13 +176,18 @@ def test_bad_settings_are_refused_before_any_work(arguments, message):
 
 
 def test_a_plateau_is_not_a_stall_but_no_progress_is():
-    detector = StallDetector(patience=5)
-    assert not any(detector.stalled(np.array([1.0, value])) for value in [1.0, 0.5, 0.4])
+    detector = StallDetector()
+
+    def stalled(*residual):
+        return detector.stalled(np.array(residual), patience=5)
+
+    assert not any(stalled(1.0, value) for value in [1.0, 0.5, 0.4])
     # The first component rests while the second goes on.
-    assert not any(detector.stalled(np.array([1.0, 0.1 / t])) for t in range(1, 9))
+    assert not any(stalled(1.0, 0.1 / t) for t in range(1, 9))
     # Eleven checks of progress: it takes as many without before a stall is called.
-    assert not any(detector.stalled(np.array([1.0, 0.1])) for _ in range(11))
-    assert detector.stalled(np.array([1.0, 0.1]))
+    assert not any(stalled(1.0, 0.1) for _ in range(11))
+    assert stalled(1.0, 0.1)
+    assert not stalled(np.inf, 0.1)
 
 
 def test_the_gate_asks_for_a_certificate_only_when_it_may_pass():

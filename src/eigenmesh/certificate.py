@@ -60,9 +60,11 @@ class Certificate:
         for index, cluster in enumerate(self.clusters):
             names = ", ".join(str(k + 1) for k in cluster)
             if self.open_cluster and index == len(self.clusters) - 1:
+                one = len(cluster) == 1
                 notes.append(
-                    f"components {names} belong to an eigenvalue (about {self.values[cluster[-1]]:.3g}) that goes on "
-                    f"beyond component {len(self.values)}: they are one choice out of many"
+                    f"component{'' if one else 's'} {names} belong{'s' if one else ''} to an eigenvalue (about "
+                    f"{self.values[cluster[-1]]:.3g}) that goes on beyond component {len(self.values)}: "
+                    f"{'it is' if one else 'they are'} one choice out of many"
                 )
             else:
                 notes.append(

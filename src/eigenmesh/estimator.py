@@ -171,7 +171,11 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         moments = pooled_moments(shards, network, scale=bool(self.scale), missing=self.missing)
         covariance = build_covariance(
-            shards, moments, kind=kind, n_components=expected, products=expected_products(solver)
+            shards,
+            moments,
+            kind=kind,
+            n_components=expected_columns(solver, expected),
+            products=expected_products(solver),
         )
         self.result_ = self._run(solver, covariance, network, wanted, moments, seed)
         self._set_fitted(self.result_, moments, network)
@@ -437,6 +441,11 @@ def averaging_or_auto(averaging: str | Averaging) -> Averaging | None:
 def expected_products(solver: Solver | str) -> int:
     """Products with the covariance that the choice of how to hold it reckons with."""
     return int(getattr(solver, "usual_products", EXPECTED_PRODUCTS))
+
+
+def expected_columns(solver: Solver | str, n_components: int) -> int:
+    """Columns of a product: K and what the solver takes beyond it."""
+    return n_components + int(getattr(solver, "oversample", 0))
 
 
 def _is_parts(X: Any) -> bool:

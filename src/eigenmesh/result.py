@@ -47,7 +47,7 @@ class Result:
     components : (K, d) the components that all nodes agree on.
     node_components : (nodes, K, d) each node's own estimate, in the same order and signs.
     explained_variance : (K,) eigenvalues of the pooled covariance.
-    traffic : everything sent, set-up and certificate included.
+    traffic : everything the run sent, checks and certificates included; what the moments cost comes before it.
     traffic_by_phase : the same split into what it was for.
     """
 

@@ -19,7 +19,7 @@ from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.result import Record, Result
 from eigenmesh.solvers.base import Solver, largest_norm
-from eigenmesh.stopping import CertificateGate, StallDetector, StopReason
+from eigenmesh.stopping import PATIENCE, PATIENCE_OF_EXACT, CertificateGate, StallDetector, StopReason
 
 Callback = Callable[[Record], Any]
 
@@ -123,7 +123,7 @@ class _Loop:
 
     def _iterate(self, start: Array, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
         sound, stall, gate = self.solver.readout(state), StallDetector(), CertificateGate(self.tol)
-        interval, next_check = check_every, check_every or 1
+        next_check = check_every or 1
         while True:
             rounds_before = self._rounds
             state = self.solver.step(self.covariance, self.network, state)
@@ -136,14 +136,14 @@ class _Loop:
                     self._record(state, np.nan)
                 continue
             watch = self._booked("checks", self.solver.watch, state)
-            interval = interval or (1 if watch.free else self._interval(rounds_taken))
-            next_check = self.iteration + interval
+            # Asked anew each time: the rounds of an iteration may grow.
+            next_check = self.iteration + (check_every or (1 if watch.free else self._interval(rounds_taken)))
             state, residual = watch.state, watch.residual
+            self._record(state, np.nan if residual is None else float(residual.max()), report=True)
             if not watch.healthy:
                 return StopReason.DIVERGED, self._certify(sound, watch.complement)
             sound = self.solver.readout(state)
-            self._record(state, np.nan if residual is None else float(residual.max()), report=True)
-            stalled = stall.stalled(residual)
+            stalled = stall.stalled(residual, patience=PATIENCE_OF_EXACT if watch.free else PATIENCE)
             if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
                 gate.scale = self._booked("checks", largest_norm, start)
             if gate.opens(residual, watch.gaps) or over or stalled:

@@ -7,6 +7,10 @@ from enum import Enum
 
 import numpy as np
 
+# Checks without progress before a stall is called: a one-round solver may rest for long near a saddle; one that looks
+# after every average does not.
+PATIENCE, PATIENCE_OF_EXACT = 200, 12
+
 
 class StopReason(Enum):
     """Why a run ended; the value is the advice that goes with it."""
@@ -24,7 +28,8 @@ class StopReason(Enum):
     )
     DIVERGED = (
         "The iterates blew up; the components are those of the last sound check. Use a smaller step_size, or "
-        'step_size="auto", which shortens the step by itself.'
+        'step_size="auto", which shortens the step by itself; with deepca, more mixes; or solver="auto", which has '
+        "neither to set."
     )
 
     @property
@@ -45,19 +50,21 @@ class StallDetector:
     instead of being a fixed number of checks.
     """
 
-    def __init__(self, patience: int = 50) -> None:
-        self.patience = patience
+    def __init__(self) -> None:
         self.best: np.ndarray | float = np.inf
         self.checks = self.last_progress = 0
 
-    def stalled(self, residual: np.ndarray | None) -> bool:
-        """Take in the (K,) residuals of a check and say whether the run has stalled."""
+    def stalled(self, residual: np.ndarray | None, patience: int = PATIENCE) -> bool:
+        """Take in the (K,) residuals of a check and say whether the run has stalled; at least ``patience`` checks."""
         self.checks += 1
-        if residual is not None:
-            if np.any(residual < 0.99 * self.best):
-                self.last_progress = self.checks
-            self.best = np.fmin(self.best, residual)
-        return self.checks - self.last_progress > max(self.patience, self.checks // 2)
+        if residual is None or not np.isfinite(residual).all():
+            # Not known yet, which says nothing of progress.
+            self.last_progress = self.checks
+            return False
+        if np.any(residual < 0.99 * self.best):
+            self.last_progress = self.checks
+        self.best = np.fmin(self.best, residual)
+        return self.checks - self.last_progress > max(patience, self.checks // 2)
 
 
 @dataclass

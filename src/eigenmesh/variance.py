@@ -26,6 +26,7 @@ def run_to_fraction(
     total_variance: float,
     *,
     limit: int,
+    max_rounds: int,
     seed: int = 0,
     **settings: Any,
 ) -> Result:
@@ -35,11 +36,14 @@ def run_to_fraction(
     ----------
     total_variance : trace of C.
     limit : largest K there can be, min(N - 1, d).
+    max_rounds : budget of neighbour exchanges for all blocks together.
     settings : for ``run``.
     """
     k, basis, runs = min(FIRST_BLOCK, limit), None, []
+    began = network.traffic.rounds
     while True:
-        runs.append(run(solver, covariance, network, k, seed=seed, basis=basis, **settings))
+        left = max(1, max_rounds - (network.traffic.rounds - began))
+        runs.append(run(solver, covariance, network, k, max_rounds=left, seed=seed, basis=basis, **settings))
         explained = np.cumsum(runs[-1].explained_variance) / total_variance
         # The eigenvalues are the same bits at every node, so all of them grow or stop together.
         enough = int(np.searchsorted(explained, fraction, side="right")) + 1

@@ -227,8 +227,20 @@ class TestChoose:
         assert choice.bytes == pytest.approx(957 * 14_079 * 4, rel=1)
 
     def test_few_products_are_not_worth_forming(self):
-        assert choose(self.shards(100_000, 500), 2, 3).kind is CovarianceKind.MATRIX_FREE
-        assert choose(self.shards(100_000, 500), 10, 100).kind is CovarianceKind.FORMED
+        assert choose(self.shards(40_000, 500), 2, 3).kind is CovarianceKind.MATRIX_FREE
+        assert choose(self.shards(40_000, 500), 10, 100).kind is CovarianceKind.FORMED
+
+    def test_large_data_are_not_copied(self):
+        choice = choose(self.shards(100_000, 500), 2, 3)
+        assert choice.kind is CovarianceKind.CHUNKED
+        assert "copies would take 413 MiB" in choice.reason
+
+    def test_a_mapped_file_is_copied_only_if_it_is_small(self, tmp_path):
+        for rows, kind in ((4000, CovarianceKind.MATRIX_FREE), (20_000, CovarianceKind.CHUNKED)):
+            path = tmp_path / f"{rows}.npy"
+            np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(rows, 500))
+            shards = Shards.from_array(np.load(path, mmap_mode="r"), 2)
+            assert choose(shards, 2, 3).kind is kind
 
     def test_memory_decides_last(self):
         shards = self.shards(10_000, 2000)
@@ -240,7 +252,7 @@ class TestChoose:
         least = choose(shards, 50, 100, memory_bytes=50 * 2**20)
         assert least.kind is CovarianceKind.CHUNKED
         assert "matrices take 154 MiB of 50 MiB" in least.reason
-        assert "copies take 185 MiB of 50 MiB" in least.reason
+        assert "copies would take 185 MiB" in least.reason
 
     def test_numbers_are_checked(self):
         with pytest.raises(InputError, match="at least 1; got 0 and 5"):

@@ -29,16 +29,10 @@ class Chebyshev:
 
     def prepare(self, weights: Weights) -> ChebyshevAverage:
         """Choose L so that ``1 / T_L((1 - c) / e) <= accuracy``."""
-        spectrum = weights.spectrum
-        centre = (spectrum.second + spectrum.smallest) / 2
-        # All eigenvalues but the first equal (a complete graph): an interval of width zero, one round.
-        half_width = max((spectrum.second - spectrum.smallest) / 2, 1e-15)
-        mixing = LinearRound(weights.matrix)
         if weights.n_nodes == 1:
-            return ChebyshevAverage(mixing, centre, half_width, rounds=0, accuracy=0.0)
-        growth = math.acosh((1 - centre) / half_width)
-        rounds = max(1, math.ceil(math.acosh(1 / self.accuracy) / growth))
-        return ChebyshevAverage(mixing, centre, half_width, rounds, 1 / math.cosh(min(rounds * growth, 700.0)))
+            return ChebyshevAverage.of_rounds(weights, 0)
+        growth = ChebyshevAverage.of_rounds(weights, 1).growth
+        return ChebyshevAverage.of_rounds(weights, max(1, math.ceil(math.acosh(1 / self.accuracy) / growth)))
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,24 @@ class ChebyshevAverage:
     centre: float
     half_width: float
     rounds: int
-    accuracy: float
+
+    @classmethod
+    def of_rounds(cls, weights: Weights, rounds: int) -> ChebyshevAverage:
+        """The polynomial of so many rounds, whatever accuracy that gives."""
+        spectrum = weights.spectrum
+        # All eigenvalues but the first equal (a complete graph): an interval of width zero, one round.
+        half_width = max((spectrum.second - spectrum.smallest) / 2, 1e-15)
+        return cls(LinearRound(weights.matrix), (spectrum.second + spectrum.smallest) / 2, half_width, rounds)
+
+    @property
+    def growth(self) -> float:
+        """What a round adds to ``acosh(1 / accuracy)``."""
+        return math.acosh((1 - self.centre) / self.half_width)
+
+    @property
+    def accuracy(self) -> float:
+        """``1 / T_L((1 - c) / e)``."""
+        return 1 / math.cosh(min(self.rounds * self.growth, 700.0)) if self.rounds else 0.0
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Run the scaled recurrence: (nodes, ...) -> (nodes, ...).

@@ -18,7 +18,7 @@ from eigenmesh.cli.status import NOT_CONVERGED
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
 from eigenmesh.errors import UnknownNameError
-from eigenmesh.estimator import DecentralizedPCA, averaging_or_auto, expected_products, solver_or_auto
+from eigenmesh.estimator import DecentralizedPCA, averaging_or_auto, expected_columns, expected_products, solver_or_auto
 from eigenmesh.progress import readable_bytes
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report.network_picture import counted
@@ -163,7 +163,8 @@ def _covariance_choice(pca: DecentralizedPCA, problem: Problem) -> Choice:
     if pca.covariance != "auto":
         kind = CovarianceKind(pca.covariance)
         return Choice(kind, memory_needed(problem.shards, kind), "as asked for")
-    return choose(problem.shards, _expected(pca, problem), expected_products(pca.solver))
+    columns = expected_columns(pca.solver, _expected(pca, problem))
+    return choose(problem.shards, columns, expected_products(pca.solver))
 
 
 def _expected(pca: DecentralizedPCA, problem: Problem) -> int:

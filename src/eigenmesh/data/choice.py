@@ -10,6 +10,8 @@ from eigenmesh.data.shards import Shards
 from eigenmesh.errors import InputError
 
 MEMORY_BYTES = 2 * 2**30
+# Centred copies are made of small data only: twice the memory is much to ask for, and whoever maps a file has less.
+COPY_BYTES, MAPPED_COPY_BYTES = 256 * 2**20, 64 * 2**20
 
 
 class CovarianceKind(StrEnum):
@@ -34,7 +36,7 @@ def choose(shards: Shards, n_components: int, products: int, memory_bytes: int =
     """The cheapest kind that fits, for ``products`` products with n_components columns each.
 
     Formed: N_i d^2 flops once and 2 d^2 k a product, d^2 numbers a node. Not formed: 4 N_i d k a product, on
-    centred copies (N_i d numbers) where they fit, else on chunks that are read anew each time. Sparse data
+    centred copies (N_i d numbers) where they are small, else on chunks that are read anew each time. Sparse data
     stay sparse. Only data held here count, so peers may choose differently; their products are the same.
     """
     if min(n_components, products) < 1:
@@ -47,15 +49,18 @@ def choose(shards: Shards, n_components: int, products: int, memory_bytes: int =
     n_samples = sum(block.n_rows for block in shards.blocks)
     forming = n_samples * d**2 + products * 2 * nodes * d**2 * n_components
     free = products * 4 * n_samples * d * n_components
+    copies, matrices = needed[CovarianceKind.MATRIX_FREE], needed[CovarianceKind.FORMED]
+    mapped = any(block.is_mapped for block in shards.blocks)
+    may_copy = copies <= min(memory_bytes, MAPPED_COPY_BYTES if mapped else COPY_BYTES)
     costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
-    if forming <= free and needed[CovarianceKind.FORMED] <= memory_bytes:
-        return Choice(CovarianceKind.FORMED, needed[CovarianceKind.FORMED], costs)
+    # Reading the data anew for every product costs about as much again as the product.
+    if forming <= (free if may_copy else 2 * free) and matrices <= memory_bytes:
+        return Choice(CovarianceKind.FORMED, matrices, costs)
     if forming <= free:
-        costs += f", but the matrices take {_size(needed[CovarianceKind.FORMED])} of {_size(memory_bytes)}"
-    copies = needed[CovarianceKind.MATRIX_FREE]
-    if copies <= memory_bytes:
+        costs += f", but the matrices take {_size(matrices)} of {_size(memory_bytes)}"
+    if may_copy:
         return Choice(CovarianceKind.MATRIX_FREE, copies, costs)
-    reason = f"{costs}; centred copies take {_size(copies)} of {_size(memory_bytes)}, so chunks are read"
+    reason = f"{costs}; centred copies would take {_size(copies)}, so chunks are read"
     return Choice(CovarianceKind.CHUNKED, needed[CovarianceKind.CHUNKED], reason)
 
 

@@ -81,7 +81,7 @@ def largest_norm(covariance: Covariance, network: Network, like: Array, products
         vector = vector / xp.where(norm > 0, norm, xp.ones_like(norm))
         vector = covariance.apply(vector)
         norm = column_norms(vector)
-    return float(network.worst(norm)[0, 0, 0])
+    return float(network.worst(norm[:, 0, :])[0, 0])
 
 
 def product_residuals(X: Array, Z: Array) -> Array:

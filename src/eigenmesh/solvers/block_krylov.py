@@ -105,8 +105,11 @@ class BlockKrylov:
         xp = ea.namespace(state.B)
         product = covariance.apply(ea.everywhere(state.B, state.n_nodes))
         Z, agreed = network.common_mean_and_worst(product, state.report)
-        V = xp.concat([state.V, state.B @ state.whitening], axis=-1)
-        CV = xp.concat([state.CV, Z @ state.whitening], axis=-1)
+        V, CV = state.V, state.CV
+        # A block with nothing new in it means that the space is full.
+        if bool(xp.any(state.whitening != 0)):
+            V = xp.concat([V, state.B @ state.whitening], axis=-1)
+            CV = xp.concat([CV, Z @ state.whitening], axis=-1)
         values, U, CU = rayleigh_ritz(V, CV, state.B.shape[-1])
         residuals = column_norms(CU - U * values[:, None, :])[:, 0, :]
         B, whitening = faded_polar(Z, V, noise=network.average.accuracy)

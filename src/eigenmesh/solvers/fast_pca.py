@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms, normalised, orthonormal, squared_norms
+from eigenmesh.arrays import Array, column_norms, normalised, squared_norms
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers.base import Watch, largest_norm, require_positive
+from eigenmesh.solvers.base import Watch, largest_norm
+from eigenmesh.solvers.step_size import BLOWN_UP, LONGEST_COLUMN, StepSize, common_basis, require_step_size
 
 # With exact averages the first column, which has no Gram-Schmidt term, never gets shorter, and no column grows by more
 # than a few tens of per cent. Outside these bounds the nodes' disagreement, not the data, drives the iterates: the step
 # is too long.
-SHORTEST_FIRST_COLUMN, LONGEST_COLUMN, BLOWN_UP = 0.6, 3.0, 1e6
+SHORTEST_FIRST_COLUMN = 0.6
 # Later columns do get shorter while the earlier ones are taken out of them. One that is nearly gone is drowned by the
 # disagreement about the others, and never comes back by itself.
 SHORTEST_COLUMN = 0.03
@@ -69,12 +70,11 @@ class FastPCA:
     analysis", IEEE Transactions on Signal Processing 70 (2022).
     """
 
-    step_size: float | Literal["auto"] = "auto"
+    step_size: StepSize = "auto"
     name: ClassVar[str] = "fast-pca"
 
     def __post_init__(self) -> None:
-        if self.step_size != "auto":
-            require_positive("step_size", self.step_size)
+        require_step_size(self.step_size)
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> FastPCAState:
         """X_i(0) = basis, the same at every node; S_i(0) = h_i(X_i(0))."""
@@ -84,7 +84,7 @@ class FastPCA:
         )
         upper = ea.like(np.triu(np.ones((basis.shape[-1], basis.shape[-1]))), basis)
         H = pseudo_gradient(covariance, basis, upper)
-        return FastPCAState(basis, H, H, upper, step_size, scale, anchor=basis, best=np.inf)
+        return FastPCAState(basis, H, H, upper, float(step_size), scale, anchor=basis, best=np.inf)
 
     def step(self, covariance: Covariance, network: Network, state: FastPCAState) -> FastPCAState:
         """Equations (3) and (4)."""
@@ -152,6 +152,6 @@ def _start_again(
     covariance: Covariance, network: Network, state: FastPCAState, X: Array, step_size: float
 ) -> FastPCAState:
     """Start anew from one orthonormal basis, the average X of all nodes, as the algorithm began."""
-    basis = orthonormal(network.mean(normalised(X)))
+    basis = common_basis(network, X)
     H = pseudo_gradient(covariance, basis, state.upper)
     return state._replace(X=basis, S=H, H=H, step_size=step_size, anchor=basis)

@@ -51,6 +51,11 @@ def require_step_size(step_size: StepSize) -> None:
         require_positive("step_size", step_size)
 
 
+def common_basis(network: Network, X: Array) -> Array:
+    """One orthonormal basis for all nodes, the average of their X, to start again from: (nodes, d, K) twice."""
+    return orthonormal(network.mean(normalised(X)))
+
+
 def watch_step(network: Network, state: SteppedState, *, automatic: bool, longest: float = LONGEST_COLUMN) -> Watch:
     """Agree on the residual and the longest column; with an automatic step, halve it and start again on a blow-up.
 
@@ -66,7 +71,7 @@ def watch_step(network: Network, state: SteppedState, *, automatic: bool, longes
     if not automatic:
         return Watch(state, residual, healthy=sound)
     if not sound:
-        basis = orthonormal(network.mean(normalised(state.anchor)))
+        basis = common_basis(network, state.anchor)
         state = state._replace(X=basis, step_size=state.step_size / 2, anchor=basis)
         return Watch(state, np.full_like(residual, np.inf), healthy=True)
     if residual.max() < state.best:

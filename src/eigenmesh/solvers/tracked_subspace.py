@@ -10,6 +10,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, squared_norms
 from eigenmesh.averaging import Average, Polynomial
+from eigenmesh.averaging.chebyshev import ChebyshevAverage
 from eigenmesh.bases import widened
 from eigenmesh.bounds import complement_from_ritz, gaps_from_ritz
 from eigenmesh.data import Covariance
@@ -73,7 +74,7 @@ class TrackedSubspace:
     Parameters
     ----------
     oversample : columns beyond K.
-    mixes : rounds of mixing an iteration; "auto" begins with a contraction of 0.1, goes to what the unlikeness of the
+    mixes : rounds of (Chebyshev) mixing an iteration; "auto" begins with a contraction of 0.1, goes to what the unlikeness of the
         nodes asks for once that is known (``0.3 theta_b / max |C_i|``), and on while the residual does not shrink. When
         it rises while the nodes are far apart, all begin again from the common basis.
     momentum : coefficient c; "auto" is ``(0.95 theta_b)^2 / 4`` with theta_b the smallest Ritz value of the block, the
@@ -102,7 +103,11 @@ class TrackedSubspace:
         common = widened(ea.to_numpy(basis[0, ...]).astype(np.float64), width, seed=k)
         start = ea.like(np.broadcast_to(common, (n_nodes, d, width)), basis)
         scale = largest_norm(covariance, network, basis)
-        mixing = polynomial_of(network, FIRST_CONTRACTION if self.mixes == "auto" else self.mixes)
+        mixing: Average
+        if self.mixes == "auto":
+            mixing = Polynomial(FIRST_CONTRACTION).prepare(network.weights)
+        else:
+            mixing = ChebyshevAverage.of_rounds(network.weights, self.mixes)
         return self._begin(covariance, network, k, start, mixing, scale)
 
     def _begin(
@@ -172,26 +177,10 @@ class TrackedSubspace:
             needed = min(needed, contraction**2)
         if contraction <= max(needed, 1e-12):
             return state
-        mixing = polynomial_of(network, max(needed, 1e-12))
+        mixing = Polynomial(max(needed, 1e-12)).prepare(network.weights)
         if spread < 0.1:
             return state._replace(mixing=mixing, waited=0)
         return self._begin(covariance, network, state.k, state.start, mixing, state.scale)
-
-
-def polynomial_of(network: Network, strength: float) -> Average:
-    """Mixing polynomial by its contraction (below 1) or by its number of rounds."""
-    weights = network.weights
-    if strength < 1:
-        return Polynomial(strength).prepare(weights)
-    rounds, accuracy = int(strength), 0.5
-    # The most accurate polynomial that takes no more rounds than allowed; one round is plain mixing.
-    best: Average = Polynomial(min(0.999999, weights.spectrum.beta + 1e-9)).prepare(weights)
-    while accuracy > 1e-13:
-        candidate = Polynomial(accuracy).prepare(weights)
-        if candidate.rounds > rounds:
-            break
-        best, accuracy = candidate, accuracy / 2
-    return best
 
 
 def polar(Y: Array) -> tuple[Array, Array]:

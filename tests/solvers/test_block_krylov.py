@@ -1,0 +1,151 @@
+"""Block Krylov: exact on any split, for close, equal and missing eigenvalues, in few averages."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from eigenmesh import DecentralizedPCA, graphs, run
+from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
+from eigenmesh.data import (
+    CovarianceKind,
+    Formed,
+    gaussian,
+    geometric_spectrum,
+    nearly_equal,
+    paper_spectrum,
+    unlike_nodes,
+)
+from eigenmesh.errors import InputError
+from eigenmesh.metrics import subspace_angle
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers import BlockKrylov
+from problems import GRAPHS, angles, from_parts, make_problem
+
+
+@pytest.mark.parametrize("topology", GRAPHS)
+@pytest.mark.parametrize("unlike", [False, True], ids=["like", "unlike"])
+@pytest.mark.parametrize("averaging", [Tree(), Polynomial(), Chebyshev(), Gossip(1e-10)], ids=repr)
+def test_every_node_ends_with_the_pooled_components(topology, unlike, averaging):
+    problem = make_problem(geometric_spectrum(40, 4, 0.9), 6, topology, seed=2, unlike=unlike, averaging=averaging)
+    for kind in (CovarianceKind.FORMED, CovarianceKind.MATRIX_FREE):
+        result = run(BlockKrylov(), problem.covariance(kind=kind), problem.network, 4, max_rounds=10**6)
+        true = angles(result.node_components, problem.vectors).max(axis=0)
+        assert result.converged
+        assert true.max() < 1e-6
+        assert (result.certificate.error_bounds >= true).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("topology", ["erdos_renyi", "cycle"])
+def test_the_settings_of_the_paper_take_few_rounds(seed, topology):
+    bar = {"erdos_renyi": 60, "cycle": 45}[topology]
+    for gap in (0.8, 0.97):
+        spectrum = paper_spectrum(20, 5, gap)
+        equal = nearly_equal(spectrum, 5)
+        for parts in (
+            np.split(gaussian(spectrum, 20_000, seed), 20),
+            np.split(gaussian(equal, 20_000, seed), 20),
+            unlike_nodes(spectrum, [1000] * 20, seed),
+        ):
+            problem = from_parts(parts, topology, seed, Polynomial())
+            result = run(
+                BlockKrylov(), problem.covariance(), problem.network, 5, seed=seed, reference=problem.vectors[:, :5]
+            )
+            taken = next(record.rounds for record in result.history if record.error <= 1e-10)
+            assert taken <= bar
+            assert result.converged
+
+
+def with_spectrum(values, n_nodes=5, seed=0):
+    rng = np.random.default_rng(seed)
+    d = len(values)
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    C = np.broadcast_to((Q * np.asarray(values, dtype=float)) @ Q.T, (n_nodes, d, d)).copy()
+    change = rng.standard_normal((d, d)) * 0.1
+    C[0] += change + change.T
+    C[1] -= change + change.T
+    return Formed(C), Q
+
+
+@pytest.mark.parametrize("averaging", [Tree(), Polynomial()], ids=repr)
+def test_equal_eigenvalues_give_the_exact_span_and_are_named(averaging):
+    values = np.concatenate([[5, 3, 3, 3], np.geomspace(1, 0.01, 40)])
+    covariance, Q = with_spectrum(values)
+    network = Stacked(graphs.metropolis(graphs.cycle(5)), averaging)
+    result = run(BlockKrylov(), covariance, network, 5)
+    assert result.converged
+    assert result.certificate.clusters == ((1, 2, 3),)
+    assert subspace_angle(result.components[1:4].T, Q[:, 1:4]) < 1e-8
+    assert angles(result.components[[0, 4]], Q[:, [0, 4]]).max() < 1e-8
+    # All nodes hold the same vectors inside the span too.
+    assert result.certificate.disagreement.max() < 1e-6
+
+
+def test_an_eigenvalue_that_is_cut_by_k_is_a_choice():
+    covariance, Q = with_spectrum([4, 2, 2, 2, 2, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01])
+    result = run(BlockKrylov(), covariance, Stacked(graphs.metropolis(graphs.cycle(5))), 3)
+    assert result.converged
+    assert result.certificate.open_cluster
+    span = Q[:, :5]
+    assert np.linalg.norm(result.components.T - span @ (span.T @ result.components.T)) < 1e-7
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_rank_below_k(k):
+    rng = np.random.default_rng(1)
+    factor = rng.standard_normal((2, 12))
+    problem = from_parts([rng.standard_normal((30, 2)) @ factor for _ in range(4)], "path")
+    result = run(BlockKrylov(), problem.covariance(), problem.network, k)
+    assert result.converged
+    assert angles(result.node_components[:, : min(k, 2)], problem.vectors).max() < 1e-7
+    assert np.allclose(result.explained_variance[2:], 0, atol=1e-10)
+    assert np.allclose(result.components @ result.components.T, np.eye(k), atol=1e-6)
+
+
+def test_all_components_at_once():
+    problem = make_problem(np.geomspace(3, 0.1, 9), n_nodes=4, topology="cycle", unlike=True)
+    result = run(BlockKrylov(), problem.covariance(), problem.network, 9)
+    assert result.converged
+    assert result.iterations <= 3
+    assert angles(result.node_components, problem.vectors).max() < 1e-8
+
+
+@pytest.mark.parametrize("max_width", [1, 40, 60])
+def test_thick_restarts_keep_what_is_found(max_width):
+    problem = make_problem(1 / np.arange(1, 121) ** 0.7, n_nodes=4, samples=1000)
+    result = run(BlockKrylov(max_width=max_width), problem.covariance(), problem.network, 6, max_rounds=3000)
+    whole = run(BlockKrylov(max_width=10**6), problem.covariance(), problem.network, 6)
+    assert result.converged
+    assert whole.iterations <= result.iterations
+    assert angles(result.node_components, problem.vectors).max() < 1e-6
+
+
+def test_a_warm_start_saves_products():
+    problem = make_problem(1 / np.arange(1, 81) ** 0.7, n_nodes=4, samples=1000)
+    covariance = problem.covariance()
+    cold = run(BlockKrylov(), covariance, problem.network, 4)
+    warm = run(BlockKrylov(), covariance, problem.network, 4, basis=cold.components.T)
+    assert warm.iterations < cold.iterations
+
+
+def test_checks_cost_nothing_and_an_iteration_is_one_average():
+    problem = make_problem(paper_spectrum(30, 5, 0.9), n_nodes=8, topology="cycle")
+    result = run(BlockKrylov(), problem.covariance(), problem.network, 5)
+    assert result.traffic_by_phase["checks"].rounds == 0
+    assert result.traffic_by_phase["iterations"].rounds == result.iterations * problem.network.average.rounds
+
+
+def test_sparse_data_stay_sparse():
+    X = sparse.random(400, 3000, density=0.01, random_state=np.random.default_rng(0), format="csr")
+    X[:, :5] *= 20
+    ours = DecentralizedPCA(3, n_nodes=5).fit(X)
+    dense = X.toarray() - X.toarray().mean(axis=0)
+    _, _, right = np.linalg.svd(dense, full_matrices=False)
+    assert ours.result_.converged
+    assert angles(ours.components_, right.T).max() < 1e-6
+
+
+@pytest.mark.parametrize("settings", [{"oversample": 0}, {"max_width": 0}])
+def test_bad_settings(settings):
+    with pytest.raises(InputError, match="must be at least 1"):
+        BlockKrylov(**settings)

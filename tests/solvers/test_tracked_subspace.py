@@ -1,0 +1,126 @@
+"""Tracked subspace iteration, and the solver that shows covariances."""
+
+import numpy as np
+import pytest
+
+from eigenmesh import graphs, run
+from eigenmesh.averaging import Tree
+from eigenmesh.data import gaussian, geometric_spectrum, nearly_equal, paper_spectrum
+from eigenmesh.errors import InputError
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers import TrackedSubspace, TreeCovariance
+from eigenmesh.solvers.tracked_subspace import polar
+from problems import angles, from_parts, make_problem, random_covariances
+
+
+@pytest.mark.parametrize("topology", ["erdos_renyi", "cycle", "path", "star"])
+@pytest.mark.parametrize("unlike", [False, True], ids=["like", "unlike"])
+def test_every_node_ends_with_the_pooled_components(topology, unlike):
+    problem = make_problem(geometric_spectrum(30, 4, 0.8), 8, topology, seed=1, unlike=unlike)
+    result = run(TrackedSubspace(), problem.covariance(), problem.network, 4)
+    true = angles(result.node_components, problem.vectors).max(axis=0)
+    assert result.converged
+    assert true.max() < 1e-6
+    assert (result.certificate.error_bounds >= true).all()
+
+
+def test_the_mean_of_the_tracker_is_the_mean_product_after_every_step():
+    problem = make_problem(geometric_spectrum(12, 3, 0.8), 6, "cycle", unlike=True)
+    covariance, solver = problem.covariance(), TrackedSubspace(mixes=1)
+    basis = np.repeat(np.linalg.qr(np.random.default_rng(0).standard_normal((12, 3)))[0][np.newaxis], 6, axis=0)
+    state = solver.init(covariance, problem.network, basis)
+    for _ in range(20):
+        state = solver.step(covariance, problem.network, state)
+        assert np.allclose(state.S.mean(axis=0), state.CX.mean(axis=0), rtol=0, atol=1e-11)
+        assert np.allclose(state.X.mT @ state.X, np.eye(8), atol=1e-12)
+
+
+def test_iterates_equal_a_plain_reading_of_the_equations():
+    covariance = random_covariances(5, 10, seed=3, spread=0.3)
+    network = Stacked(graphs.metropolis(graphs.complete(5)))
+    W = network.weights.matrix
+    solver = TrackedSubspace(oversample=1, mixes=1, momentum=0.05)
+    basis = np.repeat(np.linalg.qr(np.random.default_rng(1).standard_normal((10, 3)))[0][np.newaxis], 5, axis=0)
+    state = solver.init(covariance, network, basis)
+    C = covariance.matrices
+    X, S, before, R = list(state.X), list(state.S), [np.zeros((10, 4))] * 5, [np.eye(4)] * 5
+
+    def mixed(arrays):
+        return [sum(W[i, j] * arrays[j] for j in range(5)) for i in range(5)]
+
+    for _ in range(30):
+        Y = [S[i] - 0.05 * before[i] @ np.linalg.inv(R[i]) for i in range(5)]
+        R = []
+        for y in Y:
+            w, v = np.linalg.eigh(y.T @ y)
+            R.append((v * np.sqrt(w)) @ v.T)
+        following = [y @ np.linalg.inv(r) for y, r in zip(Y, R, strict=True)]
+        S = mixed([S[i] + C[i] @ following[i] - C[i] @ X[i] for i in range(5)])
+        before, X = X, following
+        state = solver.step(covariance, network, state)
+        assert np.allclose(state.X, X, rtol=0, atol=1e-10)
+        assert np.allclose(state.S, S, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("topology", ["erdos_renyi", "cycle"])
+def test_nearly_equal_eigenvalues_do_not_slow_it(topology):
+    rounds = []
+    for spectrum in (paper_spectrum(20, 5, 0.8), nearly_equal(paper_spectrum(20, 5, 0.8), 5)):
+        problem = from_parts(np.split(gaussian(spectrum, 40_000, 0), 20), topology)
+        result = run(
+            TrackedSubspace(), problem.covariance(), problem.network, 5, reference=problem.vectors[:, :5], tol=1e-7
+        )
+        rounds.append(next(record.rounds for record in result.history if record.error <= 1e-10))
+    assert rounds[1] < 1.5 * rounds[0]
+
+
+def test_too_few_mixes_on_unlike_nodes_are_raised():
+    # Without more mixes than the start gives, the nodes would wander.
+    problem = make_problem(geometric_spectrum(20, 3, 0.7), 12, "cycle", seed=4, unlike=True)
+    result = run(TrackedSubspace(), problem.covariance(), problem.network, 3, max_rounds=4000)
+    assert result.converged
+    fixed = run(TrackedSubspace(mixes=1), problem.covariance(), problem.network, 3, max_rounds=4000)
+    assert np.isfinite(fixed.node_components).all()
+
+
+@pytest.mark.parametrize("mixes", [1, 4, 9])
+def test_mixes_given_as_a_number_are_rounds(mixes):
+    problem = make_problem(geometric_spectrum(12, 3, 0.8), 6, "cycle")
+    result = run(TrackedSubspace(mixes=mixes), problem.covariance(), problem.network, 3)
+    set_up = mixes + problem.network.weights.spectrum.diameter
+    assert result.traffic_by_phase["iterations"].rounds == result.iterations * mixes + set_up
+
+
+def test_polar_factor():
+    Y = np.random.default_rng(0).standard_normal((3, 9, 4))
+    X, R = polar(Y)
+    assert np.allclose(X @ R, Y)
+    assert np.allclose(X.mT @ X, np.eye(4))
+    assert np.allclose(R, R.mT)
+
+
+@pytest.mark.parametrize("settings", [{"oversample": -1}, {"mixes": 0}, {"mixes": "many"}, {"momentum": -1}])
+def test_bad_settings(settings):
+    with pytest.raises(InputError, match=next(iter(settings))):
+        TrackedSubspace(**settings)
+
+
+@pytest.mark.parametrize("k", [1, 4, 12])
+def test_tree_covariance_takes_one_average(k):
+    problem = make_problem(np.geomspace(4, 0.1, 12), 7, "path", unlike=True, averaging=Tree())
+    result = run(TreeCovariance(), problem.covariance(), problem.network, k)
+    assert result.converged
+    assert angles(result.node_components, problem.vectors).max() < 1e-10
+    sent = result.traffic_by_phase["iterations"]
+    assert sent.rounds == problem.network.average.rounds + problem.network.weights.spectrum.diameter
+    packed = 12 * 13 // 2
+    assert sent.bytes >= 2 * 6 * packed * 8
+
+
+def test_tree_covariance_of_low_rank():
+    rng = np.random.default_rng(1)
+    factor = rng.standard_normal((2, 8))
+    problem = from_parts([rng.standard_normal((30, 2)) @ factor for _ in range(4)], "path")
+    result = run(TreeCovariance(), problem.covariance(), problem.network, 3)
+    assert result.converged
+    assert angles(result.node_components[:, :2], problem.vectors).max() < 1e-7
