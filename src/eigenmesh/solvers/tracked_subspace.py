@@ -74,9 +74,9 @@ class TrackedSubspace:
     Parameters
     ----------
     oversample : columns beyond K.
-    mixes : rounds of (Chebyshev) mixing an iteration; "auto" begins with a contraction of 0.1, goes to what the unlikeness of the
-        nodes asks for once that is known (``0.3 theta_b / max |C_i|``), and on while the residual does not shrink. When
-        it rises while the nodes are far apart, all begin again from the common basis.
+    mixes : rounds of (Chebyshev) mixing an iteration; "auto" begins with a contraction of 0.1, goes to what the
+        unlikeness of the nodes asks for once that is known (``0.3 theta_b / max |C_i|``), and on while the residual
+        does not shrink. When it rises while the nodes are far apart, all begin again from the common basis.
     momentum : coefficient c; "auto" is ``(0.95 theta_b)^2 / 4`` with theta_b the smallest Ritz value of the block, the
         same at all nodes; 0 is plain subspace iteration.
     """
