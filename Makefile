@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs bench clean
+.PHONY: help demo test lint format docs bench bench-exact clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.report ## 20 nodes find the components of 1,797 handwritten digits; picture in out/
 	$(BIN)/eigenmesh demo
@@ -30,6 +30,9 @@ docs: $(VENV)/.dev ## HTML pages in docs/_build, warnings are errors
 
 bench: $(VENV)/.dev ## cost of an iteration against its floor, and the large cases
 	$(BIN)/python benchmarks/core.py
+
+bench-exact: $(VENV)/.dev ## rounds, bytes, time and memory of the exact solvers
+	$(BIN)/python benchmarks/exact.py
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

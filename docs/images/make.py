@@ -1,4 +1,4 @@
-"""Make the picture of the README: ``eigenmesh demo --solver fast-pca``, then 32 shades of grey to keep it small.
+"""Make the picture of the README: ``eigenmesh demo``, then 32 shades of grey to keep it small.
 
 Run it with ``python docs/images/make.py``.
 """
@@ -14,9 +14,7 @@ from PIL import Image
 PICTURE = Path(__file__).with_name("demo.png")
 
 if __name__ == "__main__":
-    subprocess.run(
-        [sys.executable, "-m", "eigenmesh", "demo", "--solver", "fast-pca", "--out", str(PICTURE)], check=True
-    )
+    subprocess.run([sys.executable, "-m", "eigenmesh", "demo", "--out", str(PICTURE)], check=True)
     with Image.open(PICTURE) as picture:
         small = picture.convert("L").quantize(32)
     small.save(PICTURE, optimize=True)

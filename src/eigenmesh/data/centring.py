@@ -11,7 +11,7 @@ from eigenmesh.data.block import Block
 from eigenmesh.data.table import Samples
 
 # Large enough for BLAS and for sequential reading, small next to any memory.
-CHUNK_BYTES = 16 * 2**20
+CHUNK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,13 +25,14 @@ class Formed:
         """Sum of chunk^T chunk over each node's ready rows, in float64, then cast."""
         d = shards.n_features
         centring = moments.centring(shards.n_nodes)
-        matrices = np.empty((len(shards.blocks), d, d), dtype=shards.dtype)
-        for position, block in enumerate(shards.blocks):
-            total = np.zeros((d, d))
+        matrices = np.zeros((len(shards.blocks), d, d), dtype=shards.dtype)
+        for matrix, block in zip(matrices, shards.blocks, strict=True):
+            # Summed where it is to stay, unless that is not precise enough.
+            total = matrix if matrix.dtype == np.float64 else np.zeros((d, d))
             for _, ready in centring.chunks(block):
                 total += ready.T @ ready
-            total *= 0.5
-            matrices[position] = total + total.T
+            total += total.T
+            np.multiply(total, 0.5, out=matrix, casting="same_kind")
         return cls(place(matrices, xp, device))
 
     @property

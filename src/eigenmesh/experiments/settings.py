@@ -1,0 +1,117 @@
+"""What an experiment is: data, a network and methods, all of them plain values that a file can name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, NamedTuple
+
+from eigenmesh import __version__
+from eigenmesh.solvers import Solver
+
+# Raised when runs would come out otherwise than before, so that kept ones are made anew.
+FORMAT = 1
+# Methods of a single place: they see the pooled covariance, and nothing is sent.
+CENTRALISED = frozenset({"oi", "seq-pm", "krasulina", "sanger"})
+
+
+@dataclass(frozen=True)
+class Method:
+    """A solver with its settings, under the name that tables and legends use."""
+
+    label: str
+    solver: Solver
+
+    @property
+    def centralised(self) -> bool:
+        """Whether it runs on the pooled covariance in one place."""
+        return self.solver.name in CENTRALISED
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The solver's fields by name."""
+        solver: Any = self.solver
+        return asdict(solver) if is_dataclass(solver) else {}
+
+    @property
+    def words(self) -> str:
+        """The settings as the command line writes them: ``step_size=0.1``."""
+        return ", ".join(f"{name}={value}" for name, value in self.settings.items() if value is not None)
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Gaussian samples with the paper's spectrum; ``equal``: its first k eigenvalues all one."""
+
+    gap: float
+    equal: bool = False
+    d: int = 20
+    k: int = 5
+    samples_a_node: int = 5000
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set by name, dealt out by a split; ``unit``: scaled so that l_1 = 1."""
+
+    name: str
+    split: str = "random"
+    unit: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Methods on one kind of problem with one budget: one pair of axes of a figure."""
+
+    name: str
+    title: str
+    data: Synthetic | DataSet
+    topology: str
+    n_components: int
+    rounds: int
+    methods: tuple[Method, ...]
+    n_nodes: int = 20
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Panels that are shown together.
+
+    Attributes
+    ----------
+    says : what the paper says of it, in our words; empty where it is ours.
+    facts : settings in words, by name.
+    """
+
+    name: str
+    title: str
+    says: str
+    facts: dict[str, str]
+    panels: tuple[Panel, ...]
+
+
+class Run(NamedTuple):
+    """One method of a panel on one trial: the unit of work, and of what is kept."""
+
+    panel: Panel
+    method: Method
+    seed: int
+    trial: int
+
+    def description(self) -> str:
+        """Everything that decides what comes out, as JSON; what is only shown is left out."""
+        panel = self.panel
+        content = {
+            "format": FORMAT,
+            "version": __version__,
+            "data": {"kind": type(panel.data).__name__, **asdict(panel.data)},
+            "topology": panel.topology,
+            "n_nodes": panel.n_nodes,
+            "n_components": panel.n_components,
+            "rounds": panel.rounds,
+            "solver": self.method.solver.name,
+            "settings": self.method.settings,
+            "seed": self.seed,
+            "trial": self.trial,
+        }
+        return json.dumps(content, sort_keys=True)

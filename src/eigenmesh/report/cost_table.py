@@ -1,0 +1,70 @@
+"""Tables of costs and claims for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+
+from eigenmesh.experiments.claims import Finding
+from eigenmesh.experiments.curves import TARGETS
+from eigenmesh.experiments.tables import NEVER, CostRow, cell
+from eigenmesh.progress import readable_bytes
+
+
+def cost_table(rows: Sequence[CostRow], unit: str, title: str = "") -> Table:
+    """One line a method: its cost to reach each target, and the least error seen."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title=title or None, title_justify="left")
+    table.add_column("method")
+    table.add_column("settings", overflow="fold")
+    for target in TARGETS:
+        table.add_column(f"{unit} to {target:g}", justify="right")
+    table.add_column("least error", justify="right")
+    for row in rows:
+        table.add_row(row.method.label, row.method.words, *cost_cells(row, unit), f"{row.floor:.1e}")
+    caption = cost_caption(rows, unit)
+    if caption:
+        table.caption, table.caption_justify = caption, "left"
+    return table
+
+
+def cost_cells(row: CostRow, unit: str) -> list[str]:
+    """The costs of a row as text, one a target."""
+    if unit == "bytes" and row.method.centralised:
+        return ["none sent"] * len(TARGETS)
+    cells = [cell(row, target, unit) for target in range(len(TARGETS))]
+    return cells if unit != "bytes" else [_with_size(text) for text in cells]
+
+
+def _with_size(text: str) -> str:
+    """A number of bytes the way people read it, with what follows it left as it is."""
+    number, space, rest = text.partition(" ")
+    return text if number == NEVER else f"{readable_bytes(float(number.replace(',', '')))}{space}{rest}"
+
+
+def cost_caption(rows: Sequence[CostRow], unit: str) -> str:
+    """What a reader has to know about the numbers."""
+    notes = []
+    if any(cost == NEVER for row in rows for cost in cost_cells(row, unit)):
+        notes.append(f"{NEVER} means never, in the budget.")
+    trials = max((row.trials for row in rows), default=1)
+    if trials > 1:
+        notes.append(f"Medians of {trials} trials; (n/{trials}) where only n got there.")
+    alone = [row.method.label for row in rows if row.method.centralised]
+    if alone:
+        counted = "nothing is sent" if unit == "bytes" else "one unit an iteration, as the paper counts them"
+        verb = "run" if len(alone) > 1 else "runs"
+        notes.append(f"{', '.join(alone)} {verb} in one place on the pooled data: {counted}.")
+    return " ".join(notes)
+
+
+def claims_table(findings: Sequence[Finding]) -> Table:
+    """One line a claim: what the numbers say, as the paper counts and counted equally."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for heading in ("claim", "as the paper counts", "counting every matrix"):
+        table.add_column(heading)
+    for finding in findings:
+        equal = finding.equal_verdict
+        table.add_row(finding.claim, finding.verdict.value, "not about cost" if equal is None else equal.value)
+    return table
