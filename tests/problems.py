@@ -76,3 +76,15 @@ def angles(components: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     q = vectors[:, : components.shape[-2]].T
     along = np.sum(components * q, axis=-1, keepdims=True)
     return np.linalg.norm(components - along * q, axis=-1) / np.linalg.norm(components, axis=-1)
+
+
+def with_spectrum(values, n_nodes: int = 5, seed: int = 0, unlike: float = 0.05) -> tuple[Formed, np.ndarray]:
+    """Node covariances that differ but average to exactly these eigenvalues, and their axes (d, d)."""
+    rng = np.random.default_rng(seed)
+    d = len(values)
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    C = np.broadcast_to((Q * np.asarray(values, dtype=float)) @ Q.T, (n_nodes, d, d)).copy()
+    change = rng.standard_normal((d, d)) * unlike
+    C[0] += change + change.T
+    C[1] -= change + change.T
+    return Formed(C), Q

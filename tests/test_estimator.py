@@ -46,10 +46,11 @@ def sample(n=400, d=12, seed=0):
     return gaussian(geometric_spectrum(d, 3, 0.5, ratio=0.7), n, seed) + rng.normal(scale=5, size=d)
 
 
-def test_equals_scikit_learn_on_unequal_nodes_with_a_mean():
+@pytest.mark.parametrize("solver", ["auto", "fast-pca", "tracked-subspace", "tree-covariance", "oi"])
+def test_equals_scikit_learn_on_unequal_nodes_with_a_mean(solver):
     X = sample()
     parts = np.split(X, [20, 50, 200, 210])
-    ours = DecentralizedPCA(3, tol=1e-9).fit(parts)
+    ours = DecentralizedPCA(3, tol=1e-9, solver=solver).fit(parts)
     theirs = PCA(3).fit(X)
     along = np.sum(ours.components_ * theirs.components_, axis=1, keepdims=True)
     sines = np.linalg.norm(ours.components_ - along * theirs.components_, axis=1)

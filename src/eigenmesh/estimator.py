@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Literal, Self
 
-import networkx as nx
 import numpy as np
-from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigenmesh import graphs
-from eigenmesh.averaging import AVERAGINGS, Averaging, averaging_by_name
-from eigenmesh.data import (
-    Covariance,
-    CovarianceKind,
-    Moments,
-    Shards,
-    Split,
-    build_covariance,
-    pooled_moments,
-    split_by_name,
+from eigenmesh.asking import (
+    averaging_or_auto,
+    components_of,
+    covariance_kind,
+    expected_columns,
+    expected_products,
+    is_parts,
+    nodes_of,
+    seed_of,
+    solver_or_auto,
+    weights_of,
 )
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.averaging import Averaging, averaging_by_name
+from eigenmesh.data import Covariance, Moments, Shards, Split, build_covariance, pooled_moments, split_by_name
+from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
 from eigenmesh.planner import Costs, Plan, cheapest_averaging, plan
 from eigenmesh.progress import live_progress
+from eigenmesh.projection import Projection
 from eigenmesh.result import Record, Result
-from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings, run
-from eigenmesh.solvers import SOLVERS, BlockKrylov, Solver, solver_by_name
-from eigenmesh.solvers.base import require_positive
+from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_settings, run
+from eigenmesh.solvers import BlockKrylov, Solver, solver_by_name
 from eigenmesh.variance import run_to_fraction
 
-DEFAULT_NODES = 10
-# A one-round solver makes about so many products with the covariance.
-EXPECTED_PRODUCTS = 1000
 
-
-class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class DecentralizedPCA(Projection):
     """Exact PCA of samples that are spread over the nodes of a network without a server.
 
     The fitted attributes are those of ``sklearn.decomposition.PCA``, and they are equal to what it gives on the
@@ -159,10 +154,10 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         nodes : (N,) the node that holds each sample, instead of a split.
         """
         # Everything that can be wrong without looking at the data is looked at first.
-        seed = _seed(self.random_state)
+        seed = seed_of(self.random_state)
         solver_or_auto(self.solver, self.step_size)
         averaging_or_auto(self.averaging)
-        kind = _covariance_kind(self.covariance)
+        kind = covariance_kind(self.covariance)
         require_settings(self.tol, self.max_rounds)
         shards, weights, wanted = self._problem(X, y, nodes, seed)
         expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
@@ -191,16 +186,16 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         X, y, nodes : as for ``fit``.
         costs : latency, bandwidth, speed and memory of the nodes; None for the defaults of ``eigenmesh.Costs``.
         """
-        shards, weights, wanted = self._problem(X, y, nodes, _seed(self.random_state))
+        shards, weights, wanted = self._problem(X, y, nodes, seed_of(self.random_state))
         expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
         return plan(shards, weights, expected, tol=self.tol, costs=costs)
 
     def _problem(self, X: Any, y: Any, nodes: Any, seed: int) -> tuple[Shards, graphs.Weights, int | float]:
         """Who holds what, who talks to whom, and how many components are wanted."""
         shards = self._shards(X, y, nodes, seed)
-        weights = self._weights(shards.n_nodes, seed)
+        weights = weights_of(self.topology, self.weights, shards.n_nodes, seed)
         n_samples = sum(block.n_rows for block in shards.blocks)
-        return shards, weights, self._wanted(n_samples, shards.n_features)
+        return shards, weights, components_of(self.n_components, n_samples, shards.n_features)
 
     def choose_method(self, shards: Shards, weights: graphs.Weights, k: int) -> tuple[Solver, Averaging]:
         """The solver and the averaging that ``fit`` uses for K = k: as asked for, planned where left open."""
@@ -260,38 +255,8 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             f"components are bounded by {bound:.2g}, not by tol = {self.tol:g}. {self.stop_reason_.advice}"
         )
 
-    # From strings to objects.
-
-    def _weights(self, n_nodes: int, seed: int) -> graphs.Weights:
-        topology = self.topology
-        if isinstance(topology, str):
-            topology = graphs.topology(topology, n_nodes, seed=seed)
-        if isinstance(topology, nx.Graph):
-            topology = graphs.weighting(self.weights, graphs.from_networkx(topology))
-        if not isinstance(topology, graphs.Weights):
-            topology = graphs.from_matrix(topology)
-        if topology.n_nodes != n_nodes:
-            raise InputError(
-                f"the network has {topology.n_nodes} nodes but the data have {n_nodes} parts; make them equal."
-            )
-        return topology
-
-    def _wanted(self, n_samples: int, n_features: int) -> int | float:
-        wanted = self.n_components
-        if wanted is None:
-            return min(n_samples - 1, n_features)
-        if isinstance(wanted, float | np.floating):
-            if not 0 < wanted < 1:
-                raise InputError(
-                    f"n_components = {wanted!r} must lie strictly between 0 and 1 as a share of the variance, "
-                    "or be a whole number."
-                )
-            return float(wanted)
-        require_components(wanted, n_features, n_samples)
-        return int(wanted)
-
     def _shards(self, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
-        if isinstance(X, Shards) or _is_parts(X):
+        if isinstance(X, Shards) or is_parts(X):
             if nodes is not None:
                 raise InputError("nodes= goes with one array; the data given are already in parts.")
             shards = X if isinstance(X, Shards) else Shards.from_list(list(X))
@@ -303,174 +268,4 @@ class DecentralizedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if nodes is not None:
             return Shards.from_labels(X, nodes)
         split = split_by_name(self.split, seed) if isinstance(self.split, str) else self.split
-        return Shards.from_array(X, self._count_nodes(X.shape[0]), split, y)
-
-    def _count_nodes(self, n_samples: int) -> int:
-        if isinstance(self.topology, graphs.Weights):
-            return self.topology.n_nodes
-        if isinstance(self.topology, nx.Graph):
-            return int(self.topology.number_of_nodes())
-        if not isinstance(self.topology, str):
-            return int(np.shape(self.topology)[0])
-        return self.n_nodes if self.n_nodes is not None else max(1, min(DEFAULT_NODES, n_samples // 2))
-
-    def _checked(self, X: Any, reset: bool) -> Any:
-        """Let scikit-learn check shape, type and feature names; our own pass over the data finds NaN."""
-        if isinstance(X, np.memmap):
-            # scikit-learn would read a memory map whole.
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return X
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_min_samples=2 if reset else 1,
-            ensure_all_finite=False if reset else self.missing == "error",
-        )
-
-    # Using the components.
-
-    def _standardised(self, X: Any) -> np.ndarray:
-        """(X - mean) / scale, dense: (n, d)."""
-        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
-        centred = dense - self.mean_
-        if self.missing == "mean":
-            centred = np.where(np.isfinite(centred), centred, 0.0)
-        return np.asarray(centred if self.scale_ is None else centred / self.scale_)
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Project samples onto the components: (n, d) -> (n, K)."""
-        check_is_fitted(self)
-        X = self._checked(X, reset=False)
-        if sparse.issparse(X) and self.missing == "error":
-            # Never densified: centre after the product instead of before.
-            loadings = self.components_ if self.scale_ is None else self.components_ / self.scale_
-            scores = np.asarray(X @ loadings.T) - self.mean_ @ loadings.T
-        else:
-            scores = self._standardised(X) @ self.components_.T
-        return np.asarray(scores / self._spread() if self.whiten else scores)
-
-    def inverse_transform(self, X: Any) -> np.ndarray:
-        """Map scores back to the features: (n, K) -> (n, d)."""
-        check_is_fitted(self)
-        scores = np.asarray(X)
-        if scores.ndim != 2 or scores.shape[1] != self.n_components_:
-            raise InputError(f"scores have shape {scores.shape}; they must be (n, {self.n_components_}).")
-        rebuilt = (scores * self._spread() if self.whiten else scores) @ self.components_
-        return np.asarray((rebuilt if self.scale_ is None else rebuilt * self.scale_) + self.mean_)
-
-    def _spread(self) -> np.ndarray:
-        """Standard deviations of the scores, kept off zero for components without variance."""
-        values = self.explained_variance_
-        smallest = np.finfo(float).eps * max(float(values[0]), np.finfo(float).tiny)
-        return np.asarray(np.sqrt(np.maximum(values, smallest)))
-
-    def get_covariance(self) -> np.ndarray:
-        """Covariance of the features under the probabilistic PCA model: (d, d), in the units of the data."""
-        check_is_fitted(self)
-        excess = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
-        model = (self.components_.T * excess) @ self.components_
-        model[np.diag_indices_from(model)] += self.noise_variance_
-        return np.asarray(model if self.scale_ is None else model * np.outer(self.scale_, self.scale_))
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Log-likelihood of each sample under the probabilistic PCA model: (n, d) -> (n,).
-
-        With noise variance s the model covariance has eigenvalues l_1 .. l_K and d - K times s, so neither it nor
-        its inverse is formed.
-        """
-        check_is_fitted(self)
-        Z = self._standardised(self._checked(X, reset=False))
-        scores = Z @ self.components_.T
-        n_features, rest = Z.shape[1], Z.shape[1] - self.n_components_
-        values = self._spread() ** 2
-        distance = np.sum(scores**2 / values, axis=1)
-        log_det = float(np.sum(np.log(values)))
-        if rest:
-            if self.noise_variance_ <= 0:
-                raise InputError(
-                    f"n_components = {self.n_components_} leaves no variance for noise, so the likelihood is not "
-                    "defined; ask for fewer components."
-                )
-            outside = np.maximum(np.sum(Z**2, axis=1) - np.sum(scores**2, axis=1), 0)
-            distance = distance + outside / self.noise_variance_
-            log_det += rest * np.log(self.noise_variance_)
-        if self.scale_ is not None:
-            log_det += 2 * float(np.sum(np.log(self.scale_)))
-        return np.asarray(-0.5 * (distance + log_det + n_features * np.log(2 * np.pi)))
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Average log-likelihood of the samples."""
-        return float(np.mean(self.score_samples(X)))
-
-    @property
-    def _n_features_out(self) -> int:
-        """For scikit-learn's names of output features."""
-        return int(self.components_.shape[0])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.missing == "mean"
-        tags.transformer_tags.preserves_dtype = ["float64"]
-        return tags
-
-
-def solver_or_auto(solver: str | Solver, step_size: float | str) -> Solver | None:
-    """The solver that is asked for by name or as an object; None for "auto"."""
-    if not isinstance(solver, str):
-        return solver
-    if solver not in ("auto", *SOLVERS):
-        raise UnknownNameError("solver", solver, ["auto", *SOLVERS])
-    if step_size != "auto":
-        require_positive("step_size", step_size)
-    return None if solver == "auto" else solver_by_name(solver, step_size=step_size)
-
-
-def averaging_or_auto(averaging: str | Averaging) -> Averaging | None:
-    """The averaging that is asked for by name or as an object; None for "auto"."""
-    if not isinstance(averaging, str):
-        return averaging
-    if averaging not in ("auto", *AVERAGINGS):
-        raise UnknownNameError("averaging", averaging, ["auto", *AVERAGINGS])
-    return None if averaging == "auto" else averaging_by_name(averaging)
-
-
-def expected_products(solver: Solver | str) -> int:
-    """Products with the covariance that the choice of how to hold it reckons with."""
-    return int(getattr(solver, "usual_products", EXPECTED_PRODUCTS))
-
-
-def expected_columns(solver: Solver | str, n_components: int) -> int:
-    """Columns of a product: K and what the solver takes beyond it."""
-    return n_components + int(getattr(solver, "oversample", 0))
-
-
-def _is_parts(X: Any) -> bool:
-    """True for a list of matrices; a nested list of numbers is one matrix."""
-    return isinstance(X, Sequence) and len(X) > 0 and all(getattr(part, "ndim", None) == 2 for part in X)
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return 0
-    if isinstance(random_state, int | np.integer):
-        if random_state < 0:
-            raise InputError(f"random_state = {random_state} must not be negative.")
-        return int(random_state)
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31))
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31))
-    raise InputError(f"random_state = {random_state!r} must be None, a whole number or a NumPy random generator.")
-
-
-def _covariance_kind(name: str) -> CovarianceKind | None:
-    if name == "auto":
-        return None
-    kinds = {kind.value: kind for kind in CovarianceKind}
-    if name not in kinds:
-        raise UnknownNameError("covariance", name, ["auto", *kinds])
-    return kinds[name]
+        return Shards.from_array(X, nodes_of(self.topology, self.n_nodes, X.shape[0]), split, y)

@@ -52,10 +52,17 @@ def test_unlike_sites_are_right_only_with_the_pooled_mean(output):
     assert "converged" in text
 
 
-def test_poorly_connected_graphs_take_more_rounds(output):
-    rows = [line.split() for line in output("compare_graphs").splitlines()[1:]]
-    alike = {row[0]: int(row[3].replace(",", "")) for row in rows}
-    assert alike["complete"] < alike["cycle"] < alike["path"]
+def test_poorly_connected_graphs_take_more_rounds_and_block_krylov_few(output):
+    rows = [line.replace(",", "").split() for line in output("compare_graphs").splitlines()[2:]]
+    assert [row[0] for row in rows] == ["complete", "erdos_renyi", "star", "cycle", "path"]
+    fast_alike, fast_by_digit, krylov_alike, krylov_by_digit = (
+        {row[0]: int(row[column]) for row in rows} for column in (3, 5, 7, 9)
+    )
+    assert fast_alike["complete"] < fast_alike["cycle"] < fast_alike["path"]
+    for graph in fast_alike:
+        assert fast_alike[graph] < fast_by_digit[graph]
+        assert krylov_by_digit[graph] == pytest.approx(krylov_alike[graph], rel=0.2)
+        assert 10 * krylov_alike[graph] < fast_alike[graph]
 
 
 def test_weights_of_ones_own_are_compared(output):

@@ -12,6 +12,8 @@ import pytest
 
 from eigenmesh import graphs
 from eigenmesh.averaging import averaging_by_name
+from eigenmesh.planner import Costs
+from eigenmesh.solvers import SOLVERS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
@@ -62,6 +64,19 @@ def test_readme_shows_the_output_of_its_example(readme_output):
 def test_readme_example_is_short():
     (code,) = blocks(ROOT / "README.md", "python")
     assert len([line for line in code.splitlines() if line.strip()]) == 10
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_has_a_page_and_a_place_in_the_readme(name):
+    page = (ROOT / "docs" / "solvers" / f"{name}.md").read_text(encoding="utf-8")
+    assert f'`solver="{name}"`, `eigenmesh.solvers.{SOLVERS[name].__name__}`' in page
+    assert f"[`{name}`](docs/solvers/{name}.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_costs_are_the_defaults_of_the_planner():
+    text = (ROOT / "docs" / "planner.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| `(\w+)`: .* \| ([\d.e]+)[^|]*\|$", text, re.MULTILINE)
+    assert {name: float(value) for name, value in cells} == vars(Costs())
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)

@@ -8,7 +8,6 @@ from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
 from eigenmesh.data import (
     CovarianceKind,
-    Formed,
     gaussian,
     geometric_spectrum,
     nearly_equal,
@@ -19,7 +18,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov
-from problems import GRAPHS, angles, from_parts, make_problem
+from problems import GRAPHS, angles, from_parts, make_problem, with_spectrum
 
 
 @pytest.mark.parametrize("topology", GRAPHS)
@@ -54,17 +53,6 @@ def test_the_settings_of_the_paper_take_few_rounds(seed, topology):
             taken = next(record.rounds for record in result.history if record.error <= 1e-10)
             assert taken <= bar
             assert result.converged
-
-
-def with_spectrum(values, n_nodes=5, seed=0):
-    rng = np.random.default_rng(seed)
-    d = len(values)
-    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    C = np.broadcast_to((Q * np.asarray(values, dtype=float)) @ Q.T, (n_nodes, d, d)).copy()
-    change = rng.standard_normal((d, d)) * 0.1
-    C[0] += change + change.T
-    C[1] -= change + change.T
-    return Formed(C), Q
 
 
 @pytest.mark.parametrize("averaging", [Tree(), Polynomial()], ids=repr)

@@ -8,10 +8,12 @@ import typer
 from typer.core import TyperGroup
 
 from eigenmesh import __version__
+from eigenmesh.cli.compare import compare
 from eigenmesh.cli.demo import demo
 from eigenmesh.cli.fit import fit
 from eigenmesh.cli.graph import graph
 from eigenmesh.cli.plan import plan
+from eigenmesh.cli.reproduce import reproduce
 from eigenmesh.cli.status import BAD_INPUT, INTERRUPTED
 from eigenmesh.cli.voice import Voice, option_names
 from eigenmesh.errors import EigenmeshError
@@ -45,6 +47,8 @@ app.command()(demo)
 app.command()(fit)
 app.command()(graph)
 app.command()(plan)
+app.command()(compare)
+app.command()(reproduce)
 
 
 def _version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import typer
 from sklearn.exceptions import ConvergenceWarning
 
+from eigenmesh.asking import averaging_or_auto, expected_columns, expected_products, solver_or_auto
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import options
 from eigenmesh.cli.inputs import parse_components, parse_step_size
@@ -18,7 +19,7 @@ from eigenmesh.cli.status import NOT_CONVERGED
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
 from eigenmesh.errors import UnknownNameError
-from eigenmesh.estimator import DecentralizedPCA, averaging_or_auto, expected_columns, expected_products, solver_or_auto
+from eigenmesh.estimator import DecentralizedPCA
 from eigenmesh.progress import readable_bytes
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report.network_picture import counted

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from eigenmesh import graphs
+from eigenmesh.asking import DEFAULT_NODES
 from eigenmesh.cli import options
 from eigenmesh.cli.inputs import read_edge_list, require_topology, topology_name
 from eigenmesh.cli.problem import require_weights
 from eigenmesh.cli.voice import Voice
-from eigenmesh.estimator import DEFAULT_NODES
 from eigenmesh.report import network_picture, require_picture, save_picture
 from eigenmesh.report.tables import averaging_table, facts_table
 

@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh import graphs
+from eigenmesh.asking import DEFAULT_NODES
 from eigenmesh.data import (
     DATASETS,
     LabelSplit,
@@ -25,7 +26,6 @@ from eigenmesh.data import (
 )
 from eigenmesh.data.files import READERS
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.estimator import DEFAULT_NODES
 
 DEFAULT_SPLIT = "random"
 # Data sets whose samples are images, to draw components as such.

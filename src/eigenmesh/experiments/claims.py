@@ -98,9 +98,7 @@ def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: 
     else:
         findings.append(_by_cost(tables, "FAST-PCA does about as well as DeEPCA", "DeEPCA", like))
     evidence = [
-        Evidence(title, *stops_short(rows["DSA"], rows[OURS]))
-        for title, rows in tables
-        if {"DSA", OURS} <= rows.keys()
+        Evidence(title, *stops_short(rows["DSA"], rows[OURS])) for title, rows in tables if {"DSA", OURS} <= rows.keys()
     ]
     findings.append(Finding("DSA stops at a neighbourhood, below which FAST-PCA goes", tuple(evidence)))
     return [finding for finding in findings if finding.paper]

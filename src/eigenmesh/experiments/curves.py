@@ -66,10 +66,11 @@ def first_cost(cost: np.ndarray, error: np.ndarray, target: float) -> float:
 
 def curve_of(history: Sequence[Record], alone: bool) -> Curve:
     """Curve of a run's history; ``alone`` if the run had one node and so nothing to send."""
-    columns = {name: np.array([getattr(record, name) for record in history], dtype=np.int64) for name in UNITS}
+    counts = [(record.iteration, record.rounds, record.matrices, record.bytes) for record in history]
+    iterations, rounds, matrices, payload = np.array(counts, dtype=np.int64).reshape(-1, 4).T
     if alone:
-        columns |= {"rounds": columns["iterations"], "matrices": columns["iterations"]}
-    return Curve(**columns, error=np.array([record.error for record in history], dtype=np.float64))
+        rounds = matrices = iterations
+    return Curve(iterations, rounds, matrices, payload, np.array([record.error for record in history], dtype=float))
 
 
 def thinned(curve: Curve, targets: Sequence[float] = TARGETS) -> Curve:

@@ -41,9 +41,10 @@ def figure_1(rounds: int | None = None) -> Experiment:
         "fig1",
         "Figure 1: distinct eigenvalues",
         "With distinct leading eigenvalues the authors see FAST-PCA far ahead of both sequential power methods, which "
-        "find one eigenvector after the other, and of S-DOT and SA-DOT, whose inner consensus loops cost rounds. DSA is "
-        "left behind because it only gets near the eigenvectors. DeEPCA does about as well, with a QR factorisation an "
-        "iteration that FAST-PCA does without. And FAST-PCA keeps close to centralised orthogonal iteration.",
+        "find one eigenvector after the other, and of S-DOT and SA-DOT, whose inner consensus loops cost rounds. DSA "
+        "is left behind because it only gets near the eigenvectors. DeEPCA does about as well, with a QR "
+        "factorisation an iteration that FAST-PCA does without. And FAST-PCA keeps close to centralised orthogonal "
+        "iteration.",
         _synthetic_facts("evenly spaced from 1 to 0.8", "gap x 0.8", "300 products a component"),
         _synthetic_panels("fig1", rounds, equal=False),
     )
@@ -54,9 +55,9 @@ def figure_2(rounds: int | None = None) -> Experiment:
     return Experiment(
         "fig2",
         "Figure 2: nearly equal eigenvalues",
-        "The K leading eigenvalues of the distribution are equal, so those of the samples differ by chance alone. Every "
-        "method gets much slower. The authors see FAST-PCA ahead of all other distributed methods, DeEPCA included, and "
-        "still close to centralised orthogonal iteration.",
+        "The K leading eigenvalues of the distribution are equal, so those of the samples differ by chance alone. "
+        "Every method gets much slower. The authors see FAST-PCA ahead of all other distributed methods, DeEPCA "
+        "included, and still close to centralised orthogonal iteration.",
         _synthetic_facts("all 1", "the gap", "the budget divided by K for each component"),
         _synthetic_panels("fig2", rounds, equal=True),
     )

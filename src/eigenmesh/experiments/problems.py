@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from eigenmesh import graphs
-from eigenmesh.arrays import Array, namespace
+from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.averaging import Averaging, Polynomial, Tree
 from eigenmesh.bases import random_basis
 from eigenmesh.data import (
@@ -113,8 +113,8 @@ def leading_eigenvectors(pooled: Covariance, n_components: int) -> tuple[np.ndar
 
     def product(vectors: np.ndarray) -> np.ndarray:
         columns = np.asarray(vectors, dtype=float).reshape(d, -1)
-        image = np.asarray(pooled.apply(pooled.place(columns[np.newaxis])), dtype=float)[0]
-        return image.reshape(vectors.shape)
+        image: np.ndarray = to_numpy(pooled.apply(pooled.place(columns[np.newaxis])))
+        return image.astype(float).reshape(vectors.shape)
 
     if d <= max(DENSE_FEATURES, 2 * n_components):
         values, vectors = np.linalg.eigh(product(np.eye(d)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple, cast
 
 from eigenmesh import __version__
 from eigenmesh.solvers import Solver
@@ -30,8 +30,7 @@ class Method:
     @property
     def settings(self) -> dict[str, Any]:
         """The solver's fields by name."""
-        solver: Any = self.solver
-        return asdict(solver) if is_dataclass(solver) else {}
+        return {field.name: getattr(self.solver, field.name) for field in fields(cast(Any, self.solver))}
 
     @property
     def words(self) -> str:

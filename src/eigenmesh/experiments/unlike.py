@@ -67,16 +67,16 @@ def _facts(rounds: int, n_nodes: int, quick: bool) -> dict[str, str]:
     images = "1,797 handwritten digits, K = 5" if quick else "MNIST, K = 10, and CIFAR-10 in grey, K = 5"
     return {
         "data": f"{images}; scaled so that the largest eigenvalue is 1, pooled mean removed",
-        "splits": "by label: as few labels at a node as can be; Dirichlet 0.1 and 1: each label dealt out in shares drawn "
-        "from that distribution",
+        "splits": "by label: as few labels at a node as can be; Dirichlet 0.1 and 1: each label dealt out in shares "
+        "drawn from that distribution",
         "network": f"{n_nodes} nodes, Metropolis weights; Erdős–Rényi with p = 0.5, cycle and path",
         "budget": f"{rounds:,} rounds a run",
         "grids": f"step of FAST-PCA {_listed(FAST_PCA_STEPS)}; step of DSA {_listed(DSA_STEPS)}; m of DeEPCA "
         f"{_listed(DEEPCA_MIXES)}; mixes of S-DOT and SeqDistPM, and cap of SA-DOT, {_listed(INNER_MIXES)}",
         "the best of a grid": "the setting that gets to the most targets, then the cheapest, then that with the lowest "
         "floor",
-        "block Krylov and tracked subspace": "automatic settings; their looks at the residual are counted; exact averages "
-        "by a tree or a polynomial, whichever takes fewer rounds",
+        "block Krylov and tracked subspace": "automatic settings; their looks at the residual are counted; exact "
+        "averages by a tree or a polynomial, whichever takes fewer rounds",
     }
 
 
@@ -90,7 +90,9 @@ def problems_solved(tables: Sequence[Sequence[CostRow]]) -> dict[str, list[tuple
     for rows in tables:
         for row in rows:
             costs.setdefault(row.method.label, []).append(row.typical("rounds"))
-    return {label: [_solved(np.array(each)[:, target]) for target in range(len(TARGETS))] for label, each in costs.items()}
+    return {
+        label: [_solved(np.array(each)[:, target]) for target in range(len(TARGETS))] for label, each in costs.items()
+    }
 
 
 def _solved(costs: np.ndarray) -> tuple[int, float]:

@@ -62,11 +62,11 @@ class Axis(NamedTuple):
     lines: Sequence[Line]
 
 
-def errors_picture(panels: Sequence[Axis], unit: str, title: str = "") -> Figure:
-    """Figure with a pair of axes for each panel, two side by side, and one legend for all."""
-    columns = min(2, len(panels))
+def errors_picture(panels: Sequence[Axis], unit: str, title: str = "", columns: int = 2) -> Figure:
+    """Figure with a pair of axes for each panel, ``columns`` side by side, and one legend for all."""
+    columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(5.6 * columns + (0.6 if columns == 1 else 0), 3.9 * rows + 1.2)
+    figure = new_figure(max(5.0 * columns, 6.6), 3.7 * rows + 1.2)
     if title:
         figure.suptitle(title, fontsize=13, fontweight="bold")
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
@@ -74,12 +74,10 @@ def errors_picture(panels: Sequence[Axis], unit: str, title: str = "") -> Figure
         draw_errors(place, panel, unit)
     for place in axes[len(panels) :]:
         place.axis("off")
-    handles = {}
+    handles: dict[str, Any] = {}
     for place in axes:
         handles.update(zip(*reversed(place.get_legend_handles_labels()), strict=True))
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=TEXT_SIZE, **_LEGEND
-    )
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=TEXT_SIZE, **_LEGEND)
     return figure
 
 
@@ -91,7 +89,7 @@ def panel_svg(panel: Axis, unit: str) -> bytes:
     columns = 3 if len(panel.lines) > 4 else 2
     figure.legend(loc="outside lower center", ncols=columns, fontsize=TEXT_SIZE, **_LEGEND)
     content = io.BytesIO()
-    # Letters as outlines, for a reader's machine may not have the font; no date, so that the same run gives the same bytes.
+    # Letters as outlines, for a reader's machine may not have the font; no date: the same run gives the same bytes.
     settings = {"svg.fonttype": "path", "svg.hashsalt": "eigenmesh"}
     metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
@@ -99,7 +97,7 @@ def panel_svg(panel: Axis, unit: str) -> bytes:
     return content.getvalue()
 
 
-_LEGEND = {"frameon": False, "handlelength": 3.6, "columnspacing": 1.6}
+_LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3.6, "columnspacing": 1.6}
 
 
 def draw_errors(axes: Axes, panel: Axis, unit: str) -> None:

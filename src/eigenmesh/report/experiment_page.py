@@ -21,10 +21,11 @@ CITATION = (
     "IEEE Transactions on Signal Processing 70 (2022)."
 )
 HOW_COUNTED = (
-    "The paper charges one unit for a round of exchanges, whatever is sent in it, and one for an iteration of a centralised "
-    "method. FAST-PCA sends two d x K matrices a round, the estimate and the tracker, so counted in matrices it costs twice "
-    "as much. SeqDistPM sends single columns: each counts as one matrix, but its payload is K times smaller. Payload is the "
-    "sum over all links. The error is the mean over nodes and components of the squared sine of the angle."
+    "The paper charges one unit for a round of exchanges, whatever is sent in it, and one for an iteration of a "
+    "centralised method. FAST-PCA sends two d x K matrices a round, the estimate and the tracker, so counted in matrices "
+    "it costs twice as much. SeqDistPM sends single columns: each counts as one matrix, but its payload is K times "
+    "smaller. Payload is the sum over all links. The error is the mean over nodes and components of the squared sine of "
+    "the angle."
 )
 
 
@@ -83,8 +84,8 @@ def unlike_page(title: str, chapter: Chapter, about: dict[str, str]) -> str:
 
 def _summary(chapters: Sequence[Chapter]) -> list[str]:
     worse = [
-        f"{chapter.experiment.title.partition(':')[0]}: “{finding.claim}” is {finding.verdict.value} as the paper counts, "
-        f"and {equal.value} when every matrix is counted."
+        f"{chapter.experiment.title.partition(':')[0]}: “{finding.claim}” is {finding.verdict.value} as the paper "
+        f"counts, and {equal.value} when every matrix is counted."
         for chapter in chapters
         for finding in chapter.findings
         if finding.depends_on_counting and (equal := finding.equal_verdict) is not None
@@ -140,8 +141,8 @@ def _claims(findings: Sequence[Finding]) -> str:
             f"<td class=left>{second}</td><td class=wrap>{_evidence(finding)}</td></tr>"
         )
     rule = (
-        f"Close, or about as well: within a factor of {FACTOR:g} at every error that either gets to. Ahead: cheaper at every "
-        "such error. In part: at some of them, or in some panels."
+        f"Close, or about as well: within a factor of {FACTOR:g} at every error that either gets to. Ahead: cheaper at "
+        "every such error. In part: at some of them, or in some panels."
     )
     return f"{page.table(head, lines)}<p class=small>{escape(rule)}</p>"
 

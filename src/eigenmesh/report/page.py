@@ -25,18 +25,21 @@ a { color: #0b4f8a; }
 .pictures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); }
 figure { margin: 0; border: 1px solid #ddd; }
 figure img { display: block; width: 100%; height: auto; }
-dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .15rem 1rem; margin: .5rem 0; font-size: .9rem; }
+dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .15rem 1rem; margin: .5rem 0;
+  font-size: .9rem; }
 dt { font-weight: 600; } dd { margin: 0; }
 .scroll { overflow-x: auto; margin: .5rem 0 1rem; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: .25rem 0; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; white-space: nowrap; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top;
+  white-space: nowrap; }
 thead th { border-bottom: 2px solid #1a1a1a; }
 th[scope=colgroup] { text-align: center; border-left: 2px solid #fff; border-right: 2px solid #fff; }
 th.left, td.left { text-align: left; }
 td.wrap { white-space: normal; min-width: 16rem; text-align: left; }
 tr.ours { background: #f3f3f3; font-weight: 600; }
-.verdict { display: inline-block; padding: 0 .5rem; border: 1.5px solid #1a1a1a; border-radius: .25rem; white-space: nowrap; }
+.verdict { display: inline-block; padding: 0 .5rem; border: 1.5px solid #1a1a1a; border-radius: .25rem;
+  white-space: nowrap; }
 .holds { background: #1a1a1a; color: #fff; } .partly { background: #d9d9d9; } .fails { background: #fff; }
 .open { border-style: dashed; }
 .note { border-left: 4px solid #1a1a1a; padding: .25rem .75rem; background: #f3f3f3; max-width: 46rem; }
@@ -88,7 +91,7 @@ def table(head: str, rows: Sequence[str], caption: str = "") -> str:
 def row(cells: Sequence[str], kind: str = "td", left: int = 1, css: str = "") -> str:
     """A line of a table from plain text; the first ``left`` cells are words."""
     parts = [
-        f'<{kind}{" class=left" if number < left else ""}>{escape(text)}</{kind}>' for number, text in enumerate(cells)
+        f"<{kind}{' class=left' if number < left else ''}>{escape(text)}</{kind}>" for number, text in enumerate(cells)
     ]
     return f"<tr{f' class={css}' if css else ''}>{''.join(parts)}</tr>"
 
