@@ -8,6 +8,9 @@
     │   ├── GraphError                     networks: not connected, weights not doubly stochastic
     │   └── UnknownNameError               a name that is not in a list; the message gives the list
     ├── UnreadableFileError (OSError)      a file that is missing, broken or of an unknown kind
+    ├── TransportError (ConnectionError)   messages between nodes
+    │   ├── DeadlineError (TimeoutError)   a neighbour did not answer in time; the message names it
+    │   └── AbortedError                   another node failed; the message gives its reason
     └── MissingExtraError (ImportError)    an optional dependency; the message gives the install command
 
 A message states the value, the bound and the fix.
@@ -49,6 +52,18 @@ class UnknownNameError(InputError):
 
 class UnreadableFileError(EigenmeshError, OSError):
     """A file that is missing, broken or of a kind that eigenmesh does not read."""
+
+
+class TransportError(EigenmeshError, ConnectionError):
+    """Messages between nodes that did not come through."""
+
+
+class DeadlineError(TransportError, TimeoutError):
+    """A neighbour that did not answer in time."""
+
+
+class AbortedError(TransportError):
+    """A run that another node ended, with that node's reason."""
 
 
 class MissingExtraError(EigenmeshError, ImportError):

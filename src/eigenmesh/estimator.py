@@ -48,7 +48,7 @@ class DecentralizedPCA(Projection):
         K; or, between 0 and 1, the share of the variance to explain; None for min(N - 1, d).
     solver : str or Solver
         Name of a solver or a configured one, such as ``FastPCA(step_size=0.7)``. "auto" takes what the planner finds
-        cheapest for data and network; it never takes a solver that shows covariances.
+        cheapest for data and network; it never takes a solver that sends covariances as such.
     topology : str, networkx graph, Weights or (M, M) matrix
         The network: a name for ``eigenmesh.graphs.topology``, a graph, or its weights.
     n_nodes : int or None
@@ -188,7 +188,7 @@ class DecentralizedPCA(Projection):
         """
         shards, weights, wanted = self._problem(X, y, nodes, seed_of(self.random_state))
         expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
-        return plan(shards, weights, expected, tol=self.tol, costs=costs)
+        return plan(shards, weights, expected, tol=self.tol, costs=costs, scale=bool(self.scale), missing=self.missing)
 
     def _problem(self, X: Any, y: Any, nodes: Any, seed: int) -> tuple[Shards, graphs.Weights, int | float]:
         """Who holds what, who talks to whom, and how many components are wanted."""

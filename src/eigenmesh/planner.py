@@ -9,10 +9,11 @@ import numpy as np
 
 from eigenmesh import theory
 from eigenmesh.averaging import AVERAGINGS, Average, Averaging, Polynomial
-from eigenmesh.data import Shards, build_covariance, choose, pooled_moments
-from eigenmesh.errors import InputError
+from eigenmesh.data import Missing, Shards, build_covariance, choose, pooled_moments
+from eigenmesh.errors import DataError, InputError
 from eigenmesh.graphs import Weights, complete, metropolis
 from eigenmesh.networks import Stacked
+from eigenmesh.result import Result
 from eigenmesh.run import DEFAULT_TOL, run
 from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers.fast_pca import suggested_step
@@ -57,7 +58,7 @@ class Forecast:
     rounds, messages, bytes : over the whole network, set-up and certificate included.
     memory_bytes : at one node, beside its data.
     seconds : communication and arithmetic, one after the other.
-    shows_covariances : True if neighbours see more than iterates; such a line is never chosen.
+    shows_covariances : True if covariances are sent as such; such a line is never chosen.
     """
 
     solver: str
@@ -96,6 +97,8 @@ def plan(
     tol: float = DEFAULT_TOL,
     costs: Costs | None = None,
     rehearse: bool = True,
+    scale: bool = False,
+    missing: Missing = "error",
 ) -> Plan:
     """Forecast rounds, bytes, memory and time of every solver with every averaging, and pick one.
 
@@ -104,11 +107,15 @@ def plan(
     n_components : K.
     rehearse : solve the problem on the data of three single nodes first, without any message, to know how many products
         it takes; otherwise the usual number is assumed.
+    scale, missing : as for ``pooled_moments``.
     """
     costs = costs or Costs()
-    known = rehearsal(shards, n_components, tol) if rehearse else assumed(shards, n_components)
+    if rehearse:
+        known = rehearsal(shards, n_components, tol, scale=scale, missing=missing)
+    else:
+        known = assumed(shards, n_components)
     work = _Work(shards, weights, n_components, tol, costs, known)
-    forecasts = sorted(work.forecasts(), key=lambda line: (line.seconds, line.bytes))
+    forecasts = sorted(work.forecasts(), key=lambda line: (line.seconds, line.bytes, line.averaging != "tree"))
     allowed = [line for line in forecasts if not line.shows_covariances]
     fitting = [line for line in allowed if line.memory_bytes <= costs.memory_bytes]
     best = (fitting or sorted(allowed, key=lambda line: line.memory_bytes))[0]
@@ -121,23 +128,33 @@ def assumed(shards: Shards, n_components: int) -> Rehearsal:
     return Rehearsal(min(USUAL_PRODUCTS, math.ceil(shards.n_features / block) + 1))
 
 
-def rehearsal(shards: Shards, n_components: int, tol: float) -> Rehearsal:
+def rehearsal(
+    shards: Shards, n_components: int, tol: float, *, scale: bool = False, missing: Missing = "error"
+) -> Rehearsal:
     """Block Krylov on single nodes: the first, the middle and the last that are held here."""
-    alone = metropolis(complete(1))
     products, values = [assumed(shards, n_components).products / 2], None
     for position in sorted({0, len(shards.blocks) // 2, len(shards.blocks) - 1}):
-        block = shards.blocks[position]
-        k = min(n_components, block.n_rows - 1)
-        if k < 1:
+        k = min(n_components, shards.blocks[position].n_rows - 1)
+        try:
+            result = _alone(shards, position, k, tol, scale, missing)
+        except DataError:
+            # A node may have nothing to say alone, such as samples that are all equal; the pooled data may be fine.
             continue
-        own = replace(shards, blocks=(block,), n_nodes=1, ids=(0,), node_names=None)
-        network = Stacked(alone)
-        covariance = build_covariance(own, pooled_moments(own, network), n_components=k, products=USUAL_PRODUCTS)
-        result = run(BlockKrylov(), covariance, network, k, tol=tol, max_rounds=200)
         products.append(result.iterations)
         if values is None and k == n_components:
             values = np.append(result.explained_variance, max(result.certificate.next_value, 0.0))
     return Rehearsal(max(products), values)
+
+
+def _alone(shards: Shards, position: int, k: int, tol: float, scale: bool, missing: Missing) -> Result:
+    """Solve one node's own problem, as a network of one."""
+    if k < 1:
+        raise DataError("a single sample has no components.")
+    own = replace(shards, blocks=(shards.blocks[position],), n_nodes=1, ids=(0,), node_names=None)
+    network = Stacked(metropolis(complete(1)))
+    moments = pooled_moments(own, network, scale=scale, missing=missing)
+    covariance = build_covariance(own, moments, n_components=k, products=USUAL_PRODUCTS)
+    return run(BlockKrylov(), covariance, network, k, tol=tol, max_rounds=200)
 
 
 def cheapest_averaging(weights: Weights, numbers: int, costs: Costs | None = None) -> Averaging:
@@ -268,5 +285,5 @@ def _reason(best: Forecast, costs: Costs, fits: bool) -> str:
     return (
         f"{method} takes the least time at {costs.latency_s * 1e3:g} ms a round and "
         f"{costs.bandwidth_bytes_s * 8 / 1e6:g} Mbit/s: about {best.rounds:.0f} rounds and {best.seconds:.2g} s. "
-        "Solvers that show covariances are not considered."
+        "Solvers that send covariances as such are not considered."
     )

@@ -16,6 +16,7 @@ from eigenmesh.data import build_covariance, pooled_moments
 from eigenmesh.errors import MissingExtraError, UnreadableFileError
 from eigenmesh.metrics import sin_squared
 from eigenmesh.networks import Stacked
+from eigenmesh.planner import cheapest_averaging
 from eigenmesh.report import require_picture, run_picture, save_picture
 from eigenmesh.report.tables import components_table, facts_table, traffic_table
 from eigenmesh.result import Result
@@ -112,7 +113,7 @@ def _run(
     voice: Voice, problem: Problem, solver: Solver, truth: np.ndarray, max_rounds: int, seed: int
 ) -> tuple[Result, float]:
     """The run with the cost of its set-up, and the total variance."""
-    network = Stacked(problem.weights)
+    network = Stacked(problem.weights, cheapest_averaging(problem.weights, truth.size))
     moments = pooled_moments(problem.shards, network)
     covariance = build_covariance(problem.shards, moments, n_components=truth.shape[1])
     with voice.progress(max_rounds) as show:

@@ -53,7 +53,7 @@ def plan(
     """Forecast rounds, bytes, memory and time of every solver with every averaging, and say which is best and why.
 
     Three single nodes solve their own part first, without any message, to see how hard the problem is. Nothing is
-    fitted and nothing is written. **eigenmesh fit** takes the best line by itself, with the usual costs.
+    fitted and nothing is written. **eigenmesh fit** chooses in the same way, with the usual costs and no rehearsal.
 
     Examples:
 

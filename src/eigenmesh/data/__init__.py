@@ -10,7 +10,7 @@ from eigenmesh.data.datasets import DATASETS, is_dataset, load
 from eigenmesh.data.dense_covariance import Formed, MatrixFree
 from eigenmesh.data.files import read_table
 from eigenmesh.data.lazy_covariance import Chunked, Sparse
-from eigenmesh.data.moments import Averager, Moments, pooled_moments
+from eigenmesh.data.moments import Averager, Missing, Moments, pooled_moments
 from eigenmesh.data.shards import Shards
 from eigenmesh.data.splits import (
     SPLITS,
@@ -47,6 +47,7 @@ __all__ = [
     "Formed",
     "LabelSplit",
     "MatrixFree",
+    "Missing",
     "Moments",
     "RandomSplit",
     "Shards",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eigenmesh.experiments.curves import TARGETS
+from eigenmesh.experiments.curves import TARGETS, goal
 from eigenmesh.experiments.tables import CostRow
 from eigenmesh.progress import readable_bytes
 
@@ -132,7 +132,7 @@ def _judge(ours: CostRow, theirs: CostRow, unit: str, holds: Callable[[float, fl
     pairs = list(zip(TARGETS, ours.typical(unit), theirs.typical(unit), strict=True))
     told = [(target, a, b) for target, a, b in pairs if np.isfinite(a) or np.isfinite(b)]
     if not told:
-        return Verdict.OPEN, f"neither gets to {TARGETS[0]:g}"
+        return Verdict.OPEN, f"neither gets to {goal(TARGETS[0])}"
     # Infinity is no multiple of a cost: who never got there was not close.
     good = [holds(a, b) and not (np.isinf(a) and np.isfinite(b)) for _, a, b in told]
     verdict = Verdict.HOLDS if all(good) else Verdict.PARTLY if any(good) else Verdict.FAILS
@@ -142,7 +142,7 @@ def _judge(ours: CostRow, theirs: CostRow, unit: str, holds: Callable[[float, fl
 
 def _compared(target: float, ours: float, theirs: float, unit: str) -> str:
     ratio = f" ({ours / theirs:.2g} x)" if np.isfinite(ours) and np.isfinite(theirs) and theirs > 0 else ""
-    return f"{target:g}: {_cost(ours, unit)} against {_cost(theirs, unit)}{ratio}"
+    return f"{goal(target)}: {_cost(ours, unit)} against {_cost(theirs, unit)}{ratio}"
 
 
 def _cost(cost: float, unit: str) -> str:

@@ -21,6 +21,11 @@ UNITS = {
 KEPT_POINTS = 400
 
 
+def goal(target: float) -> str:
+    """A target as tables write it: 1e-2."""
+    return f"{target:.0e}".replace("e-0", "e-")
+
+
 class Curve(NamedTuple):
     """Cost so far and error after the iterations of a run, all (n,); the cost never falls.
 

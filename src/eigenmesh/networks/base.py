@@ -79,6 +79,10 @@ class Network(ABC):
     def _maximum(self, values: Array) -> Array:
         """Elementwise maximum over all nodes, by ``diameter`` rounds of neighbour maxima."""
 
+    @abstractmethod
+    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
+        """``common_mean(array)``, counted, and the maximum of values, not counted."""
+
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
         """Carry out one linear round on each of the arrays, all in one message, and count it."""
         self._count(exchange.messages, arrays)
@@ -114,13 +118,13 @@ class Network(ABC):
         An exact average takes at least as many rounds as the diameter, so maxima can ride along and cost no round.
         """
         before = self.traffic.copy()
-        averaged = self.common_mean(array)
+        averaged, agreed = self._common_mean_and_maximum(array, values)
         ridden = self.traffic - before
         _, size = self._size(values)
         self.traffic.bytes += ridden.messages * size
         # A loose average on a dense graph may be done sooner than the maxima.
         self._count(self._mixing.messages, (values,), max(0, self.weights.spectrum.diameter - ridden.rounds))
-        return averaged, self._maximum(values)
+        return averaged, agreed
 
     def worst(self, values: Array) -> Array:
         """Elementwise maximum over all nodes, the same bits at each: (nodes, ...) -> (nodes, ...).

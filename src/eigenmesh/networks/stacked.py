@@ -39,6 +39,9 @@ class Stacked(Network):
         xp = ea.namespace(values)
         return xp.broadcast_to(xp.max(values, axis=0, keepdims=True), values.shape)
 
+    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
+        return self.common_mean(array), self._maximum(values)
+
     def _operator(self, exchange: LinearRound, array: Array) -> Callable[[Array], Array]:
         """Product with the round's matrix in the library of the array; made once and kept."""
         known = self._operators.get(id(exchange))

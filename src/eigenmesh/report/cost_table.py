@@ -8,19 +8,20 @@ from rich import box
 from rich.table import Table
 
 from eigenmesh.experiments.claims import Finding
-from eigenmesh.experiments.curves import TARGETS
+from eigenmesh.experiments.curves import TARGETS, goal
 from eigenmesh.experiments.tables import NEVER, CostRow, cell
 from eigenmesh.progress import readable_bytes
 
 
 def cost_table(rows: Sequence[CostRow], unit: str, title: str = "") -> Table:
     """One line a method: its cost to reach each target, and the least error seen."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title=title or None, title_justify="left")
-    table.add_column("method")
+    heading = f"{title}: {unit} to reach an error of" if title else f"{unit.capitalize()} to reach an error of"
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title=heading, title_justify="left")
+    table.add_column("method", no_wrap=True)
     table.add_column("settings", overflow="fold")
     for target in TARGETS:
-        table.add_column(f"{unit} to {target:g}", justify="right")
-    table.add_column("least error", justify="right")
+        table.add_column(goal(target), justify="right", no_wrap=True)
+    table.add_column("least error", justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row.method.label, row.method.words, *cost_cells(row, unit), f"{row.floor:.1e}")
     caption = cost_caption(rows, unit)
@@ -32,7 +33,7 @@ def cost_table(rows: Sequence[CostRow], unit: str, title: str = "") -> Table:
 def cost_cells(row: CostRow, unit: str) -> list[str]:
     """The costs of a row as text, one a target."""
     if unit == "bytes" and row.method.centralised:
-        return ["none sent"] * len(TARGETS)
+        return ["none"] * len(TARGETS)
     cells = [cell(row, target, unit) for target in range(len(TARGETS))]
     return cells if unit != "bytes" else [_with_size(text) for text in cells]
 

@@ -132,6 +132,8 @@ def styles_of(lines: Sequence[Line]) -> list[Style]:
 
 def _draw_line(axes: Axes, line: Line, style: Style, number: int, count: int) -> None:
     low, middle, high = (np.maximum(values, LEAST_ERROR) for values in (line.least, line.median, line.most))
+    # Once at the bottom a line has nothing more to say.
+    middle = np.where(np.roll(middle, 1) > LEAST_ERROR, middle, np.nan) if middle[0] > LEAST_ERROR else middle
     if np.any(high > 1.02 * low):
         axes.fill_between(line.cost, low, high, color=style.colour, alpha=0.13, linewidth=0)
     spacing = max(1, len(line.cost) // MARKERS_A_LINE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from eigenmesh.experiments.claims import EQUAL_UNIT, FACTOR, OURS, PAPER_UNIT, Evidence, Finding, Verdict
-from eigenmesh.experiments.curves import TARGETS
+from eigenmesh.experiments.curves import TARGETS, goal
 from eigenmesh.experiments.settings import Experiment, Panel
 from eigenmesh.experiments.tables import CostRow, Line
 from eigenmesh.experiments.unlike import problems_solved
@@ -22,10 +22,10 @@ CITATION = (
 )
 HOW_COUNTED = (
     "The paper charges one unit for a round of exchanges, whatever is sent in it, and one for an iteration of a "
-    "centralised method. FAST-PCA sends two d x K matrices a round, the estimate and the tracker, so counted in matrices "
-    "it costs twice as much. SeqDistPM sends single columns: each counts as one matrix, but its payload is K times "
-    "smaller. Payload is the sum over all links. The error is the mean over nodes and components of the squared sine of "
-    "the angle."
+    "centralised method. FAST-PCA sends two d x K matrices a round, the estimate and the tracker, so counted in "
+    "matrices it costs twice as much. SeqDistPM sends single columns: each counts as one matrix, but its payload is K "
+    "times smaller. Payload is the sum over all links. The error is the mean over nodes and components of the squared "
+    "sine of the angle."
 )
 
 
@@ -56,7 +56,7 @@ def figures_page(title: str, chapters: Sequence[Chapter], about: dict[str, str])
     body.extend(_summary(chapters))
     for chapter in chapters:
         body.extend(_chapter(chapter))
-    body.append(f"<p class=small>Paper: {escape(CITATION)}</p>")
+    body.append(f'<p class="small">Paper: {escape(CITATION)}</p>')
     return page.page(title, body)
 
 
@@ -78,7 +78,7 @@ def unlike_page(title: str, chapter: Chapter, about: dict[str, str]) -> str:
         rows = [_plain_row(row, "rounds") for row in result.rows]
         body.append(page.table(_plain_head("rounds"), rows, result.panel.title))
     if made:
-        body.append(f"<p class=small>{escape(cost_caption(made[0].rows, 'rounds'))}</p>")
+        body.append(f'<p class="small">{escape(cost_caption(made[0].rows, "rounds"))}</p>')
     return page.page(title, body)
 
 
@@ -93,33 +93,36 @@ def _summary(chapters: Sequence[Chapter]) -> list[str]:
     if not worse:
         return []
     items = "".join(f"<li>{escape(words)}</li>" for words in worse)
-    return [f"<h3>Claims that rest on how one counts</h3><div class=note><ul>{items}</ul></div>"]
+    return [f'<h3>Claims that rest on how one counts</h3><div class="note"><ul>{items}</ul></div>']
 
 
 def _chapter(chapter: Chapter) -> list[str]:
     experiment = chapter.experiment
     says = f"<h3>What the paper says, in our words</h3><p>{escape(experiment.says)}</p>"
     setting = f"<h3>How it was run</h3>{page.facts(experiment.facts)}"
-    parts = [f'<h2 id="{experiment.name}">{escape(experiment.title)}</h2>', page.beside(says, setting)]
-    parts.extend(_missing(result) for result in chapter.panels if result.missing)
     made = [result for result in chapter.panels if result.rows]
+    shown = page.pictures([_picture(result) for result in made])
+    missing = [_missing(result) for result in chapter.panels if result.missing]
+    parts = [
+        f'<h2 id="{experiment.name}">{escape(experiment.title)}</h2>',
+        page.beside(says + setting, "".join(missing) + shown),
+    ]
     if not made:
         return parts
-    parts.append(page.pictures([_picture(result) for result in made]))
     trials = max(row.trials for result in made for row in result.rows)
     if trials > 1:
         parts.append(
-            f"<p class=small>Lines: median of {trials} trials. Shades: from the least to the largest error of any.</p>"
+            f'<p class="small">Lines: median of {trials} trials. Shades: all trials, from the best to the worst.</p>'
         )
     parts += ["<h3>Is it borne out?</h3>", _claims(chapter.findings), "<h3>Cost to reach an error</h3>"]
     for result in made:
         rows = [_grouped_row(row) for row in result.rows]
         parts.append(page.table(_grouped_head(), rows, result.panel.title))
-    return [*parts, f"<p class=small>{escape(cost_caption(made[0].rows, PAPER_UNIT))}</p>"]
+    return [*parts, f'<p class="small">{escape(cost_caption(made[0].rows, PAPER_UNIT))}</p>']
 
 
 def _missing(result: PanelResult) -> str:
-    return f"<p class=note>{escape(result.panel.title)} is not shown. {escape(result.missing)}</p>"
+    return f'<p class="note">{escape(result.panel.title)} is not shown. {escape(result.missing)}</p>'
 
 
 def _picture(result: PanelResult) -> str:
@@ -137,14 +140,14 @@ def _claims(findings: Sequence[Finding]) -> str:
         equal = finding.equal_verdict
         second = "not about cost" if equal is None else _badge(equal)
         lines.append(
-            f"<tr><td class=wrap>{escape(finding.claim)}</td><td class=left>{_badge(finding.verdict)}</td>"
-            f"<td class=left>{second}</td><td class=wrap>{_evidence(finding)}</td></tr>"
+            f'<tr><td class="wrap">{escape(finding.claim)}</td><td class="left">{_badge(finding.verdict)}</td>'
+            f'<td class="left">{second}</td><td class="wrap">{_evidence(finding)}</td></tr>'
         )
     rule = (
         f"Close, or about as well: within a factor of {FACTOR:g} at every error that either gets to. Ahead: cheaper at "
         "every such error. In part: at some of them, or in some panels."
     )
-    return f"{page.table(head, lines)}<p class=small>{escape(rule)}</p>"
+    return f'{page.table(head, lines)}<p class="small">{escape(rule)}</p>'
 
 
 def _badge(verdict: Verdict) -> str:
@@ -163,11 +166,11 @@ def _evidence(finding: Finding) -> str:
 
 
 def _grouped_head() -> str:
-    groups = "".join(f"<th scope=colgroup colspan={len(TARGETS)}>{escape(words)}</th>" for words, _ in GROUPS)
-    targets = "".join(f"<th>{target:g}</th>" for _ in GROUPS for target in TARGETS)
+    groups = "".join(f'<th scope="colgroup" colspan="{len(TARGETS)}">{escape(words)}</th>' for words, _ in GROUPS)
+    targets = "".join(f"<th>{goal(target)}</th>" for _ in GROUPS for target in TARGETS)
     return (
-        f"<tr><th rowspan=2 class=left>method</th><th rowspan=2 class=left>settings</th>{groups}"
-        f"<th rowspan=2>least error</th></tr><tr>{targets}</tr>"
+        f'<tr><th rowspan="2" class="left">method</th><th rowspan="2" class="left">settings</th>{groups}'
+        f'<th rowspan="2">least error</th></tr><tr>{targets}</tr>'
     )
 
 
@@ -178,7 +181,7 @@ def _grouped_row(row: CostRow) -> str:
 
 
 def _plain_head(unit: str) -> str:
-    names = ("method", "best setting", *(f"{unit} to {target:g}" for target in TARGETS), "least error")
+    names = ("method", "best setting", *(f"{unit} to {goal(target)}" for target in TARGETS), "least error")
     return page.row(names, "th", left=2)
 
 
@@ -188,7 +191,7 @@ def _plain_row(row: CostRow, unit: str) -> str:
 
 def _solved_table(made: Sequence[PanelResult]) -> str:
     solved = problems_solved([result.rows for result in made])
-    head = page.row(("method", *(f"to {target:g}" for target in TARGETS)), "th")
+    head = page.row(("method", *(f"to {goal(target)}" for target in TARGETS)), "th")
     lines = []
     for label, each in solved.items():
         cells = [f"{count} of {len(made)}" + (f" ({rounds:,.0f})" if count else "") for count, rounds in each]

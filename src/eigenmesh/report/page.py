@@ -20,18 +20,20 @@ h3 { font-size: 1.05rem; margin: 1.5rem 0 .5rem; }
 p, ul, dl { max-width: 46rem; }
 nav a { margin-right: 1rem; }
 a { color: #0b4f8a; }
-.beside { display: grid; gap: 1rem 2.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
+.beside { display: grid; gap: 1rem 2.5rem; }
+@media (min-width: 64rem) { .beside { grid-template-columns: 23rem 1fr; } }
 .beside > div { min-width: 0; }
-.pictures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); }
+.pictures { display: grid; gap: 1rem; align-items: start;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
 figure { margin: 0; border: 1px solid #ddd; }
 figure img { display: block; width: 100%; height: auto; }
-dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .15rem 1rem; margin: .5rem 0;
-  font-size: .9rem; }
+dl { display: grid; grid-template-columns: minmax(5rem, 8rem) 1fr; gap: .15rem 1rem;
+  margin: .5rem 0; font-size: .9rem; }
 dt { font-weight: 600; } dd { margin: 0; }
 .scroll { overflow-x: auto; margin: .5rem 0 1rem; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: .25rem 0; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top;
+th, td { padding: .25rem .45rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top;
   white-space: nowrap; }
 thead th { border-bottom: 2px solid #1a1a1a; }
 th[scope=colgroup] { text-align: center; border-left: 2px solid #fff; border-right: 2px solid #fff; }
@@ -78,7 +80,7 @@ def pictures(figures: Sequence[str]) -> str:
 
 
 def beside(left: str, right: str) -> str:
-    """Two parts beside each other where there is room, else one after the other."""
+    """Words and, beside them where there is room and else below, pictures."""
     return f'<div class="beside"><div>{left}</div><div>{right}</div></div>'
 
 
@@ -91,9 +93,13 @@ def table(head: str, rows: Sequence[str], caption: str = "") -> str:
 def row(cells: Sequence[str], kind: str = "td", left: int = 1, css: str = "") -> str:
     """A line of a table from plain text; the first ``left`` cells are words."""
     parts = [
-        f"<{kind}{' class=left' if number < left else ''}>{escape(text)}</{kind}>" for number, text in enumerate(cells)
+        f"<{kind}{_class('left' if number < left else '')}>{escape(text)}</{kind}>" for number, text in enumerate(cells)
     ]
-    return f"<tr{f' class={css}' if css else ''}>{''.join(parts)}</tr>"
+    return f"<tr{_class(css)}>{''.join(parts)}</tr>"
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
 
 
 def save_page(path: Path, html: str) -> Path:

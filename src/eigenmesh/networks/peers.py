@@ -1,0 +1,106 @@
+"""One node a process: the same network, over a transport."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import Averaging, LinearRound
+from eigenmesh.errors import InputError
+from eigenmesh.graphs import Weights
+from eigenmesh.networks.base import Network
+from eigenmesh.transports.base import Transport
+
+
+class Part(NamedTuple):
+    """What one node does in a linear round.
+
+    Attributes
+    ----------
+    own : the diagonal entry a_ii.
+    weights : a_ij of the nodes that it hears from.
+    senders, receivers : nodes that it hears from, and that hear from it.
+    """
+
+    own: float
+    weights: tuple[float, ...]
+    senders: tuple[int, ...]
+    receivers: tuple[int, ...]
+
+
+class Peers(Network):
+    """Hold one node, arrays of shape (1, ...), and exchange with its neighbours through a transport.
+
+    Every process knows the weights; traffic is that of the whole network, as the stacked network counts it.
+    """
+
+    def __init__(self, weights: Weights, transport: Transport, averaging: Averaging | None = None) -> None:
+        if transport.size != weights.n_nodes:
+            raise InputError(f"the transport links {transport.size} nodes but the network has {weights.n_nodes}.")
+        super().__init__(weights, averaging)
+        self.transport = transport
+        self._neighbours = tuple(sorted(weights.graph.neighbors(transport.rank)))
+        self._parts: dict[int, tuple[LinearRound, Part]] = {}
+        self._rider: np.ndarray | None = None
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The one node of this process."""
+        return (self.transport.rank,)
+
+    def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        part = self._part(exchange)
+        message = arrays if self._rider is None else (*arrays, self._rider)
+        received = self.transport.exchange(message, part.receivers, part.senders)
+        if self._rider is not None:
+            self._rider = np.maximum.reduce([self._rider, *(theirs[-1] for theirs in received.values())])
+        combined = []
+        for index, array in enumerate(arrays):
+            total = part.own * array
+            for weight, sender in zip(part.weights, part.senders, strict=True):
+                total = total + weight * received[sender][index]
+            combined.append(total)
+        return tuple(combined)
+
+    def _maximum(self, values: Array) -> Array:
+        for _ in range(self.weights.spectrum.diameter):
+            values = self._maximum_round(values)
+        return values
+
+    def _maximum_round(self, values: np.ndarray) -> np.ndarray:
+        received = self.transport.exchange((values,), self._neighbours, self._neighbours)
+        return np.asarray(np.maximum.reduce([values, *(theirs[0] for theirs in received.values())]))
+
+    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
+        # The values travel in the average's own messages, and take the maximum with each that comes in.
+        self._rider = np.asarray(values)
+        try:
+            averaged = self.common_mean(array)
+            agreed = self._rider
+        finally:
+            self._rider = None
+        for _ in range(self.weights.spectrum.diameter - self.average.rounds):
+            agreed = self._maximum_round(agreed)
+        return averaged, agreed
+
+    def _part(self, exchange: LinearRound) -> Part:
+        known = self._parts.get(id(exchange))
+        if known is None:
+            # The round is kept beside its part so that its id is not given to another one.
+            known = self._parts[id(exchange)] = (exchange, part_of(exchange.matrix, self.transport.rank))
+        return known[1]
+
+
+def part_of(matrix: Any, rank: int) -> Part:
+    """Row and column of one node in the (M, M) matrix of a linear round."""
+    if sparse.issparse(matrix):
+        row, column = matrix[[rank], :].toarray()[0], matrix[:, [rank]].toarray()[:, 0]
+    else:
+        row, column = matrix[rank], matrix[:, rank]
+    senders = [int(j) for j in np.flatnonzero(row) if j != rank]
+    receivers = [int(j) for j in np.flatnonzero(column) if j != rank]
+    return Part(float(row[rank]), tuple(float(row[j]) for j in senders), tuple(senders), tuple(receivers))

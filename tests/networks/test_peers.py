@@ -1,0 +1,76 @@
+"""One node a thread gives what the stacked network gives: the same code, the same answers, the same count."""
+
+import numpy as np
+import pytest
+
+from eigenmesh import graphs, run
+from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
+from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
+from eigenmesh.errors import InputError
+from eigenmesh.networks import Peers, Stacked
+from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
+from eigenmesh.transports import ThreadHub, run_threads
+from problems import angles, make_problem
+
+M, K = 8, 3
+SOLVERS = [FastPCA(), DeEPCA(mixes=8), DSA(), SDOT(mixes=20), BlockKrylov(), TrackedSubspace(), TreeCovariance()]
+AVERAGINGS = [Tree(), Polynomial(), Chebyshev()]
+
+
+@pytest.mark.parametrize("averaging", [Tree(), Polynomial(), Chebyshev(), Gossip(1e-6)], ids=repr)
+@pytest.mark.parametrize("topology", ["cycle", "star", "path", "erdos_renyi", "complete"])
+def test_mix_mean_and_worst_are_the_stacked_ones(averaging, topology):
+    weights = graphs.metropolis(graphs.topology(topology, M, seed=3))
+    rng = np.random.default_rng(0)
+    X, S, values = rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 4))
+
+    def work(network, part):
+        mixed = network.mix(part(X), part(S))
+        mean, worst = network.mean(part(X)), network.worst(part(values))
+        ridden = network.common_mean_and_worst(part(S), part(values))
+        return (*mixed, *network.lazy_mix(part(X)), mean, worst, *ridden), network.traffic
+
+    stacked, counted = work(Stacked(weights, averaging), lambda array: array)
+    results = run_threads(
+        M, lambda transport: work(Peers(weights, transport, averaging), lambda array: array[[transport.rank]])
+    )
+    for rank, (arrays, traffic) in enumerate(results):
+        assert traffic == counted
+        for ours, theirs in zip(arrays, stacked, strict=True):
+            expected = theirs[[rank]] if len(theirs) == M else theirs
+            assert np.allclose(ours, expected, rtol=0, atol=10 * getattr(averaging, "accuracy", 0.0) + 1e-13)
+        assert (arrays[4] == values.max(axis=0)).all()
+        assert (arrays[6] == values.max(axis=0)).all()
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
+@pytest.mark.parametrize("averaging", AVERAGINGS, ids=repr)
+def test_every_solver_gives_the_stacked_answer(solver, averaging):
+    problem = make_problem(geometric_spectrum(12, K, 0.6), M, "erdos_renyi", seed=1, averaging=averaging)
+    shards, weights = Shards.from_list(problem.parts), problem.network.weights
+    settings = {"tol": 1e-6, "max_rounds": 600, "seed": 5}
+
+    def work(network, held):
+        covariance = build_covariance(held, pooled_moments(held, network))
+        return run(solver, covariance, network, K, **settings)
+
+    stacked = work(Stacked(weights, averaging), shards)
+    results = run_threads(
+        M, lambda transport: work(Peers(weights, transport, averaging), shards.take([transport.rank]))
+    )
+    for rank, result in enumerate(results):
+        assert result.stop_reason is stacked.stop_reason
+        assert result.iterations == stacked.iterations
+        assert result.traffic == stacked.traffic
+        assert angles(result.node_components[0], stacked.node_components[rank].T).max() < 1e-12
+        assert np.allclose(result.certificate.error_bounds, stacked.certificate.error_bounds, rtol=1e-2, atol=1e-9)
+        # The same signs and order at all nodes, and the same decision from the same bits.
+        assert (np.sum(result.components * stacked.components, axis=1) > 0).all()
+        assert (result.certificate.values == results[0].certificate.values).all()
+        assert (result.certificate.error_bounds == results[0].certificate.error_bounds).all()
+
+
+def test_a_transport_of_another_size_is_refused():
+    weights = graphs.metropolis(graphs.cycle(5))
+    with pytest.raises(InputError, match="links 4 nodes but the network has 5"):
+        Peers(weights, ThreadHub(4).transport(0))
