@@ -101,7 +101,7 @@ except UnreadableFileError:
     sites = np.arange(957) % 11
     X = rng.integers(0, 3, (957, 14079)).astype(np.float32) + rng.normal(size=(11, 14079)).astype(np.float32)[sites]
     name = "made-up data of HapMap3's shape"
-pca = DecentralizedPCA(5, topology="complete", max_rounds=10_000).fit(X, nodes=sites)
+pca = DecentralizedPCA(5, solver="fast-pca", topology="complete", max_rounds=10_000).fit(X, nodes=sites)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 print(f"{name}, {X.shape[0]} x {X.shape[1]} over {pca.n_nodes_} sites, K = 5: {pca.stop_reason_.label} in "
       f"{pca.traffic_.rounds} rounds, sin-angle bound {pca.certificate_.error_bound:.1e}, peak memory {peak:.2f} GB.")
@@ -129,7 +129,7 @@ def mnist_automatic_step(max_rounds: int = 1200) -> None:
     for split, name in ((RandomSplit(0), "random"), (LabelSplit(), "by digit")):
         shards = Shards.from_array(images.X, 20, split, images.labels)
         for topology in ("erdos_renyi", "cycle"):
-            pca = DecentralizedPCA(10, topology=topology, max_rounds=max_rounds)
+            pca = DecentralizedPCA(10, solver="fast-pca", topology=topology, max_rounds=max_rounds)
             pca.fit(shards)
             error = mean_error(np.swapaxes(pca.node_components_, -1, -2), true)
             table.add_row(
