@@ -8,10 +8,10 @@ from eigenmesh.averaging import Chebyshev, Gossip, Tree
 from eigenmesh.bounds import find_clusters
 from eigenmesh.certificate import certify
 from eigenmesh.complement import Complement, probe_complement
-from eigenmesh.data import geometric_spectrum, paper_spectrum
+from eigenmesh.data import Formed, geometric_spectrum, paper_spectrum
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
-from eigenmesh.solvers import FastPCA
+from eigenmesh.solvers import BlockKrylov, FastPCA
 from problems import angles, from_parts, make_problem, random_covariances, with_spectrum
 
 
@@ -171,3 +171,46 @@ def test_single_precision_does_not_pass_off_rounding_as_certainty():
     assert result.certificate.clusters == ()
     assert result.certificate.error_bound < 1e-3
     assert (result.certificate.error_bounds >= angles(result.node_components, problem.vectors).max(axis=0)).all()
+
+
+def test_small_eigenvalues_are_not_taken_for_one_in_single_precision():
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((30, 30)))[0]
+    spread = np.concatenate([[1, 0.03, 0.02, 0.01], np.full(26, 1e-3)])
+    parts = [((rng.standard_normal((500, 30)) * spread) @ Q.T).astype(np.float32) for _ in range(4)]
+    problem = from_parts(parts, "complete")
+    for solver in (BlockKrylov(), FastPCA()):
+        result = run(solver, problem.covariance(), problem.network, 3, tol=1e-2, max_rounds=3000)
+        true = angles(result.node_components, problem.vectors).max(axis=0)
+        assert result.certificate.clusters == ()
+        assert not result.converged or true.max() < 1e-2
+        assert (result.certificate.error_bounds >= true).all()
+
+
+def test_a_loose_average_certifies_nothing():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((360, 10)) * np.linspace(2, 1, 10) + 1000 * rng.standard_normal(10)
+    problem = from_parts([rows[:300], *np.split(rows[300:], 5)], "cycle", averaging=Gossip(1e-2))
+    result = run(BlockKrylov(), problem.covariance(), problem.network, 2, tol=0.01, max_rounds=5000)
+    true = angles(result.node_components, problem.vectors).max()
+    assert not result.converged or true < 0.01
+
+
+def test_the_look_beyond_finds_one_direction_among_many():
+    values = np.concatenate([[1, 0.9975], np.full(500, 0.9727), np.linspace(0.6, 0, 498)])
+    covariance = Formed(np.diag(values)[np.newaxis])
+    network = Stacked(graphs.metropolis(graphs.complete(1)))
+    for seed in range(12):
+        # The second direction in the place of the first: the first must be found to be missing.
+        for column in (0, 1):
+            basis = np.eye(1000)[np.newaxis, :, [column]]
+            found = probe_complement(covariance, network, basis, 1, smallest=values[column], tol=1e-2, seed=seed)
+            assert found.upper >= values[1 - column] - 1e-3
+
+
+def test_the_same_direction_twice_is_not_certified():
+    covariance = Formed(np.broadcast_to(np.diag([3.0, 2, 1, 0.5]), (3, 4, 4)).copy())
+    X = np.zeros((3, 4, 2))
+    X[:, 0, :] = 1
+    certificate = certify(covariance, Stacked(graphs.metropolis(graphs.complete(3))), X, tol=1e-6).certificate
+    assert certificate.error_bound == 1.0

@@ -250,6 +250,23 @@ def test_a_missing_entry_is_named_by_its_row_in_the_data_too():
         DecentralizedPCA(2, n_nodes=5).fit(HOLES)
 
 
+def test_planning_leaves_a_fitted_estimator_alone_and_refitting_leaves_nothing_stale():
+    estimator = DecentralizedPCA(2, n_nodes=3).fit(pd.DataFrame(X, columns=list("abcd")))
+    estimator.plan(X[:, :3])
+    assert estimator.transform(pd.DataFrame(X, columns=list("abcd"))).shape == (60, 2)
+    estimator.fit([X[:30], X[30:]])
+    assert not hasattr(estimator, "feature_names_in_")
+
+
+def test_data_out_of_range_and_loose_averages_are_refused():
+    with pytest.raises(DataError, match=r"total variance is .*between 1e-100 and 1e"):
+        DecentralizedPCA(2).fit(X * 1e80)
+    with pytest.raises(DataError, match="in float32 it must lie between"):
+        DecentralizedPCA(2).fit((X * 1e-12).astype(np.float32))
+    with pytest.raises(InputError, match="too loose for exact moments"):
+        DecentralizedPCA(2, topology="cycle", averaging=Chebyshev(1e-3)).fit(X)
+
+
 def test_labels_are_asked_for_when_a_split_needs_them():
     with pytest.raises(InputError, match="needs labels"):
         DecentralizedPCA(2, split="label").fit(X)

@@ -165,6 +165,8 @@ def test_the_start_is_orthonormal_and_seeded():
         ({"tol": 0}, "tol = 0 must lie strictly between 0 and 1"),
         ({"tol": 1.5}, "tol = 1.5"),
         ({"max_rounds": 0}, "max_rounds = 0 must be at least 1"),
+        ({"basis": np.eye(8)[:, :3]}, r"basis has shape \(8, 3\); it must be \(d, K\) = \(8, 2\)"),
+        ({"basis": np.ones((8, 2))}, "must be orthonormal"),
     ],
 )
 def test_bad_settings_are_refused_before_any_work(arguments, message):

@@ -19,6 +19,7 @@ from eigenmesh.solvers.base import require_positive
 DEFAULT_NODES = 10
 # A one-round solver makes about so many products with the covariance.
 EXPECTED_PRODUCTS = 1000
+LOOSEST_AVERAGE = 1e-8
 
 
 def solver_or_auto(solver: str | Solver, step_size: float | str) -> Solver | None:
@@ -117,3 +118,11 @@ def components_of(wanted: Any, n_samples: int, n_features: int) -> int | float:
         return float(wanted)
     require_components(wanted, n_features, n_samples)
     return int(wanted)
+
+
+def require_exact(accuracy: float) -> None:
+    """Raise if averages are so loose that not even the number of samples would come out right."""
+    if accuracy > LOOSEST_AVERAGE:
+        raise InputError(
+            f"averages of accuracy {accuracy:.1g} are too loose for exact moments; ask for {LOOSEST_AVERAGE:g} or less."
+        )

@@ -64,6 +64,20 @@ def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
     )
 
 
+def relative_resolution(eps: float, accuracy: float) -> float:
+    """How close two eigenvalues must be, relative to the largest, for nobody to tell them apart.
+
+    A few times what rounding and the averages leave; never more than 1e-6, so that a loose average does not make the
+    whole spectrum one.
+    """
+    return min(16 * relative_floor(eps, accuracy), 1e-6)
+
+
+def relative_floor(eps: float, accuracy: float) -> float:
+    """How well a residual can be known, relative to the largest eigenvalue."""
+    return 16 * eps + accuracy
+
+
 def find_clusters(values: np.ndarray, complement: Complement, resolution: float) -> tuple[Clusters, bool]:
     """Group neighbouring eigenvalues that are no farther apart than ``resolution``.
 
@@ -96,8 +110,8 @@ def separation(
     return gaps
 
 
-def residual_bounds(sizes: np.ndarray, gaps: np.ndarray) -> np.ndarray:
-    """``r / gap``, infinite where there is no gap: (K,), (K,) -> (K,)."""
+def residual_bounds(sizes: np.ndarray | float, gaps: np.ndarray) -> np.ndarray:
+    """``r / gap``, infinite where there is no gap: (K,) or a number, (K,) -> (K,)."""
     return np.where(gaps > 0, sizes / np.where(gaps > 0, gaps, 1.0), np.inf)
 
 

@@ -12,7 +12,16 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, normalised
-from eigenmesh.bounds import RitzView, find_clusters, residual_bounds, ritz_bounds, ritz_view, separation
+from eigenmesh.bounds import (
+    RitzView,
+    find_clusters,
+    relative_floor,
+    relative_resolution,
+    residual_bounds,
+    ritz_bounds,
+    ritz_view,
+    separation,
+)
 from eigenmesh.complement import Complement, probe_complement
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
@@ -113,7 +122,7 @@ def certify(
     Parameters
     ----------
     X : (nodes, d, K) each node's estimate.
-    tol : the angle that is asked for; eigenvalues that cannot be told apart to it form clusters.
+    tol : the angle that is asked for, to know how far to look beyond K.
     complement : what an earlier call learnt of l_{K+1}; None to look.
     """
     local = agree_on_signs(network, normalised(X))
@@ -129,7 +138,7 @@ def certify(
         complement = probe_complement(
             covariance, network, common, X.shape[0], smallest=float(values[-1]), tol=tol, seed=seed
         )
-    certificate = _bounds(network, values, local, common, product, complement, tol)
+    certificate = _bounds(network, values, local, common, product, complement)
     return Certified(common, local, certificate, complement)
 
 
@@ -159,19 +168,19 @@ def _bounds(
     common: Array,
     product: Array,
     complement: Complement,
-    tol: float,
 ) -> Certificate:
     residuals, disagreement, skewness, ritz = _measure(network, local, common, product)
-    # Neither rounding nor the accuracy of an average lets a residual be known better than this.
-    floor = (16 * float(ea.namespace(common).finfo(common.dtype).eps) + network.average.accuracy) * abs(values[0])
-    # Closer than this, and in high precision nowhere near tol, two eigenvalues are one as far as anybody can tell.
-    resolution = floor * min(1 / tol, 1000)
-    clusters, is_open = find_clusters(values, complement, resolution)
+    eps, largest = float(ea.namespace(common).finfo(common.dtype).eps), abs(float(values[0]))
+    floor = relative_floor(eps, network.average.accuracy) * largest
+    clusters, is_open = find_clusters(values, complement, relative_resolution(eps, network.average.accuracy) * largest)
     gaps = separation(values, residuals, complement, clusters, is_open)
     angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(ritz, complement, floor))
     for cluster in clusters:
         members = list(cluster)
         angles[members] = residual_bounds(_span_residual(network, common, product, members) + floor, gaps[members])
+    if len(values) * float(skewness.max()) > 0.5:
+        # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
+        angles[:] = np.inf
     return Certificate(
         values=values,
         residuals=residuals,

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any, Literal, Self
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh import graphs
@@ -19,6 +20,7 @@ from eigenmesh.asking import (
     expected_products,
     is_parts,
     nodes_of,
+    require_exact,
     seed_of,
     solver_or_auto,
     weights_of,
@@ -163,6 +165,7 @@ class DecentralizedPCA(Projection):
         expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
         solver, averaging = self.choose_method(shards, weights, expected)
         network = Stacked(weights, averaging)
+        require_exact(network.average.accuracy)
 
         moments = pooled_moments(shards, network, scale=bool(self.scale), missing=self.missing)
         covariance = build_covariance(
@@ -186,7 +189,8 @@ class DecentralizedPCA(Projection):
         X, y, nodes : as for ``fit``.
         costs : latency, bandwidth, speed and memory of the nodes; None for the defaults of ``eigenmesh.Costs``.
         """
-        shards, weights, wanted = self._problem(X, y, nodes, seed_of(self.random_state))
+        # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
+        shards, weights, wanted = clone(self)._problem(X, y, nodes, seed_of(self.random_state))
         expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
         return plan(shards, weights, expected, tol=self.tol, costs=costs, scale=bool(self.scale), missing=self.missing)
 
@@ -263,6 +267,9 @@ class DecentralizedPCA(Projection):
             self.n_features_in_ = shards.n_features
             if shards.feature_names is not None:
                 self.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                # Left over from an earlier fit.
+                del self.feature_names_in_
             return shards
         X = self._checked(X, reset=True)
         if nodes is not None:

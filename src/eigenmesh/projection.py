@@ -26,7 +26,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Let scikit-learn check shape, type and feature names; our own pass over the data finds NaN."""
-        if isinstance(X, np.memmap):
+        if isinstance(X, np.memmap) and reset:
             # scikit-learn would read a memory map whole.
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X

@@ -57,7 +57,8 @@ def run(
     """
     require_components(n_components, covariance.n_features)
     require_settings(tol, max_rounds)
-    start = basis if basis is not None else random_basis(covariance.n_features, n_components, seed)
+    start = random_basis(covariance.n_features, n_components, seed) if basis is None else np.asarray(basis)
+    require_basis(start, (covariance.n_features, n_components))
     loop = _Loop(solver, covariance, network, tol, max_rounds, seed, callback, reference)
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     with np.errstate(all="ignore"):
@@ -78,6 +79,17 @@ def require_components(n_components: int, n_features: int, n_samples: int | None
             raise InputError(
                 f"n_components = {n_components} must be at most {bound}, {name}; ask for fewer components."
             )
+
+
+def require_basis(basis: np.ndarray, shape: tuple[int, int]) -> None:
+    """Raise unless the start has the right shape and orthonormal columns."""
+    if basis.shape != shape:
+        raise InputError(f"basis has shape {basis.shape}; it must be (d, K) = {shape}.")
+    skewness = np.abs(basis.T @ basis - np.eye(shape[1])).max()
+    if not skewness < 1e-3:
+        raise InputError(
+            f"the columns of basis must be orthonormal; |B^T B - I| is {skewness:.2g}. Use numpy.linalg.qr."
+        )
 
 
 def require_settings(tol: float, max_rounds: int) -> None:

@@ -73,13 +73,15 @@ class CertificateGate:
 
     The residual is held against ``tol * gap_k``, with the gaps that the solver knows or that the last certificate
     found; before there are any, against ``tol * scale``, where no gap can be larger than scale. A certificate that
-    failed is not asked for again until the residual has halved.
+    failed is not asked for again until the residual has halved, or could have several times over.
     """
 
     tol: float
     scale: float | None = None
     gaps: np.ndarray | None = None
     tried_at: float = np.inf
+    tries: int = 0
+    refused: int = 0
 
     def opens(self, residual: np.ndarray | None, gaps: np.ndarray | None = None) -> bool:
         """Decide from the (K,) residuals that all nodes agree on; None means that the solver has no estimate."""
@@ -89,9 +91,13 @@ class CertificateGate:
         largest = np.inf if self.scale is None else self.scale
         # Where a gap is not positive the certificate will have to say more.
         allowed = largest if known is None else np.where(known > 0, known, largest)
-        return bool(np.all(residual <= self.tol * allowed)) and float(residual.max()) < 0.5 * self.tried_at
+        if not np.all(residual <= self.tol * allowed):
+            return False
+        self.refused += 1
+        return float(residual.max()) < 0.5 * self.tried_at or self.refused > 4 * 2**self.tries
 
     def learn(self, residual: np.ndarray | None, gaps: np.ndarray) -> None:
         """Take in a certificate that did not reach tol."""
-        self.gaps = gaps
+        self.gaps, self.refused = gaps, 0
+        self.tries += 1
         self.tried_at = float(residual.max()) if residual is not None else np.inf

@@ -12,8 +12,9 @@ from eigenmesh.certificate import Certificate
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.result import Result
-from eigenmesh.run import run
+from eigenmesh.run import DEFAULT_TOL, run
 from eigenmesh.solvers.base import Solver
+from eigenmesh.stopping import StopReason
 
 FIRST_BLOCK = 4
 
@@ -39,16 +40,22 @@ def run_to_fraction(
     max_rounds : budget of neighbour exchanges for all blocks together.
     settings : for ``run``.
     """
+    # Averages may differ in their last bits from node to node; what decides must not.
+    here = covariance.place(np.full((len(network.ids), 1), total_variance))
+    total_variance = float(network.worst(here)[0, 0])
     k, basis, runs = min(FIRST_BLOCK, limit), None, []
     began = network.traffic.rounds
     while True:
         left = max(1, max_rounds - (network.traffic.rounds - began))
         runs.append(run(solver, covariance, network, k, max_rounds=left, seed=seed, basis=basis, **settings))
         explained = np.cumsum(runs[-1].explained_variance) / total_variance
-        # The eigenvalues are the same bits at every node, so all of them grow or stop together.
+        # Eigenvalues and total are the same bits at every node, so all of them grow or stop together.
         enough = int(np.searchsorted(explained, fraction, side="right")) + 1
         if enough <= k or k == limit or not runs[-1].converged:
-            return truncated(joined(runs), min(enough, k))
+            result = truncated(joined(runs), min(enough, k))
+            # The components that are kept may be certain where one of those beyond is not.
+            certain = enough <= k and result.certificate.error_bound <= settings.get("tol", DEFAULT_TOL)
+            return replace(result, stop_reason=StopReason.CONVERGED) if certain else result
         k = min(2 * k, limit)
         basis = widened(runs[-1].components.T, k, seed)
 

@@ -137,3 +137,20 @@ def test_sparse_data_stay_sparse():
 def test_bad_settings(settings):
     with pytest.raises(InputError, match="must be at least 1"):
         BlockKrylov(**settings)
+
+
+@pytest.mark.parametrize("factor", [1e-40, 1e-10, 1.0, 1e40])
+def test_the_scale_of_the_data_does_not_matter(factor):
+    rng = np.random.default_rng(0)
+    rows = (rng.standard_normal((200, 6)) * np.arange(6, 0, -1)) @ rng.standard_normal((6, 40))
+    ours = DecentralizedPCA(10, n_nodes=4, topology="cycle").fit(rows * factor)
+    assert ours.result_.converged
+    assert ours.explained_variance_ratio_.sum() == pytest.approx(1)
+
+
+def test_one_product_is_already_a_step_forward():
+    values = np.concatenate([[1000, 300, 100], np.linspace(1, 0.1, 27)])
+    covariance, _ = with_spectrum(values)
+    result = run(BlockKrylov(), covariance, Stacked(graphs.metropolis(graphs.cycle(5))), 3, max_rounds=1)
+    assert result.iterations == 1
+    assert result.explained_variance[0] > 100

@@ -124,3 +124,10 @@ def test_tree_covariance_of_low_rank():
     result = run(TreeCovariance(), problem.covariance(), problem.network, 3)
     assert result.converged
     assert angles(result.node_components[:, :2], problem.vectors).max() < 1e-7
+
+
+def test_a_block_that_fills_the_space_stops_in_time():
+    problem = make_problem(np.linspace(9, 1, 8), 4, "cycle")
+    result = run(TrackedSubspace(), problem.covariance(), problem.network, 3)
+    assert result.converged
+    assert result.traffic.rounds < 400

@@ -18,7 +18,7 @@ def parse_methods(text: str) -> list[Method]:
         name, colon, setting = part.partition(":")
         if not colon and "=" in part:
             name, setting = "", part
-        if name or not parts:
+        if name or not (setting and parts):
             if name not in SOLVERS:
                 raise UnknownNameError("solver", name or part, SOLVERS)
             parts.append((name, {}))

@@ -147,12 +147,23 @@ def _finish(shards: Shards, moments: Moments, scale: bool) -> Moments:
     if constant.all():
         raise DataError("the total variance is zero: all samples are equal, there are no principal components")
     if not scale:
+        _require_range(float(variance.sum()), shards.dtype)
         return moments
     if constant.any():
         columns = _columns(shards, constant)
         raise DataError(f"scale=True cannot divide by the zero spread of constant {columns}; drop them")
     n = moments.n_samples
     return Moments(n, moments.mean, variance, np.sqrt(variance * ((n - 1) / n)), moments.n_missing)
+
+
+def _require_range(total: float, dtype: np.dtype) -> None:
+    """Refuse data so large or small that squares of their variance leave the range of the dtype."""
+    limit = 1e15 if dtype == np.float32 else 1e100
+    if not 1 / limit <= total <= limit:
+        raise DataError(
+            f"the total variance is {total:.2g}; in {dtype} it must lie between {1 / limit:g} and {limit:g}: multiply "
+            "the data by a constant, or use scale=True"
+        )
 
 
 def _not_finite(shards: Shards, position: int, start: int, piece: Samples, absent: np.ndarray) -> DataError:

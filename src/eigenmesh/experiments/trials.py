@@ -5,8 +5,8 @@ from __future__ import annotations
 from eigenmesh import graphs
 from eigenmesh.arrays import Array
 from eigenmesh.experiments.curves import Curve, curve_of, thinned
-from eigenmesh.experiments.problems import Problem, make_problem
-from eigenmesh.experiments.settings import Method, Run
+from eigenmesh.experiments.problems import Problem
+from eigenmesh.experiments.settings import Method
 from eigenmesh.networks import Stacked
 from eigenmesh.run import Callback, run
 
@@ -19,15 +19,23 @@ UNWATCHED = frozenset({"fast-pca", "deepca", "s-dot", "sa-dot", "dsa", "seq-dist
 
 
 class Unwatched(Stacked):
-    """A network on which agreeing on a maximum is not counted.
+    """A network on which mixing is counted, and maxima and exact averages are not.
 
-    The published methods run without being looked at; here they are, to end runs that are done or lost, and the look
-    must not be charged to them.
+    The published methods run without being looked at. Here they are, to end runs that are done or lost, and neither
+    the looks nor the certificates, which are all that these methods' runs make maxima and averages for, must be
+    charged to them.
     """
 
     def worst(self, values: Array) -> Array:
         """Elementwise maximum over all nodes, uncounted."""
         return self._maximum(values)
+
+    def mean(self, array: Array) -> Array:
+        """Average over all nodes, uncounted."""
+        before = self.traffic.copy()
+        averaged = super().mean(array)
+        self.traffic = before
+        return averaged
 
 
 def runs_unwatched(method: Method) -> bool:
@@ -57,8 +65,3 @@ def follow(method: Method, problem: Problem, rounds: int, callback: Callback | N
         reference=problem.truth,
     )
     return thinned(curve_of(result.history, alone))
-
-
-def carry_out(run: Run) -> Curve:
-    """The curve of one run of an experiment."""
-    return follow(run.method, make_problem(run.panel, run.seed, run.trial), run.panel.rounds)

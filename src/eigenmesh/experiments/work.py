@@ -18,8 +18,9 @@ from eigenmesh.data.datasets import CIFAR10, MNIST
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
 from eigenmesh.experiments.cache import Store
 from eigenmesh.experiments.curves import Curve
+from eigenmesh.experiments.problems import make_problem
 from eigenmesh.experiments.settings import DataSet, Experiment, Panel, Run
-from eigenmesh.experiments.trials import carry_out
+from eigenmesh.experiments.trials import follow
 
 Results: TypeAlias = dict[Run, Curve]
 # Called with each run that is done.
@@ -66,7 +67,7 @@ def make_runs(runs: Sequence[Run], store: Store, jobs: int, report: Report) -> N
     jobs : processes; each has its share of the cores for linear algebra.
     """
     require_jobs(jobs)
-    batches = [list(batch) for _, batch in groupby(runs, key=lambda run: (run.panel, run.trial))]
+    batches = [list(batch) for _, batch in groupby(runs, key=lambda run: (run.panel, run.seed, run.trial))]
     jobs = max(1, min(jobs, len(batches)))
     threads = max(1, usable_cores() // jobs)
     if jobs == 1:
@@ -90,8 +91,11 @@ def usable_cores() -> int:
 
 
 def _make_batch(batch: Sequence[Run], store: Store, report: Report) -> None:
+    """Carry out the runs of one trial of a panel on the one problem that they share."""
+    panel, _, seed, trial = batch[0]
+    problem = make_problem(panel, seed, trial)
     for run in batch:
-        store.save(run, carry_out(run))
+        store.save(run, follow(run.method, problem, panel.rounds))
         report(run)
 
 
@@ -141,4 +145,8 @@ def _begin_worker(threads: int, done: Any) -> None:
 
 def _work(number: int, batch: list[Run], store: Store) -> None:
     positions = {id(run): position for position, run in enumerate(batch)}
-    _make_batch(batch, store, lambda run: _worker["done"].put((number, positions[id(run)])))
+    try:
+        _make_batch(batch, store, lambda run: _worker["done"].put((number, positions[id(run)])))
+    except EigenmeshError as error:
+        # Some of our errors are made from more than their message, which pickle does not know.
+        raise EigenmeshError(str(error)) from None

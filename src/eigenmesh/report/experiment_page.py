@@ -117,7 +117,7 @@ def _chapter(chapter: Chapter) -> list[str]:
     parts += ["<h3>Is it borne out?</h3>", _claims(chapter.findings), "<h3>Cost to reach an error</h3>"]
     for result in made:
         rows = [_grouped_row(row) for row in result.rows]
-        parts.append(page.table(_grouped_head(), rows, result.panel.title))
+        parts.append(page.table(_grouped_head(), rows, result.panel.title, css="grouped"))
     return [*parts, f'<p class="small">{escape(cost_caption(made[0].rows, PAPER_UNIT))}</p>']
 
 

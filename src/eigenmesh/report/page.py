@@ -39,6 +39,7 @@ thead th { border-bottom: 2px solid #1a1a1a; }
 th[scope=colgroup] { text-align: center; border-left: 2px solid #fff; border-right: 2px solid #fff; }
 th.left, td.left { text-align: left; }
 td.wrap { white-space: normal; min-width: 16rem; text-align: left; }
+.grouped td:nth-child(4n+3), .grouped thead tr + tr th:nth-child(4n+1) { padding-left: 1.2rem; }
 tr.ours { background: #f3f3f3; font-weight: 600; }
 .verdict { display: inline-block; padding: 0 .5rem; border: 1.5px solid #1a1a1a; border-radius: .25rem;
   white-space: nowrap; }
@@ -84,10 +85,11 @@ def beside(left: str, right: str) -> str:
     return f'<div class="beside"><div>{left}</div><div>{right}</div></div>'
 
 
-def table(head: str, rows: Sequence[str], caption: str = "") -> str:
+def table(head: str, rows: Sequence[str], caption: str = "", css: str = "") -> str:
     """A table that scrolls by itself where the screen is narrow."""
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f'<div class="scroll"><table>{title}<thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+    inside = f"{title}<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table{_class(css)}>{inside}</table></div>'
 
 
 def row(cells: Sequence[str], kind: str = "td", left: int = 1, css: str = "") -> str:

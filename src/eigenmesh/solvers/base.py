@@ -71,10 +71,12 @@ def largest_norm(covariance: Covariance, network: Network, like: Array, products
 
     Parameters
     ----------
-    like : (nodes, d, k) array whose library, dtype and device are used; its first column is the start.
+    like : (nodes, d, k) array whose library, dtype and device are used.
     """
     xp = ea.namespace(like)
-    vector = like[:, :, :1]
+    # Not a column of `like`, which a user may have put where C is zero.
+    start = np.random.default_rng(0).standard_normal((1, like.shape[1], 1))
+    vector = ea.everywhere(ea.like(start, like), like.shape[0])
     norm = column_norms(vector)
     for _ in range(products):
         # A node whose covariance is zero keeps the zero vector instead of dividing by zero.

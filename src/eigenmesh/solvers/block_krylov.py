@@ -8,11 +8,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms, squared_norms
+from eigenmesh.arrays import Array, column_norms
 from eigenmesh.bases import widened
-from eigenmesh.bounds import complement_from_ritz, gaps_from_ritz
+from eigenmesh.bounds import complement_from_ritz, gaps_from_ritz, relative_resolution
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
+from eigenmesh.krylov import faded_polar, rayleigh_ritz
 from eigenmesh.networks import Network
 from eigenmesh.solvers.base import Watch
 
@@ -95,10 +96,10 @@ class BlockKrylov:
         identity = ea.like(np.eye(width)[np.newaxis], basis)
         unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
         report = ea.like(unknown[np.newaxis], basis)
-        rounding = 16 * float(xp.finfo(basis.dtype).eps) + network.average.accuracy
+        resolution = relative_resolution(float(xp.finfo(basis.dtype).eps), network.average.accuracy)
         # Until the first product the estimates are the start itself.
         estimate = (B, B, report, unknown, unknown)
-        return BlockKrylovState(k, n_nodes, nothing, nothing, B, identity, *estimate, 1000 * rounding)
+        return BlockKrylovState(k, n_nodes, nothing, nothing, B, identity, *estimate, resolution)
 
     def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
         """One average, then everything else locally."""
@@ -136,8 +137,11 @@ class BlockKrylov:
 
     def readout(self, state: BlockKrylovState) -> Array:
         """Leading Ritz vectors, in a frame that all nodes share where eigenvalues coincide."""
-        vectors = align_clusters(state.U, state.agreed[0], state.resolution)[:, :, : state.k]
-        return ea.everywhere(vectors, state.n_nodes)
+        vectors = state.U
+        # Before anything is agreed on there are no eigenvalues to compare.
+        if np.isfinite(state.agreed[1]).all():
+            vectors = align_clusters(vectors, state.agreed[0], state.resolution)
+        return ea.everywhere(vectors[:, :, : state.k], state.n_nodes)
 
     def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
         """Residuals that came with the last average, carried forward by the rate at which they fall."""
@@ -148,45 +152,9 @@ class BlockKrylov:
         if not np.isfinite(forecast).all():
             return Watch(state, np.full(k, np.inf), healthy=True, free=True)
         resolution = state.resolution * abs(float(values[0]))
-        complement = complement_from_ritz(values, forecast, k, state.U.shape[-2], resolution)
+        # The forecast says when to ask for a certificate; what vouches for it is measured.
+        complement = complement_from_ritz(values, residuals, k, state.U.shape[-2], resolution)
         return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), complement, free=True)
-
-
-def rayleigh_ritz(V: Array, CV: Array, count: int) -> tuple[Array, Array, Array]:
-    """Leading eigenpairs of ``V^T C V``: (nodes, d, w) twice -> values (nodes, count), U and C U (nodes, d, count).
-
-    Zero columns of V are put at the end of the spectrum, below any eigenvalue of a covariance.
-    """
-    xp = ea.namespace(V)
-    T = V.mT @ CV
-    T = (T + T.mT) / 2
-    present = xp.astype(squared_norms(V) > 0.5, V.dtype)
-    far_below = 2 * xp.max(xp.abs(T)) + 1
-    T = T - (1 - present)[:, :, None] * xp.eye(T.shape[-1], dtype=T.dtype, device=T.device) * far_below
-    values, vectors = xp.linalg.eigh(T)
-    values, vectors = xp.flip(values[:, -count:], axis=-1), xp.flip(vectors[:, :, -count:], axis=-1)
-    return values, V @ vectors, CV @ vectors
-
-
-def faded_polar(Z: Array, V: Array, noise: float) -> tuple[Array, Array]:
-    """Polar factor of ``W = (I - V V^T) Z`` with directions at noise level faded out, and what whitens it.
-
-    With ``W = P s Q^T``: ``B = P f Q^T``, ``f = s / sqrt(s^2 + e^2)``, a continuous function of W; and
-    ``B Q f^-1`` has orthonormal columns, zero where f is small. (nodes, d, b) -> (nodes, d, b), (nodes, b, b).
-    """
-    xp = ea.namespace(Z)
-    W = Z
-    for _ in range(2):
-        W = W - V @ (V.mT @ W)
-    basis, triangle = xp.linalg.qr(W)
-    left, s, right = xp.linalg.svd(triangle, full_matrices=False)
-    size = xp.sqrt(xp.sum(squared_norms(Z), axis=-1, keepdims=True))
-    level = (64 * float(xp.finfo(Z.dtype).eps) + 10 * noise) * size
-    fade = s / xp.where(s + level > 0, xp.sqrt(s * s + level * level), xp.ones_like(s))
-    kept = fade > 0.5
-    inverse = xp.where(kept, 1 / xp.where(kept, fade, xp.ones_like(fade)), xp.zeros_like(fade))
-    B = basis @ (left * fade[:, None, :]) @ right
-    return B, right.mT * inverse[:, None, :]
 
 
 def align_clusters(U: Array, values: np.ndarray, resolution: float) -> Array:

@@ -143,7 +143,9 @@ class TrackedSubspace:
         xp = ea.namespace(state.X)
         values, vectors = _ritz(state)
         away = state.S @ vectors - (state.X @ vectors) * values[:, None, :]
-        residuals = column_norms(away)[:, 0, :]
+        # What the mixes leave undone counts too: a square X sees no residual at all, however far the nodes are apart.
+        undone = state.mixing.accuracy * state.spread[:, None] * xp.abs(values)
+        residuals = column_norms(away)[:, 0, :] + undone
         numbers = xp.concat([residuals, values, -values[:, -1:], state.spread[:, None]], axis=1)
         agreed = ea.to_numpy(network.worst(numbers)[0, ...])
         spread, smallest = float(agreed[-1]), -float(agreed[-2])

@@ -1,0 +1,99 @@
+"""Claims: the verdict follows the numbers, both ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small import made_up, made_up_row
+
+from eigenmesh.experiments.claims import Verdict, ahead_of, check_claims, close_to, combined, like, stops_short
+from eigenmesh.experiments.settings import Method
+from eigenmesh.experiments.tables import CostRow
+from eigenmesh.solvers import DSA, FastPCA
+
+NEVER = np.inf
+HOLDS, PARTLY, FAILS, OPEN = Verdict.HOLDS, Verdict.PARTLY, Verdict.FAILS, Verdict.OPEN
+
+
+@pytest.mark.parametrize(
+    ("judge", "ours", "theirs", "verdict"),
+    [
+        (ahead_of, [10, 20, 30, 40], [11, 21, 31, 41], HOLDS),
+        (ahead_of, [10, 20, 30, 40], [11, 21, NEVER, NEVER], HOLDS),
+        (ahead_of, [10, 20, 30, NEVER], [11, 21, 31, NEVER], HOLDS),
+        (ahead_of, [10, 20, 30, 40], [9, 21, 31, 41], PARTLY),
+        (ahead_of, [10, 20, 30, NEVER], [11, 21, 31, 41], PARTLY),
+        (ahead_of, [10, 20, 30, 40], [10, 20, 30, 40], FAILS),
+        (ahead_of, [NEVER] * 4, [9, NEVER, NEVER, NEVER], FAILS),
+        (ahead_of, [NEVER] * 4, [NEVER] * 4, OPEN),
+        (close_to, [20, 40, 60, 80], [10, 20, 30, 40], HOLDS),
+        (close_to, [1, 1, 1, 1], [10, 20, 30, 40], HOLDS),
+        (close_to, [21, 40, 60, 80], [10, 20, 30, 40], PARTLY),
+        (close_to, [21, 41, 61, NEVER], [10, 20, 30, 40], FAILS),
+        (like, [20, 40, 60, 80], [10, 20, 30, 40], HOLDS),
+        (like, [10, 20, 30, 40], [20, 40, 60, 80], HOLDS),
+        (like, [10, 20, 30, 40], [21, 40, 60, NEVER], PARTLY),
+        (like, [1, 1, 1, 1], [10, 20, 30, 40], FAILS),
+    ],
+)
+def test_costs_decide(judge, ours, theirs, verdict):
+    found, words = judge(made_up_row("FAST-PCA", ours), made_up_row("OI", theirs), "rounds")
+    assert found is verdict, words
+
+
+def test_words_give_the_numbers():
+    ours, theirs = made_up_row("FAST-PCA", [150, 1000, NEVER, NEVER]), made_up_row("OI", [100, NEVER, 20, NEVER])
+    _, words = close_to(ours, theirs, "rounds")
+    assert words == "1e-2: 150 against 100 (1.5 x); 1e-4: 1,000 against never; 1e-6: never against 20"
+
+
+def test_two_matrices_a_round_can_turn_a_verdict():
+    ours = made_up_row("FAST-PCA", [10, 20, 30, 40], per_round=2)
+    tables = [("panel", [ours, made_up_row("OI", [8, 16, 24, 32]), made_up_row("SeqPM", [15, 30, 45, 60])])]
+    close, ahead = check_claims(tables, nearly_equal=False)
+    assert close.claim == "FAST-PCA is close to centralised OI"
+    assert (close.verdict, close.equal_verdict, close.depends_on_counting) == (HOLDS, FAILS, True)
+    assert (ahead.verdict, ahead.equal_verdict, ahead.depends_on_counting) == (HOLDS, FAILS, True)
+
+
+@pytest.mark.parametrize(
+    ("deepca", "distinct", "equal"), [([15, 30, 45, 60], HOLDS, HOLDS), ([5, 10, 15, 20], HOLDS, FAILS)]
+)
+def test_deepca_is_to_be_alike_or_behind_as_the_figure_has_it(deepca, distinct, equal):
+    tables = [("panel", [made_up_row("FAST-PCA", [10, 20, 30, 40]), made_up_row("DeEPCA", deepca)])]
+    (alike,) = check_claims(tables, nearly_equal=False)
+    (ahead,) = check_claims(tables, nearly_equal=True)
+    assert (alike.verdict, ahead.verdict) == (distinct, equal)
+    assert "about as well as DeEPCA" in alike.claim
+    assert "ahead of DeEPCA" in ahead.claim
+
+
+def test_panels_are_brought_together():
+    assert combined([HOLDS, HOLDS]) is HOLDS
+    assert combined([HOLDS, OPEN]) is HOLDS
+    assert combined([HOLDS, FAILS]) is PARTLY
+    assert combined([PARTLY, FAILS]) is PARTLY
+    assert combined([FAILS, OPEN]) is FAILS
+    assert combined([OPEN, OPEN]) is OPEN
+    good, bad = made_up_row("S-DOT", [100] * 4), made_up_row("S-DOT", [1] * 4)
+    ours = made_up_row("FAST-PCA", [10, 20, 30, 40])
+    (finding,) = check_claims([("a", [ours, good]), ("b", [ours, bad])], nearly_equal=True)
+    assert [evidence.verdict for evidence in finding.paper] == [HOLDS, FAILS]
+    assert finding.verdict is PARTLY
+    assert not finding.depends_on_counting
+
+
+@pytest.mark.parametrize(
+    ("dsa_errors", "our_errors", "verdict"),
+    [
+        ([0.1, 1e-3, 1e-3, 9e-4], [0.1, 1e-3, 1e-5, 1e-8], HOLDS),
+        ([0.1, 1e-3, 1e-5, 1e-8], [0.1, 1e-3, 1e-5, 1e-8], OPEN),
+        ([0.1, 1e-8, 1e-8, 1e-8], [0.1, 1e-3, 1e-5, 1e-8], FAILS),
+    ],
+)
+def test_a_neighbourhood_is_a_standstill_above_the_other(dsa_errors, our_errors, verdict):
+    theirs = CostRow.of(Method("DSA", DSA(step_size=0.1)), [made_up(dsa_errors)])
+    ours = CostRow.of(Method("FAST-PCA", FastPCA(step_size=0.1)), [made_up(our_errors)])
+    assert stops_short(theirs, ours)[0] is verdict
+    (finding,) = check_claims([("panel", [theirs, ours])], nearly_equal=False)
+    assert (finding.verdict, finding.equal_verdict) == (verdict, None)
