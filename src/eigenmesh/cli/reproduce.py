@@ -182,11 +182,13 @@ def _panel(panel: Panel, results: Results, missing: dict[str, str], best: bool) 
 
 def _tell(voice: Voice, chapters: Sequence[Chapter]) -> None:
     for chapter in chapters:
+        experiment = chapter.experiment
         for result in chapter.panels:
             if result.rows:
-                voice.tell(cost_table(result.rows, "rounds", f"{chapter.experiment.title}. {result.panel.title}"))
+                title = f"{experiment.name}, {result.panel.title}"
+                voice.tell(cost_table(result.rows, "rounds", title, settings=experiment.name == UNLIKE))
         if chapter.findings:
-            voice.tell(chapter.experiment.title)
+            voice.tell(experiment.title)
             voice.tell(claims_table(chapter.findings))
 
 

@@ -100,13 +100,13 @@ def cell(row: CostRow, target: int, unit: str) -> str:
 
 
 class Line(NamedTuple):
-    """A method's line in a picture: median error over the trials, with the least and the largest, all (points,)."""
+    """A method's line in a picture: median error over the trials, with the quartiles, all (points,)."""
 
     method: Method
     cost: np.ndarray
     median: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
 
 
 def line_of(method: Method, curves: Sequence[Curve], unit: str) -> Line:
@@ -117,7 +117,8 @@ def line_of(method: Method, curves: Sequence[Curve], unit: str) -> Line:
     errors = np.array([curve.error_at(unit, costs) for curve in curves])
     # Lost iterates are as far from the truth as can be.
     errors = np.where(np.isfinite(errors), errors, 1.0)
-    return Line(method, costs, np.median(errors, axis=0), errors.min(axis=0), errors.max(axis=0))
+    lower, median, upper = np.quantile(errors, [0.25, 0.5, 0.75], axis=0)
+    return Line(method, costs, median, lower, upper)
 
 
 def costs_csv(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> str:
@@ -143,10 +144,10 @@ def lines_csv(parts: Iterable[tuple[str, Sequence[Line]]], unit: str) -> str:
     """Lines of pictures as text, a line for each point."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(["part", "method", "settings", unit, "median_error", "least_error", "largest_error"])
+    writer.writerow(["part", "method", "settings", unit, "median_error", "lower_quartile", "upper_quartile"])
     for part, lines in parts:
         for line in lines:
-            for cost, *errors in zip(line.cost, line.median, line.least, line.most, strict=True):
+            for cost, *errors in zip(line.cost, line.median, line.lower, line.upper, strict=True):
                 writer.writerow(
                     [part, line.method.label, line.method.words, f"{cost:.6g}", *(f"{error:.6e}" for error in errors)]
                 )

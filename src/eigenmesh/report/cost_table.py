@@ -13,17 +13,24 @@ from eigenmesh.experiments.tables import NEVER, CostRow, cell
 from eigenmesh.progress import readable_bytes
 
 
-def cost_table(rows: Sequence[CostRow], unit: str, title: str = "") -> Table:
-    """One line a method: its cost to reach each target, and the least error seen."""
-    heading = f"{title}: {unit} to reach an error of" if title else f"{unit.capitalize()} to reach an error of"
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title=heading, title_justify="left")
+def cost_table(rows: Sequence[CostRow], unit: str, title: str = "", settings: bool = True) -> Table:
+    """One line a method: its cost to reach each target, and the least error seen.
+
+    Parameters
+    ----------
+    settings : whether to give them a column, which takes room.
+    """
+    heading = f"{title}: {unit} to an error of" if title else f"{unit.capitalize()} to an error of"
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=heading, title_justify="left", padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
-    table.add_column("settings", overflow="fold")
+    if settings:
+        table.add_column("settings", overflow="fold")
     for target in TARGETS:
         table.add_column(goal(target), justify="right", no_wrap=True)
-    table.add_column("least error", justify="right", no_wrap=True)
+    table.add_column("least", justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(row.method.label, row.method.words, *cost_cells(row, unit), f"{row.floor:.1e}")
+        words = [row.method.words] if settings else []
+        table.add_row(row.method.label, *words, *cost_cells(row, unit), f"{row.floor:.1e}")
     caption = cost_caption(rows, unit)
     if caption:
         table.caption, table.caption_justify = caption, "left"

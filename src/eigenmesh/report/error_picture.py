@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Below this an error is rounding.
 LEAST_ERROR = 1e-16
 MARKERS_A_LINE = 6
+# The axis of costs goes from the largest down to so small a part of it.
+AXIS_PART = 2000
 
 
 class Style(NamedTuple):
@@ -101,7 +103,7 @@ _LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3.6, "columnspacing
 
 
 def draw_errors(axes: Axes, panel: Axis, unit: str) -> None:
-    """Draw the lines of a panel: the median of the trials, and where all trials lie as a shade."""
+    """Draw the lines of a panel: the median of the trials, and the half of them around it as a shade."""
     styles = styles_of(panel.lines)
     for number, (line, style) in enumerate(zip(panel.lines, styles, strict=True)):
         _draw_line(axes, line, style, number, len(panel.lines))
@@ -110,7 +112,8 @@ def draw_errors(axes: Axes, panel: Axis, unit: str) -> None:
     axes.set_ylim(LEAST_ERROR, 2)
     first = min((line.cost[0] for line in panel.lines), default=1.0)
     last = max((line.cost[-1] for line in panel.lines), default=10.0)
-    axes.set_xlim(max(1.0, 0.9 * first), max(1.1 * last, 10.0))
+    # Of the first few thousandths there is nothing to be seen.
+    axes.set_xlim(max(1.0, 0.9 * first, last / AXIS_PART), max(1.1 * last, 10.0))
     axes.set_xlabel(f"{UNITS[unit]} (log scale)", fontsize=TEXT_SIZE)
     axes.set_ylabel("error: mean of sin²(angle)", fontsize=TEXT_SIZE)
     axes.tick_params(labelsize=TEXT_SIZE)
@@ -133,7 +136,7 @@ def styles_of(lines: Sequence[Line]) -> list[Style]:
 
 
 def _draw_line(axes: Axes, line: Line, style: Style, number: int, count: int) -> None:
-    low, middle, high = (np.maximum(values, LEAST_ERROR) for values in (line.least, line.median, line.most))
+    low, middle, high = (np.maximum(values, LEAST_ERROR) for values in (line.lower, line.median, line.upper))
     # Once at the bottom a line has nothing more to say.
     middle = np.where(np.roll(middle, 1) > LEAST_ERROR, middle, np.nan) if middle[0] > LEAST_ERROR else middle
     if np.any(high > 1.02 * low):

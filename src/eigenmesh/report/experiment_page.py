@@ -111,9 +111,7 @@ def _chapter(chapter: Chapter) -> list[str]:
         return parts
     trials = max(row.trials for result in made for row in result.rows)
     if trials > 1:
-        parts.append(
-            f'<p class="small">Lines: median of {trials} trials. Shades: all trials, from the best to the worst.</p>'
-        )
+        parts.append(f'<p class="small">Lines: median of {trials} trials. Shades: from quartile to quartile.</p>')
     parts += ["<h3>Is it borne out?</h3>", _claims(chapter.findings), "<h3>Cost to reach an error</h3>"]
     for result in made:
         rows = [_grouped_row(row) for row in result.rows]
@@ -175,7 +173,9 @@ def _grouped_head() -> str:
 
 
 def _grouped_row(row: CostRow) -> str:
-    costs = [text for _, unit in GROUPS for text in cost_cells(row, unit)]
+    # How many trials got there is the same in every unit: once is enough.
+    first, *others = [cost_cells(row, unit) for _, unit in GROUPS]
+    costs = [*first, *(text.partition(" (")[0] for group in others for text in group)]
     css = "ours" if row.method.label == OURS else ""
     return page.row([row.method.label, row.method.words, *costs, f"{row.floor:.1e}"], left=2, css=css)
 
