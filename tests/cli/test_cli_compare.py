@@ -129,7 +129,7 @@ def test_nodes_of_their_own_and_other_covariances(call, write_csv, tmp_path, sam
         (["--averaging", "guess"], "unknown averaging 'guess'"),
         (["--covariance", "guess"], "unknown covariance 'guess'"),
         (["--missing", "guess"], "unknown policy for missing entries 'guess'"),
-        (["-k", "0.9"], "--components 0.9 is a share of the variance; a comparison takes a whole number"),
+        (["-k", "0.9"], "valid integer"),
         (["-k", "7"], "--components = 7 must be at most 6"),
         (["--out", "x.pdf"], "pictures end in .png or .svg"),
         (["--out", "nowhere/x.csv"], "there is no folder nowhere"),

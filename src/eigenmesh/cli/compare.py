@@ -14,7 +14,6 @@ from eigenmesh.averaging import Averaging, Tree, averaging_by_name
 from eigenmesh.bases import random_basis
 from eigenmesh.cli import options
 from eigenmesh.cli.fit import COVARIANCES, DEFAULT_COMPONENTS, MISSING
-from eigenmesh.cli.inputs import parse_components
 from eigenmesh.cli.methods import parse_methods
 from eigenmesh.cli.problem import Problem as StatedProblem
 from eigenmesh.cli.problem import state_problem
@@ -46,6 +45,12 @@ Solvers = Annotated[
         rich_help_panel=options.METHOD,
     ),
 ]
+Components = Annotated[
+    int | None,
+    typer.Option(
+        "--components", "-k", min=1, metavar="K", help="How many (5 by default).", rich_help_panel=options.METHOD
+    ),
+]
 Cost = Annotated[
     str, typer.Option(metavar="UNIT", help=f"What is counted: {', '.join(UNITS)}.", rich_help_panel=options.OUTPUT)
 ]
@@ -72,7 +77,7 @@ def compare(
     topology: options.Topology = "erdos_renyi",
     weights: options.WeightsName = "metropolis",
     averaging: options.AveragingName = "auto",
-    components: options.Components = None,
+    components: Components = None,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     covariance: options.CovarianceName = "auto",
     seed: options.Seed = 0,
@@ -102,9 +107,6 @@ def compare(
     _require_known("covariance", covariance, COVARIANCES)
     if averaging != "auto":
         averaging_by_name(averaging)
-    wanted = parse_components(components)
-    if isinstance(wanted, float):
-        raise InputError(f"--components {components} is a share of the variance; a comparison takes a whole number.")
     files = Files.checked(out, data)
     stated = state_problem(
         voice,
@@ -117,7 +119,7 @@ def compare(
         weights=weights,
         seed=seed,
     )
-    n_components = wanted or max(1, min(DEFAULT_COMPONENTS, stated.shards.n_features, stated.n_samples - 1))
+    n_components = components or max(1, min(DEFAULT_COMPONENTS, stated.shards.n_features, stated.n_samples - 1))
     require_components(n_components, stated.shards.n_features, stated.n_samples)
     voice.tell(facts_table(stated.facts()))
     with voice.waiting("finding the truth"):

@@ -39,9 +39,9 @@ def cost_table(rows: Sequence[CostRow], unit: str, title: str = "", settings: bo
 
 def cost_cells(row: CostRow, unit: str) -> list[str]:
     """The costs of a row as text, one a target."""
-    if unit == "bytes" and row.method.centralised:
-        return ["none"] * len(TARGETS)
     cells = [cell(row, target, unit) for target in range(len(TARGETS))]
+    if unit == "bytes" and row.method.centralised:
+        return [text if text.startswith(NEVER) else "none" for text in cells]
     return cells if unit != "bytes" else [_with_size(text) for text in cells]
 
 

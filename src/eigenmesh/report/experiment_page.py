@@ -132,20 +132,18 @@ def _picture(result: PanelResult) -> str:
 
 
 def _claims(findings: Sequence[Finding]) -> str:
-    head = page.row(("claim", "as the paper counts", "counting every matrix", "numbers, by panel"), "th", left=4)
-    lines = []
+    cards = []
     for finding in findings:
         equal = finding.equal_verdict
-        second = "not about cost" if equal is None else _badge(equal)
-        lines.append(
-            f'<tr><td class="wrap">{escape(finding.claim)}</td><td class="left">{_badge(finding.verdict)}</td>'
-            f'<td class="left">{second}</td><td class="wrap">{_evidence(finding)}</td></tr>'
+        verdicts = _badge(finding.verdict) + (
+            "" if equal is None else f" as the paper counts<br>{_badge(equal)} counting every matrix"
         )
+        cards.append(f'<div class="claim"><h4>{escape(finding.claim)}</h4><p>{verdicts}</p>{_evidence(finding)}</div>')
     rule = (
         f"Close, or about as well: within a factor of {FACTOR:g} at every error that either gets to. Ahead: cheaper at "
         "every such error. In part: at some of them, or in some panels."
     )
-    return f'{page.table(head, lines)}<p class="small">{escape(rule)}</p>'
+    return f'<div class="claims">{"".join(cards)}</div><p class="small">{escape(rule)}</p>'
 
 
 def _badge(verdict: Verdict) -> str:
@@ -155,12 +153,12 @@ def _badge(verdict: Verdict) -> str:
 
 def _evidence(finding: Finding) -> str:
     def listed(words: str, evidence: Sequence[Evidence]) -> str:
-        items = "".join(f"<li>{escape(e.panel)} ({e.verdict.value}): {escape(e.words)}</li>" for e in evidence)
+        items = "".join(f"<li>{escape(e.panel)}, {e.verdict.value}: {escape(e.words)}</li>" for e in evidence)
         return f"<details><summary>{words}</summary><ul>{items}</ul></details>"
 
     if not finding.equal:
-        return listed("errors", finding.paper)
-    return listed("in the paper's unit", finding.paper) + listed("in matrices", finding.equal)
+        return listed("The numbers", finding.paper)
+    return listed("The numbers in the paper's unit", finding.paper) + listed("The numbers in matrices", finding.equal)
 
 
 def _grouped_head() -> str:

@@ -38,16 +38,20 @@ th, td { padding: .25rem .45rem; border-bottom: 1px solid #ddd; text-align: righ
 thead th { border-bottom: 2px solid #1a1a1a; }
 th[scope=colgroup] { text-align: center; border-left: 2px solid #fff; border-right: 2px solid #fff; }
 th.left, td.left { text-align: left; }
-td.wrap { white-space: normal; min-width: 16rem; text-align: left; }
 .grouped td:nth-child(4n+3), .grouped thead tr + tr th:nth-child(4n+1) { padding-left: 1.2rem; }
 tr.ours { background: #f3f3f3; font-weight: 600; }
+.claims { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr));
+  align-items: start; }
+.claim { border: 1px solid #ddd; padding: .6rem .8rem; } .claim h4, .claim p { margin: 0 0 .4rem; }
+.claim p { line-height: 1.9; }
+.claim ul { margin: .2rem 0 .4rem; padding-left: 1.2rem; font-size: .85rem; }
 .verdict { display: inline-block; padding: 0 .5rem; border: 1.5px solid #1a1a1a; border-radius: .25rem;
-  white-space: nowrap; }
+  line-height: 1.4; white-space: nowrap; }
 .holds { background: #1a1a1a; color: #fff; } .partly { background: #d9d9d9; } .fails { background: #fff; }
 .open { border-style: dashed; }
 .note { border-left: 4px solid #1a1a1a; padding: .25rem .75rem; background: #f3f3f3; max-width: 46rem; }
 small, .small { font-size: .85rem; color: #444; }
-details summary { cursor: pointer; margin: .5rem 0; }
+details summary { cursor: pointer; font-size: .9rem; }
 @media (max-width: 34rem) { body { padding: .6rem; } dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; } }
 @media print { body { max-width: none; } h2 { break-before: page; } }
 """
