@@ -122,7 +122,8 @@ def test_counts_are_checked(call):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of another kind there")
-def test_ctrl_c_ends_the_workers_and_keeps_what_is_done(tmp_path):
+@pytest.mark.parametrize("end", ["SIGINT", "SIGKILL"])
+def test_workers_end_with_the_command_and_what_is_done_is_kept(tmp_path, end):
     words = ["reproduce", "fig1", "--trials", "50", "--rounds", "1000", "--jobs", "2", "--out", "r"]
     running = subprocess.Popen(
         [sys.executable, "-m", "eigenmesh", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
@@ -132,14 +133,14 @@ def test_ctrl_c_ends_the_workers_and_keeps_what_is_done(tmp_path):
     while not (kept.is_dir() and len(list(kept.glob("*.npz"))) > 3) and time.monotonic() < deadline:
         time.sleep(0.05)
     children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True, check=False)
-    os.kill(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=30)
-    assert running.returncode == 130
-    assert said.endswith("interrupted.\n")
+    os.kill(running.pid, getattr(signal, end))
+    # Read until the last process that could write is gone, workers and their helper too.
+    _, said = running.communicate(timeout=60)
+    if end == "SIGINT":
+        assert running.returncode == 130
+        assert said.endswith("interrupted.\n")
     assert "Traceback" not in said
-    done = len(list(kept.glob("*.npz")))
-    time.sleep(0.5)
-    assert len(list(kept.glob("*.npz"))) == done > 3
+    assert len(list(kept.glob("*.npz"))) > 3
     deadline = time.monotonic() + 10
     while any(os.path.exists(f"/proc/{child}") for child in children.stdout.split()):
         assert time.monotonic() < deadline, "workers outlive their parent"

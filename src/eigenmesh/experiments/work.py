@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -140,7 +141,16 @@ _worker: dict[str, Any] = {}
 def _begin_worker(threads: int, done: Any) -> None:
     # The parent ends its workers itself; an interrupt from the terminal goes to all of them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker.update(done=done, limit=threadpool_limits(threads))
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent's end, and end too: a parent that was killed could not see to it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(number: int, batch: list[Run], store: Store) -> None:
