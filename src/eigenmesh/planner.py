@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenmesh import theory
-from eigenmesh.averaging import AVERAGINGS, Average, Averaging, Polynomial
+from eigenmesh.averaging import OVER_LINKS, Average, Averaging, Polynomial
 from eigenmesh.data import Missing, Shards, build_covariance, choose, pooled_moments
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.graphs import Weights, complete, metropolis
@@ -160,7 +160,7 @@ def _alone(shards: Shards, position: int, k: int, tol: float, scale: bool, missi
 def cheapest_averaging(weights: Weights, numbers: int, costs: Costs | None = None) -> Averaging:
     """The averaging that takes least time for one average of so many float64 numbers."""
     costs = costs or Costs()
-    kernels = {name: make() for name, make in AVERAGINGS.items()}
+    kernels = {name: make() for name, make in OVER_LINKS.items()}
 
     def seconds(name: str) -> tuple[float, float]:
         average = kernels[name].prepare(weights)
@@ -184,7 +184,7 @@ class _Work:
 
     def forecasts(self) -> list[Forecast]:
         lines = []
-        for name, make in AVERAGINGS.items():
+        for name, make in OVER_LINKS.items():
             average = make().prepare(self.weights)
             lines += [self.block_krylov(name, average), self.tracked(name, average), self.fast_pca(name, average)]
             lines.append(self.tree_covariance(name, average))

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh import graphs
-from eigenmesh.averaging import AVERAGINGS, Chebyshev, Gossip, Polynomial, Tree, averaging_by_name
+from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Gossip, Polynomial, Tree, averaging_by_name
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.networks import Stacked
 
-KERNELS = [Gossip(), Chebyshev(), Polynomial(), Tree(), Gossip(1e-4), Chebyshev(1e-4), Polynomial(1e-4)]
+KERNELS = [AllReduce(), Gossip(), Chebyshev(), Polynomial(), Tree(), Gossip(1e-4), Chebyshev(1e-4), Polynomial(1e-4)]
 TOPOLOGIES = ["erdos_renyi", "cycle", "path", "star", "complete", "grid", "binary_tree"]
 
 
@@ -127,7 +127,7 @@ def test_an_accuracy_outside_zero_and_one_is_refused(kind, accuracy):
 
 
 def test_names():
-    assert {type(averaging_by_name(name)) for name in AVERAGINGS} == {Gossip, Chebyshev, Polynomial, Tree}
+    assert {type(averaging_by_name(name)) for name in AVERAGINGS} == {AllReduce, Chebyshev, Gossip, Polynomial, Tree}
     with pytest.raises(
         UnknownNameError, match=r"'chebishev'.*chebyshev, gossip, polynomial, tree.*Did you mean 'chebyshev'"
     ):

@@ -8,7 +8,7 @@ import pytest
 
 from eigenmesh import graphs
 from eigenmesh.errors import AbortedError, DeadlineError, InputError
-from eigenmesh.transports import ThreadHub, run_threads
+from eigenmesh.transports import Links, ThreadHub, run_threads
 
 GRAPHS = {
     "ring": graphs.cycle(5),
@@ -31,7 +31,7 @@ def test_neighbours_get_what_was_sent(name, shape, dtype):
         for turn in range(3):
             first = np.full(shape, 10 * transport.rank + turn, dtype=dtype)
             second = np.arange(4, dtype=np.float64) + transport.rank
-            seen.append(transport.exchange((first, second), neighbours, neighbours))
+            seen.append(transport.exchange((first, second), Links(tuple(neighbours), tuple(neighbours))))
             first[...] = 99  # what was sent must not change any more
         return neighbours, seen
 
@@ -48,7 +48,7 @@ def test_large_messages_both_ways_do_not_block():
     big = np.ones((1, 1_000_000))
 
     def work(transport):
-        (received,) = transport.exchange((big,), [1 - transport.rank], [1 - transport.rank]).values()
+        (received,) = transport.exchange((big,), Links((1 - transport.rank,), (1 - transport.rank,))).values()
         return received[0].sum()
 
     assert run_threads(2, work) == [1e6, 1e6]
@@ -59,7 +59,9 @@ def test_a_slow_node_is_waited_for():
         if transport.rank == 2:
             time.sleep(0.3)
         others = [rank for rank in range(3) if rank != transport.rank]
-        return sum(arrays[0][0] for arrays in transport.exchange((np.ones(1),), others, others).values())
+        return sum(
+            arrays[0][0] for arrays in transport.exchange((np.ones(1),), Links(tuple(others), tuple(others))).values()
+        )
 
     assert run_threads(3, work) == [2.0, 2.0, 2.0]
 
@@ -70,7 +72,7 @@ def test_a_node_that_raises_ends_all_with_its_own_error():
     def work(transport):
         if transport.rank == 1:
             raise ValueError("no such data here")
-        transport.exchange((np.ones(1),), [1], [1])
+        transport.exchange((np.ones(1),), Links((1,), (1,)))
 
     with pytest.raises(ValueError, match="no such data here"):
         run_threads(4, work, timeout_s=30)
@@ -81,19 +83,19 @@ def test_the_others_are_told_who_failed_and_why():
     hub = ThreadHub(2)
     hub.transport(1).abort("disk full")
     with pytest.raises(AbortedError, match="node 1 ended the run: disk full"):
-        hub.transport(0).exchange((np.ones(1),), [1], [1])
+        hub.transport(0).exchange((np.ones(1),), Links((1,), (1,)))
 
 
 def test_a_node_that_never_comes_is_named():
     hub = ThreadHub(3, timeout_s=0.2)
     with pytest.raises(DeadlineError, match=r"node 0 waited 0\.2 s for node 2"):
-        hub.transport(0).exchange((np.ones(1),), [2], [2])
+        hub.transport(0).exchange((np.ones(1),), Links((2,), (2,)))
 
 
 def test_unlike_messages_are_refused():
     def work(transport):
         other = [1 - transport.rank]
-        transport.exchange((np.ones(3 + transport.rank),), other, other)
+        transport.exchange((np.ones(3 + transport.rank),), Links(tuple(other), tuple(other)))
 
     with pytest.raises(InputError, match=r"sent .*\(4,\).* expected .*\(3,\)|sent .*\(3,\).* expected .*\(4,\)"):
         run_threads(2, work)

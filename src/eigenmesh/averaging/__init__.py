@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from eigenmesh.averaging.allreduce import AllReduce
 from eigenmesh.averaging.base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
 from eigenmesh.averaging.chebyshev import Chebyshev
 from eigenmesh.averaging.gossip import Gossip
@@ -9,12 +10,14 @@ from eigenmesh.averaging.polynomial import Polynomial
 from eigenmesh.averaging.tree import Tree
 from eigenmesh.errors import UnknownNameError
 
-AVERAGINGS: dict[str, Callable[[], Averaging]] = {
+# Kernels that use the links of the graph alone, from neighbour to neighbour.
+OVER_LINKS: dict[str, Callable[[], Averaging]] = {
     "gossip": Gossip,
     "chebyshev": Chebyshev,
     "polynomial": Polynomial,
     "tree": Tree,
 }
+AVERAGINGS: dict[str, Callable[[], Averaging]] = {**OVER_LINKS, "allreduce": AllReduce}
 
 
 def averaging_by_name(name: str) -> Averaging:
@@ -33,6 +36,8 @@ def name_of(averaging: Averaging) -> str:
 __all__ = [
     "AVERAGINGS",
     "DEFAULT_ACCURACY",
+    "OVER_LINKS",
+    "AllReduce",
     "Average",
     "Averaging",
     "Chebyshev",

@@ -45,6 +45,10 @@ class LinearNetwork(Protocol):
         """Carry out one linear round on each of the arrays, all in one message."""
         ...
 
+    def total(self, array: Array) -> Array:
+        """Sum over all nodes by the engine's own all-reduce."""
+        ...
+
 
 class Average(Protocol):
     """An averaging kernel made ready for one network.

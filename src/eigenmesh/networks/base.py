@@ -14,6 +14,7 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, LinearRound, Tree
+from eigenmesh.averaging.allreduce import AllReduceAverage
 from eigenmesh.graphs import Weights
 
 
@@ -56,6 +57,8 @@ class Network(ABC):
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         self.weights = weights
         self.average = (averaging or Tree()).prepare(weights)
+        # With an all-reduce the engine links all nodes, and maxima take that way too.
+        self.collective = isinstance(self.average, AllReduceAverage)
         self.traffic = Traffic()
         self._mixing = LinearRound(weights.matrix)
         self._lazy_mixing = LinearRound(_half_way(weights.matrix))
@@ -76,8 +79,12 @@ class Network(ABC):
         """Carry out one linear round."""
 
     @abstractmethod
+    def _total(self, array: Array) -> Array:
+        """Sum over all nodes by an all-reduce."""
+
+    @abstractmethod
     def _maximum(self, values: Array) -> Array:
-        """Elementwise maximum over all nodes, by ``diameter`` rounds of neighbour maxima."""
+        """Elementwise maximum over all nodes, by ``diameter`` rounds of neighbour maxima or by an all-reduce."""
 
     @abstractmethod
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
@@ -87,6 +94,11 @@ class Network(ABC):
         """Carry out one linear round on each of the arrays, all in one message, and count it."""
         self._count(exchange.messages, arrays)
         return self._combine(exchange, arrays)
+
+    def total(self, array: Array) -> Array:
+        """Sum over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
+        self._count(self._collective_messages, (array,))
+        return self._total(array)
 
     @overload
     def mix(self, array: Array, /) -> Array: ...
@@ -116,7 +128,10 @@ class Network(ABC):
         """``common_mean(array)`` and ``worst(values)`` in the same messages.
 
         An exact average takes at least as many rounds as the diameter, so maxima can ride along and cost no round.
+        An all-reduce either adds or takes maxima, so there it is one of each.
         """
+        if self.collective:
+            return self.common_mean(array), self.worst(values)
         before = self.traffic.copy()
         averaged, agreed = self._common_mean_and_maximum(array, values)
         ridden = self.traffic - before
@@ -131,9 +146,16 @@ class Network(ABC):
 
         NaN at any node is NaN at all.
         """
-        diameter = self.weights.spectrum.diameter
-        self._count(self._mixing.messages, (values,), rounds=diameter)
+        if self.collective:
+            # A mark for NaN goes with each value: engines do not agree on what the maximum of NaN is.
+            self._count(self._collective_messages, (values, values))
+        else:
+            self._count(self._mixing.messages, (values,), rounds=self.weights.spectrum.diameter)
         return self._maximum(values)
+
+    @property
+    def _collective_messages(self) -> int:
+        return 2 * (self.n_nodes - 1)
 
     def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> None:
         traffic = self.traffic

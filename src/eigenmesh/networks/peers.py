@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, LinearRound
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.networks.base import Network
-from eigenmesh.transports.base import Transport
+from eigenmesh.transports.base import Links, Transport
 
 
 class Part(NamedTuple):
@@ -23,13 +25,12 @@ class Part(NamedTuple):
     ----------
     own : the diagonal entry a_ii.
     weights : a_ij of the nodes that it hears from.
-    senders, receivers : nodes that it hears from, and that hear from it.
+    links : nodes that it hears from, in the order of the weights, and that hear from it.
     """
 
     own: float
     weights: tuple[float, ...]
-    senders: tuple[int, ...]
-    receivers: tuple[int, ...]
+    links: Links
 
 
 class Peers(Network):
@@ -42,10 +43,15 @@ class Peers(Network):
         if transport.size != weights.n_nodes:
             raise InputError(f"the transport links {transport.size} nodes but the network has {weights.n_nodes}.")
         super().__init__(weights, averaging)
+        if self.collective and not transport.reduces:
+            raise InputError(
+                f"{type(transport).__name__} has no all-reduce; average with tree or polynomial over the graph."
+            )
         self.transport = transport
-        self._neighbours = tuple(sorted(weights.graph.neighbors(transport.rank)))
+        neighbours = sorted(weights.graph.neighbors(transport.rank))
+        self._neighbours = transport.links(neighbours, neighbours)
         self._parts: dict[int, tuple[LinearRound, Part]] = {}
-        self._rider: np.ndarray | None = None
+        self._rider: Array | None = None
 
     @property
     def ids(self) -> Sequence[int]:
@@ -55,29 +61,41 @@ class Peers(Network):
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         part = self._part(exchange)
         message = arrays if self._rider is None else (*arrays, self._rider)
-        received = self.transport.exchange(message, part.receivers, part.senders)
+        received = self.transport.exchange(message, part.links)
         if self._rider is not None:
-            self._rider = np.maximum.reduce([self._rider, *(theirs[-1] for theirs in received.values())])
+            self._rider = _largest(self._rider, (theirs[-1] for theirs in received.values()))
         combined = []
         for index, array in enumerate(arrays):
             total = part.own * array
-            for weight, sender in zip(part.weights, part.senders, strict=True):
+            for weight, sender in zip(part.weights, part.links.receive_from, strict=True):
                 total = total + weight * received[sender][index]
             combined.append(total)
         return tuple(combined)
 
+    def _total(self, array: Array) -> Array:
+        return self.transport.all_reduce(array, "sum")
+
     def _maximum(self, values: Array) -> Array:
+        if self.collective:
+            return self._reduced_maximum(values)
         for _ in range(self.weights.spectrum.diameter):
             values = self._maximum_round(values)
         return values
 
-    def _maximum_round(self, values: np.ndarray) -> np.ndarray:
-        received = self.transport.exchange((values,), self._neighbours, self._neighbours)
-        return np.asarray(np.maximum.reduce([values, *(theirs[0] for theirs in received.values())]))
+    def _reduced_maximum(self, values: Array) -> Array:
+        xp = ea.namespace(values)
+        lost = xp.isnan(values)
+        marked = xp.stack([xp.where(lost, -xp.inf, values), xp.astype(lost, values.dtype)])
+        largest, mark = self.transport.all_reduce(marked, "max")
+        return xp.where(mark > 0, xp.nan, largest)
+
+    def _maximum_round(self, values: Array) -> Array:
+        received = self.transport.exchange((values,), self._neighbours)
+        return _largest(values, (theirs[0] for theirs in received.values()))
 
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         # The values travel in the average's own messages, and take the maximum with each that comes in.
-        self._rider = np.asarray(values)
+        self._rider = values
         try:
             averaged = self.common_mean(array)
             agreed = self._rider
@@ -91,16 +109,22 @@ class Peers(Network):
         known = self._parts.get(id(exchange))
         if known is None:
             # The round is kept beside its part so that its id is not given to another one.
-            known = self._parts[id(exchange)] = (exchange, part_of(exchange.matrix, self.transport.rank))
+            known = self._parts[id(exchange)] = (exchange, part_of(exchange.matrix, self.transport))
         return known[1]
 
 
-def part_of(matrix: Any, rank: int) -> Part:
+def _largest(values: Array, others: Iterable[Array]) -> Array:
+    """Elementwise maximum; NaN anywhere is NaN."""
+    return reduce(ea.namespace(values).maximum, others, values)
+
+
+def part_of(matrix: Any, transport: Transport) -> Part:
     """Row and column of one node in the (M, M) matrix of a linear round."""
+    rank = transport.rank
     if sparse.issparse(matrix):
         row, column = matrix[[rank], :].toarray()[0], matrix[:, [rank]].toarray()[:, 0]
     else:
         row, column = matrix[rank], matrix[:, rank]
     senders = [int(j) for j in np.flatnonzero(row) if j != rank]
     receivers = [int(j) for j in np.flatnonzero(column) if j != rank]
-    return Part(float(row[rank]), tuple(float(row[j]) for j in senders), tuple(senders), tuple(receivers))
+    return Part(float(row[rank]), tuple(float(row[j]) for j in senders), transport.links(receivers, senders))

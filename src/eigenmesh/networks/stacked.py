@@ -35,6 +35,10 @@ class Stacked(Network):
         apply = self._operator(exchange, arrays[0])
         return tuple([apply(array) for array in arrays])
 
+    def _total(self, array: Array) -> Array:
+        xp = ea.namespace(array)
+        return xp.broadcast_to(xp.sum(array, axis=0, keepdims=True), array.shape)
+
     def _maximum(self, values: Array) -> Array:
         xp = ea.namespace(values)
         return xp.broadcast_to(xp.max(values, axis=0, keepdims=True), values.shape)

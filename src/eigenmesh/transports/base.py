@@ -5,19 +5,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
+from eigenmesh.arrays import Array
+from eigenmesh.errors import TransportError
 
-Arrays = tuple[np.ndarray, ...]
+Arrays = tuple[Array, ...]
+Reduction = Literal["sum", "max"]
+
+
+class Links(NamedTuple):
+    """The links of one node in one kind of round; a transport may add what it has prepared for them."""
+
+    send_to: tuple[int, ...]
+    receive_from: tuple[int, ...]
 
 
 class Transport(ABC):
     """One node's end of the links to its neighbours.
 
-    All nodes call ``exchange`` in the same order with arrays of the same shapes and dtypes, so a receiver knows what to
-    expect before it takes memory for it. Every wait has a deadline.
+    All nodes call ``links``, ``exchange`` and ``all_reduce`` in the same order, with arrays of the same shapes and
+    dtypes, so a receiver knows what to expect before it takes memory for it. Every wait has a deadline.
     """
+
+    # Whether there is an all-reduce.
+    reduces: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -29,12 +41,22 @@ class Transport(ABC):
     def size(self) -> int:
         """M, the number of nodes."""
 
+    def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
+        """Prepare a kind of round, to be used many times: whom this node sends to, and whom it hears from."""
+        return Links(tuple(send_to), tuple(receive_from))
+
     @abstractmethod
-    def exchange(self, arrays: Arrays, send_to: Sequence[int], receive_from: Sequence[int]) -> dict[int, Arrays]:
-        """Send the arrays to some neighbours and receive as many, of the same shapes, from others.
+    def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
+        """Send the arrays over the links and receive as many, of the same shapes: sender -> its arrays.
+
+        What comes back may lie in buffers that the next exchange over the same links writes to.
 
         Raises DeadlineError naming the neighbour that did not answer, AbortedError if a node gave up.
         """
+
+    def all_reduce(self, array: Array, reduction: Reduction) -> Array:
+        """Elementwise sum or maximum over all nodes, the same shape; what NaN gives in a maximum is not defined."""
+        raise TransportError(f"{type(self).__name__} has no all-reduce.")
 
     @abstractmethod
     def abort(self, reason: str) -> None:

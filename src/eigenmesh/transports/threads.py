@@ -5,14 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 
 from eigenmesh.errors import AbortedError, DeadlineError, InputError
-from eigenmesh.transports.base import Arrays, Transport
+from eigenmesh.transports.base import Arrays, Links, Transport
 
 T = TypeVar("T")
 
@@ -72,15 +72,15 @@ class ThreadTransport(Transport):
         """M."""
         return self._hub.size
 
-    def exchange(self, arrays: Arrays, send_to: Sequence[int], receive_from: Sequence[int]) -> dict[int, Arrays]:
+    def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         """Put copies into the neighbours' mailboxes, then wait for theirs."""
         self._hub.check()
         # The receiver must not see what the sender writes later.
         message = tuple(np.array(array) for array in arrays)
-        for neighbour in send_to:
+        for neighbour in links.send_to:
             self._hub.mailbox(self._rank, neighbour).put(message)
         deadline = time.monotonic() + self._hub.timeout_s
-        return {neighbour: self._receive(neighbour, arrays, deadline) for neighbour in receive_from}
+        return {neighbour: self._receive(neighbour, arrays, deadline) for neighbour in links.receive_from}
 
     def _receive(self, neighbour: int, expected: Arrays, deadline: float) -> Arrays:
         mailbox = self._hub.mailbox(neighbour, self._rank)

@@ -1,0 +1,37 @@
+"""All-reduce: let the engine that carries the messages average, where it can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging.base import LinearNetwork
+from eigenmesh.graphs import Weights
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """Sum over all nodes by the transport's own all-reduce, divided by M.
+
+    MPI and torch.distributed have one; it links all nodes, whatever the graph, so it is for clusters and not for
+    organisations that know only their neighbours. It counts as one round and ``2 (M - 1)`` messages, the fewest
+    that can sum and spread.
+    """
+
+    def prepare(self, weights: Weights) -> AllReduceAverage:
+        """Nothing to plan but the divisor."""
+        return AllReduceAverage(weights.n_nodes)
+
+
+@dataclass(frozen=True)
+class AllReduceAverage:
+    """All-reduce made ready for one network."""
+
+    n_nodes: int
+    rounds: int = 1
+    # The sum is exact but for rounding.
+    accuracy: float = 0.0
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        """Sum and divide: (nodes, ...) -> (nodes, ...)."""
+        return network.total(array) / self.n_nodes
