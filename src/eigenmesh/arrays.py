@@ -26,8 +26,8 @@ def namespace(array: Array) -> Namespace:
 
 def like(values: np.ndarray, model: Array) -> Array:
     """Copy NumPy values into the library, dtype and device of ``model``."""
-    # PyTorch takes no negative strides.
-    return namespace(model).asarray(np.ascontiguousarray(values), dtype=model.dtype, device=model.device)
+    # PyTorch takes no negative strides, and NumPy leaves those of a single entry as they are unless it copies.
+    return namespace(model).asarray(np.array(values, order="C"), dtype=model.dtype, device=model.device)
 
 
 def to_numpy(array: Array) -> np.ndarray:

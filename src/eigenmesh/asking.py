@@ -15,6 +15,7 @@ from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.run import require_components
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
 from eigenmesh.solvers.base import require_positive
+from eigenmesh.transports import Transport
 
 DEFAULT_NODES = 10
 # A one-round solver makes about so many products with the covariance.
@@ -80,6 +81,16 @@ def covariance_kind(name: str) -> CovarianceKind | None:
     if name not in kinds:
         raise UnknownNameError("covariance", name, ["auto", *kinds])
     return kinds[name]
+
+
+def device_of(transport: Transport, device: str | None) -> str | None:
+    """Where the arrays of a node lie: the transport says so where it carries arrays of a device."""
+    own = getattr(transport, "device", None)
+    if own is None and device is not None:
+        raise InputError(f"{type(transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
+    if own is not None and device is not None and not str(own).startswith(device):
+        raise InputError(f"the transport's arrays lie on {own}, not on device = {device!r}; leave it out.")
+    return None if own is None else str(own)
 
 
 def weights_of(topology: Any, weighting: str, n_nodes: int, seed: int) -> graphs.Weights:

@@ -6,11 +6,15 @@
     ├── InputError (ValueError)            a value that cannot be worked with
     │   ├── DataError                      samples: shape, emptiness, NaN, constant columns
     │   ├── GraphError                     networks: not connected, weights not doubly stochastic
-    │   └── UnknownNameError               a name that is not in a list; the message gives the list
+    │   ├── UnknownNameError               a name that is not in a list; the message gives the list
+    │   └── DisagreementError              a neighbour was set up for another run; carries what it was set up for
     ├── UnreadableFileError (OSError)      a file that is missing, broken or of an unknown kind
     ├── TransportError (ConnectionError)   messages between nodes
     │   ├── DeadlineError (TimeoutError)   a neighbour did not answer in time; the message names it
-    │   └── AbortedError                   another node failed; the message gives its reason
+    │   │   └── LostNeighbourError         nothing at all has come from a neighbour for too long; carries the names
+    │   ├── AbortedError                   another node failed; the message gives its reason
+    │   │   └── ParkedError                a node put the run off; a restart takes it up again
+    │   └── FrameError                     bytes that are no frame of this run
     └── MissingExtraError (ImportError)    an optional dependency; the message gives the install command
 
 A message states the value, the bound and the fix.
@@ -50,6 +54,20 @@ class UnknownNameError(InputError):
         super().__init__(f"unknown {kind} {name!r}; there are: {', '.join(known)}.{hint}")
 
 
+class DisagreementError(InputError):
+    """A neighbour that was set up for another run.
+
+    Attributes
+    ----------
+    neighbour : its name.
+    manifest : what it was set up for, as it states it.
+    """
+
+    def __init__(self, message: str, neighbour: str, manifest: str) -> None:
+        super().__init__(message)
+        self.neighbour, self.manifest = neighbour, manifest
+
+
 class UnreadableFileError(EigenmeshError, OSError):
     """A file that is missing, broken or of a kind that eigenmesh does not read."""
 
@@ -62,8 +80,29 @@ class DeadlineError(TransportError, TimeoutError):
     """A neighbour that did not answer in time."""
 
 
+class LostNeighbourError(DeadlineError):
+    """Neighbours from which nothing at all has come for too long.
+
+    Attributes
+    ----------
+    neighbours : their names.
+    """
+
+    def __init__(self, message: str, neighbours: Iterable[str]) -> None:
+        super().__init__(message)
+        self.neighbours = tuple(neighbours)
+
+
 class AbortedError(TransportError):
     """A run that another node ended, with that node's reason."""
+
+
+class ParkedError(AbortedError):
+    """A run that a node put off; a restart takes it up where it was."""
+
+
+class FrameError(TransportError):
+    """Bytes that are no frame of this run."""
 
 
 class MissingExtraError(EigenmeshError, ImportError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from eigenmesh.asking import (
     averaging_or_auto,
     components_of,
     covariance_kind,
+    device_of,
     expected_columns,
     expected_products,
     is_parts,
@@ -25,16 +27,29 @@ from eigenmesh.asking import (
     solver_or_auto,
     weights_of,
 )
-from eigenmesh.averaging import Averaging, averaging_by_name
-from eigenmesh.data import Covariance, Moments, Shards, Split, build_covariance, pooled_moments, split_by_name
+from eigenmesh.averaging import AllReduce, Averaging, averaging_by_name
+from eigenmesh.census import take_census
+from eigenmesh.dask import is_dask
+from eigenmesh.data import (
+    Covariance,
+    CovarianceKind,
+    Moments,
+    Shards,
+    Split,
+    build_covariance,
+    pooled_moments,
+    split_by_name,
+)
+from eigenmesh.devices import namespace_for
 from eigenmesh.errors import InputError
-from eigenmesh.networks import Stacked
+from eigenmesh.networks import Network, Peers, Stacked, Traffic
 from eigenmesh.planner import Costs, Plan, cheapest_averaging, plan
 from eigenmesh.progress import live_progress
 from eigenmesh.projection import Projection
 from eigenmesh.result import Record, Result
 from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_settings, run
 from eigenmesh.solvers import BlockKrylov, Solver, solver_by_name
+from eigenmesh.transports import Transport, transport_by_name
 from eigenmesh.variance import run_to_fraction
 
 
@@ -76,6 +91,11 @@ class DecentralizedPCA(Projection):
         What to do with NaN and infinite entries: name the first, or put the pooled mean there.
     covariance : "auto", "formed", "matrix-free", "chunked" or "sparse"
         How products with a node's covariance are made.
+    device : str or None
+        Where arrays lie: None for NumPy; "cpu", "cuda", "cuda:1" for PyTorch.
+    transport : Transport, "mpi", "torch" or None
+        None simulates all nodes in this process. Otherwise this process is one node, ``fit`` is given this node's
+        samples alone, and all processes call it alike; a name joins the processes that the engine has started.
     random_state : int, RandomState or None
         Seed of the split, the graph and the start. None is a fixed seed, since all nodes must share it.
     callback : callable or None
@@ -90,9 +110,10 @@ class DecentralizedPCA(Projection):
     mean_ : (d,) array; scale_ : (d,) array or None
     noise_variance_ : float
     n_components_, n_samples_, n_features_in_, n_nodes_, n_iter_ : int
-    node_components_ : (M, K, d) array, each node's own estimate
+    node_components_ : (M, K, d) array, each node's own estimate; (1, K, d) with a transport
     certificate_ : Certificate
     traffic_ : Traffic of the whole fit
+    census_traffic_ : Traffic before it, to see that the data of all processes fit together; nothing in a simulation
     history_ : tuple of Record
     stop_reason_ : StopReason
     result_ : Result, with all of the above in one object
@@ -124,6 +145,8 @@ class DecentralizedPCA(Projection):
         whiten: bool = False,
         missing: Literal["error", "mean"] = "error",
         covariance: str = "auto",
+        device: str | None = None,
+        transport: Transport | str | None = None,
         random_state: Any = None,
         callback: Callable[[Record], Any] | None = None,
         verbose: bool = False,
@@ -142,6 +165,8 @@ class DecentralizedPCA(Projection):
         self.whiten = whiten
         self.missing = missing
         self.covariance = covariance
+        self.device = device
+        self.transport = transport
         self.random_state = random_state
         self.callback = callback
         self.verbose = verbose
@@ -151,7 +176,8 @@ class DecentralizedPCA(Projection):
 
         Parameters
         ----------
-        X : (N, d) array, memory map, sparse matrix or data frame; or a list of M of them; or Shards.
+        X : (N, d) array, memory map, sparse matrix or data frame; or a list of M of them; or Shards; or a dask array or
+            data frame, whose blocks are the nodes. With a transport: this node's own samples.
         y : (N,) labels, used only by the splits "label" and "dirichlet:...".
         nodes : (N,) the node that holds each sample, instead of a split.
         """
@@ -161,10 +187,26 @@ class DecentralizedPCA(Projection):
         averaging_or_auto(self.averaging)
         kind = covariance_kind(self.covariance)
         require_settings(self.tol, self.max_rounds)
-        shards, weights, wanted = self._problem(X, y, nodes, seed)
+        if is_dask(X):
+            self._fit_dask(X, nodes, kind, seed)
+        else:
+            with ExitStack() as stack:
+                transport = self.transport
+                if isinstance(transport, str):
+                    transport = stack.enter_context(transport_by_name(transport, device=self.device))
+                self._fit(X, y, nodes, kind, seed, transport)
+        if not self.result_.converged:
+            warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _fit(
+        self, X: Any, y: Any, nodes: Any, kind: CovarianceKind | None, seed: int, transport: Transport | None
+    ) -> None:
+        xp, device = namespace_for(self.device if transport is None else device_of(transport, self.device))
+        shards, weights, wanted = self._problem(X, y, nodes, seed, transport)
         expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
-        solver, averaging = self.choose_method(shards, weights, expected)
-        network = Stacked(weights, averaging)
+        solver, averaging = self.choose_method(shards, weights, expected, transport)
+        network = Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
         require_exact(network.average.accuracy)
 
         moments = pooled_moments(shards, network, scale=bool(self.scale), missing=self.missing)
@@ -174,12 +216,21 @@ class DecentralizedPCA(Projection):
             kind=kind,
             n_components=expected_columns(solver, expected),
             products=expected_products(solver),
+            xp=xp,
+            device=device,
         )
         self.result_ = self._run(solver, covariance, network, wanted, moments, seed)
         self._set_fitted(self.result_, moments, network)
-        if not self.result_.converged:
-            warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
-        return self
+
+    def _fit_dask(self, X: Any, nodes: Any, kind: CovarianceKind | None, seed: int) -> None:
+        from eigenmesh.dask.problem import dask_problem
+
+        problem = dask_problem(self, X, nodes, kind)
+        self.result_ = self._run(
+            problem.solver, problem.covariance, problem.network, problem.wanted, problem.moments, seed
+        )
+        self._set_fitted(self.result_, problem.moments, problem.network)
+        self.n_nodes_ = problem.n_blocks
 
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
         """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.
@@ -194,16 +245,27 @@ class DecentralizedPCA(Projection):
         expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
         return plan(shards, weights, expected, tol=self.tol, costs=costs, scale=bool(self.scale), missing=self.missing)
 
-    def _problem(self, X: Any, y: Any, nodes: Any, seed: int) -> tuple[Shards, graphs.Weights, int | float]:
+    def _problem(
+        self, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None = None
+    ) -> tuple[Shards, graphs.Weights, int | float]:
         """Who holds what, who talks to whom, and how many components are wanted."""
-        shards = self._shards(X, y, nodes, seed)
+        shards = self._shards(X, y, nodes, seed) if transport is None else self._own_shards(X, y, nodes, transport)
         weights = weights_of(self.topology, self.weights, shards.n_nodes, seed)
-        n_samples = sum(block.n_rows for block in shards.blocks)
+        if transport is None:
+            n_samples, self.census_traffic_ = sum(block.n_rows for block in shards.blocks), Traffic()
+        else:
+            n_samples, self.census_traffic_ = take_census(shards, weights, transport)
         return shards, weights, components_of(self.n_components, n_samples, shards.n_features)
 
-    def choose_method(self, shards: Shards, weights: graphs.Weights, k: int) -> tuple[Solver, Averaging]:
+    def choose_method(
+        self, shards: Shards, weights: graphs.Weights, k: int, transport: Transport | None = None
+    ) -> tuple[Solver, Averaging]:
         """The solver and the averaging that ``fit`` uses for K = k: as asked for, planned where left open."""
         solver, averaging = solver_or_auto(self.solver, self.step_size), averaging_or_auto(self.averaging)
+        if transport is not None:
+            # All processes must choose alike, and none knows how many samples the others hold.
+            usual = AllReduce() if transport.reduces else cheapest_averaging(weights, shards.n_features * k)
+            return solver or BlockKrylov(), averaging or usual
         if solver is None and averaging is None:
             best = plan(shards, weights, k, tol=self.tol, rehearse=False).best
             return solver_by_name(best.solver), averaging_by_name(best.averaging)
@@ -213,7 +275,7 @@ class DecentralizedPCA(Projection):
         self,
         solver: Solver,
         covariance: Covariance,
-        network: Stacked,
+        network: Network,
         wanted: int | float,
         moments: Moments,
         seed: int,
@@ -236,7 +298,7 @@ class DecentralizedPCA(Projection):
             limit = min(moments.n_samples - 1, covariance.n_features)
             return run_to_fraction(solver, covariance, network, wanted, moments.total_variance, limit=limit, **settings)
 
-    def _set_fitted(self, result: Result, moments: Moments, network: Stacked) -> None:
+    def _set_fitted(self, result: Result, moments: Moments, network: Network) -> None:
         n_samples, total = moments.n_samples, moments.total_variance
         values = np.asarray(result.explained_variance, dtype=float)
         beyond = min(n_samples, len(moments.mean)) - len(values)
@@ -258,6 +320,24 @@ class DecentralizedPCA(Projection):
             f"stopped after {self.traffic_.rounds} rounds ({self.stop_reason_.label}): the angles to the true "
             f"components are bounded by {bound:.2g}, not by tol = {self.tol:g}. {self.stop_reason_.advice}"
         )
+
+    def _own_shards(self, X: Any, y: Any, nodes: Any, transport: Transport) -> Shards:
+        """The samples of the node that this process is."""
+        if y is not None or nodes is not None:
+            raise InputError("y= and nodes= deal out one array; with a transport this process is one node.")
+        if is_parts(X):
+            raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
+        if isinstance(X, Shards):
+            if X.ids != (transport.rank,) or X.n_nodes != transport.size:
+                raise InputError(
+                    f"this process is node {transport.rank} of {transport.size}; the shards are of nodes "
+                    f"{list(X.ids)} of {X.n_nodes}."
+                )
+            return self._shards(X, None, None, seed=0)
+        names = getattr(X, "columns", None)
+        X = self._checked(X, reset=True, fewest=1)
+        shards = Shards.from_list([X], ids=[transport.rank], n_nodes=transport.size)
+        return shards if names is None else replace(shards, feature_names=tuple(str(name) for name in names))
 
     def _shards(self, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
         if isinstance(X, Shards) or is_parts(X):

@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from eigenmesh.dask import is_dask
 from eigenmesh.errors import InputError
 
 
@@ -24,8 +25,11 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     noise_variance_: float
     n_components_: int
 
-    def _checked(self, X: Any, reset: bool) -> Any:
+    def _checked(self, X: Any, reset: bool, fewest: int = 2) -> Any:
         """Let scikit-learn check shape, type and feature names; our own pass over the data finds NaN."""
+        if is_dask(X):
+            # scikit-learn would compute it whole.
+            raise InputError("of dask data there are fit and transform alone; for the rest, compute() a part of them.")
         if isinstance(X, np.memmap) and reset:
             # scikit-learn would read a memory map whole.
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -36,7 +40,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_min_samples=2 if reset else 1,
+            ensure_min_samples=fewest if reset else 1,
             ensure_all_finite=False if reset else self.missing == "error",
         )
 
@@ -48,9 +52,13 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             centred = np.where(np.isfinite(centred), centred, 0.0)
         return np.asarray(centred if self.scale_ is None else centred / self.scale_)
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Project samples onto the components: (n, d) -> (n, K)."""
+    def transform(self, X: Any) -> Any:
+        """Project samples onto the components: (n, d) -> (n, K); dask data give a dask array."""
         check_is_fitted(self)
+        if is_dask(X):
+            from eigenmesh.dask.scores import lazy_scores
+
+            return lazy_scores(self, X)
         X = self._checked(X, reset=False)
         if sparse.issparse(X) and self.missing == "error":
             # Never densified: centre after the product instead of before.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,6 +96,17 @@ class Result:
             "explained_variance": self.explained_variance.tolist(),
             "wall_s": self.wall_s,
         }
+
+
+def with_set_up(result: Result, traffic: Traffic) -> Result:
+    """The result of a run with the cost of the whole fit: what was sent before the run is put in front."""
+    before = traffic - result.traffic
+    history = tuple(
+        record._replace(**{name: getattr(record, name) + sent for name, sent in vars(before).items()})
+        for record in result.history
+    )
+    phases = {"set-up": before, **result.traffic_by_phase}
+    return replace(result, traffic=traffic, traffic_by_phase=phases, history=history)
 
 
 def _finite(values: np.ndarray) -> list[float | None]:

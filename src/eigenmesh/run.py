@@ -11,6 +11,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.bases import random_basis
+from eigenmesh.capture import steps_of
 from eigenmesh.certificate import Certified, certify
 from eigenmesh.complement import Complement
 from eigenmesh.data import Covariance
@@ -135,10 +136,10 @@ class _Loop:
 
     def _iterate(self, start: Array, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
         sound, stall, gate = self.solver.readout(state), StallDetector(), CertificateGate(self.tol)
-        next_check = check_every or 1
+        step, next_check = steps_of(self.solver, self.covariance, self.network, start), check_every or 1
         while True:
             rounds_before = self._rounds
-            state = self.solver.step(self.covariance, self.network, state)
+            state = step(state)
             self.iteration += 1
             rounds_taken = self._rounds - rounds_before
             # A solver on one node may exchange nothing at all; its iterations count as rounds then.
@@ -147,7 +148,7 @@ class _Loop:
                 if self.reference is not None:
                     self._record(state, np.nan)
                 continue
-            watch = self._booked("checks", self.solver.watch, state)
+            watch = self._booked("checks", self.solver.watch, step.kept(state))
             # Asked anew each time: the rounds of an iteration may grow.
             next_check = self.iteration + (check_every or (1 if watch.free else self._interval(rounds_taken)))
             state, residual = watch.state, watch.residual

@@ -236,3 +236,44 @@ class TestFromFiles:
             Shards.from_files([tmp_path / "a.npy"] * 2, split=ContiguousSplit())
         with pytest.raises(InputError, match="no files"):
             Shards.from_files([])
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
+@pytest.mark.parametrize("n_shares", [1, 3, 7])
+def test_shares_are_disjoint_runs_that_make_the_whole(tmp_path, suffix, n_shares):
+    X = np.random.default_rng(0).standard_normal((23, 4))
+    path = tmp_path / f"data{suffix}"
+    match suffix:
+        case ".npy":
+            np.save(path, X)
+        case ".npz":
+            np.savez(path, X=X)
+        case ".csv":
+            np.savetxt(path, X, delimiter=",", fmt="%.17g")
+        case _:
+            parquet = pytest.importorskip("pyarrow.parquet")
+            columns = {f"c{column}": X[:, column] for column in range(4)}
+            # Row groups of five, so that shares begin and end inside them.
+            parquet.write_table(pytest.importorskip("pyarrow").table(columns), path, row_group_size=5)
+    shares = [read_table(path, share=(which, n_shares)).X for which in range(n_shares)]
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert (np.vstack(shares) == X).all()
+
+
+def test_a_share_of_a_parquet_file_reads_its_row_groups_alone(tmp_path, monkeypatch):
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    parquet.write_table(arrow.table({"a": np.arange(100.0)}), tmp_path / "a.parquet", row_group_size=10)
+    read, original = [], parquet.ParquetFile.read_row_groups
+    monkeypatch.setattr(
+        parquet.ParquetFile,
+        "read_row_groups",
+        lambda self, groups, *more, **settings: read.extend(groups) or original(self, groups, *more, **settings),
+    )
+    assert read_table(tmp_path / "a.parquet", share=(1, 4)).X[:, 0].tolist() == list(range(25, 50))
+    assert read == [2, 3, 4]
+
+
+def test_more_shares_than_rows_are_refused(tmp_path):
+    np.save(tmp_path / "few.npy", np.ones((3, 2)))
+    with pytest.raises(DataError, match="more than the 3 samples"):
+        read_table(tmp_path / "few.npy", share=(0, 4))

@@ -32,6 +32,48 @@ class Choice:
     reason: str
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the data that a choice rests on.
+
+    n_samples: of the nodes held here; n_matrices: covariances to hold if they are formed; itemsize: bytes of a number;
+    sparse_bytes: values and indices as float64 CSR, None if dense; copy_bytes: the most that centred copies may take.
+    """
+
+    n_samples: int
+    n_features: int
+    n_matrices: int
+    itemsize: int
+    sparse_bytes: int | None = None
+    copy_bytes: int = COPY_BYTES
+
+    @classmethod
+    def of(cls, shards: Shards) -> Sizes:
+        """Sizes of the samples held here."""
+        n_samples = sum(block.n_rows for block in shards.blocks)
+        sparse_bytes = None
+        if shards.is_sparse:
+            index_bytes = int(shards.blocks[0].source.indices.itemsize)
+            sparse_bytes = sum(block.n_stored for block in shards.blocks) * (8 + index_bytes)
+        copy_bytes = MAPPED_COPY_BYTES if any(block.is_mapped for block in shards.blocks) else COPY_BYTES
+        n_matrices, itemsize = len(shards.blocks), shards.dtype.itemsize
+        return cls(n_samples, shards.n_features, n_matrices, itemsize, sparse_bytes, copy_bytes)
+
+    def memory_needed(self, kind: CovarianceKind) -> int:
+        """Bytes that a kind takes beyond the data, at its height."""
+        match kind:
+            case CovarianceKind.FORMED:
+                # Two float64 matrices are in the making: the sum and one chunk's part of it.
+                return self.n_features**2 * (self.n_matrices * self.itemsize + 16) + 2 * CHUNK_BYTES
+            case CovarianceKind.MATRIX_FREE:
+                return self.n_samples * self.n_features * self.itemsize + 2 * CHUNK_BYTES
+            case CovarianceKind.CHUNKED:
+                return 3 * CHUNK_BYTES
+            case CovarianceKind.SPARSE:
+                everywhere = self.n_samples * self.n_features * 16
+                return everywhere if self.sparse_bytes is None else self.sparse_bytes
+
+
 def choose(shards: Shards, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES) -> Choice:
     """The cheapest kind that fits, for ``products`` products with n_components columns each.
 
@@ -39,45 +81,38 @@ def choose(shards: Shards, n_components: int, products: int, memory_bytes: int =
     centred copies (N_i d numbers) where they are small, else on chunks that are read anew each time. Sparse data
     stay sparse. Only data held here count, so peers may choose differently; their products are the same.
     """
+    return choose_by_size(Sizes.of(shards), n_components, products, memory_bytes)
+
+
+def choose_by_size(
+    sizes: Sizes, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES, pass_cost: float = 1.0
+) -> Choice:
+    """``choose`` for data of these sizes, wherever they lie; a product from them costs pass_cost times its flops."""
     if min(n_components, products) < 1:
         raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}")
-    needed = {kind: memory_needed(shards, kind) for kind in CovarianceKind}
-    if shards.is_sparse:
-        return Choice(CovarianceKind.SPARSE, needed[CovarianceKind.SPARSE], "the data are sparse and stay so")
+    if sizes.sparse_bytes is not None:
+        return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes, "the data are sparse and stay so")
 
-    d, nodes = shards.n_features, len(shards.blocks)
-    n_samples = sum(block.n_rows for block in shards.blocks)
-    forming = n_samples * d**2 + products * 2 * nodes * d**2 * n_components
+    n_samples, d = sizes.n_samples, sizes.n_features
+    forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components
     free = products * 4 * n_samples * d * n_components
-    copies, matrices = needed[CovarianceKind.MATRIX_FREE], needed[CovarianceKind.FORMED]
-    mapped = any(block.is_mapped for block in shards.blocks)
-    may_copy = copies <= min(memory_bytes, MAPPED_COPY_BYTES if mapped else COPY_BYTES)
+    copies, matrices = (sizes.memory_needed(kind) for kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.FORMED))
+    may_copy = copies <= min(memory_bytes, sizes.copy_bytes)
     costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
     # Reading the data anew for every product costs about as much again as the product.
-    if forming <= (free if may_copy else 2 * free) and matrices <= memory_bytes:
+    if forming <= (pass_cost if may_copy else max(pass_cost, 2.0)) * free and matrices <= memory_bytes:
         return Choice(CovarianceKind.FORMED, matrices, costs)
     if forming <= free:
         costs += f", but the matrices take {_size(matrices)} of {_size(memory_bytes)}"
     if may_copy:
         return Choice(CovarianceKind.MATRIX_FREE, copies, costs)
     reason = f"{costs}; centred copies would take {_size(copies)}, so chunks are read"
-    return Choice(CovarianceKind.CHUNKED, needed[CovarianceKind.CHUNKED], reason)
+    return Choice(CovarianceKind.CHUNKED, sizes.memory_needed(CovarianceKind.CHUNKED), reason)
 
 
 def memory_needed(shards: Shards, kind: CovarianceKind) -> int:
     """Bytes that a kind takes for the nodes held here, beyond the data, at its height."""
-    d, itemsize = shards.n_features, shards.dtype.itemsize
-    match kind:
-        case CovarianceKind.FORMED:
-            # Two float64 matrices are in the making: the sum and one chunk's part of it.
-            return len(shards.blocks) * d**2 * itemsize + 16 * d**2 + 2 * CHUNK_BYTES
-        case CovarianceKind.MATRIX_FREE:
-            return sum(block.n_rows for block in shards.blocks) * d * itemsize + 2 * CHUNK_BYTES
-        case CovarianceKind.CHUNKED:
-            return 3 * CHUNK_BYTES
-        case CovarianceKind.SPARSE:
-            index_bytes = shards.blocks[0].source.indices.itemsize if shards.is_sparse else 8
-            return sum(block.n_stored for block in shards.blocks) * (8 + int(index_bytes))
+    return Sizes.of(shards).memory_needed(kind)
 
 
 def _size(n_bytes: int) -> str:

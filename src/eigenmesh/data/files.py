@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh.data.csv_file import label_position, read_csv
+from eigenmesh.data.splits import ContiguousSplit
 from eigenmesh.data.table import Samples, Table
 from eigenmesh.errors import DataError, EigenmeshError, InputError, UnreadableFileError, import_extra
 
@@ -19,7 +20,9 @@ _SAMPLES = ("X", "data", "images")
 _LABELS = ("y", "labels", "label", "site", "target")
 
 
-def read_table(path: str | os.PathLike[str], *, label_column: str | int | None = None) -> Table:
+def read_table(
+    path: str | os.PathLike[str], *, label_column: str | int | None = None, share: tuple[int, int] | None = None
+) -> Table:
     """Samples, labels and names from one file, by its suffix.
 
     ``.npy`` is memory-mapped. ``.npz`` holds samples as ``X``, ``data`` or ``images`` (or as its only 2-D
@@ -27,6 +30,9 @@ def read_table(path: str | os.PathLike[str], *, label_column: str | int | None =
     the like if there is one) and ``feature_names``; or it is what ``scipy.sparse.save_npz`` writes. ``.csv``
     has a header if a field of its first line is not a number; empty fields and NA are missing.
     ``label_column`` (a name, or a number from 0) is for ``.csv`` and ``.parquet``.
+
+    ``share = (i, n)`` gives the i-th of n runs of rows, equal in length to within one. Of ``.npy`` and ``.parquet`` no
+    other rows are read; the other kinds are read whole first.
     """
     file = Path(path)
     read = READERS.get(file.suffix.lower())
@@ -35,7 +41,11 @@ def read_table(path: str | os.PathLike[str], *, label_column: str | int | None =
     if read is None:
         raise UnreadableFileError(f"{file} is of unknown kind {file.suffix!r}; eigenmesh reads {_kinds()} files")
     try:
-        table = read(file, label_column)
+        if share is not None and file.suffix.lower() == ".parquet":
+            table = _read_parquet(file, label_column, share)
+        else:
+            table = read(file, label_column)
+            table = table if share is None else run_of_rows(table, share)
     except EigenmeshError:
         raise
     except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise a dozen kinds
@@ -43,6 +53,19 @@ def read_table(path: str | os.PathLike[str], *, label_column: str | int | None =
             f"{file} cannot be read as {file.suffix} ({error}); eigenmesh reads {_kinds()} files"
         ) from error
     return replace(table, name=file.stem)
+
+
+def run_of_rows(table: Table, share: tuple[int, int]) -> Table:
+    """The i-th of n runs of rows of a table, ``share = (i, n)``; copies nothing of a dense one."""
+    rows = _rows_of_share(int(table.X.shape[0]), share)
+    labels = None if table.labels is None else table.labels[rows]
+    return replace(table, X=table.X[rows], labels=labels)
+
+
+def _rows_of_share(n_samples: int, share: tuple[int, int]) -> slice:
+    which, n_shares = share
+    rows = ContiguousSplit().rows(n_samples, n_shares)[which]
+    return rows if isinstance(rows, slice) else slice(None)
 
 
 def _kinds() -> str:
@@ -94,10 +117,10 @@ def _find_labels(archive: Any, n_samples: int) -> np.ndarray | None:
     return None
 
 
-def _read_parquet(file: Path, label_column: str | int | None) -> Table:
+def _read_parquet(file: Path, label_column: str | int | None, share: tuple[int, int] | None = None) -> Table:
     parquet = import_extra("pyarrow.parquet", "parquet", "reading a .parquet file")
     arrow = import_extra("pyarrow", "parquet", "reading a .parquet file")
-    frame = parquet.read_table(file)
+    frame = parquet.read_table(file) if share is None else _parquet_rows(parquet.ParquetFile(file), share)
     # pandas stores a nameless index as a column of this name; it is no feature.
     names = [name for name in frame.column_names if not name.startswith("__index_level_")]
     labels = None
@@ -112,6 +135,16 @@ def _read_parquet(file: Path, label_column: str | int | None) -> Table:
             raise DataError(f"column {name!r} of {file} is not numeric ({kind}); drop it or make it label_column")
         X[:, column] = frame.column(name).cast(arrow.float64(), safe=False).to_numpy()
     return Table(X, labels, tuple(names))
+
+
+def _parquet_rows(file: Any, share: tuple[int, int]) -> Any:
+    """Only the row groups that a share of the rows lies in, cut to size."""
+    rows = _rows_of_share(file.metadata.num_rows, share)
+    ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
+    first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")
+    before = int(ends[first - 1]) if first else 0
+    frame = file.read_row_groups(list(range(int(first), int(last) + 1)))
+    return frame.slice(rows.start - before, rows.stop - rows.start)
 
 
 # To add a kind of file: a function above, a row here.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -14,6 +16,8 @@ from eigenmesh.data.table import Samples
 from eigenmesh.errors import DataError, InputError, UnknownNameError
 
 Missing: TypeAlias = Literal["error", "mean"]
+# What one node makes of its own samples, given where it stands among those held here.
+NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
 
 
 class Averager(Protocol):
@@ -26,6 +30,24 @@ class Averager(Protocol):
 
     def mean(self, array: np.ndarray, /) -> np.ndarray:
         """Average over all nodes, at every node held here: (nodes, ..) -> (nodes, ..)."""
+        ...
+
+
+class Columns(Protocol):
+    """What messages and limits need to know of the samples, whoever holds them."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, d."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Floating dtype to work in."""
+        ...
+
+    def column_label(self, column: int) -> str:
+        """Name of a column, for messages."""
         ...
 
 
@@ -62,39 +84,64 @@ def pooled_moments(shards: Shards, network: Averager, *, scale: bool = False, mi
     the rounding error of the first mean, which is taken out of both. Accumulates in float64; reads in chunks.
     A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of its column.
     """
-    if missing not in ("error", "mean"):
-        raise UnknownNameError("policy for missing entries", missing, ("error", "mean"))
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data are split over {shards.n_nodes}")
+
+    def over_nodes(part: NodePart) -> np.ndarray:
+        parts = np.stack([part(shards, position) for position in range(len(shards.blocks))])
+        return np.asarray(shards.n_nodes * network.mean(parts)[0])
+
+    return moments_by_sums(over_nodes, shards, scale=scale, missing=missing)
+
+
+def moments_by_sums(
+    over_nodes: Callable[[NodePart], np.ndarray], columns: Columns, *, scale: bool = False, missing: Missing = "error"
+) -> Moments:
+    """``pooled_moments`` for whatever can sum over all nodes what each makes of its own samples."""
+    if missing not in ("error", "mean"):
+        raise UnknownNameError("policy for missing entries", missing, ("error", "mean"))
     fills = missing == "mean"
-    n_samples, observed, mean = _first_pass(shards, network, fills)
-    n_missing = n_samples * shards.n_features - int(observed.sum())
+    n_samples, observed, mean = _counts_and_mean(over_nodes(partial(count_and_sum, fills=fills)), columns, fills)
+    n_missing = n_samples * columns.n_features - int(observed.sum())
 
     centring = Centring(mean, fills=n_missing > 0)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name below
-        deviations = np.stack([_deviations(block, centring) for block in shards.blocks])
-        shift, squares = shards.n_nodes * network.mean(deviations)[0]
-        shift = shift / observed
-        variance = np.maximum(squares - observed * shift**2, 0.0) / (n_samples - 1)
-    return _finish(shards, Moments(n_samples, mean + shift, variance, n_missing=n_missing), scale)
+        sums, squares = over_nodes(partial(deviations, centring=centring))
+    first = Moments(n_samples, mean, squares, n_missing=n_missing)
+    return moments_about(first, sums, observed, columns, scale=scale)
 
 
-def _first_pass(shards: Shards, network: Averager, fills: bool) -> tuple[int, np.ndarray, np.ndarray]:
+def moments_about(
+    about: Moments, sums: np.ndarray, observed: np.ndarray | int, columns: Columns, *, scale: bool
+) -> Moments:
+    """Moments from sums of deviations (d,) and, in place of the variance, of their squares about any centre.
+
+    The nearer the centre is to the mean, the less is lost to cancellation: the first mean loses nothing.
+    """
+    n_samples = about.n_samples
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift = sums / observed
+        variance = np.maximum(about.variance - observed * shift**2, 0.0) / (n_samples - 1)
+    return _finish(columns, Moments(n_samples, about.mean + shift, variance, n_missing=about.n_missing), scale)
+
+
+def _counts_and_mean(pooled: np.ndarray, columns: Columns, fills: bool) -> tuple[int, np.ndarray, np.ndarray]:
     """N, the number of observed entries of each column (d,), and the mean (d,)."""
-    sums, observed = zip(*(_sums(shards, position, fills) for position in range(len(shards.blocks))), strict=True)
-    counts = np.array([[float(block.n_rows)] for block in shards.blocks])
-    # Observed entries need sending only where some may be missing; all nodes know the policy, so all agree.
-    parts = [counts, np.stack(sums), *([np.stack(observed)] if fills else [])]
-    pooled = shards.n_nodes * network.mean(np.concatenate(parts, axis=1))[0]
-
-    d = shards.n_features
+    d = columns.n_features
     n_samples = int(np.rint(pooled[0]))
     if n_samples < 2:
         raise DataError(f"n_samples = {n_samples} over all nodes; a covariance needs at least 2 samples")
     seen = np.rint(pooled[1 + d :]) if fills else np.full(d, float(n_samples))
     if not seen.all():
-        raise DataError(f"no node has a finite entry in {_columns(shards, seen == 0)}; drop such columns")
+        raise DataError(f"no node has a finite entry in {_columns(columns, seen == 0)}; drop such columns")
     return n_samples, seen, pooled[1 : 1 + d] / seen
+
+
+def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
+    """N_i, the column sums (d,) of the finite entries of one node and, with ``fills``, how many they are (d,)."""
+    total, observed = _sums(shards, position, fills)
+    # Observed entries need sending only where some may be missing; all nodes know the policy, so all agree.
+    return np.concatenate([[float(shards.blocks[position].n_rows)], total, *([observed] if fills else [])])
 
 
 def _sums(shards: Shards, position: int, fills: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -120,8 +167,10 @@ def _sums(shards: Shards, position: int, fills: bool) -> tuple[np.ndarray, np.nd
     return total, observed
 
 
-def _deviations(block: Block, centring: Centring) -> np.ndarray:
+@np.errstate(over="ignore", invalid="ignore")  # the same where a worker calls it
+def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
+    block = shards.blocks[position]
     total = np.zeros((2, block.n_features))
     for _, piece in block.chunks(_chunk_rows(block)):
         if not block.is_sparse:
@@ -136,22 +185,22 @@ def _deviations(block: Block, centring: Centring) -> np.ndarray:
     return total
 
 
-def _finish(shards: Shards, moments: Moments, scale: bool) -> Moments:
+def _finish(columns: Columns, moments: Moments, scale: bool) -> Moments:
     """Refuse what has no covariance to speak of, and add the scale."""
     variance = moments.variance
     if not np.isfinite(variance).all():
-        columns = _columns(shards, ~np.isfinite(variance))
-        raise DataError(f"the variance overflows float64 in {columns}; divide such columns by a constant")
+        names = _columns(columns, ~np.isfinite(variance))
+        raise DataError(f"the variance overflows float64 in {names}; divide such columns by a constant")
     # A spread of some units in the last place of the mean is what rounding leaves of a constant.
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(moments.mean)
     if constant.all():
         raise DataError("the total variance is zero: all samples are equal, there are no principal components")
     if not scale:
-        _require_range(float(variance.sum()), shards.dtype)
+        _require_range(float(variance.sum()), columns.dtype)
         return moments
     if constant.any():
-        columns = _columns(shards, constant)
-        raise DataError(f"scale=True cannot divide by the zero spread of constant {columns}; drop them")
+        names = _columns(columns, constant)
+        raise DataError(f"scale=True cannot divide by the zero spread of constant {names}; drop them")
     n = moments.n_samples
     return Moments(n, moments.mean, variance, np.sqrt(variance * ((n - 1) / n)), moments.n_missing)
 
@@ -210,8 +259,8 @@ def _without(piece: Samples, absent: np.ndarray) -> Samples:
     return filled
 
 
-def _columns(shards: Shards, chosen: np.ndarray) -> str:
+def _columns(columns: Columns, chosen: np.ndarray) -> str:
     """The columns marked True, by number and name, ten at most."""
-    columns = np.flatnonzero(chosen)
-    more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
-    return ", ".join(shards.column_label(int(column)) for column in columns[:10]) + more
+    marked = np.flatnonzero(chosen)
+    more = f" and {len(marked) - 10} more" if len(marked) > 10 else ""
+    return ", ".join(columns.column_label(int(column)) for column in marked[:10]) + more

@@ -64,8 +64,7 @@ class Shards:
 
     def column_label(self, column: int) -> str:
         """Name of a column, for messages: ``column 7 ('age')``."""
-        name = "" if self.feature_names is None else f" ({self.feature_names[column]!r})"
-        return f"column {column}{name}"
+        return column_label(self.feature_names, column)
 
     def take(self, ids: Sequence[int]) -> Shards:
         """Only the nodes with these global numbers, as a peer holds them."""
@@ -145,6 +144,11 @@ class Shards:
         feature_names = _common_names([table.feature_names for table in tables], [str(file) for file in files])
         shards = cls.from_list([table.X for table in tables], node_names=[file.stem for file in files])
         return replace(shards, feature_names=feature_names)
+
+
+def column_label(feature_names: Sequence[str] | None, column: int) -> str:
+    """Name of a column, for messages: ``column 7 ('age')``."""
+    return f"column {column}" if feature_names is None else f"column {column} ({feature_names[column]!r})"
 
 
 def _common_names(names: Sequence[tuple[str, ...] | None], where: Sequence[str]) -> tuple[str, ...] | None:

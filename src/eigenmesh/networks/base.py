@@ -42,6 +42,11 @@ class Traffic:
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
+    def __iadd__(self, other: Traffic) -> Traffic:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
     def __sub__(self, earlier: Traffic) -> Traffic:
         return Traffic(*(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)))
 

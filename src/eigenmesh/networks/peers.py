@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -18,19 +17,35 @@ from eigenmesh.networks.base import Network
 from eigenmesh.transports.base import Links, Transport
 
 
-class Part(NamedTuple):
-    """What one node does in a linear round.
+class Part:
+    """What one node does in a linear round: ``sum_j a_ij X_j`` over itself and the nodes that it hears from.
 
-    Attributes
+    Parameters
     ----------
-    own : the diagonal entry a_ii.
-    weights : a_ij of the nodes that it hears from.
-    links : nodes that it hears from, in the order of the weights, and that hear from it.
+    weights : a_ii, then a_ij of the nodes that it hears from, in the order of the links.
+    links : nodes that it hears from and that hear from it.
     """
 
-    own: float
-    weights: tuple[float, ...]
-    links: Links
+    def __init__(self, weights: Sequence[float], links: Links) -> None:
+        self.weights, self.links = np.array(weights), links
+        self._placed: dict[Any, Array] = {}
+
+    def total(self, stack: Array) -> Array:
+        """Weighted sum over the first axis, (1 + senders, ...) -> (...), as one product."""
+        shape = stack.shape
+        if isinstance(stack, np.ndarray):
+            # The short cut matters: small arrays are mixed in a microsecond or two.
+            return (self._like(stack, stack.dtype) @ stack.reshape(shape[0], -1)).reshape(shape[1:])
+        reshape = ea.namespace(stack).reshape
+        weights = self._like(stack, (type(stack), stack.dtype, stack.device))
+        return reshape(weights @ reshape(stack, (shape[0], -1)), shape[1:])
+
+    def _like(self, stack: Array, key: Any) -> Array:
+        """Weights in the library, dtype and device of the stack; made once and kept."""
+        weights = self._placed.get(key)
+        if weights is None:
+            weights = self._placed[key] = ea.like(self.weights, stack)
+        return weights
 
 
 class Peers(Network):
@@ -61,16 +76,11 @@ class Peers(Network):
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         part = self._part(exchange)
         message = arrays if self._rider is None else (*arrays, self._rider)
-        received = self.transport.exchange(message, part.links)
+        stacks = self.transport.gather(message, part.links)
         if self._rider is not None:
-            self._rider = _largest(self._rider, (theirs[-1] for theirs in received.values()))
-        combined = []
-        for index, array in enumerate(arrays):
-            total = part.own * array
-            for weight, sender in zip(part.weights, part.links.receive_from, strict=True):
-                total = total + weight * received[sender][index]
-            combined.append(total)
-        return tuple(combined)
+            self._rider = _largest(stacks[-1])
+            stacks = stacks[:-1]
+        return tuple([part.total(stack) for stack in stacks])
 
     def _total(self, array: Array) -> Array:
         return self.transport.all_reduce(array, "sum")
@@ -90,8 +100,7 @@ class Peers(Network):
         return xp.where(mark > 0, xp.nan, largest)
 
     def _maximum_round(self, values: Array) -> Array:
-        received = self.transport.exchange((values,), self._neighbours)
-        return _largest(values, (theirs[0] for theirs in received.values()))
+        return _largest(self.transport.gather((values,), self._neighbours)[0])
 
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         # The values travel in the average's own messages, and take the maximum with each that comes in.
@@ -113,9 +122,9 @@ class Peers(Network):
         return known[1]
 
 
-def _largest(values: Array, others: Iterable[Array]) -> Array:
-    """Elementwise maximum; NaN anywhere is NaN."""
-    return reduce(ea.namespace(values).maximum, others, values)
+def _largest(stack: Array) -> Array:
+    """Elementwise maximum over the first axis; NaN anywhere is NaN."""
+    return ea.namespace(stack).max(stack, axis=0)
 
 
 def part_of(matrix: Any, transport: Transport) -> Part:
@@ -127,4 +136,4 @@ def part_of(matrix: Any, transport: Transport) -> Part:
         row, column = matrix[rank], matrix[:, rank]
     senders = [int(j) for j in np.flatnonzero(row) if j != rank]
     receivers = [int(j) for j in np.flatnonzero(column) if j != rank]
-    return Part(float(row[rank]), tuple(float(row[j]) for j in senders), transport.links(receivers, senders))
+    return Part([float(row[j]) for j in (rank, *senders)], transport.links(receivers, senders))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import array_api_compat
 from scipy import sparse
@@ -11,8 +12,14 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, LinearRound
+from eigenmesh.gpu import on_gpu
 from eigenmesh.graphs import Weights
 from eigenmesh.networks.base import Network
+
+Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
+
+# Up to here a GPU is done with a dense product sooner than with a sparse one.
+DENSE_ON_GPU = 512
 
 
 class Stacked(Network):
@@ -23,7 +30,7 @@ class Stacked(Network):
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         super().__init__(weights, averaging)
-        self._operators: dict[int, _Operator] = {}
+        self._operators: dict[tuple[Any, ...], tuple[LinearRound, Product]] = {}
 
     @property
     def ids(self) -> Sequence[int]:
@@ -32,8 +39,7 @@ class Stacked(Network):
 
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         # One message is of one library, dtype and device.
-        apply = self._operator(exchange, arrays[0])
-        return tuple([apply(array) for array in arrays])
+        return self._operator(exchange, arrays[0])(arrays)
 
     def _total(self, array: Array) -> Array:
         xp = ea.namespace(array)
@@ -46,55 +52,62 @@ class Stacked(Network):
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         return self.common_mean(array), self._maximum(values)
 
-    def _operator(self, exchange: LinearRound, array: Array) -> Callable[[Array], Array]:
-        """Product with the round's matrix in the library of the array; made once and kept."""
-        known = self._operators.get(id(exchange))
-        if known is None or not known.fits(array):
-            # The round is kept beside its operator so that its id is not given to another one.
-            apply = _operator(exchange.matrix, array)
-            known = _Operator(exchange, type(array), array.dtype, array.device, apply)
-            self._operators[id(exchange)] = known
-        return known.apply
+    def _operator(self, exchange: LinearRound, array: Array) -> Product:
+        """Product with the round's matrix in the library, dtype and device of the array; made once and kept.
+
+        Kept for good: a step replayed on a GPU reads the matrix where it was.
+        """
+        key = (id(exchange), type(array), array.dtype, array.device)
+        known = self._operators.get(key)
+        if known is None:
+            # The round is kept beside its product so that its id is not given to another one.
+            known = self._operators[key] = (exchange, _operator(exchange.matrix, array))
+        return known[1]
 
 
-class _Operator(NamedTuple):
-    """A linear round's product in one library, dtype and device."""
-
-    exchange: LinearRound
-    kind: type[Any]
-    dtype: Any
-    device: Any
-    apply: Callable[[Array], Array]
-
-    def fits(self, array: Array) -> bool:
-        return self.kind is type(array) and self.dtype == array.dtype and bool(self.device == array.device)
-
-
-def _operator(matrix: Any, array: Array) -> Callable[[Array], Array]:
-    """Turn the (M, M) matrix into a function (M, ...) -> (M, ...) in the library of ``array``."""
+def _operator(matrix: Any, array: Array) -> Product:
+    """Turn the (M, M) matrix into a product with each of several (M, ...) in the library of ``array``."""
+    if sparse.issparse(matrix) and on_gpu(array) and matrix.shape[0] <= DENSE_ON_GPU:
+        matrix = matrix.toarray()
     if sparse.issparse(matrix) and array_api_compat.is_numpy_array(array):
         placed = matrix.astype(array.dtype)
     elif sparse.issparse(matrix) and array_api_compat.is_torch_array(array):
         placed = _torch_sparse(matrix, array)
     else:
         placed = ea.like(matrix.toarray() if sparse.issparse(matrix) else matrix, array)
+    if on_gpu(array) and not sparse.issparse(matrix):
+        return lambda arrays: _at_once(placed, arrays)
     reshape = type(array).reshape if hasattr(array, "reshape") else ea.namespace(array).reshape
 
     def apply(values: Array) -> Array:
         shape = values.shape
         return reshape(placed @ reshape(values, (shape[0], -1)), shape)
 
-    return apply
+    return lambda arrays: tuple([apply(array) for array in arrays])
+
+
+def _at_once(matrix: Array, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """One product with all arrays where they have one shape: on a GPU a second one costs more than a copy of both."""
+    xp = ea.namespace(matrix)
+    shape = arrays[0].shape
+    if any(array.shape != shape for array in arrays):
+        return tuple([_at_once(matrix, (array,))[0] for array in arrays])
+    stacked = xp.stack(arrays) if len(arrays) > 1 else arrays[0][None, ...]
+    mixed = xp.reshape(matrix @ xp.reshape(stacked, (len(arrays), shape[0], -1)), stacked.shape)
+    return tuple([mixed[index, ...] for index in range(len(arrays))])
 
 
 def _torch_sparse(matrix: Any, array: Array) -> Any:
     import torch
 
     coo = matrix.tocoo()
-    return torch.sparse_coo_tensor(
-        torch.as_tensor([coo.row.tolist(), coo.col.tolist()]),
-        torch.as_tensor(coo.data, dtype=array.dtype),
-        size=coo.shape,
-        device=array.device,
-        check_invariants=False,
-    ).coalesce()
+    with warnings.catch_warnings():
+        # PyTorch 2.11 warns of invariants that it is told here not to check.
+        warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
+        return torch.sparse_coo_tensor(
+            torch.as_tensor([coo.row.tolist(), coo.col.tolist()]),
+            torch.as_tensor(coo.data, dtype=array.dtype),
+            size=coo.shape,
+            device=array.device,
+            check_invariants=False,
+        ).coalesce()

@@ -40,6 +40,10 @@ class Solver(Protocol):
     """An algorithm as a frozen dataclass of hyperparameters with four functions of its state.
 
     The state is a NamedTuple of arrays with a leading axis over the nodes this process holds.
+
+    A solver may have a class attribute ``replay_key``, the names of the numbers in its state that its step depends on.
+    It says that a step decides nothing else in Python and hands all numbers on as they are, so that a GPU may replay
+    it (``eigenmesh.capture``) until one of these numbers changes.
     """
 
     @property

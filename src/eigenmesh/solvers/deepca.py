@@ -54,6 +54,7 @@ class DeEPCA:
 
     mixes: int = 10
     name: ClassVar[str] = "deepca"
+    replay_key: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)

@@ -36,6 +36,7 @@ class DSA:
 
     step_size: StepSize = "auto"
     name: ClassVar[str] = "dsa"
+    replay_key: ClassVar[tuple[str, ...]] = ("step_size", "scale")
 
     def __post_init__(self) -> None:
         require_step_size(self.step_size)

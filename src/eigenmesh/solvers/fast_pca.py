@@ -8,8 +8,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms, normalised, squared_norms
+from eigenmesh.arrays import Array, column_norms, normalised
 from eigenmesh.data import Covariance
+from eigenmesh.gpu import inner_products
 from eigenmesh.networks import Network
 from eigenmesh.solvers.base import Watch, largest_norm
 from eigenmesh.solvers.step_size import BLOWN_UP, LONGEST_COLUMN, StepSize, common_basis, require_step_size
@@ -72,6 +73,7 @@ class FastPCA:
 
     step_size: StepSize = "auto"
     name: ClassVar[str] = "fast-pca"
+    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
 
     def __post_init__(self) -> None:
         require_step_size(self.step_size)
@@ -123,7 +125,8 @@ def pseudo_gradient(covariance: Covariance, X: Array, upper: Array) -> Array:
     triu keeps p <= k: p < k is the Gram-Schmidt term, p = k the Krasulina term; row p is divided by |x_p|^2.
     """
     Z = covariance.apply(X)
-    return Z - X @ ((X.mT @ Z) * (upper / squared_norms(X)[:, :, None]))
+    products, squares = inner_products(X, Z)
+    return Z - X @ (products * (upper / squares[:, :, None]))
 
 
 def suggested_step(scale: float, second: float) -> float:

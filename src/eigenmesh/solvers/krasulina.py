@@ -34,6 +34,7 @@ class Krasulina:
 
     step_size: StepSize = "auto"
     name: ClassVar[str] = "krasulina"
+    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
 
     def __post_init__(self) -> None:
         require_step_size(self.step_size)

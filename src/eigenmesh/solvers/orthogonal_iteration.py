@@ -40,6 +40,7 @@ class OrthogonalIteration:
     """
 
     name: ClassVar[str] = "oi"
+    replay_key: ClassVar[tuple[str, ...]] = ()
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> OrthogonalIterationState:
         """X_i(0) = basis, the same at every node."""

@@ -48,6 +48,7 @@ class SDOT:
 
     mixes: int = 50
     name: ClassVar[str] = "s-dot"
+    replay_key: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)

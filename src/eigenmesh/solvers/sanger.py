@@ -34,6 +34,7 @@ class Sanger:
 
     step_size: StepSize = "auto"
     name: ClassVar[str] = "sanger"
+    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
 
     def __post_init__(self) -> None:
         require_step_size(self.step_size)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, Self
 
+from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.errors import TransportError
 
@@ -14,7 +16,8 @@ Arrays = tuple[Array, ...]
 Reduction = Literal["sum", "max"]
 
 
-class Links(NamedTuple):
+@dataclass(frozen=True)
+class Links:
     """The links of one node in one kind of round; a transport may add what it has prepared for them."""
 
     send_to: tuple[int, ...]
@@ -54,6 +57,15 @@ class Transport(ABC):
         Raises DeadlineError naming the neighbour that did not answer, AbortedError if a node gave up.
         """
 
+    def gather(self, arrays: Arrays, links: Links) -> Arrays:
+        """Exchange, and stack each array over this node and those it hears from: (1 + senders, ...), this node first.
+
+        The stacks may lie in buffers that the next exchange over the same links writes to.
+        """
+        received = self.exchange(arrays, links)
+        heard = [received[sender] for sender in links.receive_from]
+        return tuple([_stacked(array, [theirs[index] for theirs in heard]) for index, array in enumerate(arrays)])
+
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         """Elementwise sum or maximum over all nodes, the same shape; what NaN gives in a maximum is not defined."""
         raise TransportError(f"{type(self).__name__} has no all-reduce.")
@@ -66,6 +78,10 @@ class Transport(ABC):
     def close(self) -> None:
         """Let go of the links; more than once is harmless."""
 
+    def __deepcopy__(self, memo: object) -> Self:
+        # A connection is shared, never copied: scikit-learn copies the parameters of an estimator.
+        return self
+
     def __enter__(self) -> Self:
         return self
 
@@ -75,3 +91,9 @@ class Transport(ABC):
         if error is not None:
             self.abort(f"{type(error).__name__}: {error}")
         self.close()
+
+
+def _stacked(array: Array, others: list[Array]) -> Array:
+    """The arrays in the library and on the device of the first: (1 + others, ...)."""
+    xp = ea.namespace(array)
+    return xp.stack([array, *(xp.asarray(other, device=array.device) for other in others)])

@@ -120,7 +120,12 @@ def run_threads(size: int, work: Callable[[Transport], T], timeout_s: float = 60
 
     with ThreadPoolExecutor(size, thread_name_prefix="node") as pool:
         futures = [pool.submit(guarded, rank) for rank in range(size)]
-        errors = [error for error in (future.exception() for future in futures) if error is not None]
+        try:
+            errors = [error for error in (future.exception() for future in futures) if error is not None]
+        except BaseException as error:
+            # An interrupt reaches the waiting thread alone.
+            hub.fail(0, type(error).__name__)
+            raise
     own = [error for error in errors if not isinstance(error, AbortedError)]
     if errors:
         raise (own or errors)[0]

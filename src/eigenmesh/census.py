@@ -1,0 +1,50 @@
+"""Before a run of processes that hold one node each: do their data fit together, and how many samples are there?"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from eigenmesh.averaging import Tree
+from eigenmesh.data import Shards
+from eigenmesh.errors import DataError
+from eigenmesh.graphs import Weights
+from eigenmesh.networks import Peers, Traffic
+from eigenmesh.transports import Transport
+
+
+def take_census(shards: Shards, weights: Weights, transport: Transport) -> tuple[int, Traffic]:
+    """N over all nodes, and what it took to ask.
+
+    Every node raises the same error where columns, precision or feature names differ.
+
+    Each fact goes with its negative, so that the maxima over all nodes show whether it is the same everywhere.
+    """
+    network = Peers(weights, transport, Tree())
+    here = np.array([shards.n_features, shards.dtype == np.float32, _names_number(shards.feature_names)], dtype=float)
+    # Nodes without feature names have no say about them.
+    facts = np.where(np.isnan([here, -here]), -np.inf, [here, -here])
+    largest, smallest = network.worst(facts[np.newaxis])[0] * [[1], [-1]]
+    if largest[0] != smallest[0]:
+        raise DataError(
+            f"nodes have unequal numbers of columns, from {smallest[0]:.0f} to {largest[0]:.0f}; node {transport.rank} "
+            f"has {shards.n_features}."
+        )
+    if largest[1] != smallest[1]:
+        raise DataError(
+            f"some nodes hold float32 and some wider numbers (node {transport.rank} is to work in {shards.dtype}); "
+            "convert all to one."
+        )
+    if np.isfinite(largest[2]) and largest[2] != smallest[2]:
+        raise DataError("feature names or their order differ from node to node; order the columns alike.")
+    counts = np.array([[float(sum(block.n_rows for block in shards.blocks))]])
+    return int(np.rint(shards.n_nodes * network.mean(counts)[0, 0])), network.traffic
+
+
+def _names_number(names: tuple[str, ...] | None) -> float:
+    """A number that stands for the names in their order, small enough for float64 to hold it; NaN for none."""
+    if names is None:
+        return float("nan")
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    return float(int.from_bytes(digest[:6], "little"))

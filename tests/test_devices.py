@@ -1,0 +1,83 @@
+"""Where arrays lie: NumPy by default, PyTorch on a device by name."""
+
+import subprocess
+import sys
+
+import array_api_compat
+import numpy as np
+import pytest
+
+from eigenmesh import run
+from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
+from eigenmesh.devices import devices_here, namespace_for
+from eigenmesh.errors import InputError
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace
+from problems import angles, make_problem
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+
+
+def test_nothing_asked_for_is_numpy():
+    xp, device = namespace_for(None)
+    assert xp is array_api_compat.array_namespace(np.empty(0))
+    assert device is None
+
+
+@pytest.mark.parametrize("name", ["cpu", pytest.param("cuda", marks=gpu), pytest.param("cuda:0", marks=gpu)])
+def test_a_name_is_pytorch_there(name):
+    xp, device = namespace_for(name)
+    placed = xp.asarray([1.0, 2.0], device=device)
+    assert isinstance(placed, torch.Tensor)
+    assert str(placed.device).startswith(name)
+    assert xp is array_api_compat.array_namespace(placed)
+
+
+@pytest.mark.parametrize("name", ["cuda:77", "tpu", "", "cpu:x"])
+def test_what_is_not_there_is_refused_with_what_is(name):
+    with pytest.raises(InputError, match=rf"device = '{name}' cannot be used; here there are: cpu"):
+        namespace_for(name)
+
+
+def test_devices_here_can_all_be_used():
+    for name in devices_here(torch):
+        assert str(namespace_for(name)[1]) in (name, f"{name}:0")
+
+
+def test_without_pytorch_the_install_command_is_given():
+    code = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, NoTorch())
+from eigenmesh.devices import namespace_for
+namespace_for("cpu")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "device = 'cpu' needs torch; install it with: pip install 'eigenmesh[torch]'" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["cpu", pytest.param("cuda", marks=gpu)])
+@pytest.mark.parametrize(("dtype", "bound"), [("float64", 1e-12), ("float32", 1e-4)])
+@pytest.mark.parametrize("solver", [FastPCA(), BlockKrylov(), TrackedSubspace()], ids=lambda solver: solver.name)
+def test_a_stacked_run_on_a_device_gives_the_answer_of_numpy(name, dtype, bound, solver):
+    problem = make_problem(geometric_spectrum(12, 3, 0.6), 6, "cycle", seed=1)
+    shards = Shards.from_list([part.astype(dtype) for part in problem.parts])
+    tol = 1e-6 if dtype == "float64" else 1e-3
+
+    def fit(device):
+        network = Stacked(problem.network.weights)
+        xp, place = namespace_for(device)
+        covariance = build_covariance(shards, pooled_moments(shards, network), xp=xp, device=place)
+        return run(solver, covariance, network, 3, tol=tol, max_rounds=200, seed=5)
+
+    numpy, placed = fit(None), fit(name)
+    assert placed.components.dtype == dtype
+    assert placed.traffic == numpy.traffic
+    assert angles(placed.components, numpy.components.T).max() < bound

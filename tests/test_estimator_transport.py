@@ -1,0 +1,105 @@
+"""DecentralizedPCA as one node of many: every process calls fit on its own samples."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.averaging import AllReduce
+from eigenmesh.data import Shards
+from eigenmesh.errors import DataError, InputError, MissingExtraError, UnknownNameError
+from eigenmesh.transports import ThreadHub, run_threads
+from problems import angles
+
+M = 5
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return np.array_split(load_digits().data, [100, 130, 700, 1200])
+
+
+def nodes(parts, settings, **fit):
+    return run_threads(
+        M, lambda transport: DecentralizedPCA(transport=transport, **settings).fit(parts[transport.rank], **fit)
+    )
+
+
+@pytest.mark.parametrize("k", [3, 0.5, 1])
+@pytest.mark.parametrize("settings", [{}, {"scale": True, "missing": "mean"}, {"solver": "tracked-subspace"}], ids=str)
+def test_every_node_has_what_the_simulation_has(parts, k, settings):
+    if "scale" in settings:
+        varied = np.ptp(np.vstack(parts), axis=0) > 0
+        parts = [part[:, varied].copy() for part in parts]
+        parts[1][2, 3] = np.nan
+    settings = {"n_components": k, "topology": "cycle", "averaging": "tree", "solver": "block-krylov", **settings}
+    simulated = DecentralizedPCA(**settings).fit(parts)
+    for pca in nodes(parts, settings):
+        assert angles(pca.components_, simulated.components_.T).max() < 1e-12
+        assert (np.sum(pca.components_ * simulated.components_, axis=1) > 0).all()
+        assert np.allclose(pca.mean_, simulated.mean_, rtol=1e-14)
+        assert np.allclose(pca.explained_variance_ratio_, simulated.explained_variance_ratio_, rtol=1e-12)
+        assert (pca.n_samples_, pca.n_nodes_, pca.n_components_) == (1797, M, simulated.n_components_)
+        assert pca.traffic_ == simulated.traffic_
+
+
+def test_as_many_components_as_the_pooled_samples_allow():
+    X = np.random.default_rng(0).standard_normal((11, 30))
+    # No node could tell min(N - 1, d) from its own two samples.
+    for pca in nodes(np.array_split(X, M), {"topology": "star"}):
+        assert pca.n_components_ == 10
+
+
+def test_feature_names_travel_along_and_differing_ones_are_refused(parts):
+    frames = [pd.DataFrame(part[:, :8], columns=list("abcdefgh")) for part in parts]
+    assert nodes(frames, {"n_components": 2})[3].feature_names_in_.tolist() == list("abcdefgh")
+    frames[2] = frames[2][list("bacdefgh")]
+    with pytest.raises(DataError, match="feature names or their order"):
+        nodes(frames, {"n_components": 2})
+
+
+def test_a_node_with_one_sample_is_a_node(parts):
+    X = np.vstack(parts)
+    few = np.split(X, [1, 500, 900, 1300])
+    for pca in nodes(few, {"n_components": 2}):
+        assert pca.n_samples_ == 1797
+
+
+def test_shards_of_another_node_and_lists_are_refused(parts):
+    hub = ThreadHub(M)
+    pca = DecentralizedPCA(2, transport=hub.transport(1))
+    with pytest.raises(InputError, match=r"this process is node 1 of 5; the shards are of nodes \[0\]"):
+        pca.fit(Shards.from_list(parts).take([0]))
+    with pytest.raises(InputError, match="not a list of parts"):
+        pca.fit(parts)
+    with pytest.raises(InputError, match="y= and nodes="):
+        pca.fit(parts[1], nodes=np.zeros(len(parts[1])))
+
+
+def test_what_a_transport_cannot_do_is_said(parts):
+    hub = ThreadHub(M)
+    with pytest.raises(UnknownNameError, match="unknown transport 'carrier-pigeon'"):
+        DecentralizedPCA(2, transport="carrier-pigeon").fit(parts[0])
+    with pytest.raises(InputError, match="carries NumPy arrays"):
+        DecentralizedPCA(2, transport=hub.transport(0), device="cpu").fit(parts[0])
+    with pytest.raises(InputError, match="no all-reduce"):
+        nodes(parts, {"n_components": 2, "averaging": AllReduce()})
+
+
+def test_a_clone_shares_the_connection():
+    transport = ThreadHub(2).transport(0)
+    assert clone(DecentralizedPCA(transport=transport)).transport is transport
+
+
+def test_torch_on_the_cpu_gives_the_same_components(parts):
+    pytest.importorskip("torch")
+    ours, theirs = (DecentralizedPCA(3, topology="cycle", device=device).fit(parts) for device in ("cpu", None))
+    assert isinstance(ours.components_, np.ndarray)
+    assert angles(ours.components_, theirs.components_.T).max() < 1e-12
+
+
+def test_a_device_that_is_not_there_is_an_error(parts):
+    with pytest.raises((InputError, MissingExtraError), match="abacus"):
+        DecentralizedPCA(3, device="abacus").fit(parts)
