@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs bench bench-exact clean
+.PHONY: help demo peers-demo test lint format docs bench bench-exact bench-engines bench-dask bench-peers bench-gpu fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.report ## 20 nodes find the components of 1,797 handwritten digits; picture in out/
 	$(BIN)/eigenmesh demo
+
+peers-demo: $(VENV)/.peers ## five real peers with certificates; one is killed and restarted on the way
+	$(BIN)/eigenmesh demo --peers 5
 
 test: $(VENV)/.dev ## all tests
 	$(BIN)/python -m pytest -n auto -q
@@ -34,6 +37,21 @@ bench: $(VENV)/.dev ## cost of an iteration against its floor, and the large cas
 bench-exact: $(VENV)/.dev ## rounds, bytes, time and memory of the exact solvers
 	$(BIN)/python benchmarks/exact.py
 
+bench-engines: $(VENV)/.dev ## an iteration and an average over MPI against the bare exchange, 8 ranks
+	$(BIN)/python benchmarks/engines.py
+
+bench-dask: $(VENV)/.dev ## Dask against dask-ml, and data larger than the workers' memory
+	$(BIN)/python benchmarks/dask_engine.py
+
+bench-peers: $(VENV)/.dev ## a round of peers against bare mutual-TLS sockets, and with latency
+	$(BIN)/python benchmarks/peers.py
+
+bench-gpu: $(VENV)/.dev ## an iteration on a GPU against the bare product
+	$(BIN)/python benchmarks/gpu.py
+
+fuzz: $(VENV)/.dev ## a million random messages to the decoder of the wire
+	$(BIN)/python benchmarks/fuzz_wire.py --inputs 1000000
+
 clean: ## remove what the targets made
 	rm -rf $(VENV) out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -46,6 +64,10 @@ $(VENV)/.report: $(VENV)/.made pyproject.toml
 	$(PIP) --editable '.[report]'
 	touch $@
 
+$(VENV)/.peers: $(VENV)/.made pyproject.toml
+	$(PIP) --editable '.[peers]'
+	touch $@
+
 $(VENV)/.dev: $(VENV)/.made pyproject.toml
 	$(PIP) --editable '.[dev]'
-	touch $@ $(VENV)/.report
+	touch $@ $(VENV)/.report $(VENV)/.peers

@@ -33,6 +33,8 @@ from eigenmesh.solvers import FastPCA
 RANKS = 8
 # d, K, calls in a turn.
 SIZES = ((1024, 10, 3), (20, 5, 20))
+# An average alone, of a matrix that no covariance is formed for.
+LARGE = (50_000, 15, 1)
 TURNS = 51
 NODE = "node"
 BOUNDS = {("iteration", "exchange and C X"): "1.5", ("mean", "Allreduce"): "1.2"}
@@ -122,8 +124,12 @@ def by_hand(exchange, buffers, weights, C, state) -> Callable[[], object]:
     return iteration
 
 
+def network_of(transport) -> Peers:
+    return Peers(graphs.metropolis(graphs.erdos_renyi(RANKS, seed=0)), transport, AllReduce())
+
+
 def measure(transport, comm, d: int, k: int, repeats: int) -> Measured:
-    network = Peers(graphs.metropolis(graphs.erdos_renyi(RANKS, seed=0)), transport, AllReduce())
+    network = network_of(transport)
     factor = np.random.default_rng(transport.rank).standard_normal((1, d, d))
     covariance, solver = Formed(factor @ factor.mT / d), FastPCA(step_size=0.01)
     state = solver.init(covariance, network, random_basis(d, k, 0)[np.newaxis])
@@ -136,19 +142,23 @@ def measure(transport, comm, d: int, k: int, repeats: int) -> Measured:
     step = partial(solver.step, covariance, network, state)
     if not np.allclose(hand()[1], step().S):
         raise RuntimeError("the iteration by hand gives another answer than FAST-PCA")
-    total = np.empty_like(X)
     iteration = {
         "exchange": exchange,
         "exchange and C X": lambda: (exchange(), C @ X),
         "iteration by hand": hand,
         "iteration": step,
     }
+    return in_turns(comm, iteration, repeats), measure_mean(network, comm, X, repeats)
+
+
+def measure_mean(network: Peers, comm, X: np.ndarray, repeats: int) -> dict[str, Times]:
+    total = np.empty_like(X)
     average = {
         "Allreduce": lambda: comm.Allreduce(X, total),
         "Allreduce, divided": lambda: (comm.Allreduce(X, total), total / RANKS),
         "mean": lambda: network.mean(X),
     }
-    return in_turns(comm, iteration, repeats), in_turns(comm, average, repeats)
+    return in_turns(comm, average, repeats)
 
 
 def node() -> None:
@@ -160,6 +170,8 @@ def node() -> None:
         # One communicator apart for what is bare.
         comm = MPI.COMM_WORLD.Dup()
         measured = {(d, k): measure(transport, comm, d, k, repeats) for d, k, repeats in SIZES}
+        d, k, repeats = LARGE
+        measured[d, k] = {}, measure_mean(network_of(transport), comm, np.ones((1, d, k)), repeats)
     if MPI.COMM_WORLD.Get_rank() == 0:
         version = MPI.Get_library_version().split(",")[0].splitlines()[0]
         show(measured, f"{RANKS} ranks on {os.cpu_count()} cores, {version}")
@@ -171,7 +183,8 @@ def show(measured: dict[tuple[int, int], Measured], where: str) -> None:
         table.add_column(heading, justify="right")
     for (d, k), (iteration, average) in measured.items():
         rows = [(name, iteration, "exchange and C X") for name in iteration]
-        rows.append(("iteration", iteration, "iteration by hand"))
+        if iteration:
+            rows.append(("iteration", iteration, "iteration by hand"))
         rows += [(name, average, "Allreduce") for name in average]
         rows.append(("mean", average, "Allreduce, divided"))
         for name, times, floor in rows:

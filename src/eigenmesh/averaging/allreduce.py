@@ -19,19 +19,18 @@ class AllReduce:
     """
 
     def prepare(self, weights: Weights) -> AllReduceAverage:
-        """Nothing to plan but the divisor."""
-        return AllReduceAverage(weights.n_nodes)
+        """There is nothing to plan."""
+        return AllReduceAverage()
 
 
 @dataclass(frozen=True)
 class AllReduceAverage:
     """All-reduce made ready for one network."""
 
-    n_nodes: int
     rounds: int = 1
     # The sum is exact but for rounding.
     accuracy: float = 0.0
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Sum and divide: (nodes, ...) -> (nodes, ...)."""
-        return network.total(array) / self.n_nodes
+        return network.reduced_mean(array)

@@ -45,8 +45,8 @@ class LinearNetwork(Protocol):
         """Carry out one linear round on each of the arrays, all in one message."""
         ...
 
-    def total(self, array: Array) -> Array:
-        """Sum over all nodes by the engine's own all-reduce."""
+    def reduced_mean(self, array: Array) -> Array:
+        """Average over all nodes by the engine's own all-reduce."""
         ...
 
 

@@ -123,5 +123,5 @@ class _Plain:
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
         return tuple(exchange.matrix @ array for array in arrays)
 
-    def total(self, array: Array) -> Array:
-        return array.sum(axis=0, keepdims=True)
+    def reduced_mean(self, array: Array) -> Array:
+        return array.mean(axis=0, keepdims=True)

@@ -8,13 +8,20 @@ import typer
 from typer.core import TyperGroup
 
 from eigenmesh import __version__
+from eigenmesh.cli.audit import audit
 from eigenmesh.cli.compare import compare
 from eigenmesh.cli.demo import demo
 from eigenmesh.cli.fit import fit
 from eigenmesh.cli.graph import graph
+from eigenmesh.cli.init import init
+from eigenmesh.cli.launch import launch
+from eigenmesh.cli.peer import peer
 from eigenmesh.cli.plan import plan
 from eigenmesh.cli.reproduce import reproduce
+from eigenmesh.cli.sign import sign
 from eigenmesh.cli.status import BAD_INPUT, INTERRUPTED
+from eigenmesh.cli.status_command import status
+from eigenmesh.cli.transform import transform
 from eigenmesh.cli.voice import Voice, option_names
 from eigenmesh.errors import EigenmeshError
 
@@ -49,6 +56,13 @@ app.command()(graph)
 app.command()(plan)
 app.command()(compare)
 app.command()(reproduce)
+app.command()(launch)
+app.command()(transform)
+app.command()(init)
+app.command()(sign)
+app.command()(peer)
+app.command()(status)
+app.command()(audit)
 
 
 def _version(wanted: bool) -> None:

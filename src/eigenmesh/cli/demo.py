@@ -9,7 +9,8 @@ import numpy as np
 import typer
 
 from eigenmesh.cli.inputs import require_topology
-from eigenmesh.cli.problem import Problem, state_problem, with_set_up
+from eigenmesh.cli.peers_demo import demo_with_peers
+from eigenmesh.cli.problem import Problem, state_problem
 from eigenmesh.cli.status import NOT_CONVERGED
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import build_covariance, pooled_moments
@@ -19,7 +20,7 @@ from eigenmesh.networks import Stacked
 from eigenmesh.planner import cheapest_averaging
 from eigenmesh.report import require_picture, run_picture, save_picture
 from eigenmesh.report.tables import components_table, facts_table, traffic_table
-from eigenmesh.result import Result
+from eigenmesh.result import Result, with_set_up
 from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, run
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
 
@@ -43,6 +44,12 @@ def demo(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the picture goes, .png or .svg; its folder is made.")
     ] = Path("out/demo.png"),
+    peers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="M", help="Instead: real processes with certificates on this machine, one killed on the way."
+        ),
+    ] = None,
 ) -> None:
     """Watch 20 nodes find the components of handwritten digits that none of them has all of.
 
@@ -54,6 +61,8 @@ def demo(
 
     - `eigenmesh demo`
 
+    - `eigenmesh demo --peers 5`
+
     - `eigenmesh demo --topology cycle -k 3 --out cycle.svg`
 
     - `eigenmesh demo --split label`
@@ -61,6 +70,10 @@ def demo(
     - `eigenmesh demo --solver fast-pca`
     """
     voice = Voice.of()
+    if peers is not None:
+        if not demo_with_peers(voice, peers, out.parent / "peers-demo"):
+            raise typer.Exit(NOT_CONVERGED)
+        return
     method = solver_by_name(solver, step_size="auto")
     require_topology(topology)
     problem = state_problem(

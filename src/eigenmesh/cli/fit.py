@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.asking import averaging_or_auto, expected_columns, expected_products, solver_or_auto
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import options
 from eigenmesh.cli.inputs import parse_components, parse_step_size
-from eigenmesh.cli.outputs import STANDARD_OUTPUT, Outputs, fitted_arrays, fitted_numbers
-from eigenmesh.cli.problem import Problem, state_problem, with_set_up
+from eigenmesh.cli.outputs import STANDARD_OUTPUT, Outputs
+from eigenmesh.cli.own_part import is_one_table
+from eigenmesh.cli.problem import Problem, state_own_problem, state_problem
+from eigenmesh.cli.processes import note_node
 from eigenmesh.cli.status import NOT_CONVERGED
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
 from eigenmesh.errors import UnknownNameError
 from eigenmesh.estimator import DecentralizedPCA
+from eigenmesh.model_file import fitted_arrays, fitted_numbers
 from eigenmesh.progress import readable_bytes
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report.network_picture import counted
 from eigenmesh.report.tables import components_table, facts_table, traffic_table
-from eigenmesh.result import Result
+from eigenmesh.result import Result, with_set_up
 from eigenmesh.run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
+from eigenmesh.transports import TRANSPORTS, Transport, run_threads, transport_by_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,12 +54,14 @@ def fit(
     topology: options.Topology = "erdos_renyi",
     weights: options.WeightsName = "metropolis",
     averaging: options.AveragingName = "auto",
+    transport: options.TransportName = None,
     components: options.Components = None,
     solver: options.SolverName = "auto",
     step_size: options.StepSize = "auto",
     tol: options.Tol = DEFAULT_TOL,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     covariance: options.CovarianceName = "auto",
+    device: options.Device = None,
     seed: options.Seed = 0,
     out: options.ArraysFile = None,
     json_file: options.NumbersFile = None,
@@ -63,7 +71,8 @@ def fit(
     """Find the principal components of data that are spread over nodes.
 
     The answer is that of PCA on the pooled samples, within **--tol**, and comes with a certificate for which no node
-    needed the truth. The nodes are simulated in this process; what they would send is counted.
+    needed the truth. The nodes are simulated in this process, and what they would send is counted; with **--transport**
+    they are threads or processes that exchange real messages.
 
     Exit status: 0 if the certificate reached the tolerance; 1 if not, and the files are written all the same;
     2 for input that cannot be worked with, and nothing is written.
@@ -77,12 +86,16 @@ def fit(
     - `eigenmesh fit a.csv b.csv c.csv --topology links.txt --json -`
 
     - `eigenmesh fit samples.npy -k 0.9 --nodes 50 --topology grid`
+
+    - `mpiexec -n 20 eigenmesh fit site-{rank}.npy --transport mpi --out pca.npz`
     """
     voice = Voice.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
     outputs = Outputs.checked(out, json_file, plot, data)
     require_settings(tol, max_rounds)
     solver_or_auto(solver, parse_step_size(step_size))
     averaging_or_auto(averaging)
+    if transport not in (None, "threads", *TRANSPORTS):
+        raise UnknownNameError("transport", transport, ["threads", *TRANSPORTS])
     pca = DecentralizedPCA(
         parse_components(components),
         solver=solver,
@@ -93,42 +106,69 @@ def fit(
         scale=scale,
         missing=_known("policy for missing entries", missing, MISSING),
         covariance=_known("covariance", covariance, COVARIANCES),
+        device=device,
         random_state=seed,
     )
-    problem = state_problem(
-        voice,
-        data,
-        label_column=label_column,
-        split=split,
-        by_label=by_label,
-        nodes=nodes,
-        topology=topology,
-        weights=weights,
-        seed=seed,
-    )
-    settle_components(pca, problem)
-    method, kernel = pca.choose_method(problem.shards, problem.weights, _expected(pca, problem))
-    pca.set_params(solver=method, averaging=kernel)
-    about = {
-        "solver": method.name,
+    if transport is not None and split is None and not by_label and is_one_table(data):
+        # Nodes that read their own part read a run of rows.
+        split = "contiguous"
+    asked: dict[str, Any] = {
+        "label_column": label_column,
+        "split": split,
+        "by_label": by_label,
+        "nodes": nodes,
+        "topology": topology,
         "weights": weights,
-        "averaging": averaging if averaging != "auto" else name_of(kernel),
-        "step_size": step_size,
+        "seed": seed,
     }
-    result = _carry_out(voice, outputs, pca, problem, about)
+    about = {"weights": weights, "averaging": averaging, "step_size": step_size, "transport": transport}
+    with warnings.catch_warnings():
+        # A run that did not converge is reported in words.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if transport in (None, "threads"):
+            problem = state_problem(voice, data, **asked)
+            result = (_carry_out if transport is None else _in_threads)(voice, outputs, pca, problem, about)
+        else:
+            with transport_by_name(str(transport), device=device) as link:
+                note_node(link.rank)
+                voice, outputs = _of_node(link, voice, outputs)
+                problem = state_own_problem(voice, data, link, **asked)
+                result = _carry_out(voice, outputs, pca.set_params(transport=link), problem, about)
     if not result.converged:
         raise typer.Exit(NOT_CONVERGED)
+
+
+def _of_node(link: Transport, voice: Voice, outputs: Outputs) -> tuple[Voice, Outputs]:
+    """Node 0 does the talking, and the writing where nodes have no files of their own."""
+    return (voice if link.rank == 0 else Voice.silent()), outputs.of_rank(link.rank)
+
+
+def _in_threads(
+    voice: Voice, outputs: Outputs, pca: DecentralizedPCA, problem: Problem, about: dict[str, Any]
+) -> Result:
+    """Each node in a thread of its own, with its own part of the data."""
+
+    def node(link: Transport) -> Result:
+        own = replace(problem, shards=problem.shards.take([link.rank]))
+        estimator = clone(pca).set_params(transport=link)
+        return _carry_out(*_of_node(link, voice, outputs), estimator, own, about)
+
+    return run_threads(problem.shards.n_nodes, node)[0]
 
 
 def _carry_out(
     voice: Voice, outputs: Outputs, pca: DecentralizedPCA, problem: Problem, about: dict[str, Any]
 ) -> Result:
     """Say what will be done, do it, say what came out and write it."""
+    settle_components(pca, problem)
+    link = pca.transport if isinstance(pca.transport, Transport) else None
+    method, kernel = pca.choose_method(problem.shards, problem.weights, _expected(pca, problem), link)
+    pca.set_params(solver=method, averaging=kernel)
+    named = about["averaging"] if about["averaging"] != "auto" else name_of(kernel)
+    about = {**about, "solver": method.name, "averaging": named}
     choice = _covariance_choice(pca, problem)
     voice.tell(facts_table(_plan(pca, problem, choice, about)))
-    with voice.progress(pca.max_rounds) as show, warnings.catch_warnings():
-        # A run that did not converge is reported in words below.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with voice.progress(pca.max_rounds) as show:
         pca.set_params(topology=problem.weights, callback=show).fit(problem.shards)
     result = with_set_up(pca.result_, pca.traffic_)
     total = float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0])

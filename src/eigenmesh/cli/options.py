@@ -19,8 +19,9 @@ Sources: TypeAlias = Annotated[
     typer.Argument(
         metavar="DATA",
         show_default=False,
-        help="One file (.csv, .npy, .npz, .parquet), its rows split over the nodes; several files, one node each; or "
-        "a data set: digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,gap=0.8,n=100000.",
+        help="One file (.csv, .npy, .npz, .parquet), its rows split over the nodes; several files, one node each "
+        "(site-{rank}.npy names them all where every node is a process); or a data set: "
+        "digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,gap=0.8,n=100000.",
     ),
 ]
 LabelColumn: TypeAlias = Annotated[
@@ -81,6 +82,24 @@ AveragingName: TypeAlias = Annotated[
         metavar="NAME",
         help=f"How exact averages are made: auto, {', '.join(AVERAGINGS)}.",
         rich_help_panel=NETWORK,
+    ),
+]
+TransportName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--transport",
+        metavar="threads|mpi|torch",
+        help="Real messages instead of a simulation: each node a thread of this process, a rank under mpiexec or a "
+        "rank under torchrun, which reads its own data alone. See also eigenmesh launch.",
+        rich_help_panel=NETWORK,
+    ),
+]
+Device: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Where arrays lie: NumPy if left out; cpu, cuda, cuda:1 with PyTorch.",
+        rich_help_panel=METHOD,
     ),
 ]
 Components: TypeAlias = Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh.cli.own_part import has_rank, with_rank
 from eigenmesh.errors import InputError
-from eigenmesh.estimator import DecentralizedPCA
 from eigenmesh.report import require_picture
-from eigenmesh.result import Result, require_writable, save_arrays, save_json
+from eigenmesh.result import require_writable, save_arrays, save_json
 
 STANDARD_OUTPUT = "-"
 
@@ -45,6 +44,16 @@ class Outputs:
             require_picture(picture)
         return cls(arrays, numbers, picture)
 
+    def of_rank(self, rank: int) -> Outputs:
+        """What one node of many writes: its own files where their names have {rank}; else node 0 alone writes."""
+
+        def own(path: Any) -> Any:
+            if path is None or not (has_rank(str(path)) or rank == 0):
+                return None
+            return type(path)(with_rank(str(path), rank))
+
+        return Outputs(own(self.arrays), own(self.numbers), own(self.picture))
+
     def write(self, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> list[Path]:
         """Write arrays and numbers, and give the paths of what was written."""
         written = []
@@ -57,36 +66,3 @@ class Outputs:
             save_json(self.numbers, numbers)
             written.append(Path(self.numbers))
         return written
-
-
-def fitted_arrays(pca: DecentralizedPCA, node_names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-    """Arrays of a fit, without any that would need pickle."""
-    arrays = {
-        "components": pca.components_,
-        "explained_variance": pca.explained_variance_,
-        "explained_variance_ratio": pca.explained_variance_ratio_,
-        "singular_values": pca.singular_values_,
-        "mean": pca.mean_,
-        "node_components": pca.node_components_,
-    }
-    if pca.scale_ is not None:
-        arrays["scale"] = pca.scale_
-    names = {"feature_names": getattr(pca, "feature_names_in_", None), "node_names": node_names}
-    arrays.update({key: np.asarray(list(value), dtype=np.str_) for key, value in names.items() if value is not None})
-    return arrays
-
-
-def fitted_numbers(result: Result, total_variance: float, about: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of a fit for JSON: what was asked, what came out and what it cost."""
-    shares = (result.explained_variance / total_variance).tolist()
-    plain: dict[str, Any] = _without_nan({**about, **result.summary(), "explained_variance_ratio": shares})
-    return plain
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has neither NaN nor infinity: null stands for them."""
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import networkx as nx
+
 from eigenmesh import graphs
+from eigenmesh.census import take_census
 from eigenmesh.cli.inputs import (
     Source,
     deal_out,
@@ -16,36 +19,36 @@ from eigenmesh.cli.inputs import (
     require_topology,
     topology_name,
 )
+from eigenmesh.cli.own_part import every_file, read_own_part
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import Shards
-from eigenmesh.errors import UnknownNameError
-from eigenmesh.networks import Traffic
+from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.report.network_picture import describe_network
-from eigenmesh.result import Result
+from eigenmesh.transports import Transport
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Who holds what and who is linked to whom, with the words that were used for it."""
+    """Who holds what and who is linked to whom, with the words that were used for it.
+
+    ``n_samples`` is N over all nodes; the shards may be those of one node.
+    """
 
     source: Source
     shards: Shards
     weights: graphs.Weights
     topology: str
     split: str
-
-    @property
-    def n_samples(self) -> int:
-        """N, over all nodes."""
-        return sum(block.n_rows for block in self.shards.blocks)
+    n_samples: int
 
     def facts(self) -> dict[str, str]:
         """What it is, in words."""
         sizes = [block.n_rows for block in self.shards.blocks]
         each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+        where = "a node" if len(sizes) == self.shards.n_nodes else f"at node {self.shards.ids[0]}"
         return {
             "data": f"{self.source.name}: {self.n_samples:,} samples of {self.shards.n_features:,} features",
-            "split": f"{self.split}: {each} samples a node",
+            "split": f"{self.split}: {each} samples {where}",
             "network": f"{self.topology}: {describe_network(self.weights)}",
         }
 
@@ -63,6 +66,7 @@ def state_problem(
     seed: int,
 ) -> Problem:
     """Check all names, then read the data, deal them out and lay the network."""
+    data = every_file(data, nodes)
     rule = parse_split(split, by_label, len(data), seed)
     edge_list = read_edge_list(topology, nodes)
     if edge_list is None:
@@ -71,6 +75,49 @@ def state_problem(
     with voice.waiting("reading the data"):
         source = read_source(data, label_column)
         shards = deal_out(source, nodes if edge_list is None else edge_list.number_of_nodes(), rule)
+    words = "one node a file" if rule is None else "label" if by_label else split or "random"
+    n_samples = sum(block.n_rows for block in shards.blocks)
+    return _on_a_network(source, shards, edge_list, topology, weights, seed, words, n_samples)
+
+
+def state_own_problem(
+    voice: Voice,
+    data: Sequence[str],
+    transport: Transport,
+    *,
+    label_column: str | None,
+    split: str | None,
+    by_label: bool,
+    nodes: int | None,
+    topology: str,
+    weights: str,
+    seed: int,
+) -> Problem:
+    """The same for a process that is one node: it reads its own part of the data, and N is summed over all."""
+    if nodes not in (None, transport.size):
+        raise InputError(f"{transport.size} processes are {transport.size} nodes, not --nodes {nodes}; leave it out.")
+    edge_list = read_edge_list(topology, transport.size)
+    if edge_list is None:
+        require_topology(topology)
+    require_weights(weights)
+    with voice.waiting("reading the data"):
+        node = (transport.rank, transport.size)
+        source, shards, words = read_own_part(data, label_column, split, by_label, seed, node)
+    own = _on_a_network(source, shards, edge_list, topology, weights, seed, words, n_samples=0)
+    return replace(own, n_samples=take_census(own.shards, own.weights, transport)[0])
+
+
+def _on_a_network(
+    source: Source,
+    shards: Shards,
+    edge_list: nx.Graph | None,
+    topology: str,
+    weights: str,
+    seed: int,
+    split: str,
+    n_samples: int,
+) -> Problem:
+    """Lay the network under the nodes; an edge list may name them, or be put in the order of their names."""
     if edge_list is None:
         graph = graphs.topology(topology_name(topology), shards.n_nodes, seed=seed)
     else:
@@ -78,22 +125,10 @@ def state_problem(
         if shards.node_names is None:
             names = tuple(str(graph.nodes[node]["name"]) for node in range(graph.number_of_nodes()))
             shards = replace(shards, node_names=names)
-    words = "one node a file" if rule is None else "label" if by_label else split or "random"
-    return Problem(source, shards, graphs.weighting(weights, graph), topology, words)
+    return Problem(source, shards, graphs.weighting(weights, graph), topology, split, n_samples)
 
 
 def require_weights(name: str) -> None:
     """Raise unless there are weights of that name."""
     if name not in graphs.WEIGHTS:
         raise UnknownNameError("weights", name, graphs.WEIGHTS)
-
-
-def with_set_up(result: Result, traffic: Traffic) -> Result:
-    """The result of a run with the cost of the whole fit: what was sent before the run is put in front."""
-    before = traffic - result.traffic
-    history = tuple(
-        record._replace(**{name: getattr(record, name) + sent for name, sent in vars(before).items()})
-        for record in result.history
-    )
-    phases = {"set-up": before, **result.traffic_by_phase}
-    return replace(result, traffic=traffic, traffic_by_phase=phases, history=history)

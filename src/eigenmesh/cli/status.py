@@ -2,4 +2,8 @@
 
 NOT_CONVERGED = 1
 BAD_INPUT = 2
+# A run of peers that another site ended, or whose neighbours were lost.
+ENDED = 4
+# A run of peers that a restart takes up again; the number that mail programs use for "try again later".
+PARKED = 75
 INTERRUPTED = 130

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -18,6 +20,9 @@ from eigenmesh.run import Callback
 
 # Seconds between two lines of progress where there is no terminal to redraw.
 LINE_EVERY_S = 10.0
+
+# Where a command that was launched with others writes its progress, for the launcher to show.
+PROGRESS_FILE = "EIGENMESH_PROGRESS"
 
 # What the library calls its settings, and what they are called on the command line.
 OPTION_NAMES = {
@@ -51,6 +56,11 @@ class Voice:
         """Voice of a command; with machine output standard output is kept free for it."""
         notices = Console(stderr=True, highlight=False)
         return cls(notices if machine_output else Console(highlight=False), notices, quiet)
+
+    @classmethod
+    def silent(cls) -> Voice:
+        """For the nodes that leave the talking to node 0."""
+        return cls(Console(quiet=True), Console(quiet=True), quiet=True)
 
     def tell(self, content: RenderableType = "") -> None:
         """Print a result, unless asked to be quiet."""
@@ -89,8 +99,12 @@ class Voice:
     @contextmanager
     def progress(self, max_rounds: int) -> Iterator[Callback | None]:
         """A callback that shows how a run is going: a live line in a terminal, else a line now and then."""
+        followed = os.environ.get(PROGRESS_FILE)
         if self.quiet:
             yield None
+        elif followed is not None:
+            with open(followed, "a", encoding="utf-8") as file:
+                yield lambda record: print(json.dumps(record._asdict()), file=file, flush=True)
         elif self.notices.is_terminal:
             with live_progress(max_rounds, self.notices) as show:
                 yield show

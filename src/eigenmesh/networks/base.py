@@ -84,8 +84,8 @@ class Network(ABC):
         """Carry out one linear round."""
 
     @abstractmethod
-    def _total(self, array: Array) -> Array:
-        """Sum over all nodes by an all-reduce."""
+    def _reduced_mean(self, array: Array) -> Array:
+        """Average over all nodes by an all-reduce."""
 
     @abstractmethod
     def _maximum(self, values: Array) -> Array:
@@ -100,10 +100,10 @@ class Network(ABC):
         self._count(exchange.messages, arrays)
         return self._combine(exchange, arrays)
 
-    def total(self, array: Array) -> Array:
-        """Sum over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
+    def reduced_mean(self, array: Array) -> Array:
+        """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
         self._count(self._collective_messages, (array,))
-        return self._total(array)
+        return self._reduced_mean(array)
 
     @overload
     def mix(self, array: Array, /) -> Array: ...

@@ -53,6 +53,15 @@ def traffic_table(traffic: Traffic, phases: dict[str, Traffic]) -> Table:
     return table
 
 
+def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
+    """One line a site: the bound that it certifies, the true angle, and what it has sent."""
+    table = _table("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload")
+    table.columns[0].justify = "left"
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
+    return table
+
+
 def averaging_table(weights: Weights, accuracies: Iterable[float] = (1e-6, 1e-12)) -> Table:
     """Rounds and messages of one exact average over a network, by each way to average."""
     table = _table("one average by", "to accuracy", "rounds", "messages")

@@ -1,0 +1,81 @@
+"""Names and addresses of sites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+
+from eigenmesh.errors import GraphError, InputError
+from eigenmesh.graphs import from_networkx, require_connected
+
+# The folder of the certificate authority lies beside those of the sites.
+RESERVED = ("ca",)
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def require_name(name: str) -> None:
+    """Raise unless a name can stand in a certificate, a file name and a message."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} is no name for a site; use 1 to 63 small letters, digits and hyphens, a letter first and no "
+            "hyphen last."
+        )
+    if name in RESERVED:
+        raise InputError(f"{name!r} is kept for the folder of the certificate authority; choose another name.")
+
+
+def require_run(run: str) -> None:
+    """Raise unless a run's name is short and plain."""
+    if not _RUN.fullmatch(run):
+        raise InputError(f"{run!r} is no name for a run; use up to 64 letters, digits, dots, hyphens and underscores.")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a site can be called: host and port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """``host:port``; a version 6 address stands in brackets, ``[::1]:7400``."""
+        found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})", text)
+        if not found or not 1 <= int(found.group(3)) <= 65535:
+            raise InputError(f"{text!r} is no address; write host:port with a port from 1 to 65535.")
+        return cls(found.group(1) or found.group(2), int(found.group(3)))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Graph:
+    """The graph of named sites on 0 .. M - 1, in the order of their names; it must be connected."""
+    graph = nx.Graph()
+    graph.add_nodes_from(sites)
+    for first, second in edges:
+        for name in (first, second):
+            if name not in graph:
+                raise GraphError(
+                    f"the link {first} - {second} names {name!r}, which is no site; add it, or mend the link."
+                )
+        if first == second:
+            raise GraphError(f"the link {first} - {second} joins a site to itself; remove it.")
+        if graph.has_edge(first, second):
+            raise GraphError(f"the link {first} - {second} is there twice; remove one.")
+        graph.add_edge(first, second)
+    numbered = from_networkx(graph)
+    require_connected(numbered)
+    return numbered
+
+
+def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Links sorted, each with the site that comes first in the list first."""
+    place = {name: number for number, name in enumerate(sites)}
+    pairs = [sorted(edge, key=place.__getitem__) for edge in edges]
+    return tuple((a, b) for a, b in sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]])))

@@ -1,0 +1,179 @@
+"""Tables of a TOML file, read field by field, with errors that name the file, the line and the field."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
+
+# A configuration of a thousand sites is far smaller; whoever names a data file by mistake hears of it at once.
+LARGEST_BYTES = 4 * 2**20
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Fields:
+    """One table of a TOML file.
+
+    Every getter raises InputError with the value, what it should be, and where it stands. ``default=None`` makes a
+    field required.
+    """
+
+    def __init__(self, path: Path, text: str, content: dict[str, Any], header: str = "", index: int = 0) -> None:
+        self.path, self.content, self.header = path, content, header
+        self._text, self._index = text, index
+
+    @classmethod
+    def read(cls, path: Path, what: str) -> Fields:
+        """The top of a TOML file; ``what`` says what kind of file was wanted."""
+        text = _read(path, what)
+        try:
+            return cls(path, text, tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise UnreadableFileError(f"{path} is not TOML: {error}; {what} is a TOML file.") from error
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.content
+
+    def require_known(self, known: Sequence[str]) -> None:
+        """Raise for the first field that is not in the list, with the one it may have meant."""
+        for key in self.content:
+            if key not in known:
+                raise UnknownNameError(f"field in {self.place(key)}{self._in_table()}", key, known)
+
+    def place(self, key: str) -> str:
+        """The file and, where it can be told, the line of a field."""
+        line = _line_of(self._text, self.header, self._index, key)
+        return str(self.path) if line is None else f"{self.path}, line {line}"
+
+    def error(self, key: str, message: str) -> InputError:
+        """An error about a field, to be raised."""
+        return InputError(f"{self.place(key)}: {self._full_name(key)} {message}")
+
+    def wrong(self, key: str, wanted: str) -> InputError:
+        """An error for a field with a value that cannot be used."""
+        return self.error(key, f"= {self.content[key]!r} {wanted}")
+
+    def checked(self, key: str, check: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """What ``check`` gives; its errors get the place of the field."""
+        try:
+            return check(*args, **kwargs)
+        except InputError as error:
+            raise self.error(key, f"cannot be used: {error}") from error
+
+    def text(self, key: str, default: str | None = None, choices: Sequence[str] = ()) -> str:
+        """A string, perhaps one of a few."""
+        value = self._value(key, default)
+        if not isinstance(value, str) or not value:
+            raise self.wrong(key, "must be a text that is not empty, in quotes.")
+        if choices and value not in choices:
+            raise UnknownNameError(f"{self._full_name(key)} in {self.place(key)}", value, choices)
+        return value
+
+    def whole(self, key: str, least: int, default: int | None = None, most: int | None = None) -> int:
+        """A whole number within bounds."""
+        value = self._value(key, default)
+        bounds = f"from {least} up" if most is None else f"from {least} to {most}"
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or value < least
+            or (most is not None and value > most)
+        ):
+            raise self.wrong(key, f"must be a whole number {bounds}.")
+        return value
+
+    def number(self, key: str, above: float, below: float = float("inf"), default: float | None = None) -> float:
+        """A number strictly between two bounds."""
+        value = self._value(key, default)
+        bounds = f"above {above:g}" if below == float("inf") else f"strictly between {above:g} and {below:g}"
+        if isinstance(value, bool) or not isinstance(value, int | float) or not above < value < below:
+            raise self.wrong(key, f"must be a number {bounds}.")
+        return float(value)
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """True or false."""
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "must be true or false, without quotes.")
+        return value
+
+    def texts(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
+        """A list of strings."""
+        values = self._value(key, default)
+        if not isinstance(values, list | tuple) or not all(isinstance(value, str) and value for value in values):
+            raise self.wrong(key, 'must be a list of texts, such as ["one", "two"].')
+        return tuple(values)
+
+    def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
+        """A list of pairs of strings."""
+        values = self._value(key, None)
+        if not isinstance(values, list):
+            raise self.wrong(key, 'must be a list of pairs, such as [["one", "two"], ["two", "three"]].')
+        for value in values:
+            if not isinstance(value, list) or len(value) != 2 or not all(isinstance(name, str) for name in value):
+                raise self.error(key, f'has {value!r}, which is not a pair of names, such as ["one", "two"].')
+        return tuple((first, second) for first, second in values)
+
+    def table(self, key: str, required: bool = False) -> Fields:
+        """A table within this one; an empty one if it is not there."""
+        value = self.content.get(key, {})
+        if not isinstance(value, dict):
+            raise self.wrong(key, f"must be a table; write [{self._full_name(key)}] and its fields below.")
+        if required and key not in self.content:
+            raise InputError(f"{self.path} has no table [{self._full_name(key)}]; add it.")
+        return Fields(self.path, self._text, value, self._full_name(key))
+
+    def tables(self, key: str) -> list[Fields]:
+        """A list of tables, each written as ``[[key]]``."""
+        values = self.content.get(key, [])
+        if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+            raise self.wrong(key, f"must be a list of tables; write [[{key}]] and its fields below, once for each.")
+        return [Fields(self.path, self._text, value, key, index) for index, value in enumerate(values)]
+
+    def _value(self, key: str, default: Any) -> Any:
+        value = self.content.get(key, default)
+        if value is None:
+            where = self.place("") if self.header else str(self.path)
+            raise InputError(f"{where}: {self._full_name(key)} is missing; add {key}{self._in_table()}.")
+        return value
+
+    def _full_name(self, key: str) -> str:
+        return f"{self.header}.{key}" if self.header and key else key or self.header
+
+    def _in_table(self) -> str:
+        return f" in [{self.header}]" if self.header else ""
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        if path.is_file() and path.stat().st_size > LARGEST_BYTES:
+            raise UnreadableFileError(f"{path} has more than {LARGEST_BYTES:,} bytes; {what} is a short TOML file.")
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise UnreadableFileError(f"{path} does not exist; give the path of {what}.") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(f"{path} is not UTF-8 text (byte {error.start}); {what} is a TOML file.") from error
+    except UnreadableFileError:
+        raise
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give the path of {what}.") from error
+
+
+def _line_of(text: str, header: str, index: int, key: str) -> int | None:
+    """Line of a field as people write it; None where it is written in another way, such as in an inline table."""
+    current, seen = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := re.match(r"\s*\[{1,2}\s*([^\[\]\s]+)\s*\]{1,2}\s*(#.*)?$", line):
+            current, repeated = found.group(1), line.lstrip().startswith("[[")
+            seen += current == header and repeated
+            if current == header and not key and (not repeated or seen == index + 1):
+                return number
+        elif current == header and seen in (0, index + 1) and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            return number if key else None
+    return None

@@ -1,0 +1,87 @@
+"""What two sites say to each other before any number flows: who they are, which run, and where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from eigenmesh.errors import DisagreementError, FrameError, TransportError
+from eigenmesh.transports import wire
+from eigenmesh.transports.grpc_board import Board
+from eigenmesh.transports.grpc_link import Letter, Link
+from eigenmesh.transports.wire import Frame, Kind
+
+# Which fields of two manifests differ, in words.
+Compare = Callable[[str, str], list[str]]
+
+GREETING_S = 10.0
+
+
+class Verdict(IntEnum):
+    """Why a site is turned away; travels in the tag of REFUSE."""
+
+    LATER = 0
+    MANIFEST = 1
+    CANNOT_RESUME = 2
+
+
+class TurnedAway(Exception):  # noqa: N818
+    """A greeting that is not answered with a welcome."""
+
+    def __init__(self, verdict: Verdict, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+
+
+def greeting(board: Board, link: Link, kind: Kind) -> Letter:
+    """HELLO or WELCOME: own name, digest of the manifest, and the round that is needed next."""
+    return Letter(kind, link.next_in, 0, wire.text_body(f"{board.name}\n{board.run.digest}"))
+
+
+def claimed_name(frame: Frame, kind: Kind) -> str:
+    """The name in a greeting; raises FrameError if it is none."""
+    if frame.kind is Kind.REFUSE:
+        verdict = Verdict(frame.tag) if frame.tag in set(Verdict) else Verdict.LATER
+        raise TurnedAway(verdict, frame.text)
+    name, separator, digest = frame.text.partition("\n")
+    if frame.kind is not kind or not separator or len(digest) != 64:
+        raise FrameError(f"{frame.kind.name} came where {kind.name} is due.")
+    return name
+
+
+def require_agreement(board: Board, link: Link, frame: Frame) -> None:
+    """Raise TurnedAway unless the greeting is for this run and can be gone on from."""
+    run, name = board.run, link.neighbour.name
+    if frame.text.partition("\n")[2] != run.digest:
+        raise TurnedAway(Verdict.MANIFEST, f"{name} is set up for another run: its manifest differs.")
+    if frame.run_id != run.run_id:
+        raise TurnedAway(Verdict.LATER, f"run {frame.run_id.hex()} is not the present one, {run.run_id.hex()}.")
+    if frame.epoch != run.epoch:
+        raise TurnedAway(Verdict.LATER, f"epoch {frame.epoch} is not the present one, {run.epoch}.")
+    with board.changed:
+        if max(frame.round, frame.acknowledged) > board.round and not board.resumed:
+            raise TurnedAway(Verdict.LATER, f"{name} claims to have round {frame.round - 1}, which was never sent.")
+        if frame.round < link.safe_there and not link.finished:
+            raise TurnedAway(
+                Verdict.CANNOT_RESUME,
+                f"{name} needs round {frame.round} but has acknowledged all below {link.safe_there}: its journal is "
+                "gone or incomplete, so it cannot resume this run.",
+            )
+
+
+def disagree(board: Board, link: Link, theirs: str, compare: Compare | None) -> None:
+    """End the run with an error that names the neighbour and what differs.
+
+    A neighbour that had agreed before and comes back changed is only turned away; the run waits for the true one.
+    """
+    if link.agreed:
+        return
+    differing = compare(board.run.manifest, theirs) if compare is not None else []
+    what = "; ".join(differing) or "the manifests differ"
+    name = link.neighbour.name
+    board.fail(DisagreementError(f"{board.name} and {name} are set up for different runs: {what}.", name, theirs))
+
+
+def cannot_resume(link: Link, reason: str) -> TransportError:
+    """The error of a site whose neighbour no longer has what it would need."""
+    return TransportError(f"{link.neighbour.name} refused: {reason}")

@@ -1,0 +1,251 @@
+"""Frames between peers of different organisations: a fixed head, then raw numbers or plain text; nothing executable.
+
+A frame is one message of a stream that keeps messages apart. All integers are little-endian.
+
+====== ===== ==========================================================================================
+offset bytes field
+====== ===== ==========================================================================================
+0      4     magic ``EGNM``
+4      1     version of this format
+5      1     kind
+6      2     number of arrays, 0 unless the kind is DATA
+8      4     tag: which kind of round, the same at all nodes
+12     4     epoch: how often the membership of the run has changed
+16     16    run id
+32     8     round
+40     8     acknowledged: every round below this one is safe with the sender of the frame
+48     8     length of the body
+56     8     zero
+64     ...   DATA: a descriptor for each array (dtype code, number of axes, then 8 bytes an axis), and the arrays,
+             each from an offset that is a multiple of 16 on; other kinds: UTF-8 text
+====== ===== ==========================================================================================
+
+Every field is checked before anything is made of it, and arrays are views of the bytes that came in.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eigenmesh.errors import FrameError, InputError, TransportError
+
+MAGIC, VERSION = b"EGNM", 1
+MAX_TEXT_BYTES = 1 << 20
+MAX_ARRAYS, MAX_AXES = 64, 8
+# Rounds are counted from 0; the highest bit stays free so that every round fits a signed integer anywhere.
+MAX_ROUND = (1 << 63) - 1
+ALIGNMENT = 16
+# A matrix has an axis for the node that it comes from, and two of its own. Maxima that nodes agree on, which may start
+# from infinity, travel as vectors.
+MATRIX_AXES = 3
+
+_HEAD = struct.Struct("<4sBBHII16sQQQQ")
+HEAD_BYTES = _HEAD.size
+# Descriptors and padding that a frame may have beside its numbers.
+ROOM_BYTES = HEAD_BYTES + MAX_ARRAYS * (2 + 8 * MAX_AXES + ALIGNMENT) + ALIGNMENT
+
+_DTYPES: dict[int, np.dtype] = {
+    1: np.dtype("<f8"),
+    2: np.dtype("<f4"),
+    3: np.dtype("<i8"),
+    4: np.dtype("<i4"),
+    5: np.dtype("u1"),
+    6: np.dtype("?"),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+
+class Kind(IntEnum):
+    """What a frame is for."""
+
+    HELLO = 1
+    WELCOME = 2
+    REFUSE = 3
+    DATA = 4
+    ACK = 5
+    HEARTBEAT = 6
+    ABORT = 7
+    PARK = 8
+    DONE = 9
+    VIEW = 10
+    MANIFEST = 11
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+class Frame(NamedTuple):
+    """A frame that has passed every check that needs no knowledge of the run."""
+
+    kind: Kind
+    tag: int
+    epoch: int
+    run_id: bytes
+    round: int
+    acknowledged: int
+    arrays: tuple[np.ndarray, ...]
+    text: str
+
+
+class Body(NamedTuple):
+    """What follows the head; the same bytes go to every neighbour.
+
+    Attributes
+    ----------
+    data : descriptors and numbers, or text.
+    n_arrays : how many arrays.
+    shapes, dtypes : theirs.
+    payload_bytes : numbers or text alone.
+    """
+
+    data: bytes
+    n_arrays: int
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    payload_bytes: int
+
+
+def text_body(text: str) -> Body:
+    """The body of a control frame; raises InputError if the text is too long."""
+    data = text.encode()
+    if len(data) > MAX_TEXT_BYTES:
+        raise InputError(f"a control message of {len(data)} bytes is too long; at most {MAX_TEXT_BYTES} are sent.")
+    return Body(data, 0, (), (), len(data))
+
+
+def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
+    """The body of a DATA frame; raises TransportError for what the receiver would refuse."""
+    if len(arrays) > MAX_ARRAYS:
+        raise TransportError(f"{len(arrays)} arrays in one message are too many; at most {MAX_ARRAYS} are sent.")
+    descriptors, size = b"", 0
+    parts: list[Any] = []
+    for array in arrays:
+        dtype = array.dtype.newbyteorder("<")
+        if dtype not in _CODES or array.ndim > MAX_AXES:
+            allowed = ", ".join(known.name for known in _CODES)
+            raise TransportError(
+                f"an array of {array.dtype} with {array.ndim} axes is not sent; allowed are {allowed} and "
+                f"{MAX_AXES} axes."
+            )
+        require_finite(array, TransportError)
+        descriptors += struct.pack(f"<BB{array.ndim}Q", _CODES[dtype], array.ndim, *array.shape)
+        whole = np.ascontiguousarray(array, dtype=dtype)
+        parts += [whole.reshape(-1).view(np.uint8).data, bytes(-whole.nbytes % ALIGNMENT)]
+        size += array.nbytes
+    if size > max_bytes:
+        raise TransportError(f"a message of {size} bytes is beyond the {max_bytes} bytes agreed on for this run.")
+    data = b"".join([descriptors, bytes(-len(descriptors) % ALIGNMENT), *parts])
+    shapes = tuple(tuple(array.shape) for array in arrays)
+    return Body(data, len(arrays), shapes, tuple(array.dtype.name for array in arrays), size)
+
+
+def require_finite(array: np.ndarray, error: type[TransportError]) -> None:
+    """Raise unless a matrix is finite; vectors, such as maxima, may hold infinity and NaN."""
+    if array.ndim >= MATRIX_AXES and array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise error(f"a matrix of shape {array.shape} holds values that are not finite.")
+
+
+def encode(kind: Kind, run_id: bytes, epoch: int, round: int, acknowledged: int, body: Body, tag: int = 0) -> bytes:  # noqa: A002
+    """Head and body as the bytes of one message."""
+    head = _HEAD.pack(MAGIC, VERSION, kind, body.n_arrays, tag, epoch, run_id, round, acknowledged, len(body.data), 0)
+    return head + body.data
+
+
+def decode(data: bytes, max_bytes: int) -> Frame:
+    """Check every field and make the frame, its arrays views of ``data``; raises FrameError and nothing else."""
+    if len(data) < HEAD_BYTES:
+        raise FrameError(f"{len(data)} bytes are no frame; the head alone has {HEAD_BYTES}.")
+    magic, version, code, count, tag, epoch, run_id, round_, acknowledged, length, rest = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise FrameError(f"magic {magic!r} is not {MAGIC!r}; these bytes do not come from eigenmesh.")
+    if version != VERSION:
+        raise FrameError(f"version {version} of the format is not {VERSION}; bring both sites to the same eigenmesh.")
+    kind = _KINDS.get(code)
+    if kind is None:
+        raise FrameError(f"kind {code} is not known; there are 1 .. {max(_KINDS)}.")
+    if length != len(data) - HEAD_BYTES:
+        raise FrameError(f"a body of {length} bytes is announced but {len(data) - HEAD_BYTES} came.")
+    if round_ > MAX_ROUND or acknowledged > MAX_ROUND or rest:
+        raise FrameError(f"round {round_}, acknowledged {acknowledged} and {rest} are out of bounds.")
+    arrays: tuple[np.ndarray, ...] = ()
+    text = ""
+    if kind is Kind.DATA:
+        arrays = _arrays(data, count, max_bytes)
+    else:
+        text = _text(data, count)
+    return Frame(kind, tag, epoch, run_id, round_, acknowledged, arrays, text)
+
+
+def _text(data: bytes, count: int) -> str:
+    if count:
+        raise FrameError(f"a control frame announces {count} arrays; it has none.")
+    if len(data) - HEAD_BYTES > MAX_TEXT_BYTES:
+        raise FrameError(f"a text of {len(data) - HEAD_BYTES} bytes is too long; at most {MAX_TEXT_BYTES} are read.")
+    try:
+        return str(memoryview(data)[HEAD_BYTES:], "utf-8")
+    except UnicodeDecodeError as error:
+        raise FrameError(f"the text of a control frame is not UTF-8: {error.reason}.") from None
+
+
+def _arrays(data: bytes, count: int, max_bytes: int) -> tuple[np.ndarray, ...]:
+    if count > MAX_ARRAYS:
+        raise FrameError(f"{count} arrays are announced; at most {MAX_ARRAYS} are read.")
+    layout, offset = [], HEAD_BYTES
+    for _ in range(count):
+        dtype, shape, offset = _descriptor(data, offset, max_bytes)
+        layout.append((dtype, shape))
+    offset = _skip_padding(data, offset)
+    size = sum(dtype.itemsize * prod(shape) for dtype, shape in layout)
+    if size > max_bytes:
+        raise FrameError(f"arrays of {size} bytes are announced; at most {max_bytes} are agreed on for this run.")
+    arrays = []
+    for dtype, shape in layout:
+        array, offset = _array(data, offset, dtype, shape)
+        offset = _skip_padding(data, offset)
+        require_finite(array, FrameError)
+        arrays.append(array)
+    if offset != len(data):
+        raise FrameError(f"{len(data) - offset} bytes follow the last array.")
+    return tuple(arrays)
+
+
+def _descriptor(data: bytes, offset: int, max_bytes: int) -> tuple[np.dtype, tuple[int, ...], int]:
+    if offset + 2 > len(data):
+        raise FrameError("the frame ends within a descriptor.")
+    code, n_axes = data[offset], data[offset + 1]
+    dtype = _DTYPES.get(code)
+    if dtype is None or n_axes > MAX_AXES:
+        raise FrameError(f"dtype {code} with {n_axes} axes is not allowed.")
+    end = offset + 2 + 8 * n_axes
+    if end > len(data):
+        raise FrameError("the frame ends within a descriptor.")
+    shape = struct.unpack_from(f"<{n_axes}Q", data, offset + 2)
+    # Without the axes of length 0, so that an empty array cannot hide a length that NumPy cannot hold.
+    if dtype.itemsize * prod(length for length in shape if length) > max_bytes:
+        raise FrameError(f"an array of shape {shape} is announced; {max_bytes} bytes are agreed on for this run.")
+    return dtype, shape, end
+
+
+def _array(data: bytes, offset: int, dtype: np.dtype, shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
+    count = prod(shape)
+    end = offset + count * dtype.itemsize
+    if end > len(data):
+        raise FrameError(f"an array of shape {shape} is announced but the frame ends before it does.")
+    if not count:
+        return np.empty(shape, dtype), offset
+    if dtype == np.bool_ and np.frombuffer(data, np.uint8, count, offset).max() > 1:
+        raise FrameError("a truth value is neither 0 nor 1.")
+    return np.frombuffer(data, dtype, count, offset).reshape(shape), end
+
+
+def _skip_padding(data: bytes, offset: int) -> int:
+    end = offset + -offset % ALIGNMENT
+    if end > len(data) or any(data[offset:end]):
+        raise FrameError("padding between arrays is missing or not zero.")
+    return end

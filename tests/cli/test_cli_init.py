@@ -1,0 +1,186 @@
+"""init and sign: what is made, for whom, with which rights; and that nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import typer
+from cryptography import x509
+from typer.testing import CliRunner
+
+from eigenmesh.cli.init import init
+from eigenmesh.cli.sign import sign
+from eigenmesh.sites import read_site
+from eigenmesh.sites.credentials import load_credentials
+from eigenmesh.sites.network_file import EXAMPLE
+
+NAMES = ("oslo", "bergen", "trondheim")
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Run one command in an empty folder that has a network.toml."""
+    monkeypatch.chdir(tmp_path)
+    Path("network.toml").write_text(EXAMPLE)
+
+    def run(command, *words):
+        app = typer.Typer(pretty_exceptions_enable=False)
+        app.command()(command)
+        return CliRunner().invoke(app, [str(word) for word in words])
+
+    return run
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_every_site_gets_its_own_folder_and_the_authority_another(call):
+    done = call(init, "network.toml", "--out", "mesh")
+    assert done.exit_code == 0, done.output
+    expected = {"ca/ca.key", "ca/ca.pem"}
+    expected |= {f"{name}/{file}" for name in NAMES for file in ("site.toml", "cert.pem", "key.pem", "ca.pem")}
+    assert set(_files(Path("mesh"))) == expected
+    for name in NAMES:
+        site = read_site(f"mesh/{name}/site.toml")
+        load_credentials(site.tls, name)
+    keys = {content for name, content in _files(Path("mesh")).items() if "key" in name}
+    assert len(keys) == 4
+    for words in ("calls bergen at pca.bergen.example:7400", "Secret: key.pem", "ca.key. Who has it", "eigenmesh peer"):
+        assert words in done.output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_keys_can_be_read_by_their_owner_alone_from_the_first_byte(call, mask, monkeypatch):
+    opened = {}
+    real = os.open
+
+    def spy(path, flags, mode=0o777, **more):
+        handle = real(path, flags, mode, **more)
+        if flags & os.O_CREAT:
+            opened[Path(path).name] = (stat.S_IMODE(os.fstat(handle).st_mode), bool(flags & os.O_EXCL))
+        return handle
+
+    monkeypatch.setattr(os, "open", spy)
+    before = os.umask(mask)
+    try:
+        assert call(init, "network.toml", "--out", "mesh").exit_code == 0
+    finally:
+        os.umask(before)
+    assert opened["key.pem"] == opened["ca.key"] == (0o600, True)
+    for key in (*Path("mesh").rglob("key.pem"), Path("mesh/ca/ca.key")):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("there", ["mesh/trondheim/site.toml", "mesh/ca/ca.key", "mesh/oslo/key.pem"])
+def test_nothing_is_overwritten_and_nothing_else_written(call, there):
+    Path(there).parent.mkdir(parents=True)
+    Path(there).write_text("mine")
+    done = call(init, "network.toml", "--out", "mesh")
+    assert done.exit_code == 2
+    assert f"{there} exists already" in done.stderr
+    assert _files(Path("mesh")) == {there.removeprefix("mesh/"): b"mine"}
+
+
+def test_a_second_init_changes_nothing(call):
+    call(init, "network.toml", "--out", "mesh")
+    before = _files(Path("mesh"))
+    done = call(init, "network.toml", "--out", "mesh")
+    assert done.exit_code == 2
+    assert "13 more exists already" in done.stderr
+    assert _files(Path("mesh")) == before
+
+
+def test_a_link_that_leads_nowhere_counts_as_there(call):
+    Path("mesh/oslo").mkdir(parents=True)
+    Path("mesh/oslo/key.pem").symlink_to("elsewhere")
+    assert call(init, "network.toml", "--out", "mesh").exit_code == 2
+    assert not Path("mesh/oslo/elsewhere").exists()
+
+
+def test_what_was_written_is_taken_back_when_the_disk_fails(call, monkeypatch):
+    real, count = os.open, 0
+
+    def fails_late(path, flags, mode=0o777, **more):
+        nonlocal count
+        count += bool(flags & os.O_CREAT)
+        if count == 9:
+            raise OSError(28, "No space left on device", str(path))
+        return real(path, flags, mode, **more)
+
+    monkeypatch.setattr(os, "open", fails_late)
+    done = call(init, "network.toml", "--out", "mesh")
+    assert done.exit_code == 2
+    assert "No space left on device" in done.stderr
+    assert not Path("mesh").exists()
+
+
+def test_requests_are_made_without_an_authority_and_signed_elsewhere(call):
+    assert call(init, "network.toml", "--out", "mesh", "--only", "ca").exit_code == 0
+    assert set(_files(Path("mesh"))) == {"ca/ca.key", "ca/ca.pem"}
+    done = call(init, "network.toml", "--out", "site", "--requests", "--only", "oslo")
+    assert done.exit_code == 0, done.output
+    assert set(_files(Path("site"))) == {"oslo/key.pem", "oslo/request.pem", "oslo/site.toml"}
+    words = (
+        "site/oslo/request.pem",
+        "--name",
+        "oslo",
+        "--ca",
+        "mesh/ca",
+        "--out",
+        "site/oslo/cert.pem",
+        "--days",
+        "30",
+    )
+    assert call(sign, *words).exit_code == 0
+    Path("site/oslo/ca.pem").write_bytes(Path("mesh/ca/ca.pem").read_bytes())
+    site = read_site("site/oslo/site.toml")
+    load_credentials(site.tls, "oslo")
+    made = x509.load_pem_x509_certificate(Path("site/oslo/cert.pem").read_bytes())
+    assert (made.not_valid_after_utc - made.not_valid_before_utc).days == 30
+    assert "cert.pem exists already" in call(sign, *words).stderr
+
+
+def test_all_requests_at_once(call):
+    assert call(init, "network.toml", "--out", "mesh", "--requests").exit_code == 0
+    assert set(_files(Path("mesh"))) == {
+        f"{name}/{file}" for name in NAMES for file in ("key.pem", "request.pem", "site.toml")
+    }
+
+
+def test_days_are_as_asked(call):
+    call(init, "network.toml", "--out", "mesh", "--days", "7")
+    made = x509.load_pem_x509_certificate(Path("mesh/oslo/cert.pem").read_bytes())
+    assert (made.not_valid_after_utc - made.not_valid_before_utc).days == 7
+
+
+def test_the_example_is_printed(call):
+    assert call(init, "--example").output == EXAMPLE
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), ("--out DIR", "--example")),
+        (("network.toml",), ("--out DIR",)),
+        (("none.toml", "--out", "mesh"), ("none.toml does not exist",)),
+        (("network.toml", "--out", "mesh", "--only", "osl", "--requests"), ("'osl'", "Did you mean 'oslo'?")),
+        (("network.toml", "--out", "mesh", "--only", "oslo"), ("--requests --only oslo",)),
+        (("network.toml", "--out", "mesh", "--requests", "--days", "3"), ("whoever signs",)),
+        (("network.toml", "--out", "mesh", "--days", "5000"), ("5000 days",)),
+        (("wrong.toml", "--out", "mesh"), ("line 21", "'n_component'", "Did you mean 'n_components'?")),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(call, words, said):
+    Path("wrong.toml").write_text(EXAMPLE.replace("n_components", "n_component"))
+    done = call(init, *words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    for fragment in said:
+        assert fragment in done.stderr
+    assert not Path("mesh").exists()

@@ -1,0 +1,268 @@
+"""audit, status and transform on the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from sklearn.decomposition import PCA
+from typer.testing import CliRunner
+
+from eigenmesh.cli.app import Commands
+from eigenmesh.cli.audit import audit
+from eigenmesh.cli.init import init
+from eigenmesh.cli.status_command import status
+from eigenmesh.cli.transform import transform
+from eigenmesh.sites.audit import AuditWriter
+from eigenmesh.sites.network_file import EXAMPLE
+from eigenmesh.sites.status import NeighbourStatus, Status, write_status
+from eigenmesh.transports.grpc_link import Sent
+
+
+@pytest.fixture
+def do(tmp_path, monkeypatch):
+    """Run one of the commands in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+    for command in (audit, init, status, transform):
+        app.command()(command)
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+def _audit_file(shapes, n_samples=500, messages=3):
+    with AuditWriter(Path("audit.jsonl"), "bergen", "cohort-1", n_features=64, n_samples=n_samples) as writer:
+        for round_ in range(messages):
+            writer.record(
+                Sent("oslo", "DATA", 0, round_, shapes, ("float64",) * len(shapes), 5120, 5200, "0" * 64, False)
+            )
+
+
+def test_an_audit_without_fault_says_so(do):
+    _audit_file(((1, 64, 10),))
+    done = do("audit", "audit.jsonl")
+    assert done.exit_code == 0, done.output
+    for words in (
+        "bergen sent 3 messages with 15.4 kB to 1 neighbours",
+        "No message had the shape of samples (500 rows of 64)",
+        "No message had the shape of a covariance (64 x 64)",
+        "No neighbour got more than 30 columns of 64 numbers",
+        "1 x 64 x 10 float64",
+        "The largest message had 5.1 kB: DATA to oslo.",
+    ):
+        assert words in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("shapes", "messages", "said"),
+    [
+        (((1, 64, 64),), 1, "1 messages had the shape of a covariance"),
+        (((1, 500, 64),), 2, "2 messages had the shape of samples"),
+        (((1, 64, 10),), 6, "oslo got 54 columns of 64 numbers or more"),
+    ],
+)
+def test_an_audit_that_shows_too_much_says_so(do, shapes, messages, said):
+    _audit_file(shapes, messages=messages)
+    assert said in do("audit", "audit.jsonl").stderr
+
+
+def test_a_site_with_few_samples_shows_its_covariance_sooner(do):
+    _audit_file(((1, 64, 10),), n_samples=25)
+    assert "oslo got 25 columns of 64 numbers or more" in do("audit", "audit.jsonl").stderr
+
+
+def test_an_audit_as_numbers_and_damaged_lines(do):
+    _audit_file(((1, 64, 10),))
+    with Path("audit.jsonl").open("ab") as file:
+        file.write(b'{"at": "2026')
+    assert json.loads(do("audit", "audit.jsonl", "--json").stdout)["damaged"] == [5]
+    assert "1 lines could not be read (the first is line 5)" in do("audit", "audit.jsonl").stderr
+
+
+def test_no_audit_file_is_an_error_in_one_line(do):
+    done = do("audit", "none.jsonl")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.fixture
+def site(do):
+    Path("network.toml").write_text(EXAMPLE)
+    assert do("init", "network.toml", "--out", "mesh").exit_code == 0
+    Path("mesh/bergen/out").mkdir()
+    return Path("mesh/bergen/site.toml")
+
+
+def _say(site, **changes):
+    oslo = NeighbourStatus("oslo", True, time.time(), changes.pop("waiting", False), 41, 1000, 2000)
+    more = {"round": 42, "max_rounds": 5000, "residual": 1e-3, "bytes": 1500, "neighbours": (oslo,), **changes}
+    assert write_status(
+        site.parent / "out" / "status.json", Status("bergen", "cohort-1", **{"phase": "running", **more})
+    )
+
+
+def test_status_says_how_the_run_goes(do, site):
+    _say(site)
+    done = do("status", site)
+    assert done.exit_code == 0, done.output
+    for words in ("bergen", "42 of at most 5,000", "1.0e-03", "1.5 kB", "oslo", "up", "Running."):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"waiting": True, "waiting_s": 12.0}, "Waiting for oslo, for 12 s so far."),
+        ({"written": time.time() - 3600}, "has written nothing for 60 min"),
+        ({"pid": 2**22 + 1}, "is gone without a word"),
+        ({"phase": "parked", "message": "Ctrl-C at oslo"}, "The run ended here 0 s ago: parked."),
+    ],
+)
+def test_status_says_what_is_wrong(do, site, changes, said):
+    _say(site, **changes)
+    assert said in do("status", site).stderr
+
+
+def test_status_says_why_a_link_is_down_while_that_matters(do, site):
+    trouble = (NeighbourStatus("oslo", refusal="its certificate has expired"),)
+    _say(site, neighbours=trouble)
+    assert "oslo: its certificate has expired" in do("status", site).stderr
+    _say(site, neighbours=trouble, phase="done")
+    assert do("status", site).stderr == ""
+
+
+def test_status_as_values(do, site):
+    _say(site, residual=math.nan, waiting=True)
+    found = json.loads(do("status", site, "--json").stdout)
+    assert (found["health"], found["waiting_for"], found["residual"]) == ("running", ["oslo"], None)
+    assert found["pid"] == os.getpid()
+
+
+def test_status_before_the_first_start(do, site):
+    done = do("status", site)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "no peer has been started here yet" in done.stderr
+
+
+NAMES = np.array([f"c{column}" for column in range(6)])
+
+
+def _save_model(X, names=True, scale=False, **more):
+    factor = X.std(axis=0, ddof=1) if scale else np.ones(X.shape[1])
+    pca = PCA(3).fit(X / factor)
+    arrays = {"components": pca.components_, "explained_variance": pca.explained_variance_, "mean": X.mean(axis=0)}
+    arrays |= {"feature_names": NAMES} if names else {}
+    arrays |= {"scale": factor} if scale else {}
+    np.savez("model.npz", **{**arrays, **more})
+    return pca, factor
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "csv"])
+@pytest.mark.parametrize("scale", [False, True])
+def test_scores_are_those_of_pca(do, write_csv, samples, kind, scale):
+    pca, factor = _save_model(samples, scale=scale)
+    write_csv("new.csv", samples[:50] + 1.0)
+    done = do("transform", "new.csv", "--model", "model.npz", "--out", f"scores.{kind}")
+    assert done.exit_code == 0, done.output
+    if kind == "csv":
+        assert Path("scores.csv").read_text().startswith("pc1,pc2,pc3\n")
+        scores = np.loadtxt("scores.csv", delimiter=",", skiprows=1)
+    else:
+        scores = np.load(f"scores.{kind}") if kind == "npy" else np.load("scores.npz")["scores"]
+    assert np.allclose(scores, pca.transform((samples[:50] + 1.0) / factor), atol=1e-12)
+
+
+def test_whitened_scores_have_unit_variance(do, write_csv, samples):
+    _save_model(samples)
+    write_csv("new.csv", samples)
+    assert do("transform", "new.csv", "--model", "model.npz", "--out", "s.npy", "--whiten").exit_code == 0
+    assert np.allclose(np.load("s.npy").var(axis=0, ddof=1), 1.0)
+
+
+def test_the_model_of_fit_can_be_used(do, call, write_csv, samples):
+    write_csv("all.csv", samples, np.arange(len(samples)) % 4)
+    words = ("fit", "all.csv", "--label-column", "site", "--by-label", "-k", "3", "--scale", "--out", "model.npz")
+    assert call(*words).exit_code == 0
+    done = do("transform", "all.csv", "--label-column", "site", "--model", "model.npz", "--out", "s.npz")
+    assert done.exit_code == 0, done.output
+    with np.load("s.npz") as found:
+        assert (found["labels"] == np.arange(len(samples)) % 4).all()
+        expected = PCA(3).fit_transform((samples - samples.mean(axis=0)) / samples.std(axis=0))
+        assert np.allclose(np.abs(found["scores"]), np.abs(expected), atol=1e-5)
+
+
+def test_a_missing_entry_counts_as_the_mean_where_asked_for(do, write_csv, samples):
+    pca, _ = _save_model(samples)
+    holed = samples[:5].copy()
+    holed[2, 1] = np.nan
+    write_csv("new.csv", holed)
+    done = do("transform", "new.csv", "--model", "model.npz", "--out", "s.npy")
+    assert done.exit_code == 2
+    assert "row 2, column 1 ('c1') is nan" in done.stderr
+    assert do("transform", "new.csv", "--model", "model.npz", "--out", "s.npy", "--missing", "mean").exit_code == 0
+    holed[2, 1] = samples[:, 1].mean()
+    assert np.allclose(np.load("s.npy"), pca.transform(holed))
+
+
+def test_large_and_sparse_files_are_projected_piece_by_piece(do, samples, monkeypatch):
+    from scipy import sparse
+
+    from eigenmesh import saved_model
+
+    monkeypatch.setattr(saved_model, "CHUNK_BYTES", 7 * 8 * 6)
+    pca, _ = _save_model(samples, names=False)
+    np.save("new.npy", samples)
+    sparse.save_npz("new.npz", sparse.csr_array(samples))
+    for name in ("new.npy", "new.npz"):
+        assert do("transform", name, "--model", "model.npz", "--out", "s.npy").exit_code == 0
+        assert np.allclose(np.load("s.npy"), pca.transform(samples), atol=1e-12)
+
+
+def test_an_order_that_cannot_be_checked_is_said(do, samples):
+    _save_model(samples)
+    np.save("new.npy", samples)
+    done = do("transform", "new.npy", "--model", "model.npz", "--out", "s.npy")
+    assert done.exit_code == 0
+    assert "could not be checked" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "said"),
+    [
+        ({"feature_names": NAMES[[0, 2, 1, 3, 4, 5]]}, (), ("column 1 of new.csv is 'c1'", "'c2'", "another place")),
+        ({"components": np.eye(5)[:3], "mean": np.zeros(5), "feature_names": NAMES[:5]}, (), ("6 columns", "5")),
+        ({"mean": np.zeros(5)}, (), ("mean in model.npz", "(5,)", "(6,)")),
+        ({"mean": np.full(6, np.nan)}, (), ("mean in model.npz", "finite")),
+        ({"components": np.zeros(6)}, (), ("(K, d)",)),
+        ({"mean": np.array([None] * 6)}, (), ("cannot be read",)),
+        ({}, ("--model", "none.npz"), ("none.npz does not exist", "eigenmesh fit --out")),
+        ({}, ("--model", "other.npz"), ("no components and no explained_variance",)),
+        ({}, ("--out", "s.txt"), ("s.txt", ".npz, .npy, .csv")),
+        ({}, ("--out", "none/s.npy"), ("there is no folder none",)),
+        ({}, ("--out", "new.csv"), ("new.csv is an input already",)),
+        ({}, ("--missing", "drop"), ("'drop'", "error, mean")),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line_and_nothing_is_written(do, write_csv, samples, changes, words, said):
+    _save_model(samples, **changes)
+    np.savez("other.npz", mean=np.zeros(6))
+    write_csv("new.csv", samples)
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    done = do(
+        "transform",
+        "new.csv",
+        *(() if "--model" in words else ("--model", "model.npz")),
+        *(() if "--out" in words else ("--out", "s.npy")),
+        *words,
+    )
+    assert done.exit_code == 2, done.output
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    for fragment in said:
+        assert fragment in done.stderr
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before

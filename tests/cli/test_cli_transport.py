@@ -1,0 +1,170 @@
+"""``fit --transport`` and ``launch``: real nodes, the answer of the simulation, and nothing left behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenmesh.cli.own_part import every_file, has_rank, with_rank
+from eigenmesh.cli.processes import MARK
+from eigenmesh.errors import InputError
+from problems import angles, truth
+
+MODULE = [sys.executable, "-m", "eigenmesh"]
+LIMIT_S = 120
+linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+
+
+def engines():
+    for name, module in (("threads", None), ("mpi", "mpi4py"), ("torch", "torch")):
+        absent = module is not None and importlib.util.find_spec(module) is None
+        yield pytest.param(name, marks=pytest.mark.skipif(absent, reason=f"{module} is not installed"))
+
+
+def launch(folder, engine, nodes, *words, **settings):
+    command = [*MODULE, "launch", "--nodes", str(nodes), "--transport", engine, "--", "fit", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False, **settings)
+
+
+@pytest.fixture
+def rows(tmp_path, samples):
+    np.save(tmp_path / "all.npy", samples)
+    for rank, part in enumerate(np.split(samples, [70, 100])):
+        np.save(tmp_path / f"site-{rank:02d}.npy", part)
+    return samples
+
+
+@pytest.mark.parametrize("engine", list(engines()))
+def test_nodes_with_a_file_each_give_the_pooled_components(tmp_path, rows, engine):
+    words = ["site-{rank:02d}.npy", "-k", "2", "--topology", "path", "--averaging", "tree", "--tol", "1e-9"]
+    done = launch(tmp_path, engine, 3, *words, "--out", "pca.npz", "--json", "own-{rank}.json")
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "pca.npz") as arrays:
+        assert angles(arrays["components"], truth(rows)[1]).max() < 1e-9
+        assert np.allclose(arrays["mean"], rows.mean(axis=0), rtol=1e-13)
+        assert arrays["node_names"].tolist() == ["site-00", "site-01", "site-02"]
+    # Every node writes what is its own; they agree to the last bit on what was decided.
+    numbers = [json.loads((tmp_path / f"own-{rank}.json").read_text()) for rank in range(3)]
+    assert len({number["error_bound"] for number in numbers}) == 1
+    assert {number["n_samples"] for number in numbers} == {240}
+    assert done.stdout.count("Converged in") == 1
+    # The same rounds and bytes as in a simulation of the same three files.
+    files = [f"site-{rank:02d}.npy" for rank in range(3)]
+    words = ["fit", *files, *words[1:], "--solver", "block-krylov", "--json", "-"]
+    simulated = subprocess.run(
+        [*MODULE, *words], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=True
+    )
+    expected = json.loads(simulated.stdout)
+    for name in ("rounds", "bytes", "messages", "iterations"):
+        assert numbers[0][name] == expected[name], name
+
+
+@pytest.mark.parametrize("engine", list(engines()))
+def test_one_file_is_shared_out_by_rows(tmp_path, rows, engine):
+    done = launch(tmp_path, engine, 4, "all.npy", "-k", "2", "--out", "pca.npz")
+    assert done.returncode == 0, done.stderr
+    assert "contiguous: 60 samples at node 0" in done.stdout
+    with np.load(tmp_path / "pca.npz") as arrays:
+        assert angles(arrays["components"], truth(rows)[1]).max() < 1e-6
+
+
+@pytest.mark.parametrize("engine", list(engines()))
+def test_a_node_with_bad_data_ends_all_with_its_reason(tmp_path, rows, engine):
+    broken = np.array(rows[:50])
+    broken[7, 3] = np.nan
+    np.save(tmp_path / "site-01.npy", broken)
+    done = launch(tmp_path, engine, 3, "site-{rank:02d}.npy", "-k", "2", "--out", "pca.npz")
+    assert done.returncode != 0
+    assert "node 1" in done.stderr
+    assert "row 7" in done.stderr
+    assert not (tmp_path / "pca.npz").exists()
+
+
+@linux
+@pytest.mark.parametrize("engine", list(engines()))
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_launch_leaves_nothing_running(tmp_path, rows, engine, how):
+    # FAST-PCA on a ring to a tolerance that it cannot reach: it would go on for minutes.
+    words = ["all.npy", "--solver", "fast-pca", "--step-size", "1e-9", "--max-rounds", "100000000", "--out", "pca.npz"]
+    command = [*MODULE, "launch", "--nodes", "3", "--transport", engine, "--", "fit", *words]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    began = time.monotonic()
+    wanted = 1 if engine == "threads" else 4
+    while len(children := started_by(running.pid)) < wanted and time.monotonic() - began < 60:
+        time.sleep(0.1)
+    time.sleep(2)
+    os.kill(running.pid, getattr(signal, how))
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert said.endswith("interrupted.\n")
+    assert "Traceback" not in said
+    assert children
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    assert not (tmp_path / "pca.npz").exists()
+
+
+def started_by(pid: int) -> list[int]:
+    """Processes that carry the mark of a launch and descend from it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = f"{MARK}=".encode() in (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if marked and pid in ancestors(int(folder.name)):
+            found.append(int(folder.name))
+    return found
+
+
+def ancestors(pid: int) -> list[int]:
+    line = []
+    while pid > 1:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            break
+        line.append(pid)
+    return line
+
+
+def test_what_cannot_be_launched_is_said(call):
+    for words, message in {
+        ("--", "graph", "cycle"): "launch starts nodes that run 'fit', not 'graph'",
+        ("--transport", "smoke", "--", "fit", "digits"): "unknown transport 'smoke'",
+        ("--", "fit", "digits", "--transport", "mpi"): "launch gives --transport to the nodes itself",
+        ("--", "fit", "digits", "--nodes=3"): "launch gives --nodes to the nodes itself",
+    }.items():
+        done = call("launch", *words)
+        assert done.exit_code == 2
+        assert message in done.stderr
+
+
+def test_unknown_transports_and_patterns_without_a_number_are_errors(call):
+    assert "unknown transport 'smoke'" in call("fit", "digits", "--transport", "smoke").stderr
+    assert "say how many there are with --nodes" in call("fit", "a-{rank}.npy").stderr
+
+
+def test_simulation_takes_a_pattern_too(call, tmp_path, rows):
+    done = call("fit", "site-{rank:02d}.npy", "--nodes", "3", "-k", "2", "--out", "pca.npz")
+    assert done.exit_code == 0, done.stderr
+    with np.load(tmp_path / "pca.npz") as arrays:
+        assert angles(arrays["components"], truth(rows)[1]).max() < 1e-6
+
+
+def test_names_of_files_by_rank():
+    assert has_rank("a-{rank}.npy")
+    assert not has_rank("a-{rang}.npy")
+    assert with_rank("a-{rank}.npy", 12) == "a-12.npy"
+    assert with_rank("{rank:03d}/{rank}", 7) == "007/7"
+    assert every_file(["x.npy"], None) == ["x.npy"]
+    with pytest.raises(InputError, match="--nodes"):
+        every_file(["x-{rank}.npy"], None)

@@ -1,0 +1,170 @@
+"""Real peers for tests: a process a site, real certificates, real sockets on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from eigenmesh.cli.init import init
+from problems import angles, truth
+
+LIMIT_S = 150.0
+
+
+class Mesh:
+    """Sites in folders below ``root``, each with its part of the data; a context, which ends what still runs."""
+
+    def __init__(
+        self,
+        root: Path,
+        parts: Mapping[str, np.ndarray],
+        edges: Sequence[tuple[str, str]],
+        headers: Mapping[str, Sequence[str]] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.root, self.parts = root, dict(parts)
+        self.running: dict[str, subprocess.Popen[str]] = {}
+        ports = dict(zip(parts, free_ports(len(parts)), strict=True))
+        self.ports = ports
+        settings = {"n_components": 3, "tol": 1e-9, "patience_s": 30, **settings}
+        lines = ['run = "test"', f"edges = {json.dumps(edges)}"]
+        for name in parts:
+            lines += ["[[site]]", f'name = "{name}"', f'address = "127.0.0.1:{ports[name]}"']
+            lines.append(f'listen = "127.0.0.1:{ports[name]}"')
+        lines += ["[settings]", *(f"{key} = {_toml(value)}" for key, value in settings.items())]
+        (root / "network.toml").write_text("\n".join(lines))
+        init(root / "network.toml", root / "mesh")
+        for name, part in parts.items():
+            file = "data.npy" if headers is None else "data.csv"
+            self.edit(name, r'file = ".*?"', f'file = "{file}"')
+            if headers is None:
+                np.save(self.folder(name) / file, part)
+            else:
+                text = "\n".join([",".join(headers[name]), *(",".join(map(repr, row)) for row in part.tolist())])
+                (self.folder(name) / file).write_text(text)
+
+    def folder(self, name: str) -> Path:
+        return self.root / "mesh" / name
+
+    def out(self, name: str) -> Path:
+        return self.folder(name) / "out"
+
+    def edit(self, name: str, pattern: str, text: str) -> None:
+        """Change a site's settings."""
+        path = self.folder(name) / "site.toml"
+        changed, count = re.subn(pattern, text, path.read_text())
+        assert count, f"{pattern} is not in {path}"
+        path.write_text(changed)
+
+    def start(self, *names: str) -> None:
+        for name in names or self.parts:
+            with open(self.folder(name) / "said.txt", "a", encoding="utf-8") as said:
+                self.running[name] = subprocess.Popen(
+                    [sys.executable, "-m", "eigenmesh", "peer", str(self.folder(name) / "site.toml")],
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+                    text=True,
+                )
+
+    def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
+        self.running[name].send_signal(how)
+        if how is signal.SIGKILL:
+            self.running[name].wait(10)
+
+    def wait(self, *names: str, limit_s: float = LIMIT_S) -> dict[str, int]:
+        """Exit statuses, once all have ended."""
+        deadline = time.monotonic() + limit_s
+        chosen = names or tuple(self.running)
+        for name in chosen:
+            try:
+                self.running[name].wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"{name} still runs: {self.status(name)}\n{self.said(name)}") from None
+        return {name: self.running[name].returncode for name in chosen}
+
+    def said(self, name: str) -> str:
+        return (self.folder(name) / "said.txt").read_text()
+
+    def status(self, name: str) -> dict[str, Any]:
+        try:
+            return json.loads((self.out(name) / "status.json").read_text())
+        except (OSError, ValueError):
+            return {"round": 0, "phase": "unknown"}
+
+    def until(self, name: str, round_: int, limit_s: float = LIMIT_S) -> None:
+        """Wait until a site is beyond a round."""
+        deadline = time.monotonic() + limit_s
+        while self.status(name)["round"] < round_:
+            assert self.running[name].poll() is None, f"{name} ended early: {self.said(name)}"
+            assert time.monotonic() < deadline, f"{name} is stuck: {self.status(name)}\n{self.said(name)}"
+            time.sleep(0.05)
+
+    def result(self, name: str) -> dict[str, np.ndarray]:
+        with np.load(self.out(name) / "result.npz", allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    def numbers(self, name: str) -> dict[str, Any]:
+        return json.loads((self.out(name) / "result.json").read_text())
+
+    def log(self, name: str) -> str:
+        return (self.out(name) / "peer.log").read_text()
+
+    def assert_exact(self, members: Sequence[str] | None = None, bound: float = 1e-8) -> None:
+        """Every member has the components of the members' pooled data, in the same signs and order."""
+        members = list(members or self.parts)
+        vectors = truth(np.vstack([self.parts[name] for name in members]))[1]
+        first = self.result(members[0])["components"]
+        for name in members:
+            components = self.result(name)["components"]
+            assert angles(components, vectors).max() < bound, name
+            assert (np.sum(components * first, axis=1) > 0.999).all(), name
+            numbers = self.numbers(name)
+            assert numbers["sites"] == members
+            assert numbers["n_samples"] == sum(len(self.parts[member]) for member in members)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.running.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, below those that the system gives to clients."""
+    found: list[int] = []
+    start = 10_000 + os.getpid() * 37 % 20_000
+    for port in range(start, start + 2_000):
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)) != 0:
+                found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no free ports")
+
+
+def ring(names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, names[(place + 1) % len(names)]) for place, name in enumerate(names)]

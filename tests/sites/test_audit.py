@@ -1,0 +1,179 @@
+"""The audit: every message on record, in order, also after a crash; and what the sum of it says."""
+
+import datetime as dt
+import hashlib
+import json
+import threading
+
+import pytest
+
+from eigenmesh.errors import UnreadableFileError
+from eigenmesh.sites.audit import AuditWriter, read_audit
+from eigenmesh.sites.audit_summary import is_covariance_shaped, is_sample_shaped, summary
+from eigenmesh.transports.grpc_link import Sent
+
+D, N = 64, 500
+
+
+def _sent(neighbour="oslo", kind="DATA", round_=0, shapes=((1, D, 10),), again=False):
+    size = sum(8 * shape[0] * shape[1] * shape[-1] for shape in shapes)
+    digest = hashlib.sha256(str(round_).encode()).hexdigest()
+    return Sent(neighbour, kind, 0, round_, shapes, ("float64",) * len(shapes), size, size + 80, digest, again)
+
+
+def _writer(path):
+    return AuditWriter(path, "bergen", "cohort-1", n_features=D, n_samples=N)
+
+
+def test_lines_are_in_order_and_hold_what_was_sent(tmp_path):
+    path = tmp_path / "out" / "audit.jsonl"
+    before = dt.datetime.now(dt.UTC)
+    with _writer(path) as audit:
+        for round_ in range(1000):
+            audit.record(_sent(("oslo", "bodo")[round_ % 2], round_=round_))
+    start, *lines = read_audit(path)
+    assert (start["kind"], start["site"], start["n_samples"]) == ("START", "bergen", N)
+    assert [line["round"] for line in lines] == list(range(1000))
+    assert lines[3]["to"] == "bodo"
+    assert lines[3]["shapes"] == [[1, D, 10]]
+    assert lines[3]["dtypes"] == ["float64"]
+    assert lines[3]["bytes"] == 8 * D * 10
+    assert lines[3]["sha256"] == hashlib.sha256(b"3").hexdigest()
+    times = [dt.datetime.fromisoformat(line["at"]) for line in lines]
+    assert times == sorted(times)
+    assert before - dt.timedelta(milliseconds=1) <= times[0] <= dt.datetime.now(dt.UTC)
+    assert (audit.messages, audit.bytes) == (1000, 1000 * 8 * D * 10)
+
+
+def test_the_sum_is_that_of_what_was_sent(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    with _writer(path) as audit:
+        audit.record(_sent(kind="HELLO", shapes=()))
+        for round_ in range(5):
+            for neighbour in ("oslo", "bodo"):
+                audit.record(_sent(neighbour, round_=round_))
+        audit.record(_sent("oslo", round_=4, again=True))
+        audit.record(_sent("bodo", round_=5, shapes=((1, D, 12), (1, 1, 3))))
+    found = summary(path)
+    assert (found.site, found.run, found.starts) == ("bergen", "cohort-1", 1)
+    assert found.total.messages == 13
+    assert (found.data.messages, found.data.bytes) == (11, 8 * (10 * D * 10 + D * 12 + 3))
+    assert (found.again.messages, found.again.bytes) == (1, 8 * D * 10)
+    assert found.by_neighbour["oslo"].messages == 7
+    assert found.by_neighbour["oslo"].columns == 50
+    assert found.by_neighbour["bodo"].columns == 62
+    assert found.by_kind["HELLO"].messages == 1
+    assert found.shapes == {"1 x 64 x 10 float64": 11, "1 x 64 x 12 float64": 1, "1 x 1 x 3 float64": 1}
+    assert (found.largest["to"], found.largest["round"]) == ("bodo", 5)
+    assert (found.covariance_shaped, found.sample_shaped, found.damaged) == (0, 0, [])
+    assert json.loads(json.dumps(found.as_json()))["data"]["bytes"] == found.data.bytes
+
+
+def test_a_torn_line_costs_nothing_but_itself_also_after_a_restart(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    with _writer(path) as audit:
+        for round_ in range(3):
+            audit.record(_sent(round_=round_))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    found = summary(path)
+    assert (found.data.messages, found.damaged) == (2, [4])
+    with _writer(path) as audit:
+        audit.record(_sent(round_=2))
+    found = summary(path)
+    assert (found.data.messages, found.damaged, found.starts) == (3, [4], 2)
+
+
+def test_any_cut_leaves_a_file_that_can_be_read(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    with _writer(path) as audit:
+        for round_ in range(2):
+            audit.record(_sent(round_=round_))
+    whole = path.read_bytes()
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        lines = list(read_audit(path))
+        assert all(line is not None for line in lines[:-1])
+
+
+def test_flush_brings_everything_to_the_file_while_it_stays_open(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    with _writer(path) as audit:
+        audit.record(_sent())
+        assert audit.flush()
+        assert len(list(read_audit(path))) == 2
+        audit.record(_sent(round_=1))
+    audit.close()
+    assert summary(path).data.messages == 2
+
+
+def test_a_message_that_leaves_after_the_end_is_not_passed_over(tmp_path):
+    audit = _writer(tmp_path / "audit.jsonl")
+    audit.close()
+    assert not audit.failure
+    assert not audit.flush()
+    audit.record(_sent())
+    assert "closed before the last message left" in audit.failure
+
+
+def test_many_threads_may_record(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    with _writer(path) as audit:
+        threads = [
+            threading.Thread(target=lambda: [audit.record(_sent(round_=round_)) for round_ in range(200)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert summary(path).data.messages == 800
+
+
+def test_a_full_disk_is_noted_and_ends_nothing(tmp_path, caplog):
+    full = tmp_path / "audit.jsonl"
+    full.symlink_to("/dev/full")
+    with _writer(full) as audit:
+        audit.record(_sent())
+        audit.flush()
+        audit.record(_sent())
+    assert "No space left on device" in audit.failure
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "covariance", "samples"),
+    [
+        ((1, D, D), True, False),
+        ((1, D * (D + 1) // 2), True, False),
+        ((1, D * (D + 1) // 2, 1), True, False),
+        ((1, D * D), True, False),
+        ((1, N, D), False, True),
+        ((1, D, N), False, True),
+        ((1, D, 10), False, False),
+        ((1, D), False, False),
+        ((1, N), False, False),
+        ((), False, False),
+    ],
+)
+def test_shapes_that_give_data_away(tmp_path, shape, covariance, samples):
+    assert is_covariance_shaped(shape, D) == covariance
+    assert is_sample_shaped(shape, N, D) == samples
+    with _writer(tmp_path / "audit.jsonl") as audit:
+        audit.record(_sent()._replace(shapes=(shape,)))
+    found = summary(tmp_path / "audit.jsonl")
+    assert (found.covariance_shaped, found.sample_shaped) == (covariance, samples)
+
+
+def test_the_sum_of_a_single_sample_is_that_sample():
+    assert is_sample_shaped((1, D), 1, D)
+
+
+def test_a_file_that_is_no_audit_is_refused(tmp_path):
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UnreadableFileError, match="no audit file"):
+        summary(tmp_path / "other.csv")
+    with pytest.raises(UnreadableFileError, match="cannot be read"):
+        summary(tmp_path / "none.jsonl")
+    with pytest.raises(UnreadableFileError, match=r"out\.folder"):
+        _writer(tmp_path / "other.csv" / "audit.jsonl")

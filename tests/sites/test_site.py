@@ -1,0 +1,154 @@
+"""site.toml: what init writes is what is read, and a site that does not fit its network is refused."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eigenmesh.averaging import Polynomial
+from eigenmesh.errors import DataError, EigenmeshError
+from eigenmesh.sites import Address, read_network_file, read_site
+from eigenmesh.sites.samples import read_samples
+from eigenmesh.sites.site import DataFile
+from eigenmesh.sites.site_file import site_toml
+from eigenmesh.solvers import BlockKrylov
+
+
+@pytest.fixture
+def write_site(write_network, tmp_path):
+    """Write bergen's site.toml with some of its text replaced."""
+
+    def write(*changes, name="bergen"):
+        text = site_toml(read_network_file(write_network()), name)
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / "site.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_what_init_writes_is_what_is_read(write_network, write_site, tmp_path):
+    network = read_network_file(write_network())
+    for rank, name in enumerate(network.names):
+        site = read_site(write_site(name=name))
+        assert (site.name, site.rank, site.run) == (name, rank, "cohort-1")
+        assert site.sites == network.names
+        assert site.edges == network.edges
+        assert site.settings == network.settings
+        assert dict(site.neighbours) == network.neighbours(name)
+        assert (site.tls.key, site.data.file) == (tmp_path / "key.pem", tmp_path / "data.csv")
+        assert site.out.audit == tmp_path / "out" / "audit.jsonl"
+
+
+def test_each_link_is_called_from_one_end_and_heard_at_the_other(write_site):
+    sites = {name: read_site(write_site(name=name)) for name in ("oslo", "bergen", "trondheim")}
+    for site in sites.values():
+        assert {*site.dials, *site.accepts} == set(sites) - {site.name}
+        for called in site.dials:
+            assert site.name in sites[called].accepts
+    assert sites["trondheim"].listen is None
+    assert sites["oslo"].listen == Address("0.0.0.0", 7400)
+
+
+def test_a_site_knows_no_address_that_it_does_not_call(write_network):
+    text = site_toml(read_network_file(write_network()), "bergen")
+    assert "pca.oslo.example" not in text
+
+
+def test_the_weights_are_those_of_the_graph(write_site):
+    weights = read_site(write_site()).weights
+    assert np.allclose(weights.matrix, np.full((3, 3), 1 / 3))
+
+
+def test_settings_make_solver_and_averaging(write_site):
+    more = 'averaging = "polynomial"\n[settings.solver_parameters]\noversample = 7'
+    site = read_site(write_site(('averaging = "tree"', ""), ('on_loss = "wait"', more)))
+    assert site.settings.make_solver() == BlockKrylov(oversample=7)
+    assert site.settings.make_averaging(site.weights, 100) == Polynomial()
+    auto = read_site(write_site(('averaging = "tree"', 'averaging = "auto"')))
+    assert auto.settings.make_averaging(auto.weights, 100).prepare(auto.weights).rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('name = "bergen"', 'name = "bodo"', ("line 2", "not among sites")),
+        ('name = "bergen"', 'nam = "bergen"', ("'nam'", "Did you mean 'name'?")),
+        ('sites = ["oslo", ', 'sites = ["oslo", "oslo", ', ("'oslo' twice",)),
+        ('oslo = "incoming"', "", ("oslo is linked to bergen", "[neighbours]", '"incoming"')),
+        ('oslo = "incoming"', 'oslo = "incoming"\nbodo = "incoming"', ("bodo is not linked", "add the link")),
+        ('oslo = "incoming"', 'oslo = "somewhere"', ("neighbours.oslo", "host:port")),
+        ('listen = "127.0.0.1:7401"', "", ("oslo, trondheim will call", "listen is missing")),
+        ("[tls]", "[other]", ("'other'",)),
+        ('key = "key.pem"', "", ("tls.key is missing",)),
+        ('file = "data.csv"', 'file = "data.csv"\ncovariance = "large"', ("data.covariance", "matrix-free")),
+        ('file = "data.csv"', 'file = "data.csv"\nlabel_column = -1', ("data.label_column = -1", "from 0")),
+        ('folder = "out"', 'folder = ""', ("out.folder", "not empty")),
+        ("# metrics_port = 9400 ", "metrics_port = 94000 ", ("metrics_port = 94000", "65535")),
+        ('on_loss = "wait"', 'on_loss = "wait"\ncheck_evry = 1', ("'check_evry'", "[settings]")),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_the_fix(write_site, old, new, said):
+    with pytest.raises(EigenmeshError) as raised:
+        read_site(write_site((old, new)))
+    for words in ("site.toml", *said):
+        assert words in str(raised.value)
+
+
+VALUES = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats()
+    | st.sampled_from(["", "oslo", "bergen", "127.0.0.1:1", "a:b", "x" * 300, "å"]),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(data=st.data(), value=VALUES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+def test_any_value_in_any_field_is_read_or_refused_in_words(write_site, data, value):
+    path = write_site()
+    lines = path.read_text().splitlines()
+    fields = [number for number, line in enumerate(lines) if re.match(r"\w+ = ", line)]
+    number = data.draw(st.sampled_from(fields))
+    written = json.dumps(value).replace("Infinity", "inf").replace("NaN", "nan")
+    lines[number] = f"{lines[number].split(' = ')[0]} = {written}"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    said = ""
+    try:
+        assert read_site(path).weights.n_nodes == 3
+    except EigenmeshError as error:
+        said = str(error)
+    assert not said or "site.toml" in said
+
+
+def test_commands_for_sites_load_no_engine():
+    """Those who never run peers need neither gRPC nor cryptography."""
+    commands = "from eigenmesh.cli import audit, init, sign, status_command, transform"
+    engines = ["cryptography", "grpc", "prometheus_client"]
+    code = f"import sys; {commands}; print([name for name in {engines} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_samples_are_read_and_their_columns_checked(tmp_path):
+    file = tmp_path / "data.csv"
+    file.write_text("age,bmi,group\n1,2,a\n3,4,b\n")
+    table = read_samples(DataFile(file, "group", ("age", "bmi")))
+    assert (table.X == [[1, 2], [3, 4]]).all()
+    assert table.feature_names == ("age", "bmi")
+    with pytest.raises(DataError, match=r"column 0 of .*'age', but data.feature_names has 'bmi' there \(it is there"):
+        read_samples(DataFile(file, "group", ("bmi", "age")))
+    with pytest.raises(DataError, match=r"2 columns but data\.feature_names has 3"):
+        read_samples(DataFile(file, "group", ("age", "bmi", "sex")))
+    np.save(tmp_path / "data.npy", np.eye(2))
+    assert read_samples(DataFile(tmp_path / "data.npy", None, ("a", "b"))).feature_names == ("a", "b")

@@ -1,0 +1,189 @@
+"""Peers as operators run them: a process a site over mutual TLS, and the pooled answer at every one."""
+
+import json
+import signal
+import time
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from mesh import Mesh, ring
+
+pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
+
+NAMES = ("oslo", "bergen", "tromso", "bodo", "voss")
+PARKED, ENDED, BAD_INPUT = 75, 4, 2
+# FAST-PCA with this step goes on for two thousand rounds: time enough to disturb it.
+SLOW = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.001}, "max_rounds": 20000, "n_components": 2}
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Digits by label, so that sites are as unlike as can be, in unequal numbers."""
+    X, y = load_digits(return_X_y=True)
+    return {name: X[(y == 2 * site) | (y == 2 * site + 1)][: 355 - 40 * site] for site, name in enumerate(NAMES)}
+
+
+@pytest.fixture(scope="module")
+def alike():
+    """Digits at random, in unequal numbers: FAST-PCA converges on these."""
+    X = load_digits().data
+    return {name: X[site::5][: 355 - 40 * site] for site, name in enumerate(NAMES)}
+
+
+def audit(mesh, name):
+    return [json.loads(line) for line in (mesh.out(name) / "audit.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("averaging", ["tree", "polynomial"])
+def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, parts, averaging):
+    with Mesh(tmp_path, parts, ring(NAMES), averaging=averaging) as mesh:
+        mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+        sent = 0
+        for name in NAMES:
+            lines = [line for line in audit(mesh, name) if line["kind"] == "DATA"]
+            assert not any(line["again"] for line in lines)
+            sent += sum(line["bytes"] for line in lines)
+            for line in lines:
+                assert line["to"] in {a if b == name else b for a, b in ring(NAMES) if name in (a, b)}
+                assert all(shape[-2:] != [64, 64] for shape in line["shapes"]), "a covariance"
+                assert all(len(parts[name]) not in shape for shape in line["shapes"]), "samples"
+            # Nothing to resume, and no key, sample or path in what is left behind.
+            assert not list(mesh.out(name).glob("journal*"))
+        numbers = mesh.numbers("oslo")
+        assert sent == numbers["bytes"] + numbers["census_bytes"]
+        assert numbers["whole"] is True
+        assert numbers["lost_sites"] == []
+
+
+def test_a_site_that_starts_last_is_waited_for(tmp_path, parts):
+    with Mesh(tmp_path, parts, ring(NAMES), patience_s=90) as mesh:
+        mesh.start(*NAMES[1:])
+        time.sleep(60)
+        assert mesh.status("bergen")["round"] == 0 or "oslo" in str(mesh.status("bergen"))
+        mesh.start("oslo")
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+
+
+def test_killed_peers_resume_with_the_same_answer(tmp_path, alike):
+    """Four kills in each of five runs, at moments drawn at random: twenty."""
+    rng = np.random.default_rng(7)
+    for turn in range(5):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        with Mesh(folder, alike, ring(NAMES), **SLOW) as mesh:
+            mesh.start()
+            mesh.until("oslo", 1)
+            for _ in range(4):
+                time.sleep(float(rng.uniform(0, 1.5)))
+                name = str(rng.choice(NAMES))
+                mesh.kill(name)
+                time.sleep(float(rng.uniform(0, 0.5)))
+                mesh.start(name)
+            assert set(mesh.wait().values()) == {0}
+            mesh.assert_exact()
+
+
+def test_a_stopped_peer_is_waited_for(tmp_path, alike):
+    with Mesh(tmp_path, alike, ring(NAMES), **SLOW) as mesh:
+        mesh.start()
+        mesh.until("bodo", 50)
+        mesh.kill("bodo", signal.SIGSTOP)
+        time.sleep(10)
+        waiting = mesh.status("tromso")["neighbours"]
+        assert [link["name"] for link in waiting if link["waiting"]] == ["bodo"]
+        mesh.kill("bodo", signal.SIGCONT)
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+
+
+def test_ctrl_c_parks_the_run_everywhere_and_a_restart_goes_on(tmp_path, alike):
+    with Mesh(tmp_path, alike, ring(NAMES), **SLOW) as mesh:
+        mesh.start()
+        mesh.until("voss", 50)
+        mesh.kill("voss", signal.SIGINT)
+        assert set(mesh.wait(limit_s=30).values()) == {PARKED}
+        assert "voss parked the run: stopped by its operator" in mesh.said("tromso")
+        assert not (mesh.out("oslo") / "result.npz").exists()
+        before = mesh.status("oslo")["round"]
+        mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+        assert mesh.status("oslo")["round"] > before
+
+
+def test_survivors_finish_with_the_data_that_are_left(tmp_path, alike):
+    edges = [*ring(NAMES), ("oslo", "bodo")]
+    with Mesh(tmp_path, alike, edges, **SLOW, on_loss="continue", patience_s=3) as mesh:
+        mesh.start()
+        mesh.until("tromso", 50)
+        mesh.kill("tromso")
+        left = [name for name in NAMES if name != "tromso"]
+        assert set(mesh.wait(*left).values()) == {0}
+        mesh.assert_exact(left)
+        for name in left:
+            assert mesh.numbers(name)["lost_sites"] == ["tromso"]
+            assert mesh.numbers(name)["whole"] is False
+            assert "tromso were lost on the way" in mesh.said(name)
+        # The lost site comes back to a run that went on without it: it is told so, and reports nothing as whole.
+        assert not (mesh.out("tromso") / "result.npz").exists()
+
+
+def test_two_halves_are_never_reported_as_a_whole(tmp_path, alike):
+    four = {name: alike[name] for name in NAMES[:4]}
+    edges = [("oslo", "bergen"), ("bergen", "tromso"), ("tromso", "bodo")]
+    with Mesh(tmp_path, four, edges, **SLOW, on_loss="continue", patience_s=3) as mesh:
+        mesh.start()
+        mesh.until("oslo", 50)
+        # Without tromso the path falls apart into two sites and one.
+        mesh.kill("tromso")
+        assert set(mesh.wait("oslo", "bergen", "bodo").values()) == {ENDED}
+        assert "only 2 of 4 sites can still reach each other" in mesh.said("oslo") + mesh.said("bergen")
+        for name in ("oslo", "bergen", "bodo"):
+            assert not (mesh.out(name) / "result.npz").exists()
+
+
+@pytest.mark.parametrize(("on_loss", "status"), [("wait", PARKED), ("abort", ENDED)])
+def test_a_loss_parks_or_ends_the_run_as_asked(tmp_path, alike, on_loss, status):
+    with Mesh(tmp_path, alike, ring(NAMES), **SLOW, on_loss=on_loss, patience_s=3) as mesh:
+        mesh.start()
+        mesh.until("oslo", 50)
+        mesh.kill("bergen")
+        left = [name for name in NAMES if name != "bergen"]
+        assert set(mesh.wait(*left, limit_s=60).values()) == {status}
+        for name in left:
+            assert "nothing from bergen for 3 s" in mesh.said(name).replace("\n", " ")
+        if on_loss == "wait":
+            mesh.start()
+            assert set(mesh.wait().values()) == {0}
+            mesh.assert_exact()
+
+
+def test_columns_in_another_order_are_refused_by_name(tmp_path, parts):
+    header = [f"pixel{column}" for column in range(64)]
+    swapped = [*header[:5], header[6], header[5], *header[7:]]
+    headers = {name: swapped if name == "bodo" else header for name in NAMES}
+    with Mesh(tmp_path, parts, ring(NAMES), headers=headers) as mesh:
+        mesh.start()
+        codes = mesh.wait(limit_s=60)
+        assert 0 not in codes.values()
+        assert codes["bodo"] == BAD_INPUT
+        assert 'feature_names: column 5 is "pixel6" here, "pixel5" there' in mesh.said("bodo").replace("\n", " ")
+        assert not any((mesh.out(name) / "result.npz").exists() for name in NAMES)
+
+
+def test_a_finished_run_is_not_done_again(tmp_path, parts):
+    three = {name: parts[name] for name in NAMES[:3]}
+    with Mesh(tmp_path, three, ring(NAMES[:3])) as mesh:
+        mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        written = (mesh.out("oslo") / "result.npz").stat().st_mtime_ns
+        mesh.start("oslo")
+        assert mesh.wait("oslo", limit_s=30) == {"oslo": 0}
+        assert "there already" in mesh.said("oslo")
+        assert (mesh.out("oslo") / "result.npz").stat().st_mtime_ns == written

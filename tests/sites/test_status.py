@@ -1,0 +1,110 @@
+"""The status file and the metrics port: what is written is what is read, whole, by this machine alone."""
+
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+
+import pytest
+
+from eigenmesh.errors import UnreadableFileError
+from eigenmesh.sites.metrics import Metrics
+from eigenmesh.sites.status import NeighbourStatus, Status, health, read_status, write_status
+
+OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000)
+BODO = NeighbourStatus("bodo", refusal="another run")
+
+
+def _status(**changes):
+    return Status(**{"site": "bergen", "run": "r", "phase": "running", "neighbours": (OSLO, BODO), **changes})
+
+
+@pytest.mark.parametrize("residual", [math.nan, 1e-3])
+def test_what_is_written_is_what_is_read(tmp_path, residual):
+    status = _status(round=12, residual=residual, started=5.0)
+    assert write_status(tmp_path / "status.json", status)
+    found = read_status(tmp_path / "status.json")
+    assert found.neighbours == (OSLO, BODO)
+    assert found.waiting_for == ("oslo",)
+    assert (found.round, found.pid, found.started) == (12, os.getpid(), 5.0)
+    assert found.residual == pytest.approx(residual, nan_ok=True)
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    path = tmp_path / "status.json"
+    write_status(path, _status())
+    stop = threading.Event()
+
+    def write():
+        number = 0
+        while not stop.is_set():
+            number += 1
+            write_status(path, _status(round=number, message="x" * (number % 5000)))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        seen = [read_status(path).round for _ in range(300)]
+    finally:
+        stop.set()
+        thread.join(timeout=10)
+    assert seen == sorted(seen)
+    assert [name.name for name in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_health_tells_running_stale_gone_and_ended():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(timeout=30)
+    assert health(_status()) == "running"
+    assert health(_status(), now=_status().written + 60) == "stale"
+    assert health(_status(pid=ended.pid)) == "gone"
+    assert health(_status(phase="done", pid=ended.pid)) == "ended"
+
+
+def test_a_disk_that_refuses_ends_nothing(tmp_path, caplog):
+    assert not write_status(tmp_path / "none" / "status.json", _status())
+    assert "cannot be written" in caplog.text
+
+
+def test_what_is_no_status_is_refused(tmp_path):
+    with pytest.raises(UnreadableFileError, match="no peer has been started"):
+        read_status(tmp_path / "status.json")
+    for text in ("{", "[]", "{}", '{"neighbours": [{"nam": 1}], "residual": null}'):
+        (tmp_path / "status.json").write_text(text)
+        with pytest.raises(UnreadableFileError, match="no status file"):
+            read_status(tmp_path / "status.json")
+
+
+def _served(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode().splitlines()
+
+
+def test_metrics_are_served_on_the_loopback_address_alone():
+    with Metrics(0, "bergen", "r") as metrics:
+        metrics.show(_status(round=12, residual=0.5, bytes=77, waiting_s=3.0))
+        lines = _served(metrics.port)
+        for line in (
+            'eigenmesh_round{run="r",site="bergen"} 12.0',
+            'eigenmesh_residual{run="r",site="bergen"} 0.5',
+            'eigenmesh_sent_bytes{run="r",site="bergen"} 77.0',
+            'eigenmesh_waiting_seconds{run="r",site="bergen"} 3.0',
+            'eigenmesh_running{run="r",site="bergen"} 1.0',
+            'eigenmesh_neighbour_up{neighbour="oslo",run="r",site="bergen"} 1.0',
+            'eigenmesh_neighbour_up{neighbour="bodo",run="r",site="bergen"} 0.0',
+        ):
+            assert line in lines
+        metrics.show(_status(phase="done"))
+        assert 'eigenmesh_running{run="r",site="bergen"} 0.0' in _served(metrics.port)
+        # All of 127/8 leads to this machine, so a server on all interfaces would answer here too.
+        with pytest.raises(OSError, match=r"refused|timed out"):
+            socket.create_connection(("127.0.0.2", metrics.port), timeout=2)
+    metrics.close()
+
+
+def test_a_port_that_is_taken_is_an_error_in_words():
+    with Metrics(0, "a", "r") as metrics, pytest.raises(UnreadableFileError, match="another metrics_port"):
+        Metrics(metrics.port, "b", "r")

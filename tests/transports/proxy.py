@@ -1,0 +1,156 @@
+"""A TCP proxy between two peers that delays, cuts, truncates, doubles and garbles bytes when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, Self
+
+CHUNK_BYTES = 1 << 18
+
+
+class Proxy:
+    """Listens on a port of its own and passes everything on to a target, in a thread of its own.
+
+    Parameters
+    ----------
+    host, port : where to pass on to.
+    delay_s : one-way delay in both directions; order is kept.
+
+    Attributes
+    ----------
+    address : host:port to dial.
+    passed : bytes passed on, both directions together.
+    connections : how many have been made.
+    """
+
+    def __init__(self, host: str, port: int, delay_s: float = 0.0) -> None:
+        self._target, self.delay_s = (host, port), delay_s
+        self.passed, self.connections = 0, 0
+        self._open, self._fault = True, ""
+        self._left: int | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = self._call(asyncio.start_server(self._accept, "127.0.0.1", 0, limit=CHUNK_BYTES))
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def cut(self, restore: bool = True) -> None:
+        """Close every connection at once; unless restored, new ones are closed as they come."""
+        self._call(self._set_open(restore))
+
+    def restore(self) -> None:
+        """Let new connections through again."""
+        self._call(self._set_open(True, close=False))
+
+    def truncate_after(self, n_bytes: int) -> None:
+        """Pass on so many more bytes, then close every connection; new ones are let through."""
+        self._left = n_bytes
+
+    def spoil(self, fault: str) -> None:
+        """Do one thing to the next chunk that comes: "double" it, "drop" it or "garble" it."""
+        self._fault = fault
+
+    def close(self) -> None:
+        """End all connections and the thread."""
+        if not self._thread.is_alive():
+            return
+        self._server.close()
+        self._call(self._shut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5.0)
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(5.0)
+
+    async def _set_open(self, value: bool, close: bool = True) -> None:
+        self._open = value
+        if close:
+            self._abort_all()
+
+    async def _shut(self) -> None:
+        self._open = False
+        self._abort_all()
+        own = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not own]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _abort_all(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if not self._open:
+            writer.transport.abort()
+            return
+        try:
+            there = await asyncio.open_connection(*self._target, limit=CHUNK_BYTES)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, there[1]}
+        try:
+            await asyncio.gather(self._pump(reader, there[1]), self._pump(there[0], writer))
+        finally:
+            for end in (writer, there[1]):
+                self._writers.discard(end)
+                end.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read on while earlier chunks wait for their time, so that a delay does not limit the rate."""
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        sender = asyncio.ensure_future(self._send(queue, writer))
+        try:
+            while data := await reader.read(CHUNK_BYTES):
+                await queue.put((self._loop.time() + self.delay_s, data))
+            await queue.put((self._loop.time() + self.delay_s, b""))
+            await sender
+        except OSError:
+            writer.transport.abort()
+        finally:
+            sender.cancel()
+
+    async def _send(self, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        while True:
+            due, data = await queue.get()
+            if due > self._loop.time():
+                await asyncio.sleep(due - self._loop.time())
+            if not data:
+                if writer.can_write_eof():
+                    writer.write_eof()
+                return
+            data = self._changed(data)
+            writer.write(data)
+            self.passed += len(data)
+            try:
+                await writer.drain()
+            except OSError:
+                return
+            if self._left is not None and self._left <= 0:
+                self._left = None
+                self._abort_all()
+
+    def _changed(self, data: bytes) -> bytes:
+        fault, self._fault = self._fault, ""
+        if fault == "double":
+            data = data + data
+        elif fault == "drop":
+            data = b""
+        elif fault == "garble":
+            data = bytes([data[0] ^ 0x55]) + data[1:]
+        if self._left is not None:
+            data = data[: self._left]
+            self._left -= len(data)
+        return data

@@ -1,0 +1,531 @@
+"""Peers over gRPC with mutual TLS on loopback: rounds, resuming, links that break, and intruders."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from hashlib import sha256
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from eigenmesh import graphs, run
+from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
+from eigenmesh.errors import (
+    AbortedError,
+    DeadlineError,
+    DisagreementError,
+    InputError,
+    LostNeighbourError,
+    ParkedError,
+    TransportError,
+)
+from eigenmesh.networks import Peers, Stacked
+from eigenmesh.solvers import BlockKrylov
+from problems import angles, make_problem
+from transports.proxy import Proxy
+from transports.sites import Sites
+
+GRAPHS = {
+    "pair": nx.path_graph(2),
+    "ring": nx.cycle_graph(5),
+    "star": nx.star_graph(4),
+    "path": nx.path_graph(5),
+    "random": nx.erdos_renyi_graph(6, 0.5, seed=2),
+}
+
+
+def value(rank, round_, shape=(1, 6, 2)):
+    """What a site sends in a round: different everywhere."""
+    return np.random.default_rng([rank, round_]).standard_normal(shape)
+
+
+def rounds(transport, neighbours, count, first=0, pause_s=0.0, shape=(1, 6, 2)):
+    """Exchange with all neighbours, and check every number."""
+    links = transport.links(neighbours, neighbours)
+    for round_ in range(first, first + count):
+        received = transport.exchange((value(transport.rank, round_, shape), np.array([round_])), links)
+        assert list(received) == list(neighbours)
+        for sender, (matrix, number) in received.items():
+            assert np.array_equal(matrix, value(sender, round_, shape))
+            assert number == round_
+        time.sleep(pause_s)
+
+
+def all_rounds(sites, count, **settings):
+    return lambda transport: rounds(transport, sorted(sites.graph.neighbors(transport.rank)), count, **settings)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_neighbour_gets_every_round(name):
+    sites = Sites(GRAPHS[name])
+    sites.run(all_rounds(sites, 30))
+
+
+def test_messages_of_tens_of_megabytes():
+    sites = Sites(nx.path_graph(2))
+    sites.run(all_rounds(sites, 3, shape=(1, 1 << 20, 4)))
+
+
+def test_one_way_rounds_run_ahead_only_as_far_as_the_window(monkeypatch):
+    monkeypatch.setattr("eigenmesh.transports.grpc_link.WINDOW_FRAMES", 16)
+    sites, sent = Sites(nx.path_graph(2)), []
+
+    def work(transport):
+        other = 1 - transport.rank
+        links = transport.links([other], []) if transport.rank == 0 else transport.links([], [other])
+        for round_ in range(200):
+            if transport.rank == 1 and round_ == 0:
+                time.sleep(1.0)
+                sent.append(transport_0[0].status().round)
+            received = transport.exchange((value(0, round_),), links)
+            if transport.rank == 1:
+                assert np.array_equal(received[0][0], value(0, round_))
+
+    transport_0 = []
+
+    def kept(transport):
+        if transport.rank == 0:
+            transport_0.append(transport)
+        work(transport)
+
+    sites.run(kept)
+    assert sent[0] <= 17
+
+
+def test_a_solver_gives_the_stacked_answer():
+    K = 3
+    problem = make_problem(geometric_spectrum(12, K, 0.6), 4, "erdos_renyi", seed=1)
+    shards, weights = Shards.from_list(problem.parts), problem.network.weights
+
+    def work(network, held):
+        covariance = build_covariance(held, pooled_moments(held, network))
+        return run(BlockKrylov(), covariance, network, K, tol=1e-6, seed=5)
+
+    stacked = work(Stacked(weights), shards)
+    sites = Sites(weights.graph)
+    results = sites.run(lambda transport: work(Peers(weights, transport), shards.take([transport.rank])))
+    for rank, result in enumerate(results):
+        assert result.stop_reason is stacked.stop_reason
+        assert result.traffic == stacked.traffic
+        assert angles(result.node_components[0], stacked.node_components[rank].T).max() < 1e-12
+        assert (np.sum(result.components * stacked.components, axis=1) > 0).all()
+
+
+def test_the_audit_has_every_message_and_its_sum():
+    sites, audits = Sites(nx.cycle_graph(3)), [[], [], []]
+
+    def work(rank):
+        with sites.transport(rank, on_sent=audits[rank].append) as transport:
+            all_rounds(sites, 20)(transport)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    for rank, audit in enumerate(audits):
+        data = [sent for sent in audit if sent.kind == "DATA"]
+        assert Counter(sent.neighbour for sent in data) == {f"site{other}": 20 for other in range(3) if other != rank}
+        assert sum(sent.bytes for sent in data) == 2 * 20 * (12 * 8 + 8)
+        assert {sent.shapes for sent in data} == {((1, 6, 2), (1,))}
+        assert not any(sent.again for sent in data)
+        kinds = Counter(sent.kind for sent in audit)
+        assert kinds["HELLO"] + kinds["WELCOME"] >= 2
+        assert kinds["DONE"] == 2
+        empty = next(sent for sent in audit if sent.kind == "DONE")
+        assert (empty.bytes, empty.sha256) == (0, sha256(b"").hexdigest())
+        digests = {(sent.round, sent.sha256) for sent in data}
+        assert len(digests) == 20
+
+
+def test_nothing_is_left_after_the_end():
+    before = {thread.name for thread in threading.enumerate()}
+    sites = Sites(nx.cycle_graph(3))
+    sites.run(all_rounds(sites, 5), on_sent=lambda sent: None)
+    left = {thread.name for thread in threading.enumerate()} - before
+    # gRPC keeps one thread of its own for the whole process.
+    assert not [name for name in left if "_poll_wrapper" not in name]
+    for port in sites.ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+
+
+# How a run ends.
+
+
+def test_an_abort_reaches_every_site_with_its_reason():
+    sites = Sites(nx.path_graph(4))
+    reasons = []
+
+    def work(transport):
+        try:
+            if transport.rank == 3:
+                rounds(transport, [2], 2)
+                raise ValueError("the cat sat on the keyboard")
+            all_rounds(sites, 50)(transport)
+        except AbortedError as error:
+            reasons.append(str(error))
+            raise
+
+    with pytest.raises(ValueError, match="cat"):
+        sites.run(work)
+    assert len(reasons) == 3
+    assert all("site3 ended the run: ValueError: the cat sat" in reason for reason in reasons)
+
+
+def test_parking_reaches_every_site():
+    sites, parked = Sites(nx.path_graph(3)), []
+
+    def work(transport):
+        if transport.rank == 0:
+            threading.Timer(0.5, transport.park, ["Ctrl-C"]).start()
+        try:
+            all_rounds(sites, 10_000)(transport)
+        except ParkedError as error:
+            parked.append(str(error))
+
+    sites.run(work)
+    assert parked == ["site0 parked the run: Ctrl-C"] * 3
+
+
+def test_a_silent_neighbour_is_lost_and_named():
+    sites = Sites(nx.path_graph(2), patience_s=2.0)
+    began = time.monotonic()
+    with sites.transport(0) as transport, pytest.raises(LostNeighbourError, match="site1") as caught:
+        rounds(transport, [1], 1)
+    assert caught.value.neighbours == ("site1",)
+    assert "refused" in str(caught.value) or "connect" in str(caught.value)
+    assert 1.5 < time.monotonic() - began < 8.0
+
+
+def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours():
+    sites = Sites(nx.path_graph(2))
+
+    def work(rank):
+        with sites.transport(rank, patience_s=20.0 if rank else 2.0) as transport:
+            rounds(transport, [1 - rank], 3)
+            if rank == 0:
+                # As after SIGSTOP and SIGCONT: nothing was heard, for nobody listened.
+                transport._streams._soon(time.sleep, 5.0)
+            else:
+                time.sleep(6.0)
+            rounds(transport, [1 - rank], 3, first=3)
+
+    assert in_threads(work, 2) == {}
+
+
+def test_an_audit_that_fails_ends_the_run():
+    sites = Sites(nx.path_graph(2))
+
+    def full(sent):
+        raise OSError(28, "No space left on device")
+
+    def work(rank):
+        with sites.transport(rank, on_sent=full if rank else None) as transport:
+            all_rounds(sites, 1000, pause_s=0.005)(transport)
+
+    errors = in_threads(work, 2)
+    assert "site1 ended the run: its audit failed" in str(errors[0])
+    assert isinstance(errors[1], OSError)
+
+
+def test_a_missing_extra_is_named():
+    code = "import sys; sys.modules['grpc'] = None; import eigenmesh.transports.grpc"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "pip install 'eigenmesh[peers]'" in ended.stderr
+
+
+def test_importing_eigenmesh_does_not_import_grpc():
+    code = "import sys, eigenmesh; raise SystemExit('grpc' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_a_neighbour_that_lives_but_does_not_answer_meets_the_deadline():
+    sites = Sites(nx.path_graph(2), round_s=1.5)
+
+    def work(transport):
+        if transport.rank == 1:
+            time.sleep(3.0)
+        rounds(transport, [1 - transport.rank], 1)
+
+    with pytest.raises(DeadlineError, match=r"site0 waited 1\.5 s for site1"):
+        sites.run(work)
+
+
+def test_a_neighbour_that_finishes_early_is_named():
+    sites = Sites(nx.path_graph(2))
+    with pytest.raises(TransportError, match="site1 has finished, but round 3"):
+        sites.run(lambda transport: rounds(transport, [1 - transport.rank], 5 if transport.rank == 0 else 3))
+
+
+def test_shapes_that_differ_are_named():
+    sites = Sites(nx.path_graph(2))
+
+    def work(transport):
+        links = transport.links([1 - transport.rank], [1 - transport.rank])
+        transport.exchange((np.ones((1, 3 + transport.rank)),), links)
+
+    with pytest.raises(InputError, match=r"sent shapes \(\(1, [34]\),\)"):
+        sites.run(work)
+
+
+def test_a_matrix_with_nan_is_not_sent():
+    sites = Sites(nx.path_graph(2))
+
+    def work(transport):
+        links = transport.links([1 - transport.rank], [1 - transport.rank])
+        transport.exchange((np.full((1, 12, 2), np.nan if transport.rank else 1.0),), links)
+
+    with pytest.raises(TransportError, match="not finite"):
+        sites.run(work)
+
+
+def test_control_messages_go_beside_the_rounds_and_may_interrupt_one():
+    class ChangedError(Exception):
+        pass
+
+    sites, heard = Sites(nx.path_graph(3)), []
+    # A control message may overtake numbers, so it waits until all sites have theirs.
+    together = threading.Barrier(3)
+
+    def work(rank):
+        holder = []
+
+        def control(sender, text):
+            heard.append((rank, sender, text))
+            holder[0].interrupt(ChangedError(text))
+
+        with sites.transport(rank, on_control=control) as transport:
+            holder.append(transport)
+            rounds(transport, sorted(sites.graph.neighbors(rank)), 3)
+            together.wait(30.0)
+            if rank == 2:
+                transport.send_control(1, "site2 leaves")
+                assert transport.receive_control(10.0) == (1, "granted")
+                return
+            links = transport.links([], [2] if rank else [1])
+            with pytest.raises(ChangedError):
+                transport.exchange((np.ones(1),), links)
+            if rank == 1:
+                assert transport.receive_control(5.0) == (2, "site2 leaves")
+                transport.send_control(0, "ends")
+                transport.send_control(2, "granted")
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    assert set(heard) == {(1, 2, "site2 leaves"), (0, 1, "ends"), (2, 1, "granted")}
+    assert time.monotonic() - began < 20.0
+
+
+# Agreement.
+
+
+def test_manifests_that_differ_end_both_sites_before_any_number_flows():
+    sites, errors, audit = Sites(nx.path_graph(2)), {}, []
+
+    def compare(ours, theirs):
+        return [f"seed: {ours} here, {theirs} there"]
+
+    def work(rank):
+        run_ = sites.run_of(manifest=f"seed {rank}")
+        with sites.transport(rank, run=run_, compare=compare, on_sent=audit.append) as transport:
+            try:
+                rounds(transport, [1 - rank], 1)
+            except DisagreementError as error:
+                errors[rank] = error
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30.0)
+    assert str(errors[0]) == "site0 and site1 are set up for different runs: seed: seed 0 here, seed 1 there."
+    assert (errors[1].neighbour, errors[1].manifest) == ("site0", "seed 0")
+    assert "DATA" not in {sent.kind for sent in audit}
+
+
+def test_a_port_that_is_taken_is_told():
+    sites = Sites(nx.path_graph(2))
+    with sites.transport(1, patience_s=1.0), pytest.raises(InputError, match="cannot listen"):
+        sites.transport(1)
+
+
+# Links that break.
+
+FAULTS = {
+    "cut": lambda proxy: proxy.cut(),
+    "truncated": lambda proxy: proxy.truncate_after(1000),
+    "doubled": lambda proxy: proxy.spoil("double"),
+    "dropped": lambda proxy: proxy.spoil("drop"),
+    "garbled": lambda proxy: proxy.spoil("garble"),
+}
+
+
+def proxied(sites, proxy_of, edge=(0, 1)):
+    proxy = proxy_of("127.0.0.1", sites.ports[edge[1]])
+    sites.via[edge] = proxy.address
+    return proxy
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_link_that_breaks_loses_no_round(fault, tmp_path):
+    sites = Sites(nx.cycle_graph(3))
+    with proxied(sites, Proxy) as proxy:
+        stop = threading.Event()
+
+        def spoil():
+            for _ in range(4):
+                if stop.wait(0.8):
+                    return
+                FAULTS[fault](proxy)
+
+        spoiler = threading.Thread(target=spoil)
+        spoiler.start()
+        try:
+            sites.run(
+                lambda transport: (
+                    all_rounds(sites, 300, pause_s=0.01)(transport),
+                    stop.set() if transport.rank == 0 else None,
+                )
+            )
+        finally:
+            stop.set()
+            spoiler.join()
+        assert proxy.connections >= 3
+
+
+def test_a_link_may_be_down_for_longer_than_a_round():
+    sites = Sites(nx.path_graph(3))
+    with proxied(sites, Proxy) as proxy:
+        threading.Timer(0.5, proxy.cut, [False]).start()
+        threading.Timer(3.0, proxy.restore).start()
+        sites.run(all_rounds(sites, 100, pause_s=0.02))
+        assert proxy.connections >= 2
+
+
+# Restarts.
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sites_that_are_dropped_resume_from_their_journals(tmp_path, seed):
+    """Sites vanish without a word at random rounds and are started anew; nobody sees another number."""
+    graph = [nx.cycle_graph(4), nx.path_graph(3), nx.star_graph(3)][seed % 3]
+    sites, generator = Sites(graph), np.random.default_rng(seed)
+    total = int(generator.integers(20, 200))
+    stops = [sorted(generator.integers(1, total + 1, generator.integers(0, 4)).tolist()) for _ in graph]
+
+    def work(rank):
+        neighbours = sorted(graph.neighbors(rank))
+        for stop in stops[rank]:
+            transport = sites.transport(rank, journal=tmp_path / f"{rank}")
+            rounds(transport, neighbours, stop)
+            transport.drop()
+            time.sleep(0.3 * (stop % 2))
+        with sites.transport(rank, journal=tmp_path / f"{rank}") as transport:
+            rounds(transport, neighbours, total)
+
+    assert in_threads(work, len(graph)) == {}
+
+
+def in_threads(work, count):
+    errors = {}
+
+    def guarded(rank):
+        try:
+            work(rank)
+        except BaseException as error:
+            errors[rank] = error
+
+    threads = [threading.Thread(target=guarded, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90.0)
+    assert not any(thread.is_alive() for thread in threads)
+    return errors
+
+
+def test_a_site_resumes_even_when_all_others_have_finished(tmp_path):
+    sites = Sites(nx.path_graph(2))
+
+    def work(rank):
+        with sites.transport(rank, journal=tmp_path / f"{rank}") as transport:
+            rounds(transport, [1 - rank], 20)
+
+    assert in_threads(work, 2) == {}
+    began = time.monotonic()
+    with sites.transport(0, journal=tmp_path / "0") as transport:
+        assert transport.resumed
+        rounds(transport, [1], 20)
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_site_whose_journal_is_gone_is_told_that_it_cannot_resume(tmp_path):
+    sites = Sites(nx.path_graph(2), patience_s=6.0)
+    outcome = {}
+
+    def work(rank):
+        if rank == 0:
+            transport = sites.transport(0, journal=tmp_path / "0")
+            rounds(transport, [1], 20)
+            time.sleep(1.5)
+            transport.drop()
+            (tmp_path / "0").unlink()
+        with sites.transport(rank, journal=tmp_path / f"{rank}") as transport:
+            try:
+                rounds(transport, [1 - rank], 40)
+            except TransportError as error:
+                outcome[rank] = error
+
+    assert in_threads(work, 2) == {}
+    assert "cannot resume" in str(outcome[0])
+    # The others learn it too.
+    assert isinstance(outcome[1], LostNeighbourError | AbortedError)
+
+
+def test_journals_of_other_data_are_refused(tmp_path):
+    sites = Sites(nx.path_graph(2))
+
+    def work(rank):
+        with sites.transport(rank, journal=tmp_path / f"{rank}") as transport:
+            rounds(transport, [1 - rank], 2)
+
+    assert in_threads(work, 2) == {}
+    with pytest.raises(InputError, match="own data differ"):
+        sites.transport(0, run=sites.run_of(fingerprint="other"), journal=tmp_path / "0")
+
+
+def test_a_full_disk_parks_the_run_everywhere(tmp_path):
+    """The journal is swapped for a device that is always full once some rounds are in it."""
+    sites = Sites(nx.path_graph(2))
+
+    def work(rank):
+        with sites.transport(rank, journal=tmp_path / f"{rank}") as transport:
+            rounds(transport, [1 - rank], 20)
+            if rank:
+                full = os.open("/dev/full", os.O_RDWR)
+                os.dup2(full, transport._journal._file)
+                os.close(full)
+            rounds(transport, [1 - rank], 2000)
+
+    errors = in_threads(work, 2)
+    assert {type(error) for error in errors.values()} == {ParkedError}
+    assert "site1 parked the run: the journal cannot be written: No space left" in str(errors[0])
+
+
+def test_graph_weights_are_not_needed_by_the_transport():
+    weights = graphs.metropolis(graphs.cycle(3))
+    sites = Sites(weights.graph)
+    X = np.arange(6.0).reshape(3, 2, 1)
+    mixed = sites.run(lambda transport: Peers(weights, transport).mix(X[[transport.rank]]))
+    assert np.allclose(np.concatenate(mixed), Stacked(weights).mix(X), atol=1e-14)

@@ -1,0 +1,309 @@
+"""Intruders are turned away and logged, and the run that they came for goes on undisturbed."""
+
+import os
+import random
+import socket
+import ssl
+import struct
+import threading
+import time
+from contextlib import contextmanager
+from datetime import timedelta
+
+import grpc
+import networkx as nx
+import numpy as np
+import pytest
+
+from eigenmesh.errors import LostNeighbourError
+from eigenmesh.transports import wire
+from eigenmesh.transports.grpc_handshakes import HandshakeWatch
+from eigenmesh.transports.grpc_security import METHOD
+from eigenmesh.transports.wire import Kind
+from transports.authority import Authority
+from transports.sites import Sites, data_frame, hello, intrude
+
+STATUS = grpc.StatusCode
+
+
+class Besieged:
+    """Two sites that exchange without end while somebody else knocks at the door of the second."""
+
+    def __init__(self, pause_s=0.002):
+        self.pause_s = pause_s
+        self.sites = Sites(nx.path_graph(3))
+        self.refused = []
+        self.stop = threading.Event()
+        self.rounds = [0, 0, 0]
+        self.transports = [
+            self.sites.transport(rank, on_refused=lambda who, why: self.refused.append(f"{who}: {why}"))
+            for rank in range(3)
+        ]
+        self.errors = []
+        self.threads = [threading.Thread(target=self._work, args=(rank,)) for rank in range(3)]
+        for thread in self.threads:
+            thread.start()
+        self.progress()
+
+    @property
+    def door(self):
+        return self.sites.address(1)
+
+    def _work(self, rank):
+        neighbours = sorted(self.sites.graph.neighbors(rank))
+        try:
+            with self.transports[rank] as transport:
+                links = transport.links(neighbours, neighbours)
+                stopping = 0.0
+                while not stopping:
+                    round_ = self.rounds[rank]
+                    matrix = np.random.default_rng([rank, round_]).standard_normal((1, 12, 2))
+                    # The maximum over neighbours tells all of them, two rounds later at most, that it is time to stop.
+                    mine = np.array([float(self.stop.is_set() and rank == 1)])
+                    received = transport.exchange((matrix, mine), links)
+                    for sender, (theirs, word) in received.items():
+                        expected = np.random.default_rng([sender, round_]).standard_normal((1, 12, 2))
+                        assert np.array_equal(theirs, expected)
+                        stopping = max(stopping, word[0])
+                    stopping = max(stopping, mine[0])
+                    self.rounds[rank] += 1
+                    time.sleep(self.pause_s)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def progress(self):
+        """Wait until all sites have done some more rounds."""
+        goal, until = max(self.rounds) + (5 if self.pause_s > 0.01 else 20), time.monotonic() + 30.0
+        while min(self.rounds) < goal:
+            assert not self.errors, self.errors
+            assert time.monotonic() < until, f"stuck at {self.rounds}"
+            time.sleep(0.01)
+
+    def end(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(30.0)
+        assert not any(thread.is_alive() for thread in self.threads)
+        assert self.errors == []
+        assert len(set(self.rounds)) == 1
+
+
+@pytest.fixture
+def besieged(request):
+    run = Besieged(getattr(request, "param", 0.002))
+    try:
+        yield run
+        run.progress()
+    finally:
+        run.end()
+
+
+@contextmanager
+def one_refused_handshake():
+    """Wait for a refused TLS handshake; its reason comes into the list."""
+    reasons = []
+    with HandshakeWatch(lambda who, why: reasons.append(why)):
+        yield reasons
+        until(lambda: reasons)
+
+
+def knock(besieged, credentials, frames=(), **settings):
+    return intrude(besieged.door, "site1", credentials, frames, **settings)
+
+
+def until(condition, limit_s=5.0):
+    end = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_no_certificate(besieged):
+    with one_refused_handshake() as handshakes:
+        assert knock(besieged, None, root=besieged.sites.authority.pem) == ([], STATUS.UNAVAILABLE)
+    assert handshakes == ["peer did not return a certificate"]
+
+
+def test_another_authority(besieged):
+    stranger = Authority().issue("site0")
+    with one_refused_handshake() as handshakes:
+        assert knock(besieged, stranger, root=besieged.sites.authority.pem) == ([], STATUS.UNAVAILABLE)
+    assert "certificate" in handshakes[0]
+
+
+def test_an_expired_certificate(besieged):
+    expired = besieged.sites.authority.issue("site0", timedelta(days=-1))
+    with one_refused_handshake() as handshakes:
+        assert knock(besieged, expired) == ([], STATUS.UNAVAILABLE)
+    assert handshakes == ["certificate verify failed: certificate has expired"]
+
+
+def test_plain_tcp(besieged):
+    door = ("127.0.0.1", besieged.sites.ports[1])
+    with one_refused_handshake() as handshakes, socket.create_connection(door, timeout=5.0) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: site1\r\n\r\n")
+        assert plain.recv(100) == b""
+    assert handshakes == ["http request"]
+
+
+def test_other_lines_of_the_error_stream_are_passed_on(capfd):
+    with HandshakeWatch():
+        os.write(2, b"progress 10 %\r")
+        os.write(2, b"I1115 10:00:00.1 1 other.cc:1] Something else\nlast line")
+    assert capfd.readouterr().err == "progress 10 %\rI1115 10:00:00.1 1 other.cc:1] Something else\nlast line"
+
+
+@pytest.mark.parametrize("claims", ["site0", "site2", "mallory"])
+def test_right_authority_but_a_name_that_is_not_its_own(besieged, claims):
+    """Whoever dials is held to the name in its certificate, and that name must be a neighbour's that dials."""
+    mallory = besieged.sites.authority.issue("mallory")
+    run = besieged.sites.run_of()
+    assert knock(besieged, mallory, [hello(claims, run)]) == ([], STATUS.PERMISSION_DENIED)
+    reason = "no neighbour that dials" if claims == "mallory" else "but its certificate does not"
+    assert len(besieged.refused) == 1
+    assert reason in besieged.refused[0]
+    assert "mallory at ipv4:127.0.0.1" in besieged.refused[0]
+
+
+def test_a_neighbour_that_should_be_dialled_does_not_dial(besieged):
+    theirs = besieged.sites.credentials[2]
+    assert knock(besieged, theirs, [hello("site2", besieged.sites.run_of())])[1] is STATUS.PERMISSION_DENIED
+    assert "no neighbour that dials" in besieged.refused[0]
+
+
+def test_an_old_run_replayed(besieged):
+    old = besieged.sites.run_of(run_id=b"an earlier run .")
+    frames = [hello("site0", old), data_frame(old, 0, np.ones((1, 12, 2)))]
+    answers, _ = knock(besieged, besieged.sites.credentials[0], frames)
+    assert [answer.kind for answer in answers] == [Kind.REFUSE]
+    assert "is not the present one" in answers[0].text
+    assert "is not the present one" in besieged.refused[0]
+
+
+def test_an_old_epoch_replayed(besieged):
+    old = besieged.sites.run_of(epoch=7)
+    answers, _ = knock(besieged, besieged.sites.credentials[0], [hello("site0", old)])
+    assert "epoch 7 is not the present one, 0" in answers[0].text
+
+
+def test_another_manifest_in_the_middle_of_a_run(besieged):
+    other = besieged.sites.run_of(manifest="other")
+    frames = [hello("site0", other), wire.encode(Kind.MANIFEST, other.run_id, 0, 0, 0, wire.text_body("other"))]
+    answers, _ = knock(besieged, besieged.sites.credentials[0], frames)
+    assert [(answer.kind, answer.text) for answer in answers] == [(Kind.REFUSE, "manifest")]
+
+
+@pytest.mark.parametrize("needs", [0, 10**12])
+def test_rounds_that_cannot_be(besieged, needs):
+    time.sleep(1.5)
+    answers, _ = knock(besieged, besieged.sites.credentials[0], [hello("site0", besieged.sites.run_of(), needs)])
+    assert [answer.kind for answer in answers] == [Kind.REFUSE]
+    assert ("cannot resume" if needs == 0 else "never sent") in besieged.refused[0]
+
+
+def bad_frames(run, round_):
+    good = data_frame(run, round_, np.ones((1, 12, 2)), np.zeros(1))
+    nan = bytearray(good)
+    nan[-16 - 8 : -16] = struct.pack("<d", float("nan"))
+    ten_gigabytes = bytearray(good)
+    ten_gigabytes[66:90] = struct.pack("<QQQ", 1, 10 * 2**30 // 16, 2)
+    old = besieged_old(run)
+    return {
+        "wrong shape": data_frame(run, round_, np.ones((1, 12, 3)), np.zeros(1)),
+        "wrong dtype": data_frame(run, round_, np.ones((1, 12, 2), np.float32), np.zeros(1)),
+        "wrong kind of round": data_frame(run, round_, np.ones((1, 12, 2)), np.zeros(1), tag=99),
+        "a round left out": data_frame(run, round_ + 1000, np.ones((1, 12, 2)), np.zeros(1)),
+        "NaN": bytes(nan),
+        "10 GB announced": bytes(ten_gigabytes),
+        "another run": data_frame(old, round_, np.ones((1, 12, 2)), np.zeros(1)),
+        "truncated": good[:-1],
+        "random": random.Random(1).randbytes(300),
+        "HELLO again": hello("site0", run),
+        "acknowledged what was never sent": wire.encode(Kind.ACK, run.run_id, 0, 0, 10**12, wire.text_body("")),
+    }
+
+
+def besieged_old(run):
+    return type(run)(b"an earlier run .", run.epoch, run.manifest, run.max_message_bytes)
+
+
+@pytest.mark.parametrize("besieged", [0.1], indirect=True)
+@pytest.mark.parametrize("name", bad_frames(Sites(nx.path_graph(1)).run_of(), 0))
+def test_a_stolen_key_and_a_bad_frame(besieged, name):
+    """Even with a neighbour's own key: the stream is closed, and the true neighbour comes back and loses no round."""
+    run = besieged.sites.run_of()
+
+    def bad(welcome):
+        return bad_frames(run, welcome.round)[name]
+
+    for _ in range(20):
+        # The rounds go on meanwhile, so the round that is claimed may be behind; then the greeting is refused.
+        greeting = hello("site0", run, besieged.transports[1].status().round)
+        answers, _ = knock(besieged, besieged.sites.credentials[0], [greeting, bad], wait_s=1.0)
+        if answers[0].kind is Kind.WELCOME:
+            break
+        besieged.refused.clear()
+    assert answers[0].kind is Kind.WELCOME
+    until(lambda: besieged.refused)
+    assert besieged.refused[0].startswith("site0")
+    besieged.progress()
+
+
+def test_random_strings_on_real_streams(besieged):
+    generator = random.Random(3)
+    credentials = besieged.sites.credentials[0]
+    secure = grpc.ssl_channel_credentials(credentials.authority, credentials.key, credentials.certificate)
+    options = [("grpc.ssl_target_name_override", "site1")]
+    with grpc.secure_channel(besieged.door, secure, options=options) as channel:
+        open_stream = channel.stream_stream(METHOD)
+        for _ in range(100):
+            call = open_stream(iter([generator.randbytes(generator.randrange(2000))]), timeout=10.0)
+            with pytest.raises(grpc.RpcError) as caught:
+                list(call)
+            assert caught.value.code() is STATUS.PERMISSION_DENIED
+    assert len(besieged.refused) == 100
+
+
+def h2_frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def test_four_gigabytes_announced_by_http2_itself(besieged, tmp_path):
+    """The largest length that gRPC's own prefix can hold, with almost nothing behind it."""
+    theirs = besieged.sites.credentials[0]
+    (tmp_path / "key").write_bytes(theirs.key)
+    (tmp_path / "certificate").write_bytes(theirs.certificate)
+    context = ssl.create_default_context(cadata=theirs.authority.decode())
+    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+    context.set_alpn_protocols(["h2"])
+    path, kind = METHOD.encode(), b"application/grpc"
+    headers = b"\x83\x87\x04" + bytes([len(path)]) + path + b"\x01\x05site1"
+    headers += b"\x0f\x10" + bytes([len(kind)]) + kind + b"\x00\x02te\x08trailers"
+    with (
+        socket.create_connection(("127.0.0.1", besieged.sites.ports[1]), timeout=10.0) as plain,
+        context.wrap_socket(plain, server_hostname="site1") as secure,
+    ):
+        secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0, b"") + h2_frame(1, 4, 1, headers))
+        secure.sendall(h2_frame(0, 0, 1, b"\x00\xff\xff\xff\xff" + bytes(1000)))
+        ended = False
+        with secure.makefile("rb") as stream:
+            while not ended:
+                head = stream.read(9)
+                assert len(head) == 9, "the connection ended without a word on the stream"
+                length, code, flags, number = int.from_bytes(head[:3]), head[3], head[4], int.from_bytes(head[5:])
+                stream.read(length)
+                ended = number == 1 and (code == 3 or (code == 1 and flags & 1))
+    until(lambda: besieged.refused)
+
+
+def test_a_listener_with_a_certificate_of_another_name_is_not_talked_to():
+    sites = Sites(nx.path_graph(2), patience_s=2.0)
+    sent = []
+    sites.credentials[1] = sites.authority.issue("mallory")
+    with (
+        sites.transport(1),
+        sites.transport(0, on_sent=sent.append) as transport,
+        pytest.raises(LostNeighbourError, match=r"(?i)verif|name|certificate|peer"),
+    ):
+        transport.exchange((np.ones(3),), transport.links([1], [1]))
+    assert not [message for message in sent if message.kind == "DATA"]
