@@ -65,7 +65,7 @@ def test_vectors_may_hold_nan_and_infinity(shape):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_matrix_that_is_not_finite_is_neither_sent_nor_taken(bad):
-    matrix = np.ones((1, 2, 3))
+    matrix = np.ones((1, 12, 3))
     frame = bytearray(data_frame(matrix))
     matrix[0, 2, 1] = bad
     with pytest.raises(TransportError, match="not finite"):

@@ -9,11 +9,13 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.cli import options
@@ -23,6 +25,7 @@ from eigenmesh.cli.voice import LINE_EVERY_S, Voice
 from eigenmesh.errors import DisagreementError, ParkedError, TransportError, import_extra
 from eigenmesh.progress import readable_bytes
 from eigenmesh.report.tables import components_table, traffic_table
+from eigenmesh.result import with_set_up
 
 if TYPE_CHECKING:
     from eigenmesh.sites.peer import Outcome
@@ -59,25 +62,32 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
     import_extra("cryptography", "peers", "eigenmesh peer")
     from eigenmesh.sites.peer import Peer
     from eigenmesh.sites.site import read_site
+    from eigenmesh.transports.grpc_handshakes import HandshakeWatch
 
     described = read_site(site)
     signal.signal(signal.SIGTERM, _stop)
     with voice.waiting("reading the data"):
         taking_part = Peer(described)
-    with _shown(voice) as show, _logged(described.out.folder / "peer.log", voice), warnings.catch_warnings():
+    with ExitStack() as stack:
+        # Refused handshakes come through the error stream alone, so the log is open before it is watched.
+        stack.enter_context(_logged(described.out.folder / "peer.log"))
+        watch = stack.enter_context(HandshakeWatch())
+        during = replace(voice, notices=Console(file=watch.stream, highlight=False))
+        show = stack.enter_context(_shown(during))
+        stack.enter_context(warnings.catch_warnings())
         # A run that did not converge is reported in words below.
         warnings.simplefilter("ignore", ConvergenceWarning)
         taking_part.reporter.listener = show
         try:
             outcome = taking_part.run()
         except (ParkedError, KeyboardInterrupt) as error:
-            voice.alert(f"parked: {error or 'stopped here'}", style="yellow")
-            voice.alert(f"start it again to go on: eigenmesh peer {site}", style="yellow")
+            during.alert(f"parked: {error or 'stopped here'}", style="yellow")
+            during.alert(f"start it again to go on: eigenmesh peer {site}", style="yellow")
             raise typer.Exit(PARKED) from error
         except DisagreementError:
             raise
         except TransportError as error:
-            voice.alert(f"error: {error}", style="bold red")
+            during.alert(f"error: {error}", style="bold red")
             raise typer.Exit(ENDED) from error
     _tell(voice, outcome, described.settings.tol)
     if not outcome.converged:
@@ -89,12 +99,11 @@ def _tell(voice: Voice, outcome: Outcome, tol: float) -> None:
     if outcome.pca is None:
         voice.tell("The result of this run is there already; give the run another name to do it again.")
     else:
-        pca = outcome.pca
-        voice.tell(
-            components_table(pca.certificate_, float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0]))
-        )
-        voice.tell(traffic_table(pca.result_.traffic, pca.result_.traffic_by_phase))
-        voice.tell_end(pca.result_, tol)
+        pca, result = outcome.pca, with_set_up(outcome.pca.result_, outcome.pca.traffic_)
+        total = float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0])
+        voice.tell(components_table(result.certificate, total))
+        voice.tell(traffic_table(result.traffic, result.traffic_by_phase))
+        voice.tell_end(result, tol)
     if outcome.missing:
         voice.alert(
             f"note: this is the PCA of {', '.join(outcome.members)} alone; {', '.join(outcome.missing)} "
@@ -148,8 +157,8 @@ def in_words(status: Status) -> str:
 
 
 @contextmanager
-def _logged(path: Path, voice: Voice) -> Iterator[None]:
-    """Everything that eigenmesh logs to a file, a JSON object a line; warnings to the terminal too."""
+def _logged(path: Path) -> Iterator[None]:
+    """Everything that eigenmesh logs to a file, a JSON object a line."""
     logger = logging.getLogger("eigenmesh")
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
     handler.setFormatter(_AsJson())
