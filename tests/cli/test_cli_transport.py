@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from eigenmesh.cli.own_part import every_file, has_rank, with_rank
-from eigenmesh.cli.processes import MARK
+from eigenmesh.cli.processes import MARK, NODES
 from eigenmesh.errors import InputError
 from problems import angles, truth
 
@@ -108,8 +109,52 @@ def test_an_interrupted_launch_leaves_nothing_running(tmp_path, rows, engine, ho
     assert said.endswith("interrupted.\n")
     assert "Traceback" not in said
     assert children
-    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    assert not [child for child in children if runs(child)]
     assert not (tmp_path / "pca.npz").exists()
+
+
+@linux
+@pytest.mark.parametrize("engine", [engine for engine in engines() if engine.values[0] != "threads"])
+def test_a_killed_rank_is_named_and_ends_the_rest(tmp_path, rows, engine):
+    words = ["all.npy", "--solver", "fast-pca", "--step-size", "1e-9", "--max-rounds", "100000000", "--out", "pca.npz"]
+    command = [*MODULE, "launch", "--nodes", "3", "--transport", engine, "--", "fit", *words]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    began = time.monotonic()
+    while not (nodes := nodes_of(running.pid)).keys() >= {0, 1, 2} and time.monotonic() - began < 60:
+        time.sleep(0.1)
+    time.sleep(2)
+    children = started_by(running.pid)
+    os.kill(nodes[1], signal.SIGKILL)
+    killed = time.monotonic()
+    _, said = running.communicate(timeout=30)
+    assert time.monotonic() - killed < 10
+    assert running.returncode not in (0, 130)
+    assert re.search(r"(rank|node)\W{0,3}1\b", said), said
+    assert not [child for child in children if runs(child)]
+    assert list(tmp_path.glob("*pca*")) == []
+
+
+def nodes_of(pid: int) -> dict[int, int]:
+    """Processes of the nodes of a launch, by their numbers, once they have joined the others."""
+    found = {}
+    for child in started_by(pid):
+        try:
+            pairs = [line.partition("=") for line in Path(f"/proc/{child}/environ").read_text().split("\0")]
+        except OSError:
+            continue
+        told = {name: value for name, _, value in pairs}
+        note = Path(told.get(NODES, "")) / f"{child}.node"
+        if note.exists():
+            found[int(note.read_text())] = child
+    return found
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended; one that nobody has asked for its status yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def started_by(pid: int) -> list[int]:
