@@ -125,7 +125,7 @@ class Mesh:
     def assert_exact(self, members: Sequence[str] | None = None, bound: float = 1e-8) -> None:
         """Every member has the components of the members' pooled data, in the same signs and order."""
         members = list(members or self.parts)
-        vectors = truth(np.vstack([self.parts[name] for name in members]))[1]
+        vectors = pooled_components(np.vstack([self.parts[name] for name in members]))
         first = self.result(members[0])["components"]
         for name in members:
             components = self.result(name)["components"]
@@ -144,6 +144,13 @@ class Mesh:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+
+
+def pooled_components(X: np.ndarray) -> np.ndarray:
+    """Principal components of pooled samples as columns; never by a matrix of d x d where d is above their number."""
+    if X.shape[1] <= X.shape[0]:
+        return truth(X)[1]
+    return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2].T
 
 
 def _toml(value: Any) -> str:

@@ -1,13 +1,17 @@
 """Exact PCA over data that stays where it is."""
 
+from typing import TYPE_CHECKING, Any
+
 from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory
 from eigenmesh.certificate import Certificate
-from eigenmesh.estimator import DecentralizedPCA
 from eigenmesh.networks import Traffic
 from eigenmesh.planner import Costs, Plan
 from eigenmesh.result import Record, Result
 from eigenmesh.run import run
 from eigenmesh.stopping import StopReason
+
+if TYPE_CHECKING:
+    from eigenmesh.estimator import DecentralizedPCA
 
 __version__ = "0.1.0"
 
@@ -30,3 +34,12 @@ __all__ = [
     "solvers",
     "theory",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes most of the time of an import, and a node of many does without the estimator.
+    if name == "DecentralizedPCA":
+        from eigenmesh.estimator import DecentralizedPCA
+
+        return DecentralizedPCA
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

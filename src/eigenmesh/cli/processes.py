@@ -19,7 +19,7 @@ from eigenmesh.cli.status import INTERRUPTED
 from eigenmesh.cli.voice import PROGRESS_FILE, Voice
 from eigenmesh.progress import live_progress
 from eigenmesh.result import Record
-from eigenmesh.run import DEFAULT_MAX_ROUNDS
+from eigenmesh.run import Callback
 
 # What all processes of one launch carry in their environment, so that none is overlooked at the end.
 MARK = "EIGENMESH_LAUNCH"
@@ -140,11 +140,14 @@ def _watched(voice: Voice, progress: Path) -> Iterator[None]:
     ended = threading.Event()
 
     def follow() -> None:
-        with live_progress(DEFAULT_MAX_ROUNDS, voice.notices) as show:
+        with contextlib.ExitStack() as stack:
+            show: Callback | None = None
             while not ended.wait(LOOK_EVERY_S):
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    last = progress.read_text().splitlines()[-1]
-                    show(Record(**json.loads(last)))
+                    last = json.loads(progress.read_text().splitlines()[-1])
+                    max_rounds = last.pop("max_rounds")
+                    show = show or stack.enter_context(live_progress(max_rounds, voice.notices))
+                    show(Record(**last))
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()

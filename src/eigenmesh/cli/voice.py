@@ -104,7 +104,8 @@ class Voice:
             yield None
         elif followed is not None:
             with open(followed, "a", encoding="utf-8") as file:
-                yield lambda record: print(json.dumps(record._asdict()), file=file, flush=True)
+                told = {"max_rounds": max_rounds}
+                yield lambda record: print(json.dumps({**told, **record._asdict()}), file=file, flush=True)
         elif self.notices.is_terminal:
             with live_progress(max_rounds, self.notices) as show:
                 yield show

@@ -163,7 +163,15 @@ class Peer:
         ).fit(shards)
         if self.feature_names is not None:
             pca.feature_names_in_ = np.asarray(self.feature_names, dtype=object)
-        written = self._write(pca, view)
+        try:
+            written = self._write(pca, view)
+        except OSError as error:
+            # The journals have all that it takes to come here again.
+            reason = (
+                f"its result cannot be written: {error.strerror or error}. Start all sites again once that is mended."
+            )
+            transport.park(reason)
+            raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
         return Outcome(pca, members, view.missing, written, pca.result_.converged)
 
     def _write(self, pca: DecentralizedPCA, view: Membership) -> tuple[Path, ...]:
