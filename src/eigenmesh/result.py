@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,15 +136,32 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
 
 def write_atomically(path: Path, write: Any) -> None:
     """Call ``write(file)`` on a temporary file beside ``path``, then move it there: whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    # Opened with the rights that any new file gets, so that the user's mask holds.
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
-        os.chmod(temporary, 0o644)
+            # On the disk before the old one goes: a power cut must not leave an empty file of that name.
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system lets one."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:

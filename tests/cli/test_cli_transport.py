@@ -205,6 +205,25 @@ def test_simulation_takes_a_pattern_too(call, tmp_path, rows):
         assert angles(arrays["components"], truth(rows)[1]).max() < 1e-6
 
 
+@pytest.mark.parametrize("out", ["a-{rank}.npz", "./a-1.npz", "a-{rank:01d}.npz"])
+@pytest.mark.parametrize("data", [["a-0.npz", "a-1.npz"], ["a-{rank}.npz"]])
+def test_results_never_take_the_place_of_data(call, tmp_path, rows, data, out):
+    for rank in range(2):
+        np.savez(tmp_path / f"a-{rank}.npz", X=rows[rank::2])
+    before = [(tmp_path / f"a-{rank}.npz").read_bytes() for rank in range(2)]
+    done = call("fit", *data, "--nodes", "2", "-k", "2", "--transport", "threads", "--out", out)
+    assert done.exit_code == 2
+    assert "is an input already" in done.stderr
+    assert [(tmp_path / f"a-{rank}.npz").read_bytes() for rank in range(2)] == before
+
+
+def test_a_rank_in_an_output_needs_nodes_of_their_own(call, tmp_path, rows):
+    done = call("fit", "all.npy", "-k", "2", "--out", "pca-{rank}.npz")
+    assert done.exit_code == 2
+    assert "--transport" in done.stderr
+    assert not list(tmp_path.glob("pca*"))
+
+
 def test_names_of_files_by_rank():
     assert has_rank("a-{rank}.npy")
     assert not has_rank("a-{rang}.npy")

@@ -1,6 +1,7 @@
 """Peers as operators run them: a process a site over mutual TLS, and the pooled answer at every one."""
 
 import json
+import shutil
 import signal
 import time
 
@@ -70,23 +71,21 @@ def test_a_site_that_starts_last_is_waited_for(tmp_path, parts):
         mesh.assert_exact()
 
 
-def test_killed_peers_resume_with_the_same_answer(tmp_path, alike):
+@pytest.mark.parametrize("turn", range(5))
+def test_killed_peers_resume_with_the_same_answer(tmp_path, alike, turn):
     """Four kills in each of five runs, at moments drawn at random: twenty."""
-    rng = np.random.default_rng(7)
-    for turn in range(5):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        with Mesh(folder, alike, ring(NAMES), **SLOW) as mesh:
-            mesh.start()
-            mesh.until("oslo", 1)
-            for _ in range(4):
-                time.sleep(float(rng.uniform(0, 1.5)))
-                name = str(rng.choice(NAMES))
-                mesh.kill(name)
-                time.sleep(float(rng.uniform(0, 0.5)))
-                mesh.start(name)
-            assert set(mesh.wait().values()) == {0}
-            mesh.assert_exact()
+    rng = np.random.default_rng(turn)
+    with Mesh(tmp_path, alike, ring(NAMES), **SLOW) as mesh:
+        mesh.start()
+        mesh.until("oslo", 1)
+        for _ in range(4):
+            time.sleep(float(rng.uniform(0, 1.5)))
+            name = str(rng.choice(NAMES))
+            mesh.kill(name)
+            time.sleep(float(rng.uniform(0, 0.5)))
+            mesh.start(name)
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
 
 
 def test_a_stopped_peer_is_waited_for(tmp_path, alike):
@@ -115,6 +114,28 @@ def test_ctrl_c_parks_the_run_everywhere_and_a_restart_goes_on(tmp_path, alike):
         assert set(mesh.wait().values()) == {0}
         mesh.assert_exact()
         assert mesh.status("oslo")["round"] > before
+
+
+def test_a_site_that_begins_anew_is_not_mixed_into_the_run(tmp_path, alike):
+    """Other data under the same name, and the journal removed: the rounds that others have are of the old data."""
+    three = {name: alike[name] for name in NAMES[:3]}
+    with Mesh(tmp_path, three, [("oslo", "bergen"), ("bergen", "tromso")], **SLOW) as mesh:
+        mesh.start()
+        mesh.until("oslo", 50)
+        mesh.kill("tromso", signal.SIGINT)
+        assert set(mesh.wait(limit_s=30).values()) == {PARKED}
+        np.save(mesh.folder("tromso") / "data.npy", three["tromso"][::-1] * 0.5)
+        mesh.start("tromso")
+        assert mesh.wait("tromso", limit_s=30) == {"tromso": BAD_INPUT}
+        assert "own data differ" in mesh.said("tromso")
+        shutil.rmtree(mesh.out("tromso"))
+        for _ in range(2):
+            for name in three:
+                mesh.edit(name, r"patience_s = .*", "patience_s = 3")
+            mesh.start()
+            assert 0 not in mesh.wait(limit_s=60).values()
+        assert "has begun the run anew" in mesh.said("tromso") + mesh.log("bergen")
+        assert not any((mesh.out(name) / "result.npz").exists() for name in three)
 
 
 def test_survivors_finish_with_the_data_that_are_left(tmp_path, alike):

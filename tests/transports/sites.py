@@ -94,9 +94,9 @@ def run_sites(size: int, work: Callable[[GrpcTransport], T], timeout_s: float = 
     return Sites(nx.complete_graph(size), named="node {}", round_s=timeout_s).run(work)
 
 
-def hello(name: str, run: Run, needs: int = 0) -> bytes:
-    """The greeting of a site."""
-    return wire.encode(Kind.HELLO, run.run_id, run.epoch, needs, 0, wire.text_body(f"{name}\n{run.digest}"))
+def hello(name: str, run: Run, needs: int = 0, identity: str = "0" * 32) -> bytes:
+    """The greeting of a site; the identity is that of its journal."""
+    return wire.encode(Kind.HELLO, run.run_id, run.epoch, needs, 0, wire.text_body(f"{name}\n{run.digest}\n{identity}"))
 
 
 def data_frame(run: Run, round_: int, *arrays: Any, tag: int = 1) -> bytes:

@@ -488,7 +488,7 @@ def test_a_site_whose_journal_is_gone_is_told_that_it_cannot_resume(tmp_path):
                 outcome[rank] = error
 
     assert in_threads(work, 2) == {}
-    assert "cannot resume" in str(outcome[0])
+    assert "begun the run anew" in str(outcome[0])
     # The others learn it too.
     assert isinstance(outcome[1], LostNeighbourError | AbortedError)
 

@@ -46,6 +46,11 @@ class Besieged:
         self.progress()
 
     @property
+    def identity(self):
+        """What only the first site and its neighbour know."""
+        return self.transports[0]._board.identity
+
+    @property
     def door(self):
         return self.sites.address(1)
 
@@ -196,7 +201,9 @@ def test_another_manifest_in_the_middle_of_a_run(besieged):
 @pytest.mark.parametrize("needs", [0, 10**12])
 def test_rounds_that_cannot_be(besieged, needs):
     time.sleep(1.5)
-    answers, _ = knock(besieged, besieged.sites.credentials[0], [hello("site0", besieged.sites.run_of(), needs)])
+    answers, _ = knock(
+        besieged, besieged.sites.credentials[0], [hello("site0", besieged.sites.run_of(), needs, besieged.identity)]
+    )
     assert [answer.kind for answer in answers] == [Kind.REFUSE]
     assert ("cannot resume" if needs == 0 else "never sent") in besieged.refused[0]
 
@@ -227,6 +234,15 @@ def besieged_old(run):
     return type(run)(b"an earlier run .", run.epoch, run.manifest, run.max_message_bytes)
 
 
+def test_a_stolen_key_without_the_journal_is_no_more_than_a_site_begun_anew(besieged):
+    """A site that comes back with another journal would mix two runs, whoever it is."""
+    round_ = besieged.transports[1].status().round
+    answers, _ = knock(besieged, besieged.sites.credentials[0], [hello("site0", besieged.sites.run_of(), round_)])
+    assert answers[0].kind is Kind.REFUSE
+    assert "site0 has begun the run anew" in answers[0].text
+    besieged.progress()
+
+
 @pytest.mark.parametrize("besieged", [0.1], indirect=True)
 @pytest.mark.parametrize("name", bad_frames(Sites(nx.path_graph(1)).run_of(), 0))
 def test_a_stolen_key_and_a_bad_frame(besieged, name):
@@ -238,7 +254,7 @@ def test_a_stolen_key_and_a_bad_frame(besieged, name):
 
     for _ in range(20):
         # The rounds go on meanwhile, so the round that is claimed may be behind; then the greeting is refused.
-        greeting = hello("site0", run, besieged.transports[1].status().round)
+        greeting = hello("site0", run, besieged.transports[1].status().round, besieged.identity)
         answers, _ = knock(besieged, besieged.sites.credentials[0], [greeting, bad], wait_s=1.0)
         if answers[0].kind is Kind.WELCOME:
             break

@@ -16,13 +16,13 @@ from eigenmesh.averaging import name_of
 from eigenmesh.cli import options
 from eigenmesh.cli.inputs import parse_components, parse_step_size
 from eigenmesh.cli.outputs import STANDARD_OUTPUT, Outputs
-from eigenmesh.cli.own_part import is_one_table
+from eigenmesh.cli.own_part import has_rank, is_one_table
 from eigenmesh.cli.problem import Problem, state_own_problem, state_problem
 from eigenmesh.cli.processes import note_node
 from eigenmesh.cli.status import NOT_CONVERGED
 from eigenmesh.cli.voice import Voice
 from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
-from eigenmesh.errors import UnknownNameError
+from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.estimator import DecentralizedPCA
 from eigenmesh.model_file import fitted_arrays, fitted_numbers
 from eigenmesh.progress import readable_bytes
@@ -91,6 +91,8 @@ def fit(
     """
     voice = Voice.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
     outputs = Outputs.checked(out, json_file, plot, data)
+    if transport is None and any(has_rank(str(name)) for name in (out, json_file, plot)):
+        raise InputError("{rank} in the name of an output is for nodes that are processes or threads: --transport.")
     require_settings(tol, max_rounds)
     solver_or_auto(solver, parse_step_size(step_size))
     averaging_or_auto(averaging)

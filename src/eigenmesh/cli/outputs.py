@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.cli.own_part import has_rank, with_rank
+from eigenmesh.cli.own_part import has_rank, may_be_the_same, with_rank
 from eigenmesh.errors import InputError
 from eigenmesh.report import require_picture
 from eigenmesh.result import require_writable, save_arrays, save_json
@@ -32,13 +32,14 @@ class Outputs:
         if arrays is not None and arrays.suffix.lower() != ".npz":
             raise InputError(f"--out {arrays} must end in .npz, the kind of file it is.")
         numbers_file = None if numbers in (None, STANDARD_OUTPUT) else Path(str(numbers))
-        taken = {Path(name).resolve(): "an input" for name in inputs}
+        taken = {str(Path(name).resolve()): "an input" for name in inputs}
         for path in (arrays, numbers_file, picture):
             if path is None:
                 continue
-            if path.resolve() in taken:
-                raise InputError(f"{path} is {taken[path.resolve()]} already; choose another name.")
-            taken[path.resolve()] = "an output"
+            for other, what in taken.items():
+                if may_be_the_same(str(path.resolve()), other):
+                    raise InputError(f"{path} is {what} already; choose another name.")
+            taken[str(path.resolve())] = "an output"
             require_writable(path)
         if picture is not None:
             require_picture(picture)

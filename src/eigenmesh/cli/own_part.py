@@ -25,6 +25,13 @@ def with_rank(text: str, rank: int) -> str:
     return RANK.sub(lambda found: f"{rank:0{found.group(1) or 1}d}", text)
 
 
+def may_be_the_same(one: str, other: str) -> bool:
+    """Whether two names can mean the same file at some node."""
+    patterns = [r"\d+".join(map(re.escape, RANK.sub("\0", name).split("\0"))) for name in (one, other)]
+    plain = [RANK.sub("0", name) for name in (one, other)]
+    return any(re.fullmatch(pattern, name) for pattern, name in zip(patterns, reversed(plain), strict=True))
+
+
 def is_one_table(data: Sequence[str]) -> bool:
     """Whether one file or data set is to be dealt out, rather than a file a node."""
     return len(data) == 1 and not has_rank(data[0])

@@ -110,6 +110,12 @@ def _tell(voice: Voice, outcome: Outcome, tol: float) -> None:
             "were lost on the way.",
             style="yellow",
         )
+    if outcome.owed:
+        voice.alert(
+            f"note: {', '.join(outcome.owed)} may not have everything yet; when they are started again, start this "
+            "site too, so that they can finish.",
+            style="yellow",
+        )
     for path in outcome.written:
         voice.tell(f"wrote {path}" if outcome.pca is not None else f"see {path}")
 

@@ -35,6 +35,8 @@ SETTINGS: dict[str, Any] = {
 }
 STEP_SIZE = 0.001
 KILL_AT_ROUND = 200
+# Says that a folder is from a demo, and may be removed by the next one.
+MARKER = ".eigenmesh-demo"
 LIMIT_S = 300.0
 
 
@@ -73,9 +75,12 @@ class _Sites:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.samples = load("digits").X
         # A demo that was run before is in the way; a folder of the user's own is not to be touched.
-        if (folder / "network.toml").exists():
+        if (folder / MARKER).exists():
             shutil.rmtree(folder)
+        if folder.exists():
+            raise InputError(f"{folder} is in the way and was not made by this demo; move it, or give another --out.")
         folder.mkdir(parents=True)
+        (folder / MARKER).touch()
         (folder / "network.toml").write_text(_network(names))
         make_network(folder / "network.toml", folder)
         for place, name in enumerate(names):

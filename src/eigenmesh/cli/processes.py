@@ -36,6 +36,7 @@ class Processes:
     def __init__(self, command: Sequence[str], environment: dict[str, str], folder: Path) -> None:
         self.command, self.folder, self.mark = list(command), folder, uuid.uuid4().hex
         self.progress = folder / "progress"
+        self._silenced = threading.Event()
         self.environment = {**environment, MARK: self.mark, NODES: str(folder)}
 
     def run(self, voice: Voice) -> int:
@@ -48,6 +49,8 @@ class Processes:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Engines write in whatever encoding they like; a reader that gave up would hold them up.
+            errors="replace",
             start_new_session=True,
         )
         before = {kind: signal.signal(kind, _interrupt) for kind in (signal.SIGTERM, signal.SIGINT)}
@@ -55,6 +58,8 @@ class Processes:
             with self._passed_on(starter), _watched(voice, self.progress) if watched else contextlib.nullcontext():
                 status = starter.wait()
         except KeyboardInterrupt:
+            # What the engine says about being ended is of no use to anybody.
+            self._silenced.set()
             voice.alert("interrupted.", style="yellow")
             status = INTERRUPTED
         finally:
@@ -75,12 +80,20 @@ class Processes:
             return "" if again else self._with_node(line)
 
         streams = [(starter.stdout, sys.stdout, str), (starter.stderr, sys.stderr, once)]
-        threads = [threading.Thread(target=_pass, args=stream, daemon=True) for stream in streams]
+        threads = [threading.Thread(target=self._pass, args=stream, daemon=True) for stream in streams]
         for thread in threads:
             thread.start()
         yield
         for thread in threads:
             thread.join(GRACE_S)
+
+    def _pass(self, source: IO[str] | None, target: IO[str], change: Callable[[str], str]) -> None:
+        for line in source or ():
+            # Read to the end whatever becomes of the words, or the processes would wait for a reader.
+            with contextlib.suppress(OSError, ValueError):
+                if not self._silenced.is_set():
+                    target.write(change(line))
+                    target.flush()
 
     def _with_node(self, line: str) -> str:
         """The line, with the node where it speaks of a process by its number."""
@@ -126,12 +139,6 @@ def note_node(rank: int) -> None:
     if folder is not None:
         with contextlib.suppress(OSError):
             (Path(folder) / f"{os.getpid()}.node").write_text(str(rank))
-
-
-def _pass(source: IO[str] | None, target: IO[str], change: Callable[[str], str]) -> None:
-    for line in source or ():
-        target.write(change(line))
-        target.flush()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,9 +36,9 @@ class EpochFile:
                     return Epoch()
                 lost = tuple((str(a), str(b)) for a, b in arrays["lost"])
                 return Epoch(lost, arrays["start"] if arrays["start"].size else None)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UnreadableFileError(
-                f"{self.path} cannot be read ({error}); remove it and its folder to start the run anew."
+                f"{self.path} cannot be read ({error}); start anew at all sites: give the run another name there."
             ) from error
 
     def write(self, epoch: Epoch) -> None:

@@ -48,7 +48,7 @@ class Membership:
 
     def hear(self, text: str) -> bool:
         """Join a view that another site has sent; True if it changed anything."""
-        lost, reports = _parsed(text, self.sites)
+        lost, reports = _parsed(text, self.sites, self.edges)
         changed = self.lose(lost)
         for site, report in reports.items():
             if site != self.name and report > self._reports.get(site, (-1, "")):
@@ -111,8 +111,8 @@ class Membership:
         if 2 * len(members) <= len(self.sites):
             raise TransportError(
                 f"only {len(members)} of {len(self.sites)} sites can still reach each other ({', '.join(members)}); "
-                f"without {', '.join(self.missing)} there is no majority, so no result is given. Start the run anew "
-                "when they are back."
+                f"without {', '.join(self.missing)} there is no majority, so no result is given here; a majority that "
+                "is elsewhere has gone on without this site. If there is none, start the run anew when all are back."
             )
 
 
@@ -121,13 +121,17 @@ def _ordered(link: Iterable[str]) -> Link:
     return first, second
 
 
-def _parsed(text: str, sites: tuple[str, ...]) -> tuple[list[Link], dict[str, tuple[int, str]]]:
+def _parsed(
+    text: str, sites: tuple[str, ...], edges: tuple[Link, ...]
+) -> tuple[list[Link], dict[str, tuple[int, str]]]:
     """A view as another site sent it, with every field checked."""
     try:
         content: Any = json.loads(text)
         lost = [_ordered((_site(a, sites), _site(b, sites))) for a, b in content["lost"]]
         reports = {_site(k, sites): (int(n), str(digest)[:32]) for k, (n, digest) in content["reports"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if not set(lost) <= set(edges) or any(not 0 <= n <= len(edges) for n, _ in reports.values()):
+            raise ValueError("it has links that this network does not have")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise TransportError(f"a neighbour's view of the network cannot be read: {error!r}") from error
     return lost, reports
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
 
 logger = logging.getLogger(__name__)
 
+START_AGAIN = "Start all sites again once that is mended."
+
 
 class ViewChangedError(TransportError):
     """Sites were lost somewhere: the run stops until those that are left agree on who they are."""
@@ -58,6 +60,7 @@ class Outcome:
     pca : the fitted estimator; None where the result lay there from before.
     members, missing : sites whose samples the result is of, and those that were lost on the way.
     written : files of the result.
+    owed : neighbours that may not have everything yet; the journal is kept for them.
     """
 
     pca: DecentralizedPCA | None
@@ -65,6 +68,7 @@ class Outcome:
     missing: tuple[str, ...]
     written: tuple[Path, ...]
     converged: bool
+    owed: tuple[str, ...] = ()
 
 
 class Peer:
@@ -121,9 +125,13 @@ class Peer:
             transport = self._transport(view, audit)
             self.reporter.follow(transport, view.epoch)
             try:
-                outcome = self._fit(transport, view, solver)
-            except (LostNeighbourError, ViewChangedError) as error:
-                self._after_a_loss(transport, view, error)
+                outcome = self._until_a_loss(transport, view, solver)
+                if outcome is not None:
+                    transport.close()
+                    owed = self._owed(transport)
+                    if not owed:
+                        self._clean_up()
+                    return replace(outcome, owed=owed)
                 epoch = Epoch(view.lost, solver.latest)
                 self.epochs.write(epoch)
             except KeyboardInterrupt:
@@ -136,12 +144,16 @@ class Peer:
             except BaseException as error:
                 transport.abort(f"{type(error).__name__}; its operator knows more.")
                 raise
-            else:
-                transport.close()
-                self._clean_up()
-                return outcome
             finally:
                 transport.close()
+
+    def _until_a_loss(self, transport: GrpcTransport, view: Membership, solver: WarmStart) -> Outcome | None:
+        """The outcome with these members; None if some were lost and those that are left have agreed to go on."""
+        try:
+            return self._fit(transport, view, solver)
+        except (LostNeighbourError, ViewChangedError) as error:
+            self._after_a_loss(transport, view, error)
+            return None
 
     def _fit(self, transport: GrpcTransport, view: Membership, solver: WarmStart) -> Outcome:
         settings, members = self.site.settings, view.members
@@ -166,10 +178,7 @@ class Peer:
         try:
             written = self._write(pca, view)
         except OSError as error:
-            # The journals have all that it takes to come here again.
-            reason = (
-                f"its result cannot be written: {error.strerror or error}. Start all sites again once that is mended."
-            )
+            reason = f"its result cannot be written: {error.strerror or error}. {START_AGAIN}"
             transport.park(reason)
             raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
         return Outcome(pca, members, view.missing, written, pca.result_.converged)
@@ -190,7 +199,10 @@ class Peer:
             "census_bytes": pca.census_traffic_.bytes,
             "manifest": self.manifest.content,
         }
-        save_arrays(out.result, fitted_arrays(pca, view.members))
+        # The arrays say of themselves what they are of, should they part from the numbers.
+        which = {"run_id": self.manifest.run_id.hex(), "whole": not view.missing, "converged": pca.result_.converged}
+        arrays = fitted_arrays(pca, view.members)
+        save_arrays(out.result, {**arrays, **{name: np.asarray(value) for name, value in which.items()}})
         # Last, since it is what says that the run is done.
         save_json(out.numbers, fitted_numbers(result, total, about))
         return out.result, out.numbers
@@ -229,7 +241,7 @@ class Peer:
         def record(sent: Sent) -> None:
             audit.record(sent)
             if audit.failure and self.reporter.transport is not None:
-                self.reporter.transport.park(f"{audit.failure}. Start all sites again once that is mended.")
+                self.reporter.transport.park(f"{audit.failure}. {START_AGAIN}")
 
         return record
 
@@ -310,6 +322,15 @@ class Peer:
             return None
         members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])
         return Outcome(None, members, missing, (out.result, out.numbers), bool(numbers["converged"]))
+
+    def _owed(self, transport: GrpcTransport) -> tuple[str, ...]:
+        """Neighbours that may need this site once more: lost at the end, or part of a run that was parked by then."""
+        links = [link for link in transport.status().links if not link.finished]
+        try:
+            transport.check()
+        except EigenmeshError:
+            return tuple(link.name for link in links)
+        return tuple(link.name for link in links if link.heard_s > self.site.settings.patience_s)
 
     def _clean_up(self) -> None:
         """Nothing is left to resume."""

@@ -34,7 +34,9 @@ class WarmStart:
         return self.solver.name
 
     def __getattr__(self, name: str) -> Any:
-        # What a solver says of itself beside the protocol, such as its oversampling.
+        # What a solver says of itself beside the protocol, such as its oversampling; a copy in the making has none yet.
+        if name == "solver":
+            raise AttributeError(name)
         return getattr(self.solver, name)
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> Any:

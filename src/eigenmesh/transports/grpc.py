@@ -22,7 +22,7 @@ from eigenmesh.transports.grpc_rounds import Rounds
 from eigenmesh.transports.grpc_security import Credentials
 from eigenmesh.transports.grpc_status import LinkStatus, TransportStatus, status_of
 from eigenmesh.transports.grpc_streams import Streams
-from eigenmesh.transports.journal import DONE, Journal
+from eigenmesh.transports.journal import DONE, MET, Journal
 from eigenmesh.transports.wire import Kind
 
 __all__ = ["Credentials", "GrpcTransport", "LinkStatus", "Neighbour", "Run", "Sent", "TransportStatus"]
@@ -148,6 +148,11 @@ class GrpcTransport(Transport):
         except queue.Empty:
             return None
 
+    def check(self) -> None:
+        """Raise what has ended the run, if anything has."""
+        if self._board.failure is not None:
+            raise self._board.failure.with_traceback(None)
+
     def interrupt(self, error: Exception | None) -> None:
         """Make a waiting ``exchange``, and every later one, raise this error; None takes it back."""
         self._board.interrupt(error)
@@ -247,9 +252,15 @@ def _open_journal(path: Path, board: Board) -> Journal:
         if entry.mark == DONE:
             link.finish()
             continue
+        if entry.mark == MET:
+            link.identity = journal.read(entry).decode()
+            continue
         link.replay.append(entry)
         link.next_in = link.safe_here = link.told = entry.round + 1
     board.resumed = journal.found
+    board.identity = journal.identity
+    journal.on_done = board.farewell_safe
+    board.on_met = lambda link: journal.append(link.neighbour.rank, 0, link.identity.encode(), MET)
     board.on_farewell = lambda link, data: journal.append(link.neighbour.rank, board.round, data, DONE)
     return journal
 

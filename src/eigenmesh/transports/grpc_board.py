@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -89,7 +90,11 @@ class Board:
         # Set by the thread that communicates: wakes the writers of these neighbours, or closes their streams.
         self.wake: Callable[[Iterable[int]], None] = lambda ranks: None
         self.cut: Callable[[int], None] = lambda rank: None
-        self.on_farewell: Callable[[Link, bytes], None] = lambda link, data: None
+        # Until its last word is safe here, a neighbour stays; without a journal nothing is safer than having it.
+        self.on_farewell: Callable[[Link, bytes], None] = lambda link, data: self.farewell_safe(link.neighbour.rank)
+        self.on_met: Callable[[Link], None] = lambda link: None
+        # What a site is recognised by when it comes back: that of its journal, which a new one would not have.
+        self.identity = secrets.token_hex(16)
 
     # What goes out.
 
@@ -203,9 +208,13 @@ class Board:
         with self.changed:
             link.complete = True
             link.finish()
-            self.tell(link, Kind.ACK, tag=1)
             self.changed.notify_all()
-        self.wake([link.neighbour.rank])
+
+    def farewell_safe(self, rank: int) -> None:
+        """The neighbour's last word is safe here: it may go."""
+        with self.changed:
+            self.tell(self.links[rank], Kind.ACK, tag=1)
+        self.wake([rank])
 
     # How it ends.
 
@@ -242,11 +251,11 @@ class Board:
         lost = [link for link in map(self.links.__getitem__, ranks) if link.lost]
         if lost:
             names = [link.neighbour.name for link in lost]
-            reasons = "; ".join(f"{link.neighbour.name}: {link.refusal}" for link in lost if link.refusal)
+            for link in lost:
+                # Addresses stay in the log of this site: what is raised may be told to all.
+                logger.warning("%s is lost: %s", link.neighbour.name, link.refusal or "it is silent")
             raise LostNeighbourError(
-                f"{self.name} has heard nothing from {', '.join(names)} for {self.patience_s:g} s"
-                + (f" ({reasons})." if reasons else "."),
-                names,
+                f"{self.name} has heard nothing from {', '.join(names)} for {self.patience_s:g} s.", names
             )
 
     def refuse(self, who: str, reason: str) -> None:

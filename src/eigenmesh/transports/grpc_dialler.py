@@ -95,4 +95,4 @@ class Dialler:
             await asyncio.wait_for(call.read(), GREETING_S)
             disagree(self.board, link, frame.text, self._compare)
         elif error.verdict is Verdict.CANNOT_RESUME and frame.kind is Kind.REFUSE:
-            self.board.fail(cannot_resume(link, str(error)))
+            cannot_resume(self.board, link, str(error))

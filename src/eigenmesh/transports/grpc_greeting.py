@@ -34,8 +34,8 @@ class TurnedAway(Exception):  # noqa: N818
 
 
 def greeting(board: Board, link: Link, kind: Kind) -> Letter:
-    """HELLO or WELCOME: own name, digest of the manifest, and the round that is needed next."""
-    return Letter(kind, link.next_in, 0, wire.text_body(f"{board.name}\n{board.run.digest}"))
+    """HELLO or WELCOME: own name, digest of the manifest, identity of the journal, and the round needed next."""
+    return Letter(kind, link.next_in, 0, wire.text_body(f"{board.name}\n{board.run.digest}\n{board.identity}"))
 
 
 def claimed_name(frame: Frame, kind: Kind) -> str:
@@ -43,22 +43,33 @@ def claimed_name(frame: Frame, kind: Kind) -> str:
     if frame.kind is Kind.REFUSE:
         verdict = Verdict(frame.tag) if frame.tag in set(Verdict) else Verdict.LATER
         raise TurnedAway(verdict, frame.text)
-    name, separator, digest = frame.text.partition("\n")
-    if frame.kind is not kind or not separator or len(digest) != 64:
+    parts = frame.text.split("\n")
+    if frame.kind is not kind or [len(part) for part in parts[1:]] != [64, 32]:
         raise FrameError(f"{frame.kind.name} came where {kind.name} is due.")
-    return name
+    return parts[0]
+
+
+def identity_of(frame: Frame) -> str:
+    """The identity of the journal in a greeting that has been looked at."""
+    return frame.text.split("\n")[2]
 
 
 def require_agreement(board: Board, link: Link, frame: Frame) -> None:
     """Raise TurnedAway unless the greeting is for this run and can be gone on from."""
     run, name = board.run, link.neighbour.name
-    if frame.text.partition("\n")[2] != run.digest:
+    if frame.text.split("\n")[1] != run.digest:
         raise TurnedAway(Verdict.MANIFEST, f"{name} is set up for another run: its manifest differs.")
     if frame.run_id != run.run_id:
         raise TurnedAway(Verdict.LATER, f"run {frame.run_id.hex()} is not the present one, {run.run_id.hex()}.")
     if frame.epoch != run.epoch:
         raise TurnedAway(Verdict.LATER, f"epoch {frame.epoch} is not the present one, {run.epoch}.")
     with board.changed:
+        if link.identity not in ("", identity_of(frame)):
+            raise TurnedAway(
+                Verdict.CANNOT_RESUME,
+                f"{name} has begun the run anew: its journal is not the one that it had. Give the run another name at "
+                "all sites.",
+            )
         if max(frame.round, frame.acknowledged) > board.round and not board.resumed:
             raise TurnedAway(Verdict.LATER, f"{name} claims to have round {frame.round - 1}, which was never sent.")
         if frame.round < link.safe_there and not link.finished:
@@ -79,9 +90,12 @@ def disagree(board: Board, link: Link, theirs: str, compare: Compare | None) -> 
     differing = compare(board.run.manifest, theirs) if compare is not None else []
     what = "; ".join(differing) or "the manifests differ"
     name = link.neighbour.name
-    board.fail(DisagreementError(f"{board.name} and {name} are set up for different runs: {what}.", name, theirs))
+    text = f"{board.name} and {name} are set up for different runs: {what}."
+    # All others are told, or they would wait for these two.
+    board.fail(DisagreementError(text, name, theirs), f"{board.name} ended the run: {text}")
 
 
-def cannot_resume(link: Link, reason: str) -> TransportError:
-    """The error of a site whose neighbour no longer has what it would need."""
-    return TransportError(f"{link.neighbour.name} refused: {reason}")
+def cannot_resume(board: Board, link: Link, reason: str) -> None:
+    """End the run of a site whose neighbour no longer has what it would need."""
+    text = f"{link.neighbour.name} refused: {reason}"
+    board.fail(TransportError(text), f"{board.name} ended the run: {text}")

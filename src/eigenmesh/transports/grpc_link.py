@@ -98,6 +98,7 @@ class Link:
     safe_here : every round below this one is on our disk.
     told : the last ``safe_here`` that the neighbour was told; ``untold_bytes`` have been used since.
     replay : records of the journal that were not asked for yet.
+    identity : of the neighbour's journal, once it is known.
     agreed, agreed_now : a greeting has been agreed on, ever or since the last dial.
     finished : the neighbour has said that it is done, and needs nothing more.
     complete : it has said so to this process, after everything that it had to send.
@@ -120,6 +121,7 @@ class Link:
     told: int = 0
     untold_bytes: int = 0
     replay: deque[Entry] = field(default_factory=deque)
+    identity: str = ""
     agreed: bool = False
     agreed_now: bool = False
     connected: bool = False
@@ -159,8 +161,9 @@ class Link:
             self.retained_bytes -= len(self.retained.popleft().body.data)
         return len(self.retained) < before
 
-    def meet(self, needs: int, safe: int) -> None:
-        """A new stream: go on from the round that the neighbour needs next."""
+    def meet(self, needs: int, safe: int, identity: str) -> bool:
+        """A new stream: go on from the round that the neighbour needs next; True if they never met before."""
+        first, self.identity = not self.identity, identity
         self.has_there = needs
         self.acknowledge(safe)
         self.unsent = deque(letter for letter in self.retained if letter.round >= needs)
@@ -168,6 +171,7 @@ class Link:
         self.agreed = self.agreed_now = True
         self.lost, self.refusal, self.farewell_said = False, "", False
         self.heard = time.monotonic()
+        return first
 
     def finish(self) -> None:
         """Keep nothing more for a neighbour that is done."""

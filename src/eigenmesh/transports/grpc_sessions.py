@@ -13,6 +13,7 @@ import grpc.aio
 from eigenmesh.errors import FrameError
 from eigenmesh.transports import wire
 from eigenmesh.transports.grpc_board import Board
+from eigenmesh.transports.grpc_greeting import identity_of
 from eigenmesh.transports.grpc_link import Letter, Link
 from eigenmesh.transports.wire import Frame
 
@@ -100,9 +101,11 @@ class Sessions:
         rank, name, session = link.neighbour.rank, link.neighbour.name, Session(stream)
         self.end(rank)
         with self.board.changed:
-            link.meet(greeting.round, greeting.acknowledged)
+            first = link.meet(greeting.round, greeting.acknowledged, identity_of(greeting))
             link.connected = True
             self.board.changed.notify_all()
+        if first:
+            self.board.on_met(link)
         self._open[rank] = session
         logger.info("link to %s is up; it needs round %d.", name, greeting.round)
         works = (lambda: self._read(link, stream)), (lambda: self._write(link, session))

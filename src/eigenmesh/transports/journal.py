@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import queue
+import secrets
 import struct
 import threading
 import zlib
@@ -26,9 +27,13 @@ MAGIC = b"EGNMJRN1"
 _RECORD = struct.Struct("<IIBIQ")
 _HEAD = struct.Struct("<II")
 MAX_HEAD_BYTES = 1 << 16
-FRAME, DONE = 1, 2
+# A frame that was used; a neighbour's last word; the identity of the journal that a neighbour keeps.
+FRAME, DONE, MET = 1, 2, 3
+IDENTITY = "identity"
 # Least time between two flushes to the disk, which would otherwise take more of it than the rounds do.
 FLUSH_EVERY_S = 0.05
+# A site that begins anew while others go on would mix two runs.
+START_ANEW = "start anew at all sites: give the run another name there."
 
 # (sender, first round that is not safe yet)
 OnDurable = Callable[[list[tuple[int, int]]], None]
@@ -58,6 +63,8 @@ class Journal:
     ----------
     entries : the records that were there when it was opened, oldest first.
     found : whether there was a journal of this run, even one without a record.
+    identity : drawn when the file was made, so that neighbours can tell it from one that was begun anew.
+    on_done : told, in the journal's thread, whose last word has reached the disk.
     """
 
     def __init__(
@@ -67,6 +74,8 @@ class Journal:
         self._queue: queue.SimpleQueue[tuple[int, int, int, bytes] | threading.Event | None] = queue.SimpleQueue()
         self.failed: str | None = None
         self.found = False
+        self.identity = secrets.token_hex(16)
+        self.on_done: Callable[[int], None] = lambda sender: None
         self._abandoned = False
         self._hurry = threading.Event()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
@@ -81,12 +90,13 @@ class Journal:
 
     def _begin(self, head: dict[str, str]) -> list[Entry]:
         size = os.fstat(self._file).st_size
-        start = _read_head(self._file, size, self.path, head) if size else None
-        if start is None:
+        known = _read_head(self._file, size, self.path, head) if size else None
+        if known is None:
             if size:
                 os.ftruncate(self._file, 0)
-            self._write_head(head)
+            self._write_head({**head, IDENTITY: self.identity})
             return []
+        start, self.identity = known
         self.found = True
         entries, end = _scan(self._file, start, size)
         if end < size:
@@ -166,6 +176,9 @@ class Journal:
             return
         safe = {sender: round_ + 1 for mark, sender, round_, _ in batch if mark == FRAME}
         self._on_durable(list(safe.items()))
+        for mark, sender, _, _ in batch:
+            if mark == DONE:
+                self.on_done(sender)
 
     def _give_up(self, error: OSError) -> None:
         self.failed = f"the journal cannot be written: {error.strerror}"
@@ -198,8 +211,8 @@ def _read(file: int, length: int, offset: int) -> bytes:
     return data
 
 
-def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> int | None:
-    """Where the records start, or None if not even the head was written to the end."""
+def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[int, str] | None:
+    """Where the records start, and the journal's identity; None if not even the head was written to the end."""
     start = len(MAGIC) + _HEAD.size
     first = _read(file, start, 0)
     if not first.startswith(MAGIC[: len(first)]):
@@ -212,15 +225,16 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> int | 
     if zlib.crc32(data) != checksum:
         if start + length >= size:
             return None
-        raise UnreadableFileError(f"the head of journal {path} is damaged; remove the file to start the run anew.")
+        raise UnreadableFileError(f"the head of journal {path} is damaged; {START_ANEW}")
     theirs: dict[str, Any] = json.loads(data)
+    identity = str(theirs.pop(IDENTITY, ""))
     differing = sorted(key for key in head.keys() | theirs.keys() if head.get(key) != theirs.get(key))
     if differing:
         raise InputError(
-            f"journal {path} belongs to another run: {', '.join(differing)} differ. Remove it to start anew, or go "
-            "back to the settings and data that it was begun with."
+            f"journal {path} belongs to another run: {', '.join(differing)} differ. Go back to the settings and data "
+            f"that it was begun with, or {START_ANEW}"
         )
-    return start + length
+    return start + length, identity
 
 
 def _scan(file: int, start: int, size: int) -> tuple[list[Entry], int]:
