@@ -17,7 +17,7 @@ peers-demo: $(VENV)/.peers ## five real peers with certificates; one is killed a
 	$(BIN)/eigenmesh demo --peers 5
 
 test: $(VENV)/.dev ## all tests
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto --dist loadgroup -q
 
 lint: $(VENV)/.dev ## ruff, and mypy --strict on src
 	$(BIN)/ruff check .

@@ -16,8 +16,8 @@ pytest.importorskip("cryptography")
 
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss")
 PARKED, ENDED, BAD_INPUT = 75, 4, 2
-# FAST-PCA with this step goes on for two thousand rounds: time enough to disturb it.
-SLOW = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.001}, "max_rounds": 20000, "n_components": 2}
+# FAST-PCA with this step goes on for a thousand rounds: time enough to disturb it.
+SLOW = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.002}, "max_rounds": 20000, "n_components": 2}
 
 
 @pytest.fixture(scope="module")
