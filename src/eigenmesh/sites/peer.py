@@ -241,7 +241,9 @@ class Peer:
         def record(sent: Sent) -> None:
             audit.record(sent)
             if audit.failure and self.reporter.transport is not None:
-                self.reporter.transport.park(f"{audit.failure}. {START_AGAIN}")
+                # Other sites are told too, and where files lie here is none of their business.
+                failure = audit.failure.replace(str(audit.path), audit.path.name)
+                self.reporter.transport.park(f"{failure}. {START_AGAIN}")
 
         return record
 
