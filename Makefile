@@ -16,8 +16,9 @@ demo: $(VENV)/.report ## 20 nodes find the components of 1,797 handwritten digit
 peers-demo: $(VENV)/.peers ## five real peers with certificates; one is killed and restarted on the way
 	$(BIN)/eigenmesh demo --peers 5
 
+# Many tests wait for processes, so there are more workers than cores; those of a file share what it has launched.
 test: $(VENV)/.dev ## all tests
-	$(BIN)/python -m pytest -n auto --dist loadgroup -q
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q
 
 lint: $(VENV)/.dev ## ruff, and mypy --strict on src
 	$(BIN)/ruff check .

@@ -27,9 +27,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
+from ports import free_ports
 from transports.authority import Authority
 from transports.proxy import Proxy
-from transports.sites import free_port
 
 
 class BareRing:
@@ -178,7 +178,7 @@ def measure(size: int, shape: tuple[int, ...], counts: tuple[int, int], delay_s:
             own = authority.issue(f"site{rank}")
             (folder / f"{rank}.key").write_bytes(own.key)
             (folder / f"{rank}.pem").write_bytes(own.certificate)
-        ports = [free_port() for _ in range(size)]
+        ports = free_ports(size)
         edges = {(min(rank, (rank + 1) % size), max(rank, (rank + 1) % size)) for rank in range(size)}
         context = multiprocessing.get_context("spawn")
         pipes = {edge: context.Pipe() for edge in edges} if delay_s else {}
@@ -195,7 +195,7 @@ def measure(size: int, shape: tuple[int, ...], counts: tuple[int, int], delay_s:
         plan = {
             "grpc": addresses,
             "ports": ports,
-            "bare": [free_port() for _ in range(size)],
+            "bare": free_ports(size),
             "delay_s": delay_s,
             "journal": journal,
         }

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from eigenmesh.cli.init import init
+from ports import free_ports
 from problems import angles, truth
 
 LIMIT_S = 150.0
@@ -158,19 +158,6 @@ def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
     return json.dumps(value)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, below those that the system gives to clients."""
-    found: list[int] = []
-    start = 10_000 + os.getpid() * 37 % 20_000
-    for port in range(start, start + 2_000):
-        with socket.socket() as trial:
-            if trial.connect_ex(("127.0.0.1", port)) != 0:
-                found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError("no free ports")
 
 
 def ring(names: Sequence[str]) -> list[tuple[str, str]]:

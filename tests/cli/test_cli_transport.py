@@ -90,6 +90,13 @@ def test_a_node_with_bad_data_ends_all_with_its_reason(tmp_path, rows, engine):
     assert not (tmp_path / "pca.npz").exists()
 
 
+def long_run(folder) -> list[str]:
+    """FAST-PCA with a step that leads nowhere, in iterations that take long: time enough to disturb it."""
+    np.save(folder / "wide.npy", np.random.default_rng(0).standard_normal((1500, 600)))
+    settings = ["-k", "60", "--covariance", "formed", "--step-size", "1e-9", "--max-rounds", "100000000"]
+    return ["wide.npy", "--solver", "fast-pca", *settings, "--out", "pca.npz"]
+
+
 @linux
 @pytest.mark.parametrize(
     ("engine", "how"),
@@ -101,8 +108,7 @@ def test_a_node_with_bad_data_ends_all_with_its_reason(tmp_path, rows, engine):
     ],
 )
 def test_an_interrupted_launch_leaves_nothing_running(tmp_path, rows, engine, how):
-    # FAST-PCA on a ring to a tolerance that it cannot reach: it would go on for minutes.
-    words = ["all.npy", "--solver", "fast-pca", "--step-size", "1e-9", "--max-rounds", "100000000", "--out", "pca.npz"]
+    words = long_run(tmp_path)
     command = [*MODULE, "launch", "--nodes", "3", "--transport", engine, "--", "fit", *words]
     running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     began = time.monotonic()
@@ -123,7 +129,7 @@ def test_an_interrupted_launch_leaves_nothing_running(tmp_path, rows, engine, ho
 @linux
 @pytest.mark.parametrize("engine", [engine for engine in engines() if engine.values[0] != "threads"])
 def test_a_killed_rank_is_named_and_ends_the_rest(tmp_path, rows, engine):
-    words = ["all.npy", "--solver", "fast-pca", "--step-size", "1e-9", "--max-rounds", "100000000", "--out", "pca.npz"]
+    words = long_run(tmp_path)
     command = [*MODULE, "launch", "--nodes", "3", "--transport", engine, "--", "fit", *words]
     running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     began = time.monotonic()

@@ -22,9 +22,7 @@ def all_runs(name):
 
 @pytest.mark.parametrize("averaging", AVERAGINGS)
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=pytest.mark.xdist_group(f"runs-{name}")) for name in ENGINES]
-)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_gives_the_stacked_answer(engine, solver, averaging):
     if reason := ENGINES[engine].missing():
         pytest.skip(reason)

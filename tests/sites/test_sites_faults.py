@@ -31,8 +31,8 @@ from transports.sites import hello, intrude
 
 NAMES = ("oslo", "bergen", "tromso")
 PARKED, ENDED = 75, 4
-# FAST-PCA with this step goes on for two thousand rounds: time enough to disturb it.
-SLOW = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.001}, "max_rounds": 20000, "n_components": 2}
+# FAST-PCA with this step goes on for a thousand rounds: time enough to disturb it.
+SLOW = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.002}, "max_rounds": 20000, "n_components": 2}
 # A restart takes long where many processes share few cores.
 PATIENT = {**SLOW, "patience_s": 100}
 STATUS = grpc.StatusCode

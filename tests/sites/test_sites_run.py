@@ -18,6 +18,8 @@ NAMES = ("oslo", "bergen", "tromso", "bodo", "voss")
 PARKED, ENDED, BAD_INPUT = 75, 4, 2
 # FAST-PCA with this step goes on for a thousand rounds: time enough to disturb it.
 SLOW = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.002}, "max_rounds": 20000, "n_components": 2}
+# The same for four thousand.
+SLOWER = {**SLOW, "solver_parameters": {"step_size": 0.0005}}
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +73,17 @@ def test_a_site_that_starts_last_is_waited_for(tmp_path, parts):
         mesh.assert_exact()
 
 
-@pytest.mark.parametrize("turn", range(5))
+@pytest.mark.parametrize("turn", range(2))
 def test_killed_peers_resume_with_the_same_answer(tmp_path, alike, turn):
-    """Four kills in each of five runs, at moments drawn at random: twenty."""
+    """Ten kills in each of two runs, at moments drawn at random: twenty."""
     rng = np.random.default_rng(turn)
-    with Mesh(tmp_path, alike, ring(NAMES), **SLOW) as mesh:
+    with Mesh(tmp_path, alike, ring(NAMES), **SLOWER) as mesh:
         mesh.start()
         mesh.until("oslo", 1)
-        for _ in range(4):
-            time.sleep(float(rng.uniform(0, 1.5)))
+        for _ in range(10):
+            time.sleep(float(rng.uniform(0, 0.5)))
             name = str(rng.choice(NAMES))
+            assert mesh.running[name].poll() is None, "the run was over before it could be disturbed"
             mesh.kill(name)
             time.sleep(float(rng.uniform(0, 0.5)))
             mesh.start(name)

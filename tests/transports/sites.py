@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +15,11 @@ from eigenmesh.transports import wire
 from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
 from eigenmesh.transports.grpc_security import METHOD
 from eigenmesh.transports.wire import Kind
+from ports import free_ports
 from transports.authority import Authority
 
 T = TypeVar("T")
 RUN_ID = bytes(range(16))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Sites:
@@ -40,7 +34,7 @@ class Sites:
     def __init__(self, graph: nx.Graph, manifest: str = "manifest", named: str = "site{}", **settings: Any) -> None:
         self.graph = graph
         self.names = [named.format(rank) for rank in range(len(graph))]
-        self.ports = [free_port() for _ in self.names]
+        self.ports = free_ports(len(self.names))
         self.authority = Authority()
         self.credentials = [self.authority.issue(name) for name in self.names]
         self.manifest = manifest

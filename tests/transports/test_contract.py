@@ -32,12 +32,7 @@ def whole_suite(name, size):
         return launch(engine, size, "transports.scenarios", names, Path(folder))
 
 
-# Tests that share a launch go to the same worker, or each worker would launch anew.
-LAUNCHES = [
-    pytest.param(name, size, marks=pytest.mark.xdist_group(f"contract-{name}-{size}"))
-    for name in ENGINES
-    for size in ENGINES[name].sizes
-]
+LAUNCHES = [(name, size) for name in ENGINES for size in ENGINES[name].sizes]
 UNLIKE = ("size", "dtype", "shape", "big", "later")
 
 

@@ -36,17 +36,12 @@ def suite():
     return ended
 
 
-# Tests that share the launch go to the same worker.
-in_one_launch = pytest.mark.xdist_group("torch-suite")
-
-
 def outcome(scenario, rank):
     prefix = f"{scenario}/"
     results = suite().results[rank]
     return {key.removeprefix(prefix): value for key, value in results.items() if key.startswith(prefix)}
 
 
-@in_one_launch
 def test_tensors_and_numpy_arrays_come_back_in_their_own_library():
     for rank in range(RANKS):
         got = outcome("tensors", rank)
@@ -54,7 +49,6 @@ def test_tensors_and_numpy_arrays_come_back_in_their_own_library():
         assert all(got.values())
 
 
-@in_one_launch
 def test_an_all_reduce_leaves_its_argument_alone():
     for rank in range(RANKS):
         got = outcome("reduced", rank)
@@ -64,7 +58,6 @@ def test_an_all_reduce_leaves_its_argument_alone():
         assert got["tensor"]
 
 
-@in_one_launch
 def test_a_group_that_exists_is_used_and_left():
     for rank in range(RANKS):
         got = outcome("existing-group", rank)
@@ -73,7 +66,6 @@ def test_a_group_that_exists_is_used_and_left():
         assert got["after"] == RANKS
 
 
-@in_one_launch
 @pytest.mark.parametrize("scenario", SOLVED)
 def test_solvers_on_tensors_give_the_stacked_answer_of_numpy(scenario):
     for rank in range(RANKS):

@@ -112,6 +112,8 @@ class Rounds:
         misfit = _misfit(received, letter)
         if misfit:
             raise InputError(f"the journal does not fit this run: {name} {misfit}.")
+        # What the neighbour had safe then need not be kept for it again, so a replay waits for nobody.
+        link.acknowledge(received.frame.acknowledged)
         return received
 
     def _strike(self, link: Link, round_: int, misfit: str) -> None:
