@@ -120,7 +120,7 @@ class Network(ABC):
 
     def mean(self, array: Array) -> Array:
         """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...)."""
-        return self.average(self, array)
+        return self.reduced_mean(array) if self.collective else self.average(self, array)
 
     def common_mean(self, array: Array) -> Array:
         """The average as one copy for all the nodes that this process holds: (nodes, ...) -> (1, ...).

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Watchman:
-    """Used as a context around a blocking call; costs next to nothing there.
+    """Looks now and then at ``since``, which the watched thread sets before a call and takes back after it.
 
     Parameters
     ----------
@@ -18,18 +18,15 @@ class Watchman:
 
     def __init__(self, timeout_s: float, on_late: Callable[[], None]) -> None:
         self._timeout_s, self._on_late = timeout_s, on_late
-        self._since: float | None = None
+        self.since: float | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> None:
+    def start(self) -> None:
+        """Begin to look; more than once is harmless."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="mpi-watchman", daemon=True)
             self._thread.start()
-        self._since = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self._since = None
 
     def close(self) -> None:
         """End the thread; more than once is harmless."""
@@ -37,7 +34,7 @@ class Watchman:
 
     def _watch(self) -> None:
         while not self._closed.wait(min(1.0, self._timeout_s / 4)):
-            since = self._since
+            since = self.since
             if since is not None and time.monotonic() - since > self._timeout_s:
                 self._on_late()
                 return
