@@ -1,6 +1,5 @@
 """The contract that every transport keeps, on every engine: one launch a size, many scenarios in it."""
 
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -9,6 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from patience import allowed_s
 from transports.engines import ENGINES, launch
 from transports.failures import CULPRIT
 from transports.scenarios import DUE
@@ -65,9 +65,7 @@ def failed(engine, scenario, folder, timeout_s=30.0, size=3):
     )
     assert ended.status != 0, ended.output
     assert ended.alive == (), ended.output
-    # Ten seconds, on a machine that has time: tests run beside others.
-    crowded = os.getloadavg()[0] / (os.cpu_count() or 1) / 2 if hasattr(os, "getloadavg") else 1.0
-    assert ended.at - ended.failed_at < 10 * max(1.0, crowded), ended.output
+    assert ended.at - ended.failed_at < allowed_s(10), ended.output
     return ended
 
 
