@@ -11,7 +11,7 @@ from eigenmesh.graphs import Weights
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Sum over all nodes by the transport's own all-reduce, divided by M.
+    """Mean over all nodes by the transport's own all-reduce: the sum of every node's M-th part.
 
     MPI and torch.distributed have one; it links all nodes, whatever the graph, so it is for clusters and not for
     organisations that know only their neighbours. It counts as one round and ``2 (M - 1)`` messages, the fewest
@@ -32,5 +32,5 @@ class AllReduceAverage:
     accuracy: float = 0.0
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
-        """Sum and divide: (nodes, ...) -> (nodes, ...)."""
+        """One all-reduce: (nodes, ...) -> (nodes, ...)."""
         return network.reduced_mean(array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any, overload
@@ -16,6 +16,9 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, LinearRound, Tree
 from eigenmesh.averaging.allreduce import AllReduceAverage
 from eigenmesh.graphs import Weights
+
+# Shape and dtype of an array; every library has dtypes of its own.
+Kind = tuple[tuple[int, ...], Any]
 
 
 @dataclass
@@ -64,10 +67,12 @@ class Network(ABC):
         self.average = (averaging or Tree()).prepare(weights)
         # With an all-reduce the engine links all nodes, and maxima take that way too.
         self.collective = isinstance(self.average, AllReduceAverage)
+        self._collective_messages = 2 * (weights.n_nodes - 1)
         self.traffic = Traffic()
         self._mixing = LinearRound(weights.matrix)
         self._lazy_mixing = LinearRound(_half_way(weights.matrix))
-        self._sizes: dict[tuple[Any, ...], tuple[int, int]] = {}
+        self._sizes: dict[Kind, tuple[int, int]] = {}
+        self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
 
     @property
     def n_nodes(self) -> int:
@@ -84,8 +89,8 @@ class Network(ABC):
         """Carry out one linear round."""
 
     @abstractmethod
-    def _reduced_mean(self, array: Array) -> Array:
-        """Average over all nodes by an all-reduce."""
+    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
+        """An average over all nodes by an all-reduce, made ready for arrays of one library, shape and dtype."""
 
     @abstractmethod
     def _maximum(self, values: Array) -> Array:
@@ -102,8 +107,23 @@ class Network(ABC):
 
     def reduced_mean(self, array: Array) -> Array:
         """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
-        self._count(self._collective_messages, (array,))
-        return self._reduced_mean(array)
+        # One look for all that is the same every time: beside an engine's own all-reduce each step here is felt.
+        try:
+            matrices, sent, reduce = self._reducers[array.shape, array.dtype]
+        except KeyError:
+            matrices, sent, reduce = self._reducer(array)
+        traffic = self.traffic
+        traffic.rounds += 1
+        traffic.messages += self._collective_messages
+        traffic.matrices += matrices
+        traffic.bytes += sent
+        return reduce(array)
+
+    def _reducer(self, array: Array) -> tuple[int, int, Callable[[Array], Array]]:
+        matrices, size = self._size(array)
+        ready = matrices, size * self._collective_messages, self._mean_reducer(array)
+        self._reducers[array.shape, array.dtype] = ready
+        return ready
 
     @overload
     def mix(self, array: Array, /) -> Array: ...
@@ -158,10 +178,6 @@ class Network(ABC):
             self._count(self._mixing.messages, (values,), rounds=self.weights.spectrum.diameter)
         return self._maximum(values)
 
-    @property
-    def _collective_messages(self) -> int:
-        return 2 * (self.n_nodes - 1)
-
     def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> None:
         traffic = self.traffic
         traffic.rounds += rounds
@@ -173,7 +189,7 @@ class Network(ABC):
 
     def _size(self, array: Array) -> tuple[int, int]:
         """Matrices and bytes in one node's part of the array; kept, for it is asked for every round."""
-        key = (type(array), array.shape, array.dtype)
+        key = (array.shape, array.dtype)
         if key not in self._sizes:
             shape = array.shape[1:]
             self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.item_bytes(array))

@@ -41,9 +41,9 @@ class Stacked(Network):
         # One message is of one library, dtype and device.
         return self._operator(exchange, arrays[0])(arrays)
 
-    def _reduced_mean(self, array: Array) -> Array:
-        xp = ea.namespace(array)
-        return xp.broadcast_to(xp.mean(array, axis=0, keepdims=True), array.shape)
+    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
+        xp = ea.namespace(like)
+        return lambda array: xp.broadcast_to(xp.mean(array, axis=0, keepdims=True), array.shape)
 
     def _maximum(self, values: Array) -> Array:
         xp = ea.namespace(values)

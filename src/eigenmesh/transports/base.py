@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import ClassVar, Literal, Self
 
@@ -13,7 +14,7 @@ from eigenmesh.arrays import Array
 from eigenmesh.errors import TransportError
 
 Arrays = tuple[Array, ...]
-Reduction = Literal["sum", "max"]
+Reduction = Literal["sum", "mean", "max"]
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,12 @@ class Transport(ABC):
         return tuple([_stacked(array, [theirs[index] for theirs in heard]) for index, array in enumerate(arrays)])
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
-        """Elementwise sum or maximum over all nodes, the same shape; what NaN gives in a maximum is not defined."""
+        """Elementwise sum, mean or maximum over all nodes, the same shape; of NaN a maximum is not defined."""
         raise TransportError(f"{type(self).__name__} has no all-reduce.")
+
+    def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
+        """An all-reduce made ready for arrays of this library, shape and dtype; all nodes ask for it together."""
+        return partial(self.all_reduce, reduction=reduction)
 
     @abstractmethod
     def abort(self, reason: str) -> None:

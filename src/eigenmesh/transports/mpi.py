@@ -65,6 +65,7 @@ class MPITransport(Transport):
         self.timeout_s = timeout_s
         comm = self._mpi.COMM_WORLD if comm is None else comm
         self._rank, self._size = int(comm.Get_rank()), int(comm.Get_size())
+        self._share = 1 / self._size
         # Set when a wait has failed: the ranks are out of step then, and only an abort ends them all.
         self._failed = self._closed = False
         self._comm = comm
@@ -72,7 +73,7 @@ class MPITransport(Transport):
         # Messages of its own, and a communicator apart for agreeing: nodes out of step meet there and nowhere else.
         self._comm, self._council = self._duplicate(comm), self._duplicate(comm)
         self._graphs: dict[bytes, GraphLinks] = {}
-        self._reductions: dict[tuple[Any, ...], Any] = {}
+        self._reducers: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._watchman = Watchman(timeout_s, self._end_late)
 
     @property
@@ -153,28 +154,38 @@ class MPITransport(Transport):
         return neighbour_gather(self._mpi, links.graph, rows, partial(self._graph, links))
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
-        """MPI's own blocking all-reduce, the fastest it has; if it is not done in time, all ranks are ended."""
-        # Every step here counts: where ranks share cores, a microsecond of each is waited for by all.
-        is_plain = type(array) is np.ndarray and array.flags.c_contiguous
-        own = array if is_plain else np.asarray(ea.to_numpy(array), order="C")
-        key = (own.shape, own.dtype, reduction)
-        operation = self._reductions.get(key)
-        if operation is None:
-            operation = self._reductions[key] = self._operation(own, reduction)
-        total = np.empty(own.shape, own.dtype)
-        self._watchman.since = time.monotonic()
-        self._comm.Allreduce(own, total, operation)
-        self._watchman.since = None
-        return total if isinstance(array, np.ndarray) else ea.like(total, array)
+        """Elementwise sum, mean or maximum over all nodes."""
+        return self.reducer(array, reduction)(array)
 
-    def _operation(self, array: np.ndarray, reduction: Reduction) -> Any:
-        if array.dtype.kind not in "fiu" or array.dtype == np.float16:
-            raise InputError(
-                f"MPI has no {reduction} of {array.dtype}; use float32, float64 or a type of whole numbers."
-            )
-        self._agree_on(f"all_reduce {reduction}", f"{array.dtype}{list(array.shape)}")
-        self._watchman.start()
-        return {"sum": self._mpi.SUM, "max": self._mpi.MAX}[reduction]
+    def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
+        """MPI's own blocking all-reduce, the fastest it has; if it is not done in time, all ranks are ended."""
+        dtype = np.result_type(ea.to_numpy(like), self._share) if reduction == "mean" else ea.to_numpy(like).dtype
+        key = (like.shape, dtype, reduction)
+        reduce = self._reducers.get(key)
+        if reduce is None:
+            reduce = self._reducers[key] = self._reducer(tuple(like.shape), dtype, reduction)
+        return reduce if isinstance(like, np.ndarray) else lambda array: ea.like(reduce(ea.to_numpy(array)), array)
+
+    def _reducer(self, shape: tuple[int, ...], dtype: np.dtype, reduction: Reduction) -> Callable[[Any], Any]:
+        if dtype.kind not in "fiu" or dtype == np.float16:
+            raise InputError(f"MPI has no {reduction} of {dtype}; use float32, float64 or a type of whole numbers.")
+        self._agree_on(f"all_reduce {reduction}", f"{dtype}{list(shape)}")
+        watchman = self._watchman
+        watchman.start()
+        all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
+        operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
+        # Written where the result is to lie, a copy that MPI would make otherwise; shares of a mean on the way.
+        begin = partial(np.multiply, self._share, order="C") if reduction == "mean" else partial(np.array, order="C")
+
+        def reduce(array: Any) -> Any:
+            # Every step here counts: where ranks share cores, a microsecond of each is waited for by all.
+            total = begin(array)
+            watchman.call = total
+            all_reduce(in_place, total, operation)
+            watchman.call = None
+            return total
+
+        return reduce
 
     def _wait(self, request: Any, awaited: str, rows: MessageRows | None = None, links: Links | None = None) -> None:
         """Look until the request is done; give way to other ranks between looks."""

@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 
 class Watchman:
-    """Looks now and then at ``since``, which the watched thread sets before a call and takes back after it.
+    """Looks now and then at ``call``: any object that is another one for each call, None between calls.
+
+    The watched thread only sets it; when a call began is what the watchman has seen of it, so a deadline may be late by
+    the time between two looks.
 
     Parameters
     ----------
@@ -18,7 +21,7 @@ class Watchman:
 
     def __init__(self, timeout_s: float, on_late: Callable[[], None]) -> None:
         self._timeout_s, self._on_late = timeout_s, on_late
-        self.since: float | None = None
+        self.call: object = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -33,8 +36,11 @@ class Watchman:
         self._closed.set()
 
     def _watch(self) -> None:
+        seen, since = None, 0.0
         while not self._closed.wait(min(1.0, self._timeout_s / 4)):
-            since = self.since
-            if since is not None and time.monotonic() - since > self._timeout_s:
+            call, now = self.call, time.monotonic()
+            if call is not seen:
+                seen, since = call, now
+            elif call is not None and now - since > self._timeout_s:
                 self._on_late()
                 return

@@ -107,10 +107,11 @@ class TorchTransport(Transport):
             self._wait(work, involved, kind, deadline)
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
-        """Elementwise sum or maximum over all nodes."""
+        """Elementwise sum, mean or maximum over all nodes."""
         self._check()
         deadline = time.monotonic() + self.timeout_s
-        reduced = as_tensor(self._torch, array, self._group.wire).clone()
+        own = as_tensor(self._torch, array, self._group.wire)
+        reduced = own * (1 / self.size) if reduction == "mean" else own.clone()
         others = [rank for rank in range(self.size) if rank != self.rank]
         kind = f"{reduction} of {kind_of([reduced])}"
         try:

@@ -70,9 +70,9 @@ class Group:
         return works
 
     def reduce(self, tensor: Any, reduction: Reduction) -> Any:
-        """Start an all-reduce in place; what to wait for."""
+        """Start an all-reduce in place, of shares already if it is a mean; what to wait for."""
         kinds = self._distributed.ReduceOp
-        return self._distributed.all_reduce(tensor, kinds.SUM if reduction == "sum" else kinds.MAX, async_op=True)
+        return self._distributed.all_reduce(tensor, kinds.MAX if reduction == "max" else kinds.SUM, async_op=True)
 
     def gone(self, ranks: Sequence[int]) -> list[int]:
         """Those of the ranks to which the connection is closed; gloo alone can tell."""
