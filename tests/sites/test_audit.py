@@ -3,6 +3,7 @@
 import datetime as dt
 import hashlib
 import json
+import os
 import threading
 
 import pytest
@@ -96,24 +97,21 @@ def test_any_cut_leaves_a_file_that_can_be_read(tmp_path):
         assert all(line is not None for line in lines[:-1])
 
 
-def test_flush_brings_everything_to_the_file_while_it_stays_open(tmp_path):
+def test_a_line_is_in_the_file_before_the_message_leaves(tmp_path):
     path = tmp_path / "audit.jsonl"
     with _writer(path) as audit:
-        audit.record(_sent())
-        assert audit.flush()
-        assert len(list(read_audit(path))) == 2
-        audit.record(_sent(round_=1))
+        for round_ in range(3):
+            audit.record(_sent(round_=round_))
+            assert summary(path).data.messages == round_ + 1
     audit.close()
-    assert summary(path).data.messages == 2
 
 
 def test_a_message_that_leaves_after_the_end_is_not_passed_over(tmp_path):
     audit = _writer(tmp_path / "audit.jsonl")
     audit.close()
     assert not audit.failure
-    assert not audit.flush()
-    audit.record(_sent())
-    assert "closed before the last message left" in audit.failure
+    with pytest.raises(UnreadableFileError, match="closed"):
+        audit.record(_sent())
 
 
 def test_many_threads_may_record(tmp_path):
@@ -130,15 +128,25 @@ def test_many_threads_may_record(tmp_path):
     assert summary(path).data.messages == 800
 
 
-def test_a_full_disk_is_noted_and_ends_nothing(tmp_path, caplog):
+def test_a_full_disk_is_told_at_once_and_logged_once(tmp_path, caplog):
+    path = tmp_path / "audit.jsonl"
+    with _writer(path) as audit:
+        audit.record(_sent())
+        # The same file, on a device that takes no more.
+        os.dup2(os.open("/dev/full", os.O_WRONLY), audit._file)
+        for _ in range(2):
+            with pytest.raises(UnreadableFileError, match="No space left on device") as caught:
+                audit.record(_sent())
+    assert str(tmp_path) not in str(caught.value)
+    assert len(caplog.records) == 1
+    assert (audit.messages, summary(path).data.messages) == (1, 1)
+
+
+def test_a_disk_that_is_full_from_the_start(tmp_path):
     full = tmp_path / "audit.jsonl"
     full.symlink_to("/dev/full")
-    with _writer(full) as audit:
-        audit.record(_sent())
-        audit.flush()
-        audit.record(_sent())
-    assert "No space left on device" in audit.failure
-    assert len(caplog.records) == 1
+    with pytest.raises(UnreadableFileError, match="No space left on device"):
+        _writer(full)
 
 
 @pytest.mark.parametrize(

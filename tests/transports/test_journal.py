@@ -7,10 +7,18 @@ from pathlib import Path
 import pytest
 
 from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.transports import wire
 from eigenmesh.transports.journal import DONE, FRAME, Journal
+from eigenmesh.transports.wire import Kind
 
 HEAD = {"run id": "00", "own data": "abc"}
-FRAMES = [(1, 0, b"first"), (2, 0, b""), (1, 1, bytes(range(256))), (2, 3, b"last")]
+
+
+def frame(text):
+    return wire.encode(Kind.VIEW, bytes(16), 0, 0, 0, wire.text_body(text))
+
+
+FRAMES = [(1, 0, frame("first")), (2, 0, frame("")), (1, 1, frame("x" * 256)), (2, 3, frame("last"))]
 
 
 def opened(path, head=HEAD, safe=None, failures=None):
@@ -38,12 +46,12 @@ def test_frames_come_back_in_order_and_more_can_follow(tmp_path):
     written(path)
     journal = opened(path)
     assert contents(journal) == FRAMES
-    journal.append(1, 2, b"more")
-    journal.append(2, 4, b"done", DONE)
+    journal.append(1, 2, frame("more"))
+    journal.append(2, 4, frame("done"), DONE)
     journal.close()
     journal.close()
     journal = opened(path)
-    assert contents(journal) == [*FRAMES, (1, 2, b"more"), (2, 4, b"done")]
+    assert contents(journal) == [*FRAMES, (1, 2, frame("more")), (2, 4, frame("done"))]
     assert [entry.mark for entry in journal.entries] == [FRAME] * 5 + [DONE]
     journal.close()
 
@@ -56,7 +64,7 @@ def test_rounds_are_called_safe_only_once_they_are_in_the_file(tmp_path):
 
     journal = Journal(path, HEAD, safe, lambda reason: None)
     for number in range(50):
-        journal.append(1, number, b"frame %d." % number)
+        journal.append(1, number, frame(f"frame {number}."))
     assert journal.flush(10.0)
     journal.close()
     assert seen[-1][0] == {1: 50}
@@ -71,28 +79,29 @@ def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path):
     written(path)
     whole = path.read_bytes()
     ends = [empty]
-    for _, _, frame in FRAMES:
-        ends.append(ends[-1] + 21 + len(frame))
+    for _, _, data in FRAMES:
+        ends.append(ends[-1] + 21 + len(data))
     assert ends[-1] == len(whole)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         journal = opened(path)
         known = sum(end <= length for end in ends[1:])
         assert contents(journal) == FRAMES[:known]
-        journal.append(3, 9, b"after")
+        journal.append(3, 9, frame("after"))
         journal.close()
         journal = opened(path)
-        assert contents(journal) == [*FRAMES[:known], (3, 9, b"after")]
+        assert contents(journal) == [*FRAMES[:known], (3, 9, frame("after"))]
         journal.close()
 
 
-@pytest.mark.parametrize("place", ["length", "checksum", "mark", "sender", "round", "frame"])
+@pytest.mark.parametrize("place", ["length", "checksum", "mark", "sender", "round", "head", "hash", "body"])
 def test_a_changed_byte_ends_what_is_believed(tmp_path, place):
     path = tmp_path / "journal"
     written(path)
     data = bytearray(path.read_bytes())
-    record = len(data) - (21 + 4) - (21 + 256)
-    data[record + {"length": 1, "checksum": 4, "mark": 8, "sender": 9, "round": 13, "frame": 100}[place]] ^= 1
+    record = len(data) - (21 + 64 + 4) - (21 + 64 + 256)
+    places = {"length": 1, "checksum": 4, "mark": 8, "sender": 9, "round": 13, "head": 21, "hash": 80, "body": 200}
+    data[record + places[place]] ^= 1
     path.write_bytes(data)
     journal = opened(path)
     assert contents(journal) == FRAMES[:2]
@@ -156,9 +165,9 @@ def full_disk(path, frames):
     safe, failures = [], []
     journal = opened(path, safe=safe, failures=failures)
     for number in range(frames):
-        journal.append(1, number, bytes(4096))
+        journal.append(1, number, frame("x" * 4096))
         assert journal.flush(10.0)
-    journal.append(1, frames, b"later")
+    journal.append(1, frames, frame("later"))
     assert journal.flush(10.0)
     journal.close()
     assert failures == ["the journal cannot be written: No space left on device"]

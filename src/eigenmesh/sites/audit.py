@@ -1,4 +1,4 @@
-"""The audit: one line for everything that left the site, written as it leaves, in a file that stays.
+"""The audit: one line for everything that leaves the site, written before it does, in a file that stays.
 
 Each line is a JSON object. A line of kind START opens a run, or goes on with one after a restart, and says what the
 site holds, so that shapes can be judged later; all others are messages.
@@ -7,13 +7,14 @@ site holds, so that shapes can be judged later; all others are messages.
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
 import logging
 import os
-import queue
 import threading
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,62 +25,54 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# When, and what: a message, or the line that opens the file.
-Line = tuple[float, "Sent | dict[str, Any]"]
-
 START = "START"
 # A line is a few hundred bytes; what is longer was not written here.
 LONGEST_LINE = 1 << 20
 
 
 class AuditWriter:
-    """Appends lines in a thread of its own, in the order in which they were given.
+    """Appends lines, each with the operating system before ``record`` returns; a killed process loses none.
 
-    A write that fails is logged once and kept in ``failure``; the caller decides whether to go on unrecorded.
+    A line that cannot be written raises an UnreadableFileError, and so does every later one.
     """
 
     def __init__(self, path: Path, site: str, run: str, n_features: int, n_samples: int) -> None:
         self.path, self.failure = path, ""
         self.messages = self.bytes = 0
-        self._lines: queue.SimpleQueue[Line | threading.Event | None] = queue.SimpleQueue()
-        self._closed = False
+        self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
-            if _is_torn(path):
-                self._file.write(b"\n")
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         except OSError as error:
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
-        self._thread = threading.Thread(target=self._write_all, name="audit", daemon=True)
-        self._thread.start()
         start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
-        self._lines.put((time.time(), {**start, "pid": os.getpid()}))
+        try:
+            self._write((b"\n" if _is_torn(path) else b"") + _line(_fields({**start, "pid": os.getpid()})))
+        except UnreadableFileError:
+            self.close()
+            raise
 
     def record(self, sent: Sent) -> None:
-        """Note a message that left the site; all but the time of day is worked out elsewhere."""
-        if self._closed:
-            self._fail("it was closed before the last message left")
+        """Note a message that is about to leave the site."""
+        to, kind, epoch, round_, shapes, dtypes, size, frame_size, sha256, again = sent
+        # What changes with the round needs no quoting; the rest is put into words once.
+        same = _about(to, kind, epoch, shapes, dtypes, size, frame_size, again)
+        self._write(_line(f'{same},"round":{round_},"sha256":"{sha256}"'))
         self.messages += 1
         self.bytes += sent.bytes
-        self._lines.put((time.time(), sent))
 
-    def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until everything given so far is in the file; False if that took too long, or it is closed."""
-        if self._closed:
-            return False
-        done = threading.Event()
-        self._lines.put(done)
-        return done.wait(timeout_s)
-
-    def close(self, timeout_s: float = 10.0) -> None:
-        """Write what is left, bring it to the disk and let go of the file; more than once is harmless."""
-        if self._closed:
-            return
-        self._closed = True
-        self._lines.put(None)
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            self._fail(f"the disk has not taken it within {timeout_s:g} s")
+    def close(self) -> None:
+        """Bring everything to the disk and let go of the file; more than once is harmless."""
+        with self._lock:
+            if self._file < 0:
+                return
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                self._fail(error.strerror or str(error))
+            finally:
+                os.close(self._file)
+                self._file = -1
 
     def __enter__(self) -> Self:
         return self
@@ -87,34 +80,24 @@ class AuditWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write_all(self) -> None:
-        open_ = True
-        while open_:
-            batch = [self._lines.get()]
-            while not self._lines.empty():
-                batch.append(self._lines.get())
-            open_ = None not in batch
-            self._write(b"".join(_encoded(line) for line in batch if isinstance(line, tuple)))
-            for waiting in batch:
-                if isinstance(waiting, threading.Event):
-                    waiting.set()
-        try:
-            os.fsync(self._file.fileno())
-            self._file.close()
-        except OSError as error:
-            self._fail(error.strerror or str(error))
-
-    def _write(self, data: bytes) -> None:
-        try:
-            self._file.write(data)
-            self._file.flush()
-        except OSError as error:
-            self._fail(error.strerror or str(error))
+    def _write(self, line: bytes) -> None:
+        with self._lock:
+            reason = self.failure or ("it is closed" if self._file < 0 else "")
+            try:
+                # A line after a torn one would be lost with it.
+                if not reason and os.write(self._file, line) < len(line):
+                    reason = os.strerror(errno.ENOSPC)
+            except OSError as error:
+                reason = error.strerror or str(error)
+        if reason:
+            self._fail(reason)
+            # Other sites are told too, and where files lie here is none of their business.
+            raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
 
     def _fail(self, reason: str) -> None:
         if not self.failure:
-            self.failure = f"the audit file {self.path} is not complete: {reason}"
-            logger.error("%s", self.failure)
+            self.failure = reason
+            logger.error("the audit file %s is not complete: %s", self.path, reason)
 
 
 def read_audit(path: str | os.PathLike[str]) -> Iterator[dict[str, Any] | None]:
@@ -130,13 +113,34 @@ def read_audit(path: str | os.PathLike[str]) -> Iterator[dict[str, Any] | None]:
         ) from error
 
 
-def _encoded(line: Line) -> bytes:
-    at, content = line
-    if not isinstance(content, dict):
-        content = content._asdict()
-        content = {"to": content.pop("neighbour"), **content}
-    when = dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="microseconds")
-    return json.dumps({"at": when, **content}, separators=(",", ":")).encode() + b"\n"
+def _line(fields: str) -> bytes:
+    second, rest = divmod(time.time_ns(), 10**9)
+    return f'{{"at":"{_date(second)}.{rest // 1000:06d}+00:00",{fields}}}\n'.encode()
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+@lru_cache(maxsize=64)
+def _about(
+    to: str,
+    kind: str,
+    epoch: int,
+    shapes: tuple[tuple[int, ...], ...],
+    dtypes: tuple[str, ...],
+    size: int,
+    frame_size: int,
+    again: bool,
+) -> str:
+    """Everything about a message but its round and hash."""
+    what = {"to": to, "kind": kind, "epoch": epoch, "shapes": shapes, "dtypes": dtypes}
+    return _fields({**what, "bytes": size, "frame_bytes": frame_size, "again": again})
+
+
+def _fields(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"))[1:-1]
 
 
 def _decoded(line: bytes) -> dict[str, Any] | None:

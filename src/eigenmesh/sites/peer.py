@@ -236,14 +236,13 @@ class Peer:
         )
 
     def _audited(self, audit: AuditWriter) -> Callable[[Sent], None]:
-        """Note what leaves; where it cannot be noted, nothing more shall leave."""
+        """Note what leaves; where it cannot be noted, nothing shall leave."""
 
         def record(sent: Sent) -> None:
-            audit.record(sent)
-            if audit.failure and self.reporter.transport is not None:
-                # Other sites are told too, and where files lie here is none of their business.
-                failure = audit.failure.replace(str(audit.path), audit.path.name)
-                self.reporter.transport.park(f"{failure}. {START_AGAIN}")
+            try:
+                audit.record(sent)
+            except UnreadableFileError as error:
+                raise ParkedError(f"{self.site.name} parked the run: {error}. {START_AGAIN}") from error
 
         return record
 

@@ -15,7 +15,6 @@ from eigenmesh.errors import AbortedError, InputError, ParkedError
 from eigenmesh.transports import wire
 from eigenmesh.transports.base import Arrays, Links, Transport
 from eigenmesh.transports.grpc_board import LOOK_EVERY_S, Board, Run
-from eigenmesh.transports.grpc_departures import Departures
 from eigenmesh.transports.grpc_greeting import Compare
 from eigenmesh.transports.grpc_link import Link, Neighbour, Sent
 from eigenmesh.transports.grpc_rounds import Rounds
@@ -55,7 +54,8 @@ class GrpcTransport(Transport):
     journal : file for what is received; with it a site that was killed resumes.
     patience_s : a neighbour that has given no sign of life for so long is lost.
     round_s : bound on one wait even if the neighbour lives.
-    on_sent : told, in a thread of its own and in order, everything that leaves this site; if it fails, so does the run.
+    on_sent : told everything before it leaves this site, in the communication thread; if it raises, no numbers leave
+        and the run ends, or is put off if that was a ParkedError.
     on_refused : told who was turned away, and why.
     on_control : told the sender and the text of each control message, in the communication thread.
     compare : which fields of two manifests differ, in words.
@@ -92,7 +92,6 @@ class GrpcTransport(Transport):
                 self._journal.close()
             raise
         self._rounds = Rounds(self._board, self._journal, round_s, self._streams.thread.is_alive)
-        self._departures = None if on_sent is None else Departures(self._board, on_sent)
 
     @property
     def rank(self) -> int:
@@ -197,8 +196,6 @@ class GrpcTransport(Transport):
         end_streams()
         if self._journal is not None:
             self._journal.close(write_rest)
-        if self._departures is not None:
-            self._departures.close()
 
     def _part(self) -> None:
         """Say farewell and wait for the answers; after a failure, only until its reason is on its way."""

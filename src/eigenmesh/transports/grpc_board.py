@@ -83,10 +83,7 @@ class Board:
         self.interruption: Exception | None = None
         self.closing = False
         self.controls: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-        self.on_refused, self.on_control = on_refused, on_control
-        self.departures: queue.SimpleQueue[tuple[str, Letter, bool] | None] | None = None
-        if on_sent is not None:
-            self.departures = queue.SimpleQueue()
+        self.on_sent, self.on_refused, self.on_control = on_sent, on_refused, on_control
         # Set by the thread that communicates: wakes the writers of these neighbours, or closes their streams.
         self.wake: Callable[[Iterable[int]], None] = lambda ranks: None
         self.cut: Callable[[int], None] = lambda rank: None
@@ -99,39 +96,64 @@ class Board:
     # What goes out.
 
     def next_frame(self, link: Link) -> bytes | None:
-        """The next frame to write to the neighbour, or None; whatever it is, it leaves now."""
-        with self.changed:
-            if link.control:
-                letter = link.control.popleft()
-            elif link.unsent:
-                letter = link.unsent.popleft()
-            elif link.farewell_due and not link.farewell_said:
-                # After all data, so that a neighbour that hears it has everything.
-                link.farewell_said, letter = True, Letter(Kind.DONE, self.round, 0, NO_TEXT)
-            else:
-                return None
-            link.told, link.untold_bytes = link.safe_here, 0
-            data = self.frame(link, letter)
+        """The next frame to write to the neighbour, on record already; None if there is none."""
+        while (letter := self._next_letter(link)) is not None:
+            data = wire.acknowledging(letter.frame, link.safe_here)
             again = letter.kind is Kind.DATA and letter.round < link.written
+            if not self.record(link, letter, len(data), again):
+                continue
             if letter.kind is Kind.DATA:
                 link.written = max(link.written, letter.round + 1)
-        self.depart(link, letter, len(data), again)
-        return data
+            return data
+        return None
 
-    def frame(self, link: Link, letter: Letter) -> bytes:
-        """A letter with its head as it is now."""
+    def _next_letter(self, link: Link) -> Letter | None:
+        with self.changed:
+            link.told, link.untold_bytes = link.safe_here, 0
+            if link.control:
+                return link.control.popleft()
+            if link.unsent:
+                return link.unsent.popleft()
+            if link.farewell_due and not link.farewell_said:
+                # After all data, so that a neighbour that hears it has everything.
+                link.farewell_said = True
+                return self.letter(Kind.DONE, self.round, 0, NO_TEXT)
+        return None
+
+    def letter(self, kind: Kind, round_: int, tag: int, body: Body, acknowledged: int = 0) -> Letter:
+        """A frame of this run, ready to go out."""
         run = self.run
-        return wire.encode(letter.kind, run.run_id, run.epoch, letter.round, link.safe_here, letter.body, letter.tag)
+        return Letter(
+            kind, round_, tag, body, wire.encode(kind, run.run_id, run.epoch, round_, acknowledged, body, tag)
+        )
 
-    def depart(self, link: Link, letter: Letter, size: int, again: bool = False) -> None:
-        """Count a frame that leaves, and note it for the audit."""
+    def record(self, link: Link, letter: Letter, size: int, again: bool = False) -> bool:
+        """Put a frame on record before it leaves; False if it must stay, as numbers do that cannot be recorded."""
+        if self.on_sent is not None:
+            try:
+                self.on_sent(self._sent(link, letter, size, again))
+            except Exception as error:
+                self._unrecorded(error)
+                # Words still leave, for the others have to hear why the run is over.
+                if letter.kind is Kind.DATA:
+                    return False
         link.bytes_out += size
-        if self.departures is not None:
-            self.departures.put((link.neighbour.name, letter, again))
+        return True
+
+    def _sent(self, link: Link, letter: Letter, size: int, again: bool) -> Sent:
+        name, kind, epoch = link.neighbour.name, wire.KIND_NAMES[letter.kind], self.run.epoch
+        what = letter.shapes, letter.dtypes, letter.payload_bytes
+        return Sent(name, kind, epoch, letter.round, *what, size, letter.sha256.hex(), again)
+
+    def _unrecorded(self, error: Exception) -> None:
+        if self.failure is None:
+            logger.error("what leaves %s can no longer be put on record: %s", self.name, error)
+        parks = isinstance(error, ParkedError)
+        self.fail(error, str(error) if parks else f"{self.name} ended the run: its audit failed: {error}")
 
     def tell(self, link: Link, kind: Kind, body: Body = NO_TEXT, tag: int = 0) -> None:
         """Queue a control frame; the lock is held."""
-        link.control.append(Letter(kind, self.round, tag, body))
+        link.control.append(self.letter(kind, self.round, tag, body))
 
     def safe(self, rounds: list[tuple[int, int]]) -> None:
         """These neighbours' rounds have reached the disk."""

@@ -23,7 +23,7 @@ from eigenmesh.transports.grpc_greeting import (
     greeting,
     require_agreement,
 )
-from eigenmesh.transports.grpc_link import Letter, Link
+from eigenmesh.transports.grpc_link import Link
 from eigenmesh.transports.grpc_security import METHOD, Credentials, dialling_options
 from eigenmesh.transports.grpc_sessions import Sessions
 from eigenmesh.transports.wire import Frame, Kind
@@ -88,7 +88,7 @@ class Dialler:
 
     async def _turned_away(self, link: Link, call: Any, frame: Frame, error: TurnedAway) -> None:
         if error.verdict is Verdict.MANIFEST and frame.kind is Kind.REFUSE:
-            manifest = Letter(Kind.MANIFEST, 0, 0, wire.text_body(self.board.run.manifest))
+            manifest = self.board.letter(Kind.MANIFEST, 0, 0, wire.text_body(self.board.run.manifest))
             await self.sessions.say(link, call, manifest)
             await call.done_writing()
             # The neighbour closes the stream when it has read it.

@@ -35,7 +35,8 @@ class TurnedAway(Exception):  # noqa: N818
 
 def greeting(board: Board, link: Link, kind: Kind) -> Letter:
     """HELLO or WELCOME: own name, digest of the manifest, identity of the journal, and the round needed next."""
-    return Letter(kind, link.next_in, 0, wire.text_body(f"{board.name}\n{board.run.digest}\n{board.identity}"))
+    who = wire.text_body(f"{board.name}\n{board.run.digest}\n{board.identity}")
+    return board.letter(kind, link.next_in, 0, who)
 
 
 def claimed_name(frame: Frame, kind: Kind) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -60,20 +59,21 @@ class Sent(NamedTuple):
 
 
 class Letter:
-    """A body that goes out, shared by all the neighbours that it goes to; hashed once, when somebody asks."""
+    """A frame that goes out, shared by all the neighbours that it goes to.
 
-    __slots__ = ("_digest", "body", "kind", "round", "tag")
+    Attributes
+    ----------
+    kind, round, tag : of the frame.
+    frame : the whole of it; what it acknowledges is brought up to date for each neighbour.
+    shapes, dtypes, payload_bytes, sha256 : of its body.
+    """
 
-    def __init__(self, kind: Kind, round_: int, tag: int, body: Body) -> None:
-        self.kind, self.round, self.tag, self.body = kind, round_, tag, body
-        self._digest: str | None = None
+    __slots__ = ("dtypes", "frame", "kind", "payload_bytes", "round", "sha256", "shapes", "tag")
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the body."""
-        if self._digest is None:
-            self._digest = hashlib.sha256(self.body.data).hexdigest()
-        return self._digest
+    def __init__(self, kind: Kind, round_: int, tag: int, body: Body, frame: bytes) -> None:
+        self.kind, self.round, self.tag, self.frame = kind, round_, tag, frame
+        self.shapes, self.dtypes, self.payload_bytes = body.shapes, body.dtypes, body.payload_bytes
+        self.sha256 = body.sha256
 
 
 class Received(NamedTuple):
@@ -149,7 +149,7 @@ class Link:
         if letter.round < self.safe_there or self.finished:
             return
         self.retained.append(letter)
-        self.retained_bytes += len(letter.body.data)
+        self.retained_bytes += len(letter.frame)
         if letter.round >= self.has_there:
             self.unsent.append(letter)
 
@@ -158,7 +158,7 @@ class Link:
         self.safe_there = max(self.safe_there, round_)
         before = len(self.retained)
         while self.retained and self.retained[0].round < round_:
-            self.retained_bytes -= len(self.retained.popleft().body.data)
+            self.retained_bytes -= len(self.retained.popleft().frame)
         return len(self.retained) < before
 
     def meet(self, needs: int, safe: int, identity: str) -> bool:

@@ -21,7 +21,7 @@ from eigenmesh.transports.grpc_greeting import (
     greeting,
     require_agreement,
 )
-from eigenmesh.transports.grpc_link import Letter, Link
+from eigenmesh.transports.grpc_link import Link
 from eigenmesh.transports.grpc_security import METHOD, Credentials, listening_options
 from eigenmesh.transports.grpc_sessions import LEAVE_S, Sessions, Stream
 from eigenmesh.transports.wire import Frame, Kind
@@ -99,7 +99,8 @@ class Listener:
     async def _turn_away(self, link: Link, stream: Stream, error: TurnedAway) -> None:
         differs = error.verdict is Verdict.MANIFEST
         text = self.board.run.manifest if differs else str(error)
-        await self.sessions.say(link, stream, Letter(Kind.REFUSE, 0, error.verdict, wire.text_body(text)))
+        refusal = self.board.letter(Kind.REFUSE, 0, error.verdict, wire.text_body(text))
+        await self.sessions.say(link, stream, refusal)
         if differs:
             try:
                 answer = await asyncio.wait_for(self.sessions.hear(stream), GREETING_S)

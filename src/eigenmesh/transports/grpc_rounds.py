@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from eigenmesh.errors import DeadlineError, InputError, TransportError
 from eigenmesh.transports import wire
@@ -27,10 +27,11 @@ class Rounds:
     ) -> dict[int, Received]:
         """Send a body to some neighbours, and wait for the frames of the same round from others."""
         board, deadline = self._board, time.monotonic() + self._round_s
+        safe = board.links[send_to[0]].safe_here if send_to else 0
+        letter = board.letter(Kind.DATA, board.round, tag, body, safe)
         with board.changed:
             board.check()
             self._wait_for_room(send_to, deadline)
-            letter = Letter(Kind.DATA, board.round, tag, body)
             board.round += 1
             for rank in send_to:
                 board.links[rank].post(letter)
@@ -61,14 +62,14 @@ class Rounds:
             board.awaited = {}
         return got
 
-    def _wait(self, ranks: Iterable[int], deadline: float, what: str) -> None:
+    def _wait(self, ranks: Collection[int], deadline: float, what: str) -> None:
         """Wait for a change; the lock is held."""
         board = self._board
         board.changed.wait(LOOK_EVERY_S)
         board.check()
         board.check_lost(ranks)
-        names = ", ".join(board.links[rank].neighbour.name for rank in ranks)
-        if names and time.monotonic() > deadline:
+        if ranks and time.monotonic() > deadline:
+            names = ", ".join(board.links[rank].neighbour.name for rank in ranks)
             raise DeadlineError(f"{board.name} waited {self._round_s:g} s for {names} {what}.")
         if not self._is_alive():
             raise TransportError(f"the communication thread of {board.name} has ended.")
@@ -130,11 +131,10 @@ def _misfit(received: Received | None, letter: Letter) -> str:
     """What is wrong with a frame, beside what is expected in its round; nothing if it fits."""
     if received is None:
         return f"left out round {letter.round}"
-    frame, body = received.frame, letter.body
+    frame = received.frame
     if frame.tag != letter.tag:
         return f"is in a round of kind {frame.tag} where this site is in one of kind {letter.tag}"
-    shapes = tuple(array.shape for array in frame.arrays)
-    dtypes = tuple(array.dtype.name for array in frame.arrays)
-    if (shapes, dtypes) != (body.shapes, body.dtypes):
-        return f"sent shapes {shapes} of {dtypes} where {body.shapes} of {body.dtypes} are expected"
+    shapes, dtypes = wire.shapes_and_dtypes(frame.arrays)
+    if (shapes, dtypes) != (letter.shapes, letter.dtypes):
+        return f"sent shapes {shapes} of {dtypes} where {letter.shapes} of {letter.dtypes} are expected"
     return ""

@@ -85,8 +85,8 @@ class Sessions:
 
     async def say(self, link: Link, stream: Stream, letter: Letter) -> None:
         """Write one letter of a greeting."""
-        data = self.board.frame(link, letter)
-        self.board.depart(link, letter, len(data))
+        data = wire.acknowledging(letter.frame, link.safe_here)
+        self.board.record(link, letter, len(data))
         await stream.write(data)
 
     async def hear(self, stream: Stream) -> Frame:

@@ -15,21 +15,23 @@ offset bytes field
 32     8     round
 40     8     acknowledged: every round below this one is safe with the sender of the frame
 48     8     length of the body
-56     8     zero
+56     8     the first bytes of the SHA-256 of the body
 64     ...   DATA: a descriptor for each array (dtype code, number of axes, then 8 bytes an axis), and the arrays,
              each from an offset that is a multiple of 16 on; other kinds: UTF-8 text
 ====== ===== ==========================================================================================
 
-Every field is checked before anything is made of it, and arrays are views of the bytes that came in.
+Every field is checked before anything is made of it, and arrays are views of the bytes that came in. Against changes on
+the way there is TLS; the hash is for those who keep frames and read them again, see ``is_intact``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +47,13 @@ ALIGNMENT = 16
 # from infinity, travel as vectors.
 MATRIX_AXES = 3
 
-_HEAD = struct.Struct("<4sBBHII16sQQQQ")
+_HEAD = struct.Struct("<4sBBHII16sQQQ8s")
+# Descriptors, by number of axes.
+_SHAPES = [struct.Struct(f"<BB{n_axes}Q") for n_axes in range(MAX_AXES + 1)]
 HEAD_BYTES = _HEAD.size
+_ACKNOWLEDGED = struct.Struct("<Q")
+ACKNOWLEDGED_AT = 40
+CHECK_BYTES = 8
 # Descriptors and padding that a frame may have beside its numbers.
 ROOM_BYTES = HEAD_BYTES + MAX_ARRAYS * (2 + 8 * MAX_AXES + ALIGNMENT) + ALIGNMENT
 
@@ -59,6 +66,8 @@ _DTYPES: dict[int, np.dtype] = {
     6: np.dtype("?"),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
+# NumPy puts a name together anew each time that it is asked, which a round would notice.
+_NAMES = {dtype: dtype.name for dtype in _CODES}
 
 
 class Kind(IntEnum):
@@ -78,6 +87,8 @@ class Kind(IntEnum):
 
 
 _KINDS = {int(kind): kind for kind in Kind}
+# An enumeration looks its names up at leisure, which a round would notice.
+KIND_NAMES = {kind: kind.name for kind in Kind}
 
 
 class Frame(NamedTuple):
@@ -94,21 +105,21 @@ class Frame(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What follows the head; the same bytes go to every neighbour.
+    """What follows the head, as it still lies with the sender.
 
     Attributes
     ----------
-    data : descriptors and numbers, or text.
-    n_arrays : how many arrays.
-    shapes, dtypes : theirs.
+    parts : descriptors and numbers, or text.
+    shapes, dtypes : of the arrays.
     payload_bytes : numbers or text alone.
+    sha256 : of all parts.
     """
 
-    data: bytes
-    n_arrays: int
+    parts: tuple[bytes | memoryview, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
     payload_bytes: int
+    sha256: bytes
 
 
 def text_body(text: str) -> Body:
@@ -116,7 +127,7 @@ def text_body(text: str) -> Body:
     data = text.encode()
     if len(data) > MAX_TEXT_BYTES:
         raise InputError(f"a control message of {len(data)} bytes is too long; at most {MAX_TEXT_BYTES} are sent.")
-    return Body(data, 0, (), (), len(data))
+    return Body((data,), (), (), len(data), hashlib.sha256(data).digest())
 
 
 def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
@@ -124,9 +135,10 @@ def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
     if len(arrays) > MAX_ARRAYS:
         raise TransportError(f"{len(arrays)} arrays in one message are too many; at most {MAX_ARRAYS} are sent.")
     descriptors, size = b"", 0
-    parts: list[Any] = []
+    wholes: list[np.ndarray] = []
+    parts: list[bytes | memoryview] = []
     for array in arrays:
-        dtype = array.dtype.newbyteorder("<")
+        dtype = array.dtype if array.dtype in _CODES else array.dtype.newbyteorder("<")
         if dtype not in _CODES or array.ndim > MAX_AXES:
             allowed = ", ".join(known.name for known in _CODES)
             raise TransportError(
@@ -134,15 +146,23 @@ def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
                 f"{MAX_AXES} axes."
             )
         require_finite(array, TransportError)
-        descriptors += struct.pack(f"<BB{array.ndim}Q", _CODES[dtype], array.ndim, *array.shape)
-        whole = np.ascontiguousarray(array, dtype=dtype)
-        parts += [whole.reshape(-1).view(np.uint8).data, bytes(-whole.nbytes % ALIGNMENT)]
-        size += array.nbytes
+        descriptors += _SHAPES[array.ndim].pack(_CODES[dtype], array.ndim, *array.shape)
+        whole = np.asarray(array, dtype=dtype, order="C")
+        wholes.append(whole)
+        parts += [whole.data, bytes(-whole.nbytes % ALIGNMENT)]
+        size += whole.nbytes
     if size > max_bytes:
         raise TransportError(f"a message of {size} bytes is beyond the {max_bytes} bytes agreed on for this run.")
-    data = b"".join([descriptors, bytes(-len(descriptors) % ALIGNMENT), *parts])
-    shapes = tuple(tuple(array.shape) for array in arrays)
-    return Body(data, len(arrays), shapes, tuple(array.dtype.name for array in arrays), size)
+    parts.insert(0, descriptors + bytes(-len(descriptors) % ALIGNMENT))
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return Body(tuple(parts), *shapes_and_dtypes(wholes), size, digest.digest())
+
+
+def shapes_and_dtypes(arrays: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    """Shapes of arrays that are sent, and names of their dtypes."""
+    return tuple(array.shape for array in arrays), tuple(_NAMES[array.dtype] for array in arrays)
 
 
 def require_finite(array: np.ndarray, error: type[TransportError]) -> None:
@@ -153,15 +173,32 @@ def require_finite(array: np.ndarray, error: type[TransportError]) -> None:
 
 def encode(kind: Kind, run_id: bytes, epoch: int, round: int, acknowledged: int, body: Body, tag: int = 0) -> bytes:  # noqa: A002
     """Head and body as the bytes of one message."""
-    head = _HEAD.pack(MAGIC, VERSION, kind, body.n_arrays, tag, epoch, run_id, round, acknowledged, len(body.data), 0)
-    return head + body.data
+    length = sum(memoryview(part).nbytes for part in body.parts)
+    count, hashed = len(body.shapes), body.sha256[:CHECK_BYTES]
+    head = _HEAD.pack(MAGIC, VERSION, kind, count, tag, epoch, run_id, round, acknowledged, length, hashed)
+    return b"".join((head, *body.parts))
+
+
+def acknowledging(frame: bytes, acknowledged: int) -> bytes:
+    """The same frame, with what is safe with its sender now."""
+    word = _ACKNOWLEDGED.pack(acknowledged)
+    end = ACKNOWLEDGED_AT + len(word)
+    if frame[ACKNOWLEDGED_AT:end] == word:
+        return frame
+    return b"".join((frame[:ACKNOWLEDGED_AT], word, memoryview(frame)[end:]))
+
+
+def is_intact(frame: bytes) -> bool:
+    """Whether the body is the one that the sender has hashed."""
+    body = memoryview(frame)[HEAD_BYTES:]
+    return frame[HEAD_BYTES - CHECK_BYTES : HEAD_BYTES] == hashlib.sha256(body).digest()[:CHECK_BYTES]
 
 
 def decode(data: bytes, max_bytes: int) -> Frame:
     """Check every field and make the frame, its arrays views of ``data``; raises FrameError and nothing else."""
     if len(data) < HEAD_BYTES:
         raise FrameError(f"{len(data)} bytes are no frame; the head alone has {HEAD_BYTES}.")
-    magic, version, code, count, tag, epoch, run_id, round_, acknowledged, length, rest = _HEAD.unpack_from(data)
+    magic, version, code, count, tag, epoch, run_id, round_, acknowledged, length, _ = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise FrameError(f"magic {magic!r} is not {MAGIC!r}; these bytes do not come from eigenmesh.")
     if version != VERSION:
@@ -171,8 +208,8 @@ def decode(data: bytes, max_bytes: int) -> Frame:
         raise FrameError(f"kind {code} is not known; there are 1 .. {max(_KINDS)}.")
     if length != len(data) - HEAD_BYTES:
         raise FrameError(f"a body of {length} bytes is announced but {len(data) - HEAD_BYTES} came.")
-    if round_ > MAX_ROUND or acknowledged > MAX_ROUND or rest:
-        raise FrameError(f"round {round_}, acknowledged {acknowledged} and {rest} are out of bounds.")
+    if round_ > MAX_ROUND or acknowledged > MAX_ROUND:
+        raise FrameError(f"round {round_} and acknowledged {acknowledged} are out of bounds.")
     arrays: tuple[np.ndarray, ...] = ()
     text = ""
     if kind is Kind.DATA:
@@ -196,12 +233,12 @@ def _text(data: bytes, count: int) -> str:
 def _arrays(data: bytes, count: int, max_bytes: int) -> tuple[np.ndarray, ...]:
     if count > MAX_ARRAYS:
         raise FrameError(f"{count} arrays are announced; at most {MAX_ARRAYS} are read.")
-    layout, offset = [], HEAD_BYTES
+    layout, offset, size = [], HEAD_BYTES, 0
     for _ in range(count):
-        dtype, shape, offset = _descriptor(data, offset, max_bytes)
+        dtype, shape, n_bytes, offset = _descriptor(data, offset, max_bytes)
         layout.append((dtype, shape))
+        size += n_bytes
     offset = _skip_padding(data, offset)
-    size = sum(dtype.itemsize * prod(shape) for dtype, shape in layout)
     if size > max_bytes:
         raise FrameError(f"arrays of {size} bytes are announced; at most {max_bytes} are agreed on for this run.")
     arrays = []
@@ -215,21 +252,24 @@ def _arrays(data: bytes, count: int, max_bytes: int) -> tuple[np.ndarray, ...]:
     return tuple(arrays)
 
 
-def _descriptor(data: bytes, offset: int, max_bytes: int) -> tuple[np.dtype, tuple[int, ...], int]:
+def _descriptor(data: bytes, offset: int, max_bytes: int) -> tuple[np.dtype, tuple[int, ...], int, int]:
+    """Dtype, shape and size of an array, and where its descriptor ends."""
     if offset + 2 > len(data):
         raise FrameError("the frame ends within a descriptor.")
     code, n_axes = data[offset], data[offset + 1]
     dtype = _DTYPES.get(code)
     if dtype is None or n_axes > MAX_AXES:
         raise FrameError(f"dtype {code} with {n_axes} axes is not allowed.")
-    end = offset + 2 + 8 * n_axes
+    form = _SHAPES[n_axes]
+    end = offset + form.size
     if end > len(data):
         raise FrameError("the frame ends within a descriptor.")
-    shape = struct.unpack_from(f"<{n_axes}Q", data, offset + 2)
+    shape = form.unpack_from(data, offset)[2:]
+    size = dtype.itemsize * prod(shape)
     # Without the axes of length 0, so that an empty array cannot hide a length that NumPy cannot hold.
-    if dtype.itemsize * prod(length for length in shape if length) > max_bytes:
+    if (size or dtype.itemsize * prod(filter(None, shape))) > max_bytes:
         raise FrameError(f"an array of shape {shape} is announced; {max_bytes} bytes are agreed on for this run.")
-    return dtype, shape, end
+    return dtype, shape, size, end
 
 
 def _array(data: bytes, offset: int, dtype: np.dtype, shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
@@ -239,13 +279,13 @@ def _array(data: bytes, offset: int, dtype: np.dtype, shape: tuple[int, ...]) ->
         raise FrameError(f"an array of shape {shape} is announced but the frame ends before it does.")
     if not count:
         return np.empty(shape, dtype), offset
-    if dtype == np.bool_ and np.frombuffer(data, np.uint8, count, offset).max() > 1:
+    if dtype.kind == "b" and np.frombuffer(data, np.uint8, count, offset).max() > 1:
         raise FrameError("a truth value is neither 0 nor 1.")
-    return np.frombuffer(data, dtype, count, offset).reshape(shape), end
+    return np.ndarray(shape, dtype, data, offset), end
 
 
 def _skip_padding(data: bytes, offset: int) -> int:
     end = offset + -offset % ALIGNMENT
-    if end > len(data) or any(data[offset:end]):
+    if end > len(data) or data[offset:end].strip(b"\0"):
         raise FrameError("padding between arrays is missing or not zero.")
     return end
