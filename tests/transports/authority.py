@@ -38,7 +38,15 @@ class Authority:
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name)
         builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
         builder = builder.not_valid_before(now - timedelta(days=8)).not_valid_after(now + lasts)
-        return builder.add_extension(extension, critical=False).sign(self._key, hashes.SHA256())
+        # Python's own TLS asks for these from 3.13 on.
+        identifiers = (
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+        )
+        for identifier in identifiers:
+            builder = builder.add_extension(identifier, critical=False)
+        is_critical = isinstance(extension, x509.BasicConstraints)
+        return builder.add_extension(extension, critical=is_critical).sign(self._key, hashes.SHA256())
 
 
 def _named(name: str) -> x509.Name:

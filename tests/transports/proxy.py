@@ -7,6 +7,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Self
 
+from eigenmesh.transports.grpc_streams import new_loop
+
 CHUNK_BYTES = 1 << 18
 
 
@@ -31,7 +33,8 @@ class Proxy:
         self._open, self._fault = True, ""
         self._left: int | None = None
         self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
+        # A slow loop would add to the delay.
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._server = self._call(asyncio.start_server(self._accept, "127.0.0.1", 0, limit=CHUNK_BYTES))

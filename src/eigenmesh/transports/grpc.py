@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array
 from eigenmesh.errors import AbortedError, InputError, ParkedError
 from eigenmesh.transports import wire
 from eigenmesh.transports.base import Arrays, Links, Transport
@@ -22,6 +21,7 @@ from eigenmesh.transports.grpc_security import Credentials
 from eigenmesh.transports.grpc_status import LinkStatus, TransportStatus, status_of
 from eigenmesh.transports.grpc_streams import Streams
 from eigenmesh.transports.journal import DONE, MET, Journal
+from eigenmesh.transports.packing import in_library_of
 from eigenmesh.transports.wire import Kind
 
 __all__ = ["Credentials", "GrpcTransport", "LinkStatus", "Neighbour", "Run", "Sent", "TransportStatus"]
@@ -130,7 +130,7 @@ class GrpcTransport(Transport):
         """Send the arrays to the neighbours and wait for theirs of the same round."""
         body = wire.array_body([ea.to_numpy(array) for array in arrays], self._board.run.max_message_bytes)
         received = self._rounds.exchange(body, getattr(links, "tag", 0), links.send_to, links.receive_from)
-        return {rank: _like(received[rank].frame.arrays, arrays) for rank in links.receive_from}
+        return {rank: in_library_of(arrays, received[rank].frame.arrays) for rank in links.receive_from}
 
     # Beside the rounds.
 
@@ -265,14 +265,6 @@ def _open_journal(path: Path, board: Board) -> Journal:
 def _park(board: Board, reason: str) -> None:
     text = f"{board.name} parked the run: {reason}"
     board.fail(ParkedError(text), text)
-
-
-def _like(received: tuple[Array, ...], sent: Arrays) -> Arrays:
-    """The arrays in the library of those that were sent."""
-    return tuple(
-        theirs if isinstance(ours, type(theirs)) else ea.like(theirs, ours)
-        for theirs, ours in zip(received, sent, strict=True)
-    )
 
 
 def _require(

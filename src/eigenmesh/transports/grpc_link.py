@@ -199,10 +199,6 @@ class Link:
             self.inbox_bytes -= len(received.data)
         return received
 
-    def skips(self, round_: int) -> bool:
-        """Whether the neighbour has gone past a round without sending it, which a true neighbour never does."""
-        return self.next_in > round_ and round_ not in self.inbox
-
     def forget(self, round_: int) -> None:
         """Throw away what has come from this round on, to have it sent again."""
         for later in [known for known in self.inbox if known >= round_]:

@@ -86,9 +86,9 @@ class Rounds:
         if link.replay:
             got[rank] = self._from_journal(link, letter)
             return True
-        arrived = link.take(letter.round)
-        if arrived is None and not link.skips(letter.round):
+        if link.next_in <= letter.round:
             return False
+        arrived = link.take(letter.round)
         misfit = _misfit(arrived, letter)
         if arrived is None or misfit:
             self._strike(link, letter.round, misfit)

@@ -45,6 +45,8 @@ def common_options(max_message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.http2.lookahead_bytes", min(max(2 * most, 1 << 20), 1 << 28)),
         # It would shrink that again to what the last rounds took.
         ("grpc.http2.bdp_probe", 0),
+        # The largest that HTTP/2 knows: a message is one frame, not one for every 16 kB.
+        ("grpc.http2.max_frame_size", (1 << 24) - 1),
         # Nothing is compressed, so nothing that comes in can grow; nothing is sent again but by the link itself.
         ("grpc.enable_per_message_compression", 0),
         ("grpc.enable_per_message_decompression", 0),

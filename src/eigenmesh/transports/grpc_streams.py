@@ -35,7 +35,7 @@ class Streams:
         self._sessions = Sessions(board)
         self._listener = Listener(self._sessions, compare)
         self._dialler = Dialler(self._sessions, credentials, compare)
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._loop.set_exception_handler(_quiet)
         self._stopping = asyncio.Event()
         self._started = threading.Event()
@@ -144,6 +144,15 @@ class Streams:
                 board.tell(link, Kind.HEARTBEAT, waiting)
         if any(link.lost for link in board.links.values()):
             board.changed.notify_all()
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The quicker loop where there is one; there is none for Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

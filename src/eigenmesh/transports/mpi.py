@@ -20,7 +20,7 @@ from eigenmesh.errors import DeadlineError, InputError, TransportError, import_e
 from eigenmesh.transports.base import Arrays, Links, Reduction, Transport
 from eigenmesh.transports.mpi_collectives import NeighbourGather, neighbour_gather
 from eigenmesh.transports.mpi_watchman import Watchman
-from eigenmesh.transports.packing import Layout, MessageRows, layout_of
+from eigenmesh.transports.packing import Layout, MessageRows, in_library_of, layout_of
 
 T = TypeVar("T")
 
@@ -128,11 +128,11 @@ class MPITransport(Transport):
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         """One neighbourhood all-gather of the packed arrays; what comes back lies in buffers of the links."""
         messages = self._exchanged(arrays, links).messages
-        return dict(zip(links.receive_from, [_libraries(message, arrays) for message in messages], strict=True))
+        return dict(zip(links.receive_from, [in_library_of(arrays, message) for message in messages], strict=True))
 
     def gather(self, arrays: Arrays, links: Links) -> Arrays:
         """As ``exchange``, stacked without a copy: (1 + senders, ...) for each array, this node first."""
-        return _libraries(self._exchanged(arrays, links).stacks, arrays)
+        return in_library_of(arrays, self._exchanged(arrays, links).stacks)
 
     def _exchanged(self, arrays: Arrays, links: Links) -> MessageRows:
         if not isinstance(links, GraphLinks):
@@ -260,14 +260,6 @@ def _kept(store: dict[Any, Any], key: Any, ready: T) -> T:
         store.pop(next(iter(store))).free()
     store[key] = ready
     return ready
-
-
-def _libraries(arrays: tuple[np.ndarray, ...], models: Arrays) -> Arrays:
-    """Each array in the library of its model; NumPy's as they are."""
-    # A message is of one library.
-    if not models or isinstance(models[0], np.ndarray):
-        return arrays
-    return tuple([ea.like(array, model) for array, model in zip(arrays, models, strict=True)])
 
 
 def _library() -> Any:

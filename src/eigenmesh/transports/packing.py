@@ -80,3 +80,11 @@ class MessageRows:
     def unlike(self) -> list[int]:
         """Positions of the neighbours whose message is of another kind, or has not come."""
         return [int(row) for row in np.flatnonzero((self._marks != self.sent[:8]).any(axis=1))]
+
+
+def in_library_of(models: Arrays, arrays: tuple[np.ndarray, ...]) -> Arrays:
+    """Each array in the library of its model; NumPy's as they are."""
+    # A message is of one library.
+    if not models or isinstance(models[0], np.ndarray):
+        return arrays
+    return tuple([ea.like(array, model) for array, model in zip(arrays, models, strict=True)])
