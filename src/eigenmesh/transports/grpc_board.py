@@ -109,16 +109,18 @@ class Board:
 
     def _next_letter(self, link: Link) -> Letter | None:
         with self.changed:
-            link.told, link.untold_bytes = link.safe_here, 0
             if link.control:
-                return link.control.popleft()
-            if link.unsent:
-                return link.unsent.popleft()
-            if link.farewell_due and not link.farewell_said:
+                letter = link.control.popleft()
+            elif link.unsent:
+                letter = link.unsent.popleft()
+            elif link.farewell_due and not link.farewell_said:
                 # After all data, so that a neighbour that hears it has everything.
                 link.farewell_said = True
-                return self.letter(Kind.DONE, self.round, 0, NO_TEXT)
-        return None
+                letter = self.letter(Kind.DONE, self.round, 0, NO_TEXT)
+            else:
+                return None
+            link.told, link.untold_bytes = link.safe_here, 0
+            return letter
 
     def letter(self, kind: Kind, round_: int, tag: int, body: Body, acknowledged: int = 0) -> Letter:
         """A frame of this run, ready to go out."""
