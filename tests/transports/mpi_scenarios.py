@@ -20,6 +20,7 @@ def refusals(transport: Transport) -> Outcome:
     """Settings and arrays that cannot be worked with, each refused at all ranks alike."""
     tries = {
         "float16": lambda: transport.all_reduce(np.ones(2, np.float16), "sum"),
+        "mean": lambda: transport.all_reduce(np.ones(2, np.int64), "mean"),
         "links": lambda: transport.exchange((np.ones(2),), Links((), ())),
         "timeout": lambda: MPITransport(timeout_s=0),
     }

@@ -53,6 +53,7 @@ def test_numbers_that_cannot_be_recorded_stay_and_the_neighbour_hears_why(error,
     board, link = board_with(refuse)
     for _ in range(3):
         post(board, link)
+    link.farewell_due = True
     assert kinds(board, link) == [last]
     assert board.failure is error
     post(board, link)

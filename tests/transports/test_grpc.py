@@ -238,6 +238,27 @@ def test_an_audit_that_fails_ends_the_run():
     assert isinstance(errors[1], OSError)
 
 
+def test_a_neighbour_that_hashes_wrongly_is_found_out():
+    """By then its frames would be in the journal, where nothing could mend them after a crash."""
+    sites = Sites(nx.path_graph(2))
+
+    def work(rank):
+        with sites.transport(rank) as transport:
+            board, letter = transport._board, transport._board.letter
+
+            def spoilt(*args):
+                spoilt = letter(*args)
+                spoilt.frame = spoilt.frame[:56] + bytes(8) + spoilt.frame[64:]
+                return spoilt
+
+            if rank:
+                board.letter = spoilt
+            all_rounds(sites, 10)(transport)
+
+    errors = in_threads(work, 2)
+    assert "site1 sent a hash in round 0 that is not that of the numbers, 3 times over" in str(errors[0])
+
+
 def test_a_missing_extra_is_named():
     code = "import sys; sys.modules['grpc'] = None; import eigenmesh.transports.grpc"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -37,6 +37,7 @@ def failed(scenario, folder, timeout_s=30.0):
 def test_what_cannot_be_worked_with_is_refused_with_the_fix(rank):
     results = good_runs()[rank]
     assert "MPI has no sum of float16; use float32" in str(results["refusals/float16"])
+    assert "MPI has no mean of int64; use float32" in str(results["refusals/mean"])
     assert "needs what MPITransport.links returned, not Links" in str(results["refusals/links"])
     assert "timeout_s = 0 must be above 0" in str(results["refusals/timeout"])
 

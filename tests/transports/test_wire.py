@@ -120,7 +120,7 @@ def test_too_many_arrays_and_too_long_texts_are_not_sent():
 TEN_GB = 10 * 2**30
 FIELDS = {
     "magic": (0, b"HTTP", "magic"),
-    "version": (4, b"\x02", "version 2"),
+    "version": (4, b"\x01", "version 1"),
     "kind 0": (5, b"\x00", "kind 0"),
     "kind 200": (5, b"\xc8", "kind 200"),
     "kind of another body": (5, bytes([Kind.ABORT]), "announces 2 arrays"),

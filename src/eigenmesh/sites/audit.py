@@ -42,12 +42,13 @@ class AuditWriter:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            torn = path.exists() and _is_torn(path)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         except OSError as error:
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
         start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
         try:
-            self._write((b"\n" if _is_torn(path) else b"") + _line(_fields({**start, "pid": os.getpid()})))
+            self._write((b"\n" if torn else b"") + _line(_fields({**start, "pid": os.getpid()})))
         except UnreadableFileError:
             self.close()
             raise

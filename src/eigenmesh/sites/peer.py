@@ -236,7 +236,7 @@ class Peer:
         )
 
     def _audited(self, audit: AuditWriter) -> Callable[[Sent], None]:
-        """Note what leaves; where it cannot be noted, nothing shall leave."""
+        """Note what leaves; where it cannot be noted, no numbers shall leave."""
 
         def record(sent: Sent) -> None:
             try:

@@ -68,7 +68,10 @@ class Transport(ABC):
         return tuple([_stacked(array, [theirs[index] for theirs in heard]) for index, array in enumerate(arrays)])
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
-        """Elementwise sum, mean or maximum over all nodes, the same shape; of NaN a maximum is not defined."""
+        """Elementwise sum, mean or maximum over all nodes, the same shape.
+
+        There is no mean of whole numbers, and what NaN gives in a maximum is not defined.
+        """
         raise TransportError(f"{type(self).__name__} has no all-reduce.")
 
     def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:

@@ -113,7 +113,7 @@ class Board:
                 letter = link.control.popleft()
             elif link.unsent:
                 letter = link.unsent.popleft()
-            elif link.farewell_due and not link.farewell_said:
+            elif link.farewell_due and not link.farewell_said and self.failure is None:
                 # After all data, so that a neighbour that hears it has everything.
                 link.farewell_said = True
                 letter = self.letter(Kind.DONE, self.round, 0, NO_TEXT)
@@ -136,8 +136,8 @@ class Board:
                 self.on_sent(self._sent(link, letter, size, again))
             except Exception as error:
                 self._unrecorded(error)
-                # Words still leave, for the others have to hear why the run is over.
-                if letter.kind is Kind.DATA:
+                # Words still leave, for the others have to hear why the run is over; but not that all has been sent.
+                if letter.kind in (Kind.DATA, Kind.DONE):
                     return False
         link.bytes_out += size
         return True

@@ -33,7 +33,7 @@ class Neighbour:
 
 
 class Sent(NamedTuple):
-    """One message that left this site.
+    """One message that is about to leave this site.
 
     Attributes
     ----------

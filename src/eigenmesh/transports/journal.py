@@ -8,6 +8,7 @@ disk happen in a thread of their own, many records at a time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -25,15 +26,15 @@ from eigenmesh.transports import wire
 
 logger = logging.getLogger(__name__)
 
-MAGIC = b"EGNMJRN1"
+MAGIC = b"EGNMJRN2"
 _RECORD = struct.Struct("<IIBIQ")
 _HEAD = struct.Struct("<II")
 MAX_HEAD_BYTES = 1 << 16
 # A frame that was used; a neighbour's last word; the identity of the journal that a neighbour keeps.
 FRAME, DONE, MET = 1, 2, 3
 IDENTITY = "identity"
-# What one call of the system may be given to write; POSIX lets it take no more.
-MAX_PARTS = 1024
+# What one call of the system may be given to write; POSIX lets it take no more parts, macOS no more bytes.
+MAX_PARTS, MAX_BYTES = 1024, 1 << 30
 # Least time between two flushes to the disk, which would otherwise take more of it than the rounds do; unless so much
 # waits that the neighbours might have to wait too.
 FLUSH_EVERY_S, FLUSH_BYTES = 0.1, 8 << 20
@@ -106,7 +107,7 @@ class Journal:
         self.found = True
         entries, end = _scan(self._file, start, size)
         if end < size:
-            logger.warning("journal %s: cut off %d bytes that were not written to the end.", self.path, size - end)
+            logger.warning("journal %s: cut off %d bytes that are torn or damaged.", self.path, size - end)
             os.ftruncate(self._file, end)
         os.lseek(self._file, end, os.SEEK_SET)
         return entries
@@ -199,8 +200,8 @@ class Journal:
 def _sync(file: int) -> None:
     """Bring everything to the disk."""
     getattr(os, "fdatasync", os.fsync)(file)
-    if hasattr(os, "posix_fadvise"):
-        # Only a restart reads it again, so it need not fill the memory of the machine.
+    # Only a restart reads it again, so it need not fill the memory of the machine; where that can be said.
+    with contextlib.suppress(AttributeError, OSError):
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -221,8 +222,9 @@ def _write(file: int, parts: list[bytes]) -> None:
     """Write all parts, where the system can do that without bringing them together first."""
     for first in range(0, len(parts), MAX_PARTS):
         some = parts[first : first + MAX_PARTS]
-        written = os.writev(file, some) if hasattr(os, "writev") else 0
-        if written < sum(map(len, some)):
+        size = sum(map(len, some))
+        written = os.writev(file, some) if hasattr(os, "writev") and size < MAX_BYTES else 0
+        if written < size:
             data = memoryview(b"".join(some))[written:]
             while data:
                 data = data[os.write(file, data) :]
@@ -244,7 +246,7 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     start = len(MAGIC) + _HEAD.size
     first = _read(file, start, 0)
     if not first.startswith(MAGIC[: len(first)]):
-        raise UnreadableFileError(f"{path} is no journal of eigenmesh; name another file.")
+        raise UnreadableFileError(f"{path} is no journal that this eigenmesh can read; name another file.")
     if len(first) < start:
         return None
     length: int

@@ -159,7 +159,7 @@ class MPITransport(Transport):
 
     def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
         """MPI's own blocking all-reduce, the fastest it has; if it is not done in time, all ranks are ended."""
-        dtype = np.result_type(ea.to_numpy(like), self._share) if reduction == "mean" else ea.to_numpy(like).dtype
+        dtype = ea.to_numpy(like).dtype
         key = (like.shape, dtype, reduction)
         reduce = self._reducers.get(key)
         if reduce is None:
@@ -167,22 +167,26 @@ class MPITransport(Transport):
         return reduce if isinstance(like, np.ndarray) else lambda array: ea.like(reduce(ea.to_numpy(array)), array)
 
     def _reducer(self, shape: tuple[int, ...], dtype: np.dtype, reduction: Reduction) -> Callable[[Any], Any]:
-        if dtype.kind not in "fiu" or dtype == np.float16:
-            raise InputError(f"MPI has no {reduction} of {dtype}; use float32, float64 or a type of whole numbers.")
+        if dtype.kind not in ("f" if reduction == "mean" else "fiu") or dtype == np.float16:
+            also = "" if reduction == "mean" else " or a type of whole numbers"
+            raise InputError(f"MPI has no {reduction} of {dtype}; use float32, float64{also}.")
         self._agree_on(f"all_reduce {reduction}", f"{dtype}{list(shape)}")
         watchman = self._watchman
         watchman.start()
         all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
         # Written where the result is to lie, a copy that MPI would make otherwise; shares of a mean on the way.
-        begin = partial(np.multiply, self._share, order="C") if reduction == "mean" else partial(np.array, order="C")
+        begin = partial(np.multiply, self._share) if reduction == "mean" else np.positive
 
         def reduce(array: Any) -> Any:
             # Every step here counts: where ranks share cores, a microsecond of each is waited for by all.
-            total = begin(array)
+            total = np.empty(shape, dtype)
+            begin(array, total)
             watchman.call = total
-            all_reduce(in_place, total, operation)
-            watchman.call = None
+            try:
+                all_reduce(in_place, total, operation)
+            finally:
+                watchman.call = None
             return total
 
         return reduce

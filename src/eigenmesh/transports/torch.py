@@ -111,6 +111,8 @@ class TorchTransport(Transport):
         self._check()
         deadline = time.monotonic() + self.timeout_s
         own = as_tensor(self._torch, array, self._group.wire)
+        if reduction == "mean" and not own.is_floating_point():
+            raise InputError(f"there is no mean of {own.dtype}; use float32 or float64.")
         reduced = own * (1 / self.size) if reduction == "mean" else own.clone()
         others = [rank for rank in range(self.size) if rank != self.rank]
         kind = f"{reduction} of {kind_of([reduced])}"
