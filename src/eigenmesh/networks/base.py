@@ -21,7 +21,7 @@ from eigenmesh.graphs import Weights
 Kind = tuple[tuple[int, ...], Any]
 
 
-@dataclass
+@dataclass(slots=True)
 class Traffic:
     """What a run has sent, over the whole network.
 

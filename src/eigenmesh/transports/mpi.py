@@ -175,14 +175,11 @@ class MPITransport(Transport):
         watchman.start()
         all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
-        # Written where the result is to lie, a copy that MPI would make otherwise; shares of a mean on the way.
-        begin = partial(np.multiply, self._share) if reduction == "mean" else np.positive
+        begin = _beginning(reduction, shape, self._share)
 
         def reduce(array: Any) -> Any:
             # Every step here counts: where ranks share cores, a microsecond of each is waited for by all.
-            total = np.empty(shape, dtype)
-            begin(array, total)
-            watchman.call = total
+            total = watchman.call = begin(array)
             try:
                 all_reduce(in_place, total, operation)
             finally:
@@ -256,6 +253,15 @@ class MPITransport(Transport):
         """At exit: ranks that are out of step would wait for each other in MPI_Finalize."""
         if self._failed:
             self.abort("it ended after a failed wait")
+
+
+def _beginning(reduction: Reduction, shape: tuple[int, ...], share: float) -> Callable[[Any], np.ndarray]:
+    """What makes the array that is then reduced in place, a copy that MPI would make otherwise; of a mean, shares."""
+    if reduction != "mean":
+        return partial(np.array, order="C")
+    shares: Callable[[Any], np.ndarray] = partial(np.multiply, share, order="C")
+    # Of an array without axes NumPy makes a number.
+    return shares if shape else lambda array: np.array(shares(array))
 
 
 def _kept(store: dict[Any, Any], key: Any, ready: T) -> T:
