@@ -21,7 +21,7 @@ from eigenmesh.graphs import Weights
 Kind = tuple[tuple[int, ...], Any]
 
 
-@dataclass(slots=True)
+@dataclass
 class Traffic:
     """What a run has sent, over the whole network.
 
