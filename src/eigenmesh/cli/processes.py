@@ -79,7 +79,8 @@ class Processes:
             said.add(line)
             return "" if again else self._with_node(line)
 
-        streams = [(starter.stdout, sys.stdout, str), (starter.stderr, sys.stderr, once)]
+        # MPICH tells of a killed process on the standard output.
+        streams = [(starter.stdout, sys.stdout, self._with_node), (starter.stderr, sys.stderr, once)]
         threads = [threading.Thread(target=self._pass, args=stream, daemon=True) for stream in streams]
         for thread in threads:
             thread.start()
