@@ -16,6 +16,11 @@ from eigenmesh.projection import Projection
 
 # Rows that are made dense and centred at a time.
 CHUNK_BYTES = 32 * 2**20
+# What a peer writes beside its components, and what it means where it is not true.
+_RESERVATIONS = {
+    "whole": "sites were lost on the way, so it is the model of the data that were left",
+    "converged": "its run ended before the tolerance that was asked for",
+}
 _NEEDED = ("components", "explained_variance", "mean")
 
 
@@ -23,6 +28,11 @@ class SavedModel(Projection):
     """Components, variances, mean and perhaps scale and names from an .npz file.
 
     Has what ``Projection`` has, but for likelihoods, which need a noise variance that files do not hold.
+
+    Attributes
+    ----------
+    reservations_ : what is to be said against it, each in words; of a model of peers that was not converged, or not of
+        all sites.
     """
 
     def __init__(self, whiten: bool = False, missing: Literal["error", "mean"] = "error") -> None:
@@ -38,6 +48,7 @@ class SavedModel(Projection):
         model.components_, model.explained_variance_ = arrays["components"], arrays["explained_variance"]
         model.mean_, model.scale_ = arrays["mean"], arrays.get("scale")
         model.n_components_, model.n_features_in_ = model.components_.shape
+        model.reservations_ = [words for name, words in _RESERVATIONS.items() if not arrays.get(name, True)]
         names = arrays.get("feature_names")
         if names is not None:
             model.feature_names_in_ = np.asarray(names, dtype=object)
@@ -111,7 +122,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise UnreadableFileError(f"{path} does not exist or is not a file; {hint}")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            wanted = {*_NEEDED, "scale", "feature_names"} & set(archive.files)
+            wanted = {*_NEEDED, *_RESERVATIONS, "scale", "feature_names"} & set(archive.files)
             arrays = {name: archive[name] for name in wanted}
     except Exception as error:  # broken archives make NumPy and zipfile raise a dozen kinds
         raise UnreadableFileError(f"{path} cannot be read as .npz ({error}); {hint}") from error

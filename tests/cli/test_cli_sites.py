@@ -223,6 +223,16 @@ def test_large_and_sparse_files_are_projected_piece_by_piece(do, samples, monkey
         assert np.allclose(np.load("s.npy"), pca.transform(samples), atol=1e-12)
 
 
+@pytest.mark.parametrize(("whole", "converged"), [(True, True), (False, True), (True, False)])
+def test_what_is_to_be_said_against_a_model_is_said(do, write_csv, samples, whole, converged):
+    _save_model(samples, whole=np.asarray(whole), converged=np.asarray(converged))
+    write_csv("new.csv", samples)
+    done = do("transform", "new.csv", "--model", "model.npz", "--out", "s.npy")
+    assert done.exit_code == 0
+    assert ("sites were lost" in done.stderr) != whole
+    assert ("before the tolerance" in done.stderr) != converged
+
+
 def test_an_order_that_cannot_be_checked_is_said(do, samples):
     _save_model(samples)
     np.save("new.npy", samples)

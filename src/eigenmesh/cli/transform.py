@@ -49,6 +49,8 @@ def transform(
     if missing not in MISSING:
         raise UnknownNameError("policy for missing entries", missing, MISSING)
     saved = SavedModel.load(model, whiten, MISSING[missing])
+    for reservation in saved.reservations_:
+        voice.alert(f"note: {model}: {reservation}.", style="yellow")
     with voice.waiting("reading the data"):
         table = read_table(data, label_column=_label(label_column))
     saved.require_columns(table, str(data))
