@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,19 @@ def test_rounds_are_called_safe_only_once_they_are_in_the_file(tmp_path):
     assert seen[-1][0] == {1: 50}
     for rounds, content in seen:
         assert b"frame %d." % (rounds[1] - 1) in content
+
+
+def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("eigenmesh.transports.journal.FLUSH_EVERY_S", 600.0)
+    monkeypatch.setattr("eigenmesh.transports.journal.FLUSH_BYTES", 1000)
+    safe, flushed = [], threading.Event()
+    journal = Journal(tmp_path / "journal", HEAD, lambda rounds: (safe.append(rounds), flushed.set()), lambda _: None)
+    journal.append(1, 0, frame("little"))
+    assert not flushed.wait(0.3)
+    journal.append(1, 1, frame("x" * 2000))
+    assert flushed.wait(10.0)
+    assert safe == [[(1, 2)]]
+    journal.close()
 
 
 def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path):
