@@ -1,0 +1,74 @@
+"""The files that GitHub, pre-commit and citation tools read are well formed and agree with the package."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import eigenmesh
+
+ROOT = Path(__file__).parents[1]
+FORMS = [path for path in sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) if path.stem != "config"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def parsed(path: Path) -> dict:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_the_citation_is_of_this_version():
+    citation = parsed(ROOT / "CITATION.cff")
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert citation["version"] == eigenmesh.__version__
+    assert citation["license"] == PROJECT["license"]
+    assert citation["repository-code"] == PROJECT["urls"]["Source"]
+    assert citation["keywords"] == PROJECT["keywords"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_calls_targets_that_exist_and_asks_for_no_more_rights_than_it_needs(path):
+    workflow = parsed(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] > 0
+        called = [word for step in job["steps"] for word in re.findall(r"^make (\S+)", step.get("run", ""))]
+        assert set(called) <= targets
+
+
+def test_the_tests_run_on_every_python_that_the_package_promises():
+    (check,) = (parsed(path) for path in WORKFLOWS if path.stem == "check")
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert check["jobs"]["test"]["strategy"]["matrix"]["python"] == promised
+
+
+def test_only_the_publishing_job_gets_an_identity():
+    (release,) = (parsed(path) for path in WORKFLOWS if path.stem == "release")
+    rights = {name: job.get("permissions") for name, job in release["jobs"].items()}
+    assert rights == {"build": None, "publish": {"id-token": "write"}}
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_an_issue_form_has_what_github_asks_for(path):
+    form = parsed(path)
+    assert {"name", "description", "body"} <= set(form)
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert all(field["attributes"]["label"] for field in fields)
+
+
+def test_pre_commit_runs_the_three_checks_of_make_lint():
+    (repository,) = parsed(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert [hook["id"] for hook in repository["hooks"]] == ["ruff", "ruff-format", "mypy"]
+
+
+def test_the_changelog_keeps_the_usual_headings():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[0] == "[Unreleased]"
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds
