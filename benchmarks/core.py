@@ -16,12 +16,12 @@ from rich.table import Table
 from timing import side_by_side
 
 from eigenmesh import DecentralizedPCA, graphs, run
-from eigenmesh.bases import random_basis
 from eigenmesh.data import Formed, LabelSplit, RandomSplit, Shards, build_covariance, load, pooled_moments
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import FastPCA
+from eigenmesh.solvers._bases import random_basis
 
 console = Console(width=118)
 

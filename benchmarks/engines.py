@@ -25,10 +25,10 @@ from timing import seconds
 
 from eigenmesh import graphs
 from eigenmesh.averaging import AllReduce
-from eigenmesh.bases import random_basis
 from eigenmesh.data import Formed
 from eigenmesh.networks import Peers
 from eigenmesh.solvers import FastPCA
+from eigenmesh.solvers._bases import random_basis
 
 RANKS = 8
 # d, K, calls in a turn.

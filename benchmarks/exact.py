@@ -33,9 +33,9 @@ from eigenmesh.data import (
     unlike_nodes,
 )
 from eigenmesh.errors import UnreadableFileError
+from eigenmesh.fitting._planner import plan
 from eigenmesh.metrics import largest_angle
 from eigenmesh.networks import Stacked
-from eigenmesh.planner import plan
 from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace
 
 console = Console(width=150)

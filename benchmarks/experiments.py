@@ -17,12 +17,12 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 from timing import side_by_side
 
-from eigenmesh.experiments.curves import Curve
-from eigenmesh.experiments.figures import FIGURES
-from eigenmesh.experiments.problems import Problem, make_problem
-from eigenmesh.experiments.settings import Experiment, Method
-from eigenmesh.experiments.trials import follow
-from eigenmesh.experiments.work import missing_data
+from eigenmesh.experiments._curves import Curve
+from eigenmesh.experiments._figures import FIGURES
+from eigenmesh.experiments._problems import Problem, make_problem
+from eigenmesh.experiments._settings import Experiment, Method
+from eigenmesh.experiments._trials import follow
+from eigenmesh.experiments._work import missing_data
 
 console = Console(width=118)
 # Solvers that work on one column at a time.

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from eigenmesh import graphs, run
-from eigenmesh.bases import random_basis
-from eigenmesh.capture import PlainSteps, cuda_graph, steps_of
 from eigenmesh.data import Formed
+from eigenmesh.iteration._cuda_graphs import PlainSteps, cuda_graph, steps_of
+from eigenmesh.iteration._result import Result
 from eigenmesh.networks import Stacked
-from eigenmesh.result import Result
 from eigenmesh.solvers import FastPCA
+from eigenmesh.solvers._bases import random_basis
 
 N_NODES, N_FEATURES, N_COMPONENTS = 20, 1024, 5
 CALLS_A_TURN, TURNS = 40, 60

@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from eigenmesh.sites.audit import AuditWriter
+from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
 from ports import free_ports
 from transports.authority import Authority

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from eigenmesh.cli.init import init
+from eigenmesh.cli._init import init
 from ports import free_ports
 from problems import angles, truth
 

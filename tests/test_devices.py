@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from eigenmesh import run
+from eigenmesh.arrays import devices_here, namespace_for
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
-from eigenmesh.devices import devices_here, namespace_for
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace
@@ -55,7 +55,7 @@ class NoTorch:
             raise ImportError(name)
 
 sys.meta_path.insert(0, NoTorch())
-from eigenmesh.devices import namespace_for
+from eigenmesh.arrays import namespace_for
 namespace_for("cpu")
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

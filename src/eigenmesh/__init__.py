@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory
-from eigenmesh.certificate import Certificate
+from eigenmesh.certificate._certify import Certificate
+from eigenmesh.fitting._planner import Costs, Plan
+from eigenmesh.iteration._result import Record, Result
+from eigenmesh.iteration._run import run
+from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Traffic
-from eigenmesh.planner import Costs, Plan
-from eigenmesh.result import Record, Result
-from eigenmesh.run import run
-from eigenmesh.stopping import StopReason
 
 if TYPE_CHECKING:
-    from eigenmesh.estimator import DecentralizedPCA
+    from eigenmesh.estimator._pca import DecentralizedPCA
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # scikit-learn takes most of the time of an import, and a node of many does without the estimator.
     if name == "DecentralizedPCA":
-        from eigenmesh.estimator import DecentralizedPCA
+        from eigenmesh.estimator._pca import DecentralizedPCA
 
         return DecentralizedPCA
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

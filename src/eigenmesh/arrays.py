@@ -6,16 +6,23 @@ simulation, one at a peer. NumPy, PyTorch (CPU and CUDA) and array-api-strict ru
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
+
+from eigenmesh.errors import InputError, import_extra
 
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 
 # The compatibility wrapper of NumPy itself, for code that starts from files and estimators.
 numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
+
+# A long sum is cut into so many pieces at most, and into none shorter than this.
+MOST_PIECES = 16
+SHORTEST_PIECE = 32
 
 
 def namespace(array: Array) -> Namespace:
@@ -72,3 +79,55 @@ def orthonormal(X: Array) -> Array:
     Q, R = xp.linalg.qr(X)
     signs = xp.sign(xp.linalg.diagonal(R))
     return Q * xp.where(signs == 0, xp.ones_like(signs), signs)[:, None, :]
+
+
+def on_gpu(array: Array) -> bool:
+    """Whether the array is a CUDA tensor, for which starting a kernel costs more than most of them do."""
+    return not isinstance(array, np.ndarray) and array_api_compat.is_torch_array(array) and bool(array.is_cuda)
+
+
+def inner_products(X: Array, Z: Array) -> tuple[Array, Array]:
+    """``X^T Z`` and the squared norms of the columns of X: (nodes, d, k) twice -> (nodes, k, k) and (nodes, k)."""
+    return _one_product(X, Z) if on_gpu(X) else (X.mT @ Z, squared_norms(X))
+
+
+def _one_product(X: Array, Z: Array) -> tuple[Array, Array]:
+    """Both from one product ``X^T [Z X]`` whose sum over d is cut into pieces.
+
+    A GPU gives a k x k result to one of its many processors, however long the sum behind it; pieces go to several.
+    """
+    xp = namespace(X)
+    nodes, d, k = X.shape
+    pieces = _pieces(d)
+    left = xp.reshape(X, (nodes * pieces, d // pieces, k))
+    right = xp.reshape(xp.concat([Z, X], axis=2), (nodes * pieces, d // pieces, 2 * k))
+    products = xp.sum(xp.reshape(left.mT @ right, (nodes, pieces, k, 2 * k)), axis=1)
+    return products[:, :, :k], xp.linalg.diagonal(products[:, :, k:])
+
+
+@cache
+def _pieces(length: int) -> int:
+    """Number of equal pieces to cut a sum of this length into."""
+    most = max(1, min(MOST_PIECES, length // SHORTEST_PIECE))
+    return next(count for count in range(most, 0, -1) if length % count == 0)
+
+
+def namespace_for(device: str | None) -> tuple[Namespace, Any]:
+    """Array API namespace and device: NumPy for None, PyTorch for "cpu", "cuda", "cuda:1", "mps"."""
+    if device is None:
+        return numpy, None
+    torch = import_extra("torch", "torch", f"device = {device!r}")
+    try:
+        placed = torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise InputError(
+            f"device = {device!r} cannot be used; here there are: {', '.join(devices_here(torch))}. "
+            "Leave it out for NumPy on the CPU."
+        ) from error
+    return array_api_compat.array_namespace(placed), placed.device
+
+
+def devices_here(torch: Any) -> list[str]:
+    """Names of the devices that PyTorch sees on this machine."""
+    names = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    return [*names, "mps"] if torch.backends.mps.is_available() else names

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.estimator import DecentralizedPCA
-from eigenmesh.result import Result
+from eigenmesh.estimator._pca import DecentralizedPCA
+from eigenmesh.iteration._result import Result
 
 
 def fitted_arrays(pca: DecentralizedPCA, node_names: Sequence[str] | None = None) -> dict[str, np.ndarray]:

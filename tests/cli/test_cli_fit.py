@@ -10,7 +10,7 @@ import scipy.sparse
 from sklearn.decomposition import PCA
 
 from eigenmesh.data import RandomSplit, Shards
-from eigenmesh.estimator import DecentralizedPCA
+from eigenmesh.estimator._pca import DecentralizedPCA
 
 TOL = 1e-6
 PROMISED = {

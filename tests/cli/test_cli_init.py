@@ -11,11 +11,11 @@ import typer
 from cryptography import x509
 from typer.testing import CliRunner
 
-from eigenmesh.cli.init import init
-from eigenmesh.cli.sign import sign
+from eigenmesh.cli._init import init
+from eigenmesh.cli._sign import sign
 from eigenmesh.sites import read_site
-from eigenmesh.sites.credentials import load_credentials
-from eigenmesh.sites.network_file import EXAMPLE
+from eigenmesh.sites._credentials import load_credentials
+from eigenmesh.sites._network_file import EXAMPLE
 
 NAMES = ("oslo", "bergen", "trondheim")
 

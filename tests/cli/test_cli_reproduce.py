@@ -12,7 +12,9 @@ import time
 
 import pytest
 
-from eigenmesh.experiments import figures, unlike, work
+from eigenmesh.experiments import _figures as figures
+from eigenmesh.experiments import _unlike as unlike
+from eigenmesh.experiments import _work as work
 
 SMALL = ("--trials", 1, "--rounds", 60, "--jobs", 1)
 EIGHT = ["OI", "SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", "DeEPCA", "DSA", "FAST-PCA"]

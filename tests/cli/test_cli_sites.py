@@ -14,15 +14,15 @@ import typer
 from sklearn.decomposition import PCA
 from typer.testing import CliRunner
 
-from eigenmesh.cli.app import Commands
-from eigenmesh.cli.audit import audit
-from eigenmesh.cli.init import init
-from eigenmesh.cli.status_command import status
-from eigenmesh.cli.transform import transform
-from eigenmesh.sites.audit import AuditWriter
-from eigenmesh.sites.network_file import EXAMPLE
-from eigenmesh.sites.status import NeighbourStatus, Status, write_status
-from eigenmesh.transports.grpc_link import Sent
+from eigenmesh.cli._app import Commands
+from eigenmesh.cli._audit import audit
+from eigenmesh.cli._init import init
+from eigenmesh.cli._status import status
+from eigenmesh.cli._transform import transform
+from eigenmesh.sites._audit import AuditWriter
+from eigenmesh.sites._network_file import EXAMPLE
+from eigenmesh.sites._status import NeighbourStatus, Status, write_status
+from eigenmesh.transports.grpc._link import Sent
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenmesh.cli.own_part import every_file, has_rank, with_rank
-from eigenmesh.cli.processes import MARK, NODES
+from eigenmesh.cli._processes import MARK, NODES
+from eigenmesh.cli._rank_files import every_file, has_rank, with_rank
 from eigenmesh.errors import InputError
 from patience import allowed_s
 from problems import angles, truth

@@ -9,10 +9,11 @@ import pytest
 from small import made_up, small_experiment, small_panel
 
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
-from eigenmesh.experiments import settings, work
-from eigenmesh.experiments.cache import Store
-from eigenmesh.experiments.settings import DataSet, Method, Run
-from eigenmesh.experiments.work import kept_runs, make_runs, missing_data, runs_of
+from eigenmesh.experiments import _settings as settings
+from eigenmesh.experiments import _work as work
+from eigenmesh.experiments._cache import Store
+from eigenmesh.experiments._settings import DataSet, Method, Run
+from eigenmesh.experiments._work import kept_runs, make_runs, missing_data, runs_of
 from eigenmesh.solvers import DeEPCA
 
 

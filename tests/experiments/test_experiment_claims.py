@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from small import made_up, made_up_row
 
-from eigenmesh.experiments.claims import Verdict, ahead_of, check_claims, close_to, combined, like, stops_short
-from eigenmesh.experiments.settings import Method
-from eigenmesh.experiments.tables import CostRow
+from eigenmesh.experiments._claims import Verdict, ahead_of, check_claims, close_to, combined, like, stops_short
+from eigenmesh.experiments._settings import Method
+from eigenmesh.experiments._tables import CostRow
 from eigenmesh.solvers import DSA, FastPCA
 
 NEVER = np.inf

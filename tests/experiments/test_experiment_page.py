@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from small import made_up, small_panel
 
-from eigenmesh.experiments.claims import check_claims
-from eigenmesh.experiments.figures import FIGURES, figure_1, figure_2, figure_3
-from eigenmesh.experiments.settings import DataSet, Experiment, Method
-from eigenmesh.experiments.tables import CostRow, line_of
-from eigenmesh.experiments.unlike import unlike_nodes
-from eigenmesh.report.error_picture import STYLES, Axis, errors_picture, panel_svg, styles_of
-from eigenmesh.report.experiment_page import Chapter, PanelResult, figures_page, unlike_page
-from eigenmesh.report.page import save_page
+from eigenmesh.experiments._claims import check_claims
+from eigenmesh.experiments._figures import FIGURES, figure_1, figure_2, figure_3
+from eigenmesh.experiments._settings import DataSet, Experiment, Method
+from eigenmesh.experiments._tables import CostRow, line_of
+from eigenmesh.experiments._unlike import unlike_nodes
+from eigenmesh.report._error_picture import STYLES, Axis, errors_picture, panel_svg, styles_of
+from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page, unlike_page
+from eigenmesh.report._page import save_page
 from eigenmesh.solvers import DSA, SADOT, SDOT, FastPCA, SequentialDistributedPower
 
 EIGHT = ["OI", "SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", "DeEPCA", "DSA", "FAST-PCA"]

@@ -9,16 +9,16 @@ from small import METHODS, small_panel
 from eigenmesh import graphs
 from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import CovarianceKind, LabelSplit, Shards, build_covariance, load, pooled_moments
-from eigenmesh.experiments import problems
-from eigenmesh.experiments.problems import (
+from eigenmesh.experiments import _problems as problems
+from eigenmesh.experiments._problems import (
     Pooled,
     leading_eigenvectors,
     make_problem,
     pooled_covariance,
     quickest_averaging,
 )
-from eigenmesh.experiments.settings import DataSet, Method, Synthetic
-from eigenmesh.experiments.trials import follow
+from eigenmesh.experiments._settings import DataSet, Method, Synthetic
+from eigenmesh.experiments._trials import follow
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OrthogonalIteration

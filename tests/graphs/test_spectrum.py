@@ -33,7 +33,7 @@ from eigenmesh.graphs import (
 )
 
 # The package exports the function under the name of the module.
-module = sys.modules["eigenmesh.graphs.spectrum"]
+module = sys.modules["eigenmesh.graphs._spectrum"]
 
 
 @pytest.fixture

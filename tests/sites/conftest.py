@@ -49,7 +49,7 @@ def mesh(write_network, tmp_path) -> Path:
     """Folders of all sites and of the authority."""
     import typer
 
-    from eigenmesh.cli.init import init
+    from eigenmesh.cli._init import init
 
     app = typer.Typer()
     app.command()(init)

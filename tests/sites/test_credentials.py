@@ -7,8 +7,8 @@ import pytest
 
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.sites import TlsFiles, read_site
-from eigenmesh.sites.certificates import make_authority
-from eigenmesh.sites.credentials import load_credentials
+from eigenmesh.sites._credentials import load_credentials
+from eigenmesh.sites._x509 import make_authority
 
 
 def _files(folder):

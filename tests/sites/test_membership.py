@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh.errors import InputError, TransportError
-from eigenmesh.sites.membership import Membership
+from eigenmesh.sites._membership import Membership
 
 NAMES = tuple("abcdefgh")
 

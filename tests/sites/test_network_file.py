@@ -8,7 +8,7 @@ import pytest
 
 from eigenmesh.errors import EigenmeshError, UnreadableFileError
 from eigenmesh.sites import Address, RunSettings, read_network_file
-from eigenmesh.sites.network_file import EXAMPLE
+from eigenmesh.sites._network_file import EXAMPLE
 
 SETTINGS = "[settings]\n"
 GUIDE = Path(__file__).parents[2] / "docs" / "sites" / "deploy.md"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from eigenmesh.averaging import Polynomial
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.sites import Address, read_network_file, read_site
-from eigenmesh.sites.samples import read_samples
-from eigenmesh.sites.site import DataFile
-from eigenmesh.sites.site_file import site_toml
+from eigenmesh.sites._samples import read_samples
+from eigenmesh.sites._site import DataFile
+from eigenmesh.sites._site_file import site_toml
 from eigenmesh.solvers import BlockKrylov
 
 

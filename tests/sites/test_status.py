@@ -11,8 +11,8 @@ import urllib.request
 import pytest
 
 from eigenmesh.errors import UnreadableFileError
-from eigenmesh.sites.metrics import Metrics
-from eigenmesh.sites.status import NeighbourStatus, Status, health, read_status, write_status
+from eigenmesh.sites._prometheus import Metrics
+from eigenmesh.sites._status import NeighbourStatus, Status, health, read_status, write_status
 
 OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000)
 BODO = NeighbourStatus("bodo", refusal="another run")

@@ -7,7 +7,7 @@ from eigenmesh import graphs, run
 from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.networks import Peers
-from eigenmesh.sites.audit_summary import AuditSummary
+from eigenmesh.sites._audit_summary import AuditSummary
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports import run_threads
 

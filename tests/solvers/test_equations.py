@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from eigenmesh import graphs
-from eigenmesh.bases import random_basis
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import (
     DSA,
@@ -17,7 +16,8 @@ from eigenmesh.solvers import (
     SequentialDistributedPower,
     SequentialPower,
 )
-from eigenmesh.solvers.consensus import fast_mix, plain_mix
+from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers._consensus import fast_mix, plain_mix
 from problems import random_covariances
 
 M, D, ITERATIONS = 9, 12, 50

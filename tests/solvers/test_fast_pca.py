@@ -7,13 +7,13 @@ import torch
 
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
-from eigenmesh.bases import random_basis
 from eigenmesh.data import Formed, geometric_spectrum
 from eigenmesh.errors import InputError
+from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import FastPCA
-from eigenmesh.solvers.fast_pca import suggested_step
-from eigenmesh.stopping import StopReason
+from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers._fast_pca import suggested_step
 from problems import make_problem, random_covariances
 
 M, D = 9, 12

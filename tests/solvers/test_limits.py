@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from eigenmesh import run
-from eigenmesh.bases import random_basis
 from eigenmesh.data import geometric_spectrum
+from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.metrics import mean_error
 from eigenmesh.solvers import (
     DSA,
@@ -18,7 +18,7 @@ from eigenmesh.solvers import (
     SequentialDistributedPower,
     SequentialPower,
 )
-from eigenmesh.stopping import StopReason
+from eigenmesh.solvers._bases import random_basis
 from problems import angles, make_problem
 
 M, D, K = 20, 20, 5

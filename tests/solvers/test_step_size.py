@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from eigenmesh import graphs, run
-from eigenmesh.bases import random_basis
 from eigenmesh.data import Formed
+from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import DSA, Krasulina, Sanger
-from eigenmesh.solvers.dsa import suggested_step
-from eigenmesh.stopping import StopReason
+from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers._dsa import suggested_step
 from problems import angles, make_problem, random_covariances
 
 SPECTRUM = np.array([5.0, 3.0, 1.8, 1.0, 0.5, 0.25, 0.2, 0.1])

@@ -11,10 +11,10 @@ import grpc
 import networkx as nx
 
 from eigenmesh.errors import AbortedError
-from eigenmesh.transports import wire
 from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
-from eigenmesh.transports.grpc_security import METHOD
-from eigenmesh.transports.wire import Kind
+from eigenmesh.transports.grpc import _wire as wire
+from eigenmesh.transports.grpc._security import METHOD
+from eigenmesh.transports.grpc._wire import Kind
 from ports import free_ports
 from transports.authority import Authority
 

@@ -6,10 +6,10 @@ import pytest
 pytest.importorskip("grpc")
 
 from eigenmesh.errors import ParkedError
-from eigenmesh.transports import wire
-from eigenmesh.transports.grpc_board import Board, Run
-from eigenmesh.transports.grpc_link import WINDOW_FRAMES, Neighbour
-from eigenmesh.transports.wire import Kind
+from eigenmesh.transports.grpc import _wire as wire
+from eigenmesh.transports.grpc._board import Board, Run
+from eigenmesh.transports.grpc._link import WINDOW_FRAMES, Neighbour
+from eigenmesh.transports.grpc._wire import Kind
 
 LIMIT = 1 << 20
 

@@ -72,7 +72,7 @@ def test_messages_of_tens_of_megabytes():
 
 
 def test_one_way_rounds_run_ahead_only_as_far_as_the_window(monkeypatch):
-    monkeypatch.setattr("eigenmesh.transports.grpc_link.WINDOW_FRAMES", 16)
+    monkeypatch.setattr("eigenmesh.transports.grpc._link.WINDOW_FRAMES", 16)
     sites, sent = Sites(nx.path_graph(2)), []
 
     def work(transport):

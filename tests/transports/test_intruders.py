@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from eigenmesh.errors import LostNeighbourError
-from eigenmesh.transports import wire
-from eigenmesh.transports.grpc_handshakes import HandshakeWatch
-from eigenmesh.transports.grpc_security import METHOD
-from eigenmesh.transports.wire import Kind
+from eigenmesh.transports.grpc import _wire as wire
+from eigenmesh.transports.grpc._handshakes import HandshakeWatch
+from eigenmesh.transports.grpc._security import METHOD
+from eigenmesh.transports.grpc._wire import Kind
 from transports.authority import Authority
 from transports.sites import Sites, data_frame, hello, intrude
 

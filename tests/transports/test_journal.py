@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from eigenmesh.errors import InputError, UnreadableFileError
-from eigenmesh.transports import wire
-from eigenmesh.transports.journal import DONE, FRAME, Journal
-from eigenmesh.transports.wire import Kind
+from eigenmesh.transports.grpc import _wire as wire
+from eigenmesh.transports.grpc._journal import DONE, FRAME, Journal
+from eigenmesh.transports.grpc._wire import Kind
 
 HEAD = {"run id": "00", "own data": "abc"}
 
@@ -74,8 +74,8 @@ def test_rounds_are_called_safe_only_once_they_are_in_the_file(tmp_path):
 
 
 def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("eigenmesh.transports.journal.FLUSH_EVERY_S", 600.0)
-    monkeypatch.setattr("eigenmesh.transports.journal.FLUSH_BYTES", 1000)
+    monkeypatch.setattr("eigenmesh.transports.grpc._journal.FLUSH_EVERY_S", 600.0)
+    monkeypatch.setattr("eigenmesh.transports.grpc._journal.FLUSH_BYTES", 1000)
     safe, flushed = [], threading.Event()
     journal = Journal(tmp_path / "journal", HEAD, lambda rounds: (safe.append(rounds), flushed.set()), lambda _: None)
     journal.append(1, 0, frame("little"))

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from eigenmesh.errors import InputError, TransportError  # noqa: E402
 from eigenmesh.transports.torch import TorchTransport  # noqa: E402
-from eigenmesh.transports.torch_messages import Message, gist  # noqa: E402
+from eigenmesh.transports.torch._messages import Message, gist  # noqa: E402
 from transports.engines import ENGINES, launch  # noqa: E402
 from transports.failures import CULPRIT  # noqa: E402
 from transports.torch_scenarios import SOLVED  # noqa: E402

@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 
 from eigenmesh import run
+from eigenmesh.arrays import namespace_for
 from eigenmesh.averaging import Tree
-from eigenmesh.averaging.allreduce import AllReduce
+from eigenmesh.averaging._allreduce import AllReduce
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
-from eigenmesh.devices import namespace_for
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
 from eigenmesh.transports import Transport

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from eigenmesh.averaging.allreduce import AllReduce
-from eigenmesh.averaging.base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
-from eigenmesh.averaging.chebyshev import Chebyshev
-from eigenmesh.averaging.gossip import Gossip
-from eigenmesh.averaging.polynomial import Polynomial
-from eigenmesh.averaging.tree import Tree
+from eigenmesh.averaging._allreduce import AllReduce
+from eigenmesh.averaging._base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
+from eigenmesh.averaging._chebyshev import Chebyshev
+from eigenmesh.averaging._gossip import Gossip
+from eigenmesh.averaging._polynomial import Polynomial
+from eigenmesh.averaging._tree import Tree
 from eigenmesh.errors import UnknownNameError
 
 # Kernels that use the links of the graph alone, from neighbour to neighbour.

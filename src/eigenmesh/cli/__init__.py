@@ -1,5 +1,5 @@
 """The ``eigenmesh`` command: where strings become objects."""
 
-from eigenmesh.cli.app import app, main
+from eigenmesh.cli._app import app, main
 
 __all__ = ["app", "main"]

@@ -3,16 +3,16 @@
 Flows one way: table -> shards -> moments -> covariance.
 """
 
-from eigenmesh.data.block import Block
-from eigenmesh.data.choice import MEMORY_BYTES, Choice, CovarianceKind, choose, memory_needed
-from eigenmesh.data.covariance import Covariance, build_covariance
-from eigenmesh.data.datasets import DATASETS, is_dataset, load
-from eigenmesh.data.dense_covariance import Formed, MatrixFree
-from eigenmesh.data.files import read_table
-from eigenmesh.data.lazy_covariance import Chunked, Sparse
-from eigenmesh.data.moments import Averager, Missing, Moments, pooled_moments
-from eigenmesh.data.shards import Shards
-from eigenmesh.data.splits import (
+from eigenmesh.data._block import Block
+from eigenmesh.data._choice import MEMORY_BYTES, Choice, CovarianceKind, choose, memory_needed
+from eigenmesh.data._covariance import Covariance, build_covariance
+from eigenmesh.data._datasets import DATASETS, is_dataset, load
+from eigenmesh.data._dense_covariance import Formed, MatrixFree
+from eigenmesh.data._files import read_table
+from eigenmesh.data._lazy_covariance import Chunked, Sparse
+from eigenmesh.data._moments import Averager, Missing, Moments, pooled_moments
+from eigenmesh.data._shards import Shards
+from eigenmesh.data._splits import (
     SPLITS,
     ContiguousSplit,
     DirichletSplit,
@@ -22,7 +22,7 @@ from eigenmesh.data.splits import (
     Split,
     split_by_name,
 )
-from eigenmesh.data.synthetic import (
+from eigenmesh.data._synthetic import (
     gaussian,
     geometric_spectrum,
     nearly_equal,
@@ -30,7 +30,7 @@ from eigenmesh.data.synthetic import (
     power_law_spectrum,
     unlike_nodes,
 )
-from eigenmesh.data.table import Table, as_samples
+from eigenmesh.data._table import Table, as_samples
 
 __all__ = [
     "DATASETS",

@@ -1,18 +1,18 @@
 """Graphs: who is linked to whom, with what weights, and how fast that averages."""
 
-from eigenmesh.graphs.existing import (
+from eigenmesh.graphs._existing import (
     from_edge_list,
     from_networkx,
     require_connected,
 )
-from eigenmesh.graphs.spectrum import (
+from eigenmesh.graphs._spectrum import (
     Spectrum,
     diameter,
     laplacian_extremes,
     rounds_to_average,
     spectrum,
 )
-from eigenmesh.graphs.topologies import (
+from eigenmesh.graphs._topologies import (
     TOPOLOGIES,
     binary_tree,
     complete,
@@ -27,8 +27,8 @@ from eigenmesh.graphs.topologies import (
     small_world,
     star,
 )
-from eigenmesh.graphs.topologies import by_name as topology
-from eigenmesh.graphs.weights import (
+from eigenmesh.graphs._topologies import by_name as topology
+from eigenmesh.graphs._weights import (
     WEIGHTS,
     Weights,
     best_constant,
@@ -37,7 +37,7 @@ from eigenmesh.graphs.weights import (
     max_degree,
     metropolis,
 )
-from eigenmesh.graphs.weights import by_name as weighting
+from eigenmesh.graphs._weights import by_name as weighting
 
 __all__ = [
     "TOPOLOGIES",

@@ -1,7 +1,7 @@
 """Networks: who can talk to whom, and what it costs."""
 
-from eigenmesh.networks.base import Network, Traffic
-from eigenmesh.networks.peers import Peers
-from eigenmesh.networks.stacked import Stacked
+from eigenmesh.networks._base import Network, Traffic
+from eigenmesh.networks._peers import Peers
+from eigenmesh.networks._stacked import Stacked
 
 __all__ = ["Network", "Peers", "Stacked", "Traffic"]

@@ -3,20 +3,20 @@
 from typing import Any
 
 from eigenmesh.errors import UnknownNameError
-from eigenmesh.solvers.base import Solver, Watch
-from eigenmesh.solvers.block_krylov import BlockKrylov
-from eigenmesh.solvers.deepca import DeEPCA
-from eigenmesh.solvers.dsa import DSA
-from eigenmesh.solvers.fast_pca import FastPCA
-from eigenmesh.solvers.krasulina import Krasulina
-from eigenmesh.solvers.orthogonal_iteration import OrthogonalIteration
-from eigenmesh.solvers.s_dot import SDOT
-from eigenmesh.solvers.sa_dot import SADOT
-from eigenmesh.solvers.sanger import Sanger
-from eigenmesh.solvers.sequential_distributed_power import SequentialDistributedPower
-from eigenmesh.solvers.sequential_power import SequentialPower
-from eigenmesh.solvers.tracked_subspace import TrackedSubspace
-from eigenmesh.solvers.tree_covariance import TreeCovariance
+from eigenmesh.solvers._base import Solver, Watch
+from eigenmesh.solvers._block_krylov import BlockKrylov
+from eigenmesh.solvers._deepca import DeEPCA
+from eigenmesh.solvers._dsa import DSA
+from eigenmesh.solvers._fast_pca import FastPCA
+from eigenmesh.solvers._krasulina import Krasulina
+from eigenmesh.solvers._orthogonal_iteration import OrthogonalIteration
+from eigenmesh.solvers._s_dot import SDOT
+from eigenmesh.solvers._sa_dot import SADOT
+from eigenmesh.solvers._sanger import Sanger
+from eigenmesh.solvers._sequential_distributed_power import SequentialDistributedPower
+from eigenmesh.solvers._sequential_power import SequentialPower
+from eigenmesh.solvers._tracked_subspace import TrackedSubspace
+from eigenmesh.solvers._tree_covariance import TreeCovariance
 
 SOLVERS: dict[str, type[Any]] = {
     solver.name: solver

@@ -1,0 +1,74 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.errors import UnreadableFileError
+
+
+def require_writable(path: str | os.PathLike[str]) -> Path:
+    """Raise before any work if a file cannot be written there later."""
+    path = Path(path)
+    folder = path.parent
+    if path.is_dir():
+        raise UnreadableFileError(f"cannot write {path}: it is a folder; give a file name.")
+    if not folder.is_dir():
+        raise UnreadableFileError(f"cannot write {path}: there is no folder {folder}; make it first.")
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another folder.") from error
+    if path.exists() and not os.access(path, os.W_OK):
+        raise UnreadableFileError(f"cannot write {path}: permission denied; choose another name.")
+    return path
+
+
+def write_atomically(path: Path, write: Any) -> None:
+    """Call ``write(file)`` on a temporary file beside ``path``, then move it there: whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    # Opened with the rights that any new file gets, so that the user's mask holds.
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            # On the disk before the old one goes: a power cut must not leave an empty file of that name.
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system lets one."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
+    """Write arrays to an .npz file, whole or not at all."""
+    write_atomically(Path(path), lambda file: np.savez_compressed(file, **arrays))
+
+
+def save_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    write_atomically(Path(path), lambda file: file.write(text.encode()))

@@ -1,0 +1,50 @@
+"""Plain gossip: mix until the disagreement has died out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging._base import DEFAULT_ACCURACY, LinearNetwork, LinearRound
+from eigenmesh.errors import InputError
+from eigenmesh.graphs import Weights, rounds_to_average
+
+
+@dataclass(frozen=True)
+class Gossip:
+    """Apply W again and again: ``x <- W^L x`` with ``beta^L <= accuracy``.
+
+    The simplest average and the slowest: use it as the yardstick for the others.
+    """
+
+    accuracy: float = DEFAULT_ACCURACY
+
+    def __post_init__(self) -> None:
+        require_accuracy(self.accuracy)
+
+    def prepare(self, weights: Weights) -> GossipAverage:
+        """Choose L from beta, the second largest modulus among the eigenvalues of W."""
+        spectrum = weights.spectrum
+        rounds = rounds_to_average(spectrum, self.accuracy)
+        return GossipAverage(LinearRound(weights.matrix), rounds, spectrum.beta**rounds if rounds else 0.0)
+
+
+@dataclass(frozen=True)
+class GossipAverage:
+    """Plain gossip made ready for one network."""
+
+    mixing: LinearRound
+    rounds: int
+    accuracy: float
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        """Mix ``rounds`` times: (nodes, ...) -> (nodes, ...)."""
+        for _ in range(self.rounds):
+            (array,) = network.combine(self.mixing, array)
+        return array
+
+
+def require_accuracy(accuracy: float) -> None:
+    """Raise unless the accuracy lies strictly between 0 and 1."""
+    if not 0 < accuracy < 1:
+        raise InputError(f"accuracy = {accuracy!r} must lie strictly between 0 and 1, for example 1e-12.")

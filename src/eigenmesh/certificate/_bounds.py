@@ -1,0 +1,155 @@
+"""From measured residuals to bounds on angles: plain arithmetic on numbers that all nodes agree on.
+
+Two bounds are known, and the smaller one holds. Both take eigenvalues of C that were not computed to lie where the look
+beyond K (``Complement``) found them.
+
+*Residual bound* (Davis and Kahan). For a unit vector x with ``theta = x^T C x`` and ``r = |C x - theta x|``,
+
+    sin angle(x, q) <= r / gap,     gap = distance from theta to the rest of the spectrum.
+
+*Ritz bound*. Let u_k, mu_k be the Ritz pairs of span(X), P the projector on it, ``s_k = |(I - P) C u_k|``,
+``s = |(I - P) C P|``, ``delta_k`` the distance from mu_k to the other Ritz values and ``g_k`` that to the spectrum of
+``(I - P) C (I - P)``. With ``c = sqrt(1 + (s / delta_k)^2)`` (Saad's bound for Ritz vectors),
+
+    sin angle(x_k, q_k) <= sin angle(x_k, u_k) + c (s_k / g_k) / (1 - c s / g_k).
+
+The first term is computed, not bounded, so errors inside the span do not count at the price of the smallest gap.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eigenmesh.certificate._complement import NOTHING_BEYOND, Complement
+
+Clusters = tuple[tuple[int, ...], ...]
+
+
+class RitzView(NamedTuple):
+    """A span seen through its Ritz pairs; the leading axes are whatever the caller stacks.
+
+    Attributes
+    ----------
+    values : (..., K) Ritz values, largest first.
+    inside : (..., K) sine of the angle between x_k and the k-th Ritz vector.
+    outside : (..., K) ``|(I - P) C u_k|``.
+    total : (..., 1) ``|(I - P) C P|`` (Frobenius).
+    """
+
+    values: np.ndarray
+    inside: np.ndarray
+    outside: np.ndarray
+    total: np.ndarray
+
+
+def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
+    """Rayleigh-Ritz on the span of X: (..., d, K), (..., d, K) -> RitzView."""
+    Q, R = np.linalg.qr(X)
+    # Columns that depend on one another exactly must not end the run; their bounds come out large by themselves.
+    R = R + np.where(R == 0, np.finfo(R.dtype).eps, 0) * np.eye(R.shape[-1], dtype=R.dtype)
+    CQ = np.swapaxes(np.linalg.solve(np.swapaxes(R, -1, -2), np.swapaxes(CX, -1, -2)), -1, -2)
+    QCQ = np.swapaxes(Q, -1, -2) @ CQ
+    values, V = np.linalg.eigh((QCQ + np.swapaxes(QCQ, -1, -2)) / 2)
+    values, V = values[..., ::-1], V[..., ::-1]
+    U = Q @ V
+    along = np.sum(X * U, axis=-2, keepdims=True)
+    outside = (CQ - Q @ QCQ) @ V
+    return RitzView(
+        values=values,
+        inside=np.linalg.norm(X - along * U, axis=-2),
+        outside=np.linalg.norm(outside, axis=-2),
+        total=np.linalg.norm(outside, axis=(-2, -1))[..., np.newaxis],
+    )
+
+
+def relative_resolution(eps: float, accuracy: float) -> float:
+    """How close two eigenvalues must be, relative to the largest, for nobody to tell them apart.
+
+    A few times what rounding and the averages leave; never more than 1e-6, so that a loose average does not make the
+    whole spectrum one.
+    """
+    return min(16 * relative_floor(eps, accuracy), 1e-6)
+
+
+def relative_floor(eps: float, accuracy: float) -> float:
+    """How well a residual can be known, relative to the largest eigenvalue."""
+    return 16 * eps + accuracy
+
+
+def find_clusters(values: np.ndarray, complement: Complement, resolution: float) -> tuple[Clusters, bool]:
+    """Group neighbouring eigenvalues that are no farther apart than ``resolution``.
+
+    Returns the groups of two or more, and whether the last group goes on beyond component K; such a group counts even
+    if it has one member here.
+    """
+    apart = values[:-1] - values[1:] > resolution
+    groups = np.split(np.arange(len(values)), np.flatnonzero(apart) + 1)
+    is_open = bool(abs(values[-1] - complement.lower) <= resolution)
+    kept = [group for group in groups if len(group) > 1 or (is_open and group[-1] == len(values) - 1)]
+    return tuple(tuple(int(k) for k in group) for group in kept), is_open
+
+
+def separation(
+    values: np.ndarray, residuals: np.ndarray, complement: Complement, clusters: Clusters, is_open: bool
+) -> np.ndarray:
+    """Distance of each eigenvalue, or of its cluster, to the rest of the spectrum: (K,).
+
+    The true eigenvalue behind theta_j lies within r_j of it, so r_j is taken off.
+    """
+    gaps = np.empty(len(values))
+    cluster_of = {k: cluster for cluster in clusters for k in cluster}
+    for k in range(len(values)):
+        own = list(cluster_of.get(k, (k,)))
+        others = np.setdiff1d(np.arange(len(values)), own)
+        # For a cluster every member's distance counts: the span is apart only if all of it is.
+        distances = np.abs(values[own, np.newaxis] - values[others]) - residuals[others]
+        beyond = np.inf if is_open and own[-1] == len(values) - 1 else values[own[-1]] - complement.upper
+        gaps[k] = min(np.min(distances, initial=np.inf), beyond)
+    return gaps
+
+
+def residual_bounds(sizes: np.ndarray | float, gaps: np.ndarray) -> np.ndarray:
+    """``r / gap``, infinite where there is no gap: (K,) or a number, (K,) -> (K,)."""
+    return np.where(gaps > 0, sizes / np.where(gaps > 0, gaps, 1.0), np.inf)
+
+
+def ritz_bounds(ritz: RitzView, complement: Complement, floor: float) -> np.ndarray:
+    """The Ritz bound of each component; infinite where its conditions do not hold: (K,)."""
+    values, outside = ritz.values, ritz.outside + floor
+    apart = np.abs(values[:, np.newaxis] - values)
+    np.fill_diagonal(apart, np.inf)
+    delta = apart.min(axis=1) - outside
+    below = values - outside - complement.upper
+    sound = (delta > 0) & (below > 0)
+    delta, below = np.where(sound, delta, np.inf), np.where(sound, below, np.inf)
+    total = ritz.total[0] + floor
+    widening = np.sqrt(1 + (total / delta) ** 2)
+    shrink = 1 - widening * total / below
+    sound &= shrink > 0
+    bound = ritz.inside + widening * (outside / below) / np.where(sound, shrink, 1.0)
+    # An angle inside the span is known to the rounding of the eigenproblem that it comes from.
+    return np.where(sound, bound + floor / delta, np.inf)
+
+
+def gaps_from_ritz(values: np.ndarray, n_components: int) -> np.ndarray:
+    """Distance of each of the first K Ritz values to its nearest neighbour: (b,) -> (K,)."""
+    steps = np.abs(np.diff(values))
+    return np.asarray(np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))[:n_components])
+
+
+def complement_from_ritz(
+    values: np.ndarray, residuals: np.ndarray, n_components: int, n_features: int, resolution: float
+) -> Complement | None:
+    """The (K + 1)-th Ritz pair, if its residual is small beside the gap that it is to vouch for.
+
+    values, residuals : (b,) Ritz values, largest first, and their residuals. None if there is no such pair.
+    """
+    k = n_components
+    if k == n_features:
+        return NOTHING_BEYOND
+    if k >= len(values):
+        return None
+    enough = max(0.2 * (values[k - 1] - values[k]), resolution)
+    return Complement(float(values[k]), float(values[k] + residuals[k])) if residuals[k] <= enough else None

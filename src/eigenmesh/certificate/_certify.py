@@ -1,0 +1,219 @@
+"""How true an answer is, measured by the nodes themselves without knowing the truth.
+
+All numbers of a certificate are agreed through ``network.worst``, so every node holds the same bits and takes the
+same decision from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, column_norms, normalised
+from eigenmesh.certificate._bounds import (
+    RitzView,
+    find_clusters,
+    relative_floor,
+    relative_resolution,
+    residual_bounds,
+    ritz_bounds,
+    ritz_view,
+    separation,
+)
+from eigenmesh.certificate._complement import Complement, probe_complement
+from eigenmesh.data import Covariance
+from eigenmesh.networks import Network
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Bounds on the angles between the components at every node and the true eigenvectors.
+
+    Attributes
+    ----------
+    values : (K,) Ritz values theta_k = x_k^T C x_k, largest first.
+    residuals : (K,) ``r_k = |C x_k - theta_k x_k|``, measured at the average X of all nodes.
+    gaps : (K,) distance from theta_k to the nearest other eigenvalue, less what is not known of that one;
+        for a component in a cluster, of the cluster to the rest.
+    error_bounds : (K,) bound on sin(angle) at the worst node, at most ``r_k / gap_k + disagreement_k``; for a component
+        in a cluster the angle is that to the eigenspace of the cluster.
+    clusters : groups of components (counted from 0) whose eigenvalues are too close to tell apart at this precision:
+        their span is certain, the vectors inside it are not.
+    open_cluster : True if the last cluster goes on beyond component K, so that its span too is a choice.
+    next_value : upper estimate of l_{K+1}, by a deflated Lanczos iteration; -inf if K = d.
+    orthonormality : largest entry of ``|X^T X - I|``.
+    disagreement : (K,) largest sine of an angle between a node's component and the average one.
+    """
+
+    values: np.ndarray
+    residuals: np.ndarray
+    gaps: np.ndarray
+    error_bounds: np.ndarray
+    clusters: tuple[tuple[int, ...], ...]
+    open_cluster: bool
+    next_value: float
+    orthonormality: float
+    disagreement: np.ndarray
+
+    @property
+    def error_bound(self) -> float:
+        """Largest of the bounds on sin(angle)."""
+        return float(np.max(self.error_bounds))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of the components should know, in words."""
+        notes = []
+        for index, cluster in enumerate(self.clusters):
+            names = ", ".join(str(k + 1) for k in cluster)
+            if self.open_cluster and index == len(self.clusters) - 1:
+                one = len(cluster) == 1
+                notes.append(
+                    f"component{'' if one else 's'} {names} belong{'s' if one else ''} to an eigenvalue (about "
+                    f"{self.values[cluster[-1]]:.3g}) that goes on beyond component {len(self.values)}: "
+                    f"{'it is' if one else 'they are'} one choice out of many"
+                )
+            else:
+                notes.append(
+                    f"components {names} have eigenvalues too close to tell apart: their span is certain, "
+                    "the vectors inside it are not"
+                )
+        if self.next_value > self.values[-1] and not self.open_cluster:
+            notes.append(
+                f"a direction outside the components has more variance ({self.next_value:.6g}) than component "
+                f"{len(self.values)} ({self.values[-1]:.6g}): the components are not the leading ones yet"
+            )
+        return tuple(notes)
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Components in the order and signs that all nodes share, with their certificate.
+
+    Attributes
+    ----------
+    common : (1, d, K) average over all nodes.
+    local : (nodes, d, K) each node's own estimate.
+    complement : what was learnt of the spectrum beyond K, to be reused.
+    """
+
+    common: Array
+    local: Array
+    certificate: Certificate
+    complement: Complement
+
+
+def certify(
+    covariance: Covariance,
+    network: Network,
+    X: Array,
+    *,
+    tol: float,
+    complement: Complement | None = None,
+    seed: int = 0,
+) -> Certified:
+    """Measure how far X is from the eigenvectors: two averages and, the first time, a look beyond K.
+
+    The average of all X is certified by its residual (the bounds are in ``_bounds``); each node's own angle
+    is at most that plus its distance from the average.
+
+    Parameters
+    ----------
+    X : (nodes, d, K) each node's estimate.
+    tol : the angle that is asked for, to know how far to look beyond K.
+    complement : what an earlier call learnt of l_{K+1}; None to look.
+    """
+    local = agree_on_signs(network, normalised(X))
+    common = normalised(network.common_mean(local))
+    product = network.common_mean(covariance.apply(ea.everywhere(common, X.shape[0])))
+    xp = ea.namespace(X)
+    # `worst` gives every node the same bits, and so the same order.
+    values = ea.to_numpy(network.worst(xp.sum(common * product, axis=-2))[0, ...])
+    order = np.argsort(-values, kind="stable")
+    local, common, product = (_reordered(array, order) for array in (local, common, product))
+    values = values[order]
+    if complement is None:
+        complement = probe_complement(
+            covariance, network, common, X.shape[0], smallest=float(values[-1]), tol=tol, seed=seed
+        )
+    certificate = _bounds(network, values, local, common, product, complement)
+    return Certified(common, local, certificate, complement)
+
+
+def agree_on_signs(network: Network, X: Array) -> Array:
+    """Flip columns so that the entry at a row all nodes agree on is positive: (nodes, d, K) -> (nodes, d, K).
+
+    The row is where a column is largest in modulus; where nodes see a near tie differently, the last such row
+    is taken by all, and there every node's entry is far from zero.
+    """
+    xp = ea.namespace(X)
+    rows = xp.astype(xp.argmax(xp.abs(X), axis=-2), X.dtype)
+    agreed = ea.to_numpy(network.worst(rows)[0, ...]).astype(int)
+    entries = xp.stack([X[:, int(row), k] for k, row in enumerate(agreed)], axis=1)
+    signs = xp.where(entries < 0, -xp.ones_like(entries), xp.ones_like(entries))
+    return X * signs[:, None, :]
+
+
+def _reordered(array: Array, order: np.ndarray) -> Array:
+    xp = ea.namespace(array)
+    return xp.take(array, xp.asarray(order, device=array.device), axis=-1)
+
+
+def _bounds(
+    network: Network,
+    values: np.ndarray,
+    local: Array,
+    common: Array,
+    product: Array,
+    complement: Complement,
+) -> Certificate:
+    residuals, disagreement, skewness, ritz = _measure(network, local, common, product)
+    eps, largest = float(ea.namespace(common).finfo(common.dtype).eps), abs(float(values[0]))
+    floor = relative_floor(eps, network.average.accuracy) * largest
+    clusters, is_open = find_clusters(values, complement, relative_resolution(eps, network.average.accuracy) * largest)
+    gaps = separation(values, residuals, complement, clusters, is_open)
+    angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(ritz, complement, floor))
+    for cluster in clusters:
+        members = list(cluster)
+        angles[members] = residual_bounds(_span_residual(network, common, product, members) + floor, gaps[members])
+    if len(values) * float(skewness.max()) > 0.5:
+        # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
+        angles[:] = np.inf
+    return Certificate(
+        values=values,
+        residuals=residuals,
+        gaps=gaps,
+        error_bounds=np.minimum(angles + disagreement, 1.0),
+        clusters=clusters,
+        open_cluster=is_open,
+        next_value=complement.upper,
+        orthonormality=float(skewness.max()),
+        disagreement=disagreement,
+    )
+
+
+def _measure(
+    network: Network, local: Array, common: Array, product: Array
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, RitzView]:
+    """Residuals, disagreement and skewness of each component and the Ritz view, the largest over all nodes."""
+    xp = ea.namespace(common)
+    away = product - common * xp.sum(common * product, axis=-2, keepdims=True)
+    across = local - common * xp.sum(local * common, axis=-2, keepdims=True)
+    gram = common.mT @ common
+    identity = xp.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    skewness = xp.max(xp.abs(gram - identity), axis=-1)
+    ritz = ritz_view(ea.to_numpy(common), ea.to_numpy(product))
+    total = np.broadcast_to(ritz.total, ritz.values.shape)
+    seen = [ea.like(array, common) for array in (ritz.values, ritz.inside, ritz.outside, total)]
+    apart = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
+    measured = xp.stack([column_norms(away)[:, 0, :], apart, skewness, *seen], axis=1)
+    residuals, disagreement, skewness, *view = ea.to_numpy(network.worst(measured)[0, ...])
+    return residuals, disagreement, skewness, RitzView(*view)
+
+
+def _span_residual(network: Network, common: Array, product: Array, members: list[int]) -> float:
+    """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, the largest over the nodes."""
+    view = ritz_view(ea.to_numpy(common)[..., members], ea.to_numpy(product)[..., members])
+    return float(network.worst(ea.like(view.total, common))[0, 0])

@@ -1,0 +1,82 @@
+"""``eigenmesh graph``: what a network is like, and what an average over it costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eigenmesh import graphs
+from eigenmesh.cli import _options as options
+from eigenmesh.cli._inputs import read_edge_list, require_topology, topology_name
+from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._problem import require_weights
+from eigenmesh.fitting._resolve import DEFAULT_NODES
+from eigenmesh.report import network_picture, require_picture, save_picture
+from eigenmesh.report._run_tables import averaging_table, facts_table
+
+TopologyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPOLOGY",
+        show_default=False,
+        help=f"{', '.join(graphs.TOPOLOGIES)}; or a file of links, two names a line.",
+    ),
+]
+NodesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="M", help=f"Number of nodes; {DEFAULT_NODES} by default, or as many as the file links."
+    ),
+]
+
+
+def graph(
+    topology: TopologyArgument,
+    nodes: NodesOption = None,
+    weights: Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(graphs.WEIGHTS)}.")] = "metropolis",
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Fixes a random graph.")] = 0,
+    plot: options.PictureFile = None,
+) -> None:
+    """Look at a network before using it: size, diameter, spectral gap and what one exact average costs.
+
+    **beta** is the factor by which one round of mixing shrinks disagreement; a gap 1 - beta near 0 means slow gossip.
+    No average can take fewer rounds than the **diameter**. A tree sends the fewest messages, and relies on each of
+    its links.
+
+    Examples:
+
+    - `eigenmesh graph cycle --nodes 20`
+
+    - `eigenmesh graph erdos_renyi --nodes 50 --seed 1 --plot network.png`
+
+    - `eigenmesh graph links.txt --weights best_constant`
+    """
+    voice = Voice.of()
+    if plot is not None:
+        require_picture(plot)
+    require_weights(weights)
+    drawn = read_edge_list(topology, nodes)
+    if drawn is None:
+        require_topology(topology)
+        drawn = graphs.topology(topology_name(topology), nodes or DEFAULT_NODES, seed=seed)
+    network = graphs.weighting(weights, drawn)
+    voice.tell(facts_table(_facts(network, topology, weights)))
+    voice.tell(averaging_table(network))
+    if plot is not None:
+        names = [str(drawn.nodes[node].get("name", node)) for node in range(network.n_nodes)]
+        voice.tell(f"wrote {save_picture(network_picture(network, names, title=topology), plot)}")
+
+
+def _facts(network: graphs.Weights, topology: str, weights: str) -> dict[str, str]:
+    degrees = [degree for _, degree in network.graph.degree]
+    spectrum = network.spectrum
+    return {
+        "network": f"{topology}, {weights} weights",
+        "nodes": f"{network.n_nodes:,}",
+        "links": f"{network.edges:,}",
+        "links a node": f"{min(degrees)} to {max(degrees)}",
+        "diameter": f"{spectrum.diameter}",
+        "beta": f"{spectrum.beta:.6f}",
+        "spectral gap": f"{spectrum.gap:.3g}",
+    }

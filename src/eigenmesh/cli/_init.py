@@ -1,0 +1,174 @@
+"""``eigenmesh init``: keys, certificates and settings for the sites of a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._messages import Voice
+from eigenmesh.errors import InputError, UnknownNameError, import_extra
+from eigenmesh.report._run_tables import facts_table
+from eigenmesh.sites._network_file import EXAMPLE, NetworkFile, read_network_file
+from eigenmesh.sites._new_files import NewFile, write_new
+from eigenmesh.sites._site_file import AUTHORITY, CERTIFICATE, KEY, REQUEST, SITE, site_toml
+
+if TYPE_CHECKING:
+    from eigenmesh.sites._x509 import Authority
+
+# The folder of the authority; no site may have this name.
+CA_FOLDER, CA_KEY = "ca", "ca.key"
+
+NetworkArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="NETWORK.toml", show_default=False, help="Sites, addresses, links and settings."),
+]
+OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to put the folders of the sites.")]
+Days = Annotated[int | None, typer.Option(min=1, metavar="N", help="Days that certificates are valid; 825 by default.")]
+
+
+@literal_errors()
+def init(
+    network: NetworkArgument = None,
+    out: OutFolder = None,
+    requests: Annotated[
+        bool,
+        typer.Option("--requests", help="Make keys and certificate requests only, for sites with their own authority."),
+    ] = False,
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make one folder alone: that of a site, or ca.")
+    ] = None,
+    days: Days = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a NETWORK.toml to start from, and stop.")] = False,
+) -> None:
+    """Make what every site of a network needs: a key, a certificate and a site.toml.
+
+    A private certificate authority is made for the network, in a folder of its own; a site's folder holds nothing that
+    belongs to another. Keys can be read by their owner alone. Existing files are never overwritten: either everything
+    is written, or nothing.
+
+    With **--requests** no authority is made: each site has its request signed by its own, or by
+    **eigenmesh sign**. With **--only** a site makes its own key where it will be used, so that it never travels.
+
+    Examples:
+
+    - `eigenmesh init --example > network.toml`
+
+    - `eigenmesh init network.toml --out mesh`
+
+    - `eigenmesh init network.toml --out mesh --requests --only oslo`
+    """
+    voice = Voice.of()
+    if example:
+        typer.echo(EXAMPLE, nl=False)
+        return
+    if network is None or out is None:
+        raise InputError(
+            "init needs a NETWORK.toml and --out DIR; eigenmesh init --example prints a file to start from."
+        )
+    described = read_network_file(network)
+    import_extra("cryptography", "peers", "making keys and certificates")
+    chosen = _chosen(described, only, requests, days)
+    if requests:
+        files = [file for name in chosen for file in _with_request(described, name, out / name)]
+    else:
+        files = _with_authority(described, chosen, out, days, alone=only == CA_FOLDER)
+    write_new(files)
+    _tell(voice, described, chosen, out, requests, only)
+
+
+def make_network(path: Path, out: Path) -> None:
+    """Everything for all sites of a network that a file describes, without a word."""
+    network = read_network_file(path)
+    write_new(_with_authority(network, network.names, out, days=None, alone=False))
+
+
+def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | None) -> tuple[str, ...]:
+    """Names of the sites to make folders for."""
+    if requests and days is not None:
+        raise InputError("--days is decided by whoever signs the requests; leave it out with --requests.")
+    if only is None:
+        return network.names
+    if only == CA_FOLDER and not requests:
+        return ()
+    if only not in network.names:
+        raise UnknownNameError("site", only, network.names)
+    if not requests:
+        raise InputError(
+            f"--only {only} would make an authority for one site; use --requests --only {only}, and have the request "
+            "signed with eigenmesh sign."
+        )
+    return (only,)
+
+
+def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile]:
+    from eigenmesh.sites._x509 import make_request
+
+    made = make_request(name)
+    return [
+        NewFile(folder / KEY, made.key, private=True),
+        NewFile(folder / REQUEST, made.request),
+        NewFile(folder / SITE, site_toml(network, name).encode()),
+    ]
+
+
+def _with_authority(
+    network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None, alone: bool
+) -> list[NewFile]:
+    from eigenmesh.sites._x509 import SITE_DAYS, make_authority
+
+    authority = make_authority(f"eigenmesh {network.path.stem}")
+    own = authority.credentials
+    files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]
+    files.append(NewFile(out / CA_FOLDER / AUTHORITY, own.certificate))
+    for name in () if alone else names:
+        files += _site_files(network, authority, name, out / name, days or SITE_DAYS)
+    return files
+
+
+def _site_files(network: NetworkFile, authority: Authority, name: str, folder: Path, days: int) -> list[NewFile]:
+    made = authority.issue(name, days)
+    return [
+        NewFile(folder / KEY, made.key, private=True),
+        NewFile(folder / CERTIFICATE, made.certificate),
+        NewFile(folder / AUTHORITY, authority.credentials.certificate),
+        NewFile(folder / SITE, site_toml(network, name).encode()),
+    ]
+
+
+def _tell(
+    voice: Voice, network: NetworkFile, names: tuple[str, ...], out: Path, requests: bool, only: str | None
+) -> None:
+    """Say what was made, what goes to whom, and what is secret."""
+    facts = {f"{out / name}": f"for {name}: {_links(network, name)}" for name in names}
+    if not requests:
+        facts[f"{out / CA_FOLDER}"] = "the certificate authority: for whoever looks after the network, for nobody else"
+    voice.tell(facts_table(facts))
+    voice.tell()
+    if requests:
+        voice.tell(f"Have each {REQUEST} signed, and put the certificate beside it as {CERTIFICATE}.")
+        voice.tell(f"Put the certificates of all authorities that sign for the network into {AUTHORITY} at every site.")
+    elif only == CA_FOLDER:
+        voice.tell(f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}")
+        voice.tell(f"Send {AUTHORITY} to every site, with its certificate.")
+    else:
+        voice.tell("Send each site its own folder, over a channel that nobody else reads, and delete it here.")
+    if names:
+        voice.tell("At each site: set the data file in site.toml, then run: eigenmesh peer site.toml")
+        voice.tell(f"Secret: {KEY} in each folder. Who has it can pass for that site.")
+    if not requests:
+        voice.tell(
+            f"Most secret: {out / CA_FOLDER / CA_KEY}. Who has it can pass for any site; keep it off the network."
+        )
+
+
+def _links(network: NetworkFile, name: str) -> str:
+    neighbours = network.neighbours(name)
+    calls = [f"{other} at {address}" for other, address in neighbours.items() if address is not None]
+    called = [other for other, address in neighbours.items() if address is None]
+    parts = [f"calls {', '.join(calls)}"] if calls else []
+    if called:
+        parts.append(f"is called by {', '.join(called)} at {network.site(name).address}")
+    return "; ".join(parts) or "no links"

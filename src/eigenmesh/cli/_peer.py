@@ -1,0 +1,184 @@
+"""``eigenmesh peer``: one site's part in a run with other organisations."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from sklearn.exceptions import ConvergenceWarning
+
+from eigenmesh.cli import _options as options
+from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
+from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._messages import LINE_EVERY_S, Voice
+from eigenmesh.errors import DisagreementError, ParkedError, TransportError, import_extra
+from eigenmesh.iteration._result import with_set_up
+from eigenmesh.report._progress import readable_bytes
+from eigenmesh.report._run_tables import components_table, traffic_table
+
+if TYPE_CHECKING:
+    from eigenmesh.sites._peer import Outcome
+    from eigenmesh.sites._status import Status
+
+SiteFile = Annotated[
+    Path, typer.Argument(metavar="SITE.toml", show_default=False, help="What eigenmesh init has made.")
+]
+LOG_BYTES, LOG_FILES = 10_000_000, 3
+# Waits that are shorter than this are not worth a word.
+SHORT_WAIT_S = 2.0
+
+
+@literal_errors()
+def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
+    """Take part in a run beside this site's data, which do not leave it.
+
+    Neighbours are called or waited for, over mutual TLS; all must be set up for the same run. The result, its
+    certificate, the audit of everything that left, a log and the status are written to the site's out folder. A peer
+    that was stopped or killed goes on where it was when it is started again.
+
+    Exit status: 0 if the certificate reached the tolerance; 1 if not; 2 for input that cannot be worked with, or
+    neighbours that are set up otherwise; 4 if the run was ended by another site or lost its neighbours; 75 if it is
+    parked and a restart will go on with it.
+
+    Examples:
+
+    - `eigenmesh peer hospital-a/site.toml`
+
+    - `eigenmesh status hospital-a/site.toml`
+    """
+    voice = Voice.of(quiet)
+    import_extra("grpc", "peers", "eigenmesh peer")
+    import_extra("cryptography", "peers", "eigenmesh peer")
+    from eigenmesh.sites._peer import Peer
+    from eigenmesh.sites._site import read_site
+    from eigenmesh.transports.grpc._handshakes import HandshakeWatch
+
+    described = read_site(site)
+    signal.signal(signal.SIGTERM, _stop)
+    with voice.waiting("reading the data"):
+        taking_part = Peer(described)
+    with ExitStack() as stack:
+        # Refused handshakes come through the error stream alone, so the log is open before it is watched.
+        stack.enter_context(_logged(described.out.folder / "peer.log"))
+        watch = stack.enter_context(HandshakeWatch())
+        during = replace(voice, notices=Console(file=watch.stream, highlight=False))
+        show = stack.enter_context(_shown(during))
+        stack.enter_context(warnings.catch_warnings())
+        # A run that did not converge is reported in words below.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        taking_part.reporter.listener = show
+        try:
+            outcome = taking_part.run()
+        except (ParkedError, KeyboardInterrupt) as error:
+            during.alert(f"parked: {error or 'stopped here'}", style="yellow")
+            during.alert(f"start it again to go on: eigenmesh peer {site}", style="yellow")
+            raise typer.Exit(PARKED) from error
+        except DisagreementError:
+            raise
+        except TransportError as error:
+            during.alert(f"error: {error}", style="bold red")
+            raise typer.Exit(ENDED) from error
+    _tell(voice, outcome, described.settings.tol)
+    if not outcome.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def _tell(voice: Voice, outcome: Outcome, tol: float) -> None:
+    """What came out, and of whose samples."""
+    if outcome.pca is None:
+        voice.tell("The result of this run is there already; give the run another name to do it again.")
+    else:
+        pca, result = outcome.pca, with_set_up(outcome.pca.result_, outcome.pca.traffic_)
+        total = float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0])
+        voice.tell(components_table(result.certificate, total))
+        voice.tell(traffic_table(result.traffic, result.traffic_by_phase))
+        voice.tell_end(result, tol)
+    if outcome.missing:
+        voice.alert(
+            f"note: this is the PCA of {', '.join(outcome.members)} alone; {', '.join(outcome.missing)} "
+            "were lost on the way.",
+            style="yellow",
+        )
+    if outcome.owed:
+        voice.alert(
+            f"note: {', '.join(outcome.owed)} may not have everything yet; when they are started again, start this "
+            "site too, so that they can finish.",
+            style="yellow",
+        )
+    for path in outcome.written:
+        voice.tell(f"wrote {path}" if outcome.pca is not None else f"see {path}")
+
+
+def _stop(number: int, frame: object) -> None:
+    raise KeyboardInterrupt("stopped by a signal")
+
+
+@contextmanager
+def _shown(voice: Voice) -> Iterator[Any]:
+    """A listener that shows the status: one live line in a terminal, else a line now and then."""
+    if voice.quiet:
+        yield None
+    elif voice.notices.is_terminal:
+        with voice.notices.status("connecting") as live:
+            yield lambda status: live.update(in_words(status))
+    else:
+        yield _lines(voice)
+
+
+def _lines(voice: Voice) -> Any:
+    last = time.monotonic()
+    said: tuple[str, tuple[str, ...]] = ("", ())
+
+    def show(status: Status) -> None:
+        nonlocal last, said
+        waits = status.waiting_for if status.waiting_s > SHORT_WAIT_S else ()
+        if (status.phase, waits) != said or time.monotonic() - last >= LINE_EVERY_S:
+            last, said = time.monotonic(), (status.phase, waits)
+            voice.alert(in_words(status), style="none")
+
+    return show
+
+
+def in_words(status: Status) -> str:
+    """One line: where the run is, and whom it waits for."""
+    words = [f"{status.phase}: round {status.round:,} of at most {status.max_rounds:,}"]
+    if status.residual == status.residual:
+        words.append(f"residual {status.residual:.1e}")
+    words.append(f"{readable_bytes(status.bytes)} sent")
+    if status.waiting_for and status.waiting_s > SHORT_WAIT_S:
+        words.append(f"waiting for {', '.join(status.waiting_for)} ({status.waiting_s:.0f} s)")
+    words += [f"{neighbour.name}: {neighbour.refusal}" for neighbour in status.neighbours if neighbour.refusal]
+    return ", ".join(words)
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """Everything that eigenmesh logs to a file, a JSON object a line."""
+    logger = logging.getLogger("eigenmesh")
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
+    handler.setFormatter(_AsJson())
+    level, logger.level = logger.level, logging.INFO
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        handler.close()
+
+
+class _AsJson(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": self.formatTime(record), "level": record.levelname, "logger": record.name}
+        return json.dumps({**line, "message": record.getMessage()})

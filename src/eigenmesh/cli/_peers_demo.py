@@ -1,0 +1,179 @@
+"""``eigenmesh demo --peers``: real peer processes with real certificates, one killed and restarted on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.cli._init import make_network
+from eigenmesh.cli._messages import Voice
+from eigenmesh.data import load
+from eigenmesh.errors import InputError, TransportError, import_extra
+from eigenmesh.metrics import sin_squared
+from eigenmesh.report._progress import readable_bytes
+from eigenmesh.report._run_tables import sites_table
+
+NAMES = ("oslo", "bergen", "tromso", "bodo", "voss", "hamar", "narvik", "molde", "alta", "lom", "vardo")
+COMPONENTS = 3
+# A step short enough that the run takes some seconds: an exact solver would be done before anyone could disturb it.
+SETTINGS: dict[str, Any] = {
+    "n_components": COMPONENTS,
+    "tol": 1e-8,
+    "max_rounds": 20000,
+    "patience_s": 60,
+    "solver": "fast-pca",
+}
+STEP_SIZE = 0.001
+KILL_AT_ROUND = 200
+# Says that a folder is from a demo, and may be removed by the next one.
+MARKER = ".eigenmesh-demo"
+LIMIT_S = 300.0
+
+
+def demo_with_peers(voice: Voice, n_peers: int, folder: Path) -> bool:
+    """Make a network of sites, run it, kill one site and start it again; True if all ended with the pooled answer."""
+    import_extra("grpc", "peers", "a demo with peers")
+    import_extra("cryptography", "peers", "a demo with peers")
+    if not 3 <= n_peers <= len(NAMES):
+        raise InputError(f"--peers {n_peers} must lie between 3 and {len(NAMES)}.")
+    sites = _Sites(voice, NAMES[:n_peers], folder)
+    voice.tell(
+        f"{n_peers} sites in {folder}, each with its own key, certificate and part of 1,797 images; a ring of links."
+    )
+    try:
+        for name in sites.names:
+            sites.start(name)
+        victim = sites.names[n_peers // 2]
+        sites.wait_for_round(victim, KILL_AT_ROUND)
+        sites.processes[victim].kill()
+        sites.processes[victim].wait()
+        voice.tell(f"killed {victim} at round {sites.round(victim):,}; the others wait for it")
+        time.sleep(2)
+        sites.start(victim)
+        voice.tell(f"started {victim} again; it goes on from its journal")
+        sites.wait_for_all()
+    finally:
+        sites.end()
+    return sites.compare()
+
+
+class _Sites:
+    """Folders and processes of the sites."""
+
+    def __init__(self, voice: Voice, names: tuple[str, ...], folder: Path) -> None:
+        self.voice, self.names, self.folder = voice, names, folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.samples = load("digits").X
+        # A demo that was run before is in the way; a folder of the user's own is not to be touched.
+        if (folder / MARKER).exists():
+            shutil.rmtree(folder)
+        if folder.exists():
+            raise InputError(f"{folder} is in the way and was not made by this demo; move it, or give another --out.")
+        folder.mkdir(parents=True)
+        (folder / MARKER).touch()
+        (folder / "network.toml").write_text(_network(names))
+        make_network(folder / "network.toml", folder)
+        for place, name in enumerate(names):
+            np.save(folder / name / "data.npy", self.samples[place :: len(names)])
+            settings = folder / name / "site.toml"
+            settings.write_text(settings.read_text().replace('file = "data.csv"', 'file = "data.npy"'))
+
+    def start(self, name: str) -> None:
+        with open(self.folder / name / "said.txt", "ab") as said:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "eigenmesh", "peer", str(self.folder / name / "site.toml")],
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env={"OMP_NUM_THREADS": "1", **os.environ},
+            )
+
+    def round(self, name: str) -> int:
+        try:
+            return int(json.loads((self.folder / name / "out" / "status.json").read_text())["round"])
+        except (OSError, ValueError):
+            return 0
+
+    def wait_for_round(self, name: str, wanted: int) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        with self.voice.waiting("peers are starting and working"):
+            while self.round(name) < wanted:
+                self._require(self.processes[name].poll() is None, name, "ended before it could be disturbed")
+                self._require(time.monotonic() < deadline, name, f"has not come to round {wanted}")
+                time.sleep(0.05)
+
+    def wait_for_all(self) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        with self.voice.waiting("peers are working"):
+            for name, process in self.processes.items():
+                try:
+                    status = process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    status = None
+                self._require(status == 0, name, "did not end well")
+
+    def _require(self, right: bool, name: str, words: str) -> None:
+        if not right:
+            raise TransportError(f"{name} {words}; see {self.folder / name / 'said.txt'}.")
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    def compare(self) -> bool:
+        """Set what every site has found beside the components of the pooled samples, which no site could compute."""
+        vectors = np.linalg.eigh(np.cov(self.samples, rowvar=False))[1][:, ::-1][:, :COMPONENTS]
+        rows: dict[str, tuple[str, ...]] = {}
+        worst = 0.0
+        for name in self.names:
+            numbers = json.loads((self.folder / name / "out" / "result.json").read_text())
+            with np.load(self.folder / name / "out" / "result.npz", allow_pickle=False) as arrays:
+                sine = float(np.sqrt(sin_squared(arrays["components"].T[np.newaxis], vectors)).max())
+            sent = (self.folder / name / "out" / "audit.jsonl").read_text().splitlines()
+            size = sum(json.loads(line).get("bytes", 0) for line in sent)
+            rows[name] = (f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size))
+            worst = max(worst, sine)
+        self.voice.tell(sites_table(rows))
+        tol = float(SETTINGS["tol"])
+        self.voice.tell(
+            f"All {len(self.names)} sites have the components of the pooled images, to {worst:.1e}."
+            if worst <= tol
+            else f"The worst angle is {worst:.1e}, above {tol:g}."
+        )
+        self.voice.tell(f"look further: eigenmesh audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}")
+        return worst <= tol
+
+
+def _network(names: tuple[str, ...]) -> str:
+    """A ring of sites on loopback, as a NETWORK.toml."""
+    edges = [[name, names[(place + 1) % len(names)]] for place, name in enumerate(names)]
+    lines = ['run = "demo"', f"edges = {json.dumps(edges)}"]
+    for name, port in zip(names, _free_ports(len(names)), strict=True):
+        address = json.dumps(f"127.0.0.1:{port}")
+        lines += ["[[site]]", f"name = {json.dumps(name)}", f"address = {address}", f"listen = {address}"]
+    lines += ["[settings]", *(f"{key} = {json.dumps(value)}" for key, value in SETTINGS.items())]
+    lines += ["[settings.solver_parameters]", f"step_size = {STEP_SIZE}"]
+    return "\n".join(lines) + "\n"
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that the system has free now; all are held until the last is found, so that none comes twice."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in held]
+    finally:
+        for each in held:
+            each.close()

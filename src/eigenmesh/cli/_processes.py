@@ -1,0 +1,166 @@
+"""Processes that a command starts, watches and never leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from eigenmesh.cli._exit_codes import INTERRUPTED
+from eigenmesh.cli._messages import PROGRESS_FILE, Voice
+from eigenmesh.iteration._result import Record
+from eigenmesh.iteration._run import Callback
+from eigenmesh.report._progress import live_progress
+
+# What all processes of one launch carry in their environment, so that none is overlooked at the end.
+MARK = "EIGENMESH_LAUNCH"
+# A folder in which every node notes the number of its process; some engines name processes and not nodes.
+NODES = "EIGENMESH_NODES"
+LOOK_EVERY_S = 0.2
+# How long processes that were asked to end may take.
+GRACE_S = 5.0
+
+
+class Processes:
+    """An engine's starter (mpiexec, torchrun) and all that it starts: one stream of words, one status."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], folder: Path) -> None:
+        self.command, self.folder, self.mark = list(command), folder, uuid.uuid4().hex
+        self.progress = folder / "progress"
+        self._silenced = threading.Event()
+        self.environment = {**environment, MARK: self.mark, NODES: str(folder)}
+
+    def run(self, voice: Voice) -> int:
+        """Start, pass words on, wait; end everything on an interrupt. Gives the exit status."""
+        watched = voice.notices.is_terminal and not voice.quiet
+        environment = {**self.environment, **({PROGRESS_FILE: str(self.progress)} if watched else {})}
+        starter = subprocess.Popen(
+            self.command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Engines write in whatever encoding they like; a reader that gave up would hold them up.
+            errors="replace",
+            start_new_session=True,
+        )
+        before = {kind: signal.signal(kind, _interrupt) for kind in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            with self._passed_on(starter), _watched(voice, self.progress) if watched else contextlib.nullcontext():
+                status = starter.wait()
+        except KeyboardInterrupt:
+            # What the engine says about being ended is of no use to anybody.
+            self._silenced.set()
+            voice.alert("interrupted.", style="yellow")
+            status = INTERRUPTED
+        finally:
+            self._end(starter)
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
+        # A starter that was itself killed by signal 9 gives -9; a shell would say 137.
+        return status if status >= 0 else 128 - status
+
+    @contextlib.contextmanager
+    def _passed_on(self, starter: subprocess.Popen[str]) -> Iterator[None]:
+        """Pass on what the processes say; what several nodes say in the same words is said once."""
+        said: set[str] = set()
+
+        def once(line: str) -> str:
+            again = line.strip() != "" and line in said
+            said.add(line)
+            return "" if again else self._with_node(line)
+
+        # MPICH tells of a killed process on the standard output.
+        streams = [(starter.stdout, sys.stdout, self._with_node), (starter.stderr, sys.stderr, once)]
+        threads = [threading.Thread(target=self._pass, args=stream, daemon=True) for stream in streams]
+        for thread in threads:
+            thread.start()
+        yield
+        for thread in threads:
+            thread.join(GRACE_S)
+
+    def _pass(self, source: IO[str] | None, target: IO[str], change: Callable[[str], str]) -> None:
+        for line in source or ():
+            # Read to the end whatever becomes of the words, or the processes would wait for a reader.
+            with contextlib.suppress(OSError, ValueError):
+                if not self._silenced.is_set():
+                    target.write(change(line))
+                    target.flush()
+
+    def _with_node(self, line: str) -> str:
+        """The line, with the node where it speaks of a process by its number."""
+        found = re.search(r"\bPID (\d+)", line)
+        try:
+            node = (self.folder / f"{found.group(1)}.node").read_text() if found else ""
+        except OSError:
+            node = ""
+        return f"{line.rstrip()} (node {node})\n" if node else line
+
+    def _end(self, starter: subprocess.Popen[str]) -> None:
+        """End the starter if it still runs, then whatever it left."""
+        if starter.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(starter.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                starter.wait(GRACE_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(starter.pid, signal.SIGKILL)
+        for process in marked(self.mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        starter.wait()
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that carry the mark, where the system lets one look (Linux)."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return [process for process in found if process != os.getpid()]
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def note_node(rank: int) -> None:
+    """Note in a launch's folder which process this node is."""
+    folder = os.environ.get(NODES)
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            (Path(folder) / f"{os.getpid()}.node").write_text(str(rank))
+
+
+@contextlib.contextmanager
+def _watched(voice: Voice, progress: Path) -> Iterator[None]:
+    """Show live what node 0 writes to the file of its progress."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        with contextlib.ExitStack() as stack:
+            show: Callback | None = None
+            while not ended.wait(LOOK_EVERY_S):
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    last = json.loads(progress.read_text().splitlines()[-1])
+                    max_rounds = last.pop("max_rounds")
+                    show = show or stack.enter_context(live_progress(max_rounds, voice.notices))
+                    show(Record(**last))
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        follower.join(GRACE_S)

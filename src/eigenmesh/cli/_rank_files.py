@@ -1,0 +1,94 @@
+"""The part of the data that one process holds, where every process is a node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from eigenmesh.cli._inputs import Source, deal_out, parse_split, read_source
+from eigenmesh.data import Shards, Table, is_dataset, load, read_table
+from eigenmesh.data._files import run_of_rows
+from eigenmesh.errors import InputError
+
+RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
+
+
+def has_rank(text: str) -> bool:
+    """Whether a name has a place for the number of the node: {rank}, or {rank:03d} with leading zeros."""
+    return RANK.search(text) is not None
+
+
+def with_rank(text: str, rank: int) -> str:
+    """The name of one node's file."""
+    return RANK.sub(lambda found: f"{rank:0{found.group(1) or 1}d}", text)
+
+
+def may_be_the_same(one: str, other: str) -> bool:
+    """Whether two names can mean the same file at some node."""
+    patterns = [r"\d+".join(map(re.escape, RANK.sub("\0", name).split("\0"))) for name in (one, other)]
+    plain = [RANK.sub("0", name) for name in (one, other)]
+    return any(re.fullmatch(pattern, name) for pattern, name in zip(patterns, reversed(plain), strict=True))
+
+
+def is_one_table(data: Sequence[str]) -> bool:
+    """Whether one file or data set is to be dealt out, rather than a file a node."""
+    return len(data) == 1 and not has_rank(data[0])
+
+
+def every_file(data: Sequence[str], n_nodes: int | None) -> list[str]:
+    """The names with {rank} filled in for all nodes, where one process holds them all."""
+    if not has_rank(data[0]):
+        return list(data)
+    if n_nodes is None:
+        raise InputError(f"{data[0]} names one file a node; say how many there are with --nodes.")
+    return [with_rank(data[0], rank) for rank in range(n_nodes)]
+
+
+def read_own_part(
+    data: Sequence[str],
+    label_column: str | None,
+    split: str | None,
+    by_label: bool,
+    seed: int,
+    node: tuple[int, int],
+) -> tuple[Source, Shards, str]:
+    """Samples of node i of n, ``node = (i, n)``, and how they were dealt out, in words.
+
+    One file a node where the name has {rank} or several files are given: no other file is looked at. Else a run of
+    rows of the one file, or what ``split`` gives.
+    """
+    rank, size = node
+    files = every_file(data, size)
+    rule = parse_split(split, by_label, 1 if is_one_table(data) else 2, seed)
+    if rule is None:
+        if len(files) != size:
+            raise InputError(
+                f"{len(files)} files are {len(files)} nodes, one a file, but {size} processes were started."
+            )
+        source = replace(read_source([files[rank]], label_column), name=data[0] if len(data) == 1 else f"{size} files")
+        names = [Path(file).stem for file in files]
+        return source, _one_node(source.table, node, names if len(set(names)) == size else None), "one node a file"
+    if by_label or split != "contiguous":
+        source = read_source(data, label_column)
+        words = "label" if by_label else str(split)
+        return source, deal_out(source, size, rule).take([rank]), words
+    source = _run_of_one(data[0], label_column, node)
+    return source, _one_node(source.table, node), "contiguous"
+
+
+def _run_of_one(name: str, label_column: str | None, node: tuple[int, int]) -> Source:
+    """A run of rows of the one file or data set; of the file no other rows are read where its kind allows it."""
+    if is_dataset(name):
+        return Source(name, run_of_rows(load(name), node))
+    column = int(label_column) if label_column is not None and label_column.isdecimal() else label_column
+    return Source(Path(name).name, read_table(name, label_column=column, share=node), label_column=column)
+
+
+def _one_node(table: Table | None, node: tuple[int, int], names: Sequence[str] | None = None) -> Shards:
+    if table is None:
+        raise InputError("there are no data to read.")
+    rank, size = node
+    shards = Shards.from_list([table.X], ids=[rank], n_nodes=size, node_names=names)
+    return replace(shards, feature_names=table.feature_names)

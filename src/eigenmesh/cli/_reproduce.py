@@ -1,0 +1,231 @@
+"""``eigenmesh reproduce``: the figures of the paper, and what becomes of its methods when nodes are unlike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eigenmesh import __version__
+from eigenmesh._atomic_write import write_atomically
+from eigenmesh.cli._counted_progress import counted_progress
+from eigenmesh.cli._messages import Voice
+from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
+from eigenmesh.experiments._cache import Store
+from eigenmesh.experiments._claims import check_claims
+from eigenmesh.experiments._figures import FIGURES
+from eigenmesh.experiments._settings import DataSet, Experiment, Panel, Run
+from eigenmesh.experiments._tables import best_rows, cost_rows, costs_csv, line_of, lines_csv
+from eigenmesh.experiments._unlike import unlike_nodes
+from eigenmesh.experiments._work import Results, kept_runs, make_runs, missing_data, runs_of, usable_cores
+from eigenmesh.report import save_picture
+from eigenmesh.report._cost_table import claims_table, cost_table
+from eigenmesh.report._error_picture import Axis, errors_picture
+from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page, unlike_page
+from eigenmesh.report._page import save_page
+from eigenmesh.report._pictures import matplotlib
+
+ALL, UNLIKE = "all", "unlike"
+CHOICES = (*FIGURES, ALL, UNLIKE)
+TRIALS, UNLIKE_TRIALS = 10, 1
+# Exit status when part of what was asked for could not be made.
+INCOMPLETE = 1
+
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHAT",
+        show_default=False,
+        help="fig1: distinct eigenvalues; fig2: nearly equal ones; fig3: MNIST and CIFAR-10; all: these three; unlike: "
+        "nodes whose data differ.",
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help=f"Monte-Carlo trials; {TRIALS} by default, {UNLIKE_TRIALS} for unlike."),
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="Budget of a run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike."
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Fixes data, graphs and starts of all trials.")]
+Jobs = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes; by default as many as there are cores.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the page, pictures and tables go; it is made.")]
+Cache = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Where finished runs are kept; by default the folder cache in --out."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="With unlike: a small version on the data set digits.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")]
+
+
+def reproduce(
+    what: What,
+    trials: Trials = None,
+    rounds: Rounds = None,
+    seed: Seed = 0,
+    jobs: Jobs = None,
+    out: Out = Path("out/experiments"),
+    cache: Cache = None,
+    quick: Quick = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the experiments of the FAST-PCA paper again, and see which of its claims the numbers bear out.
+
+    Makes one page, **WHAT.html**, that needs no network to be read, with pictures, tables of what it cost each method
+    to reach an error, and a verdict on each claim; and the same as .png, .svg and .csv. Finished runs are kept, so
+    that an interrupted experiment goes on where it was.
+
+    MNIST and CIFAR-10 are looked for in the folder that **EIGENMESH_DATA** names.
+
+    Exit status: 0 if all was made; 1 if data were missing, and the rest was made all the same; 2 for input that
+    cannot be worked with.
+
+    Examples:
+
+    - `eigenmesh reproduce fig1 --trials 2`
+
+    - `eigenmesh reproduce all --out results --jobs 4`
+
+    - `eigenmesh reproduce unlike --quick`
+    """
+    voice = Voice.of(quiet)
+    experiments = _experiments(what, rounds, quick)
+    trials = trials or (UNLIKE_TRIALS if what == UNLIKE else TRIALS)
+    # What is needed at the very end is looked for first.
+    matplotlib("figure")
+    store = Store.open(cache or _made(out) / "cache")
+    _made(out)
+    runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
+    results, missing = _carry_out(voice, runs, store, jobs or usable_cores())
+    chapters = [_chapter(experiment, results, missing) for experiment in experiments]
+    _tell(voice, chapters)
+    command = f"eigenmesh reproduce {what}{' --quick' if quick else ''} --trials {trials} --seed {seed}"
+    about = {
+        "command": command + (f" --rounds {rounds}" if rounds else ""),
+        "trials": f"{trials}, each with new data (or split), graph and start",
+        "made by": f"eigenmesh {__version__}",
+    }
+    for path in _write(out, what, chapters, about):
+        voice.tell(f"wrote {path}")
+    if missing:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]:
+    if what not in CHOICES:
+        raise UnknownNameError("experiment", what, CHOICES)
+    if what == UNLIKE:
+        return [unlike_nodes(rounds, quick)]
+    if quick:
+        raise InputError(f"--quick goes with unlike; make {what} small with --trials 1 --rounds 500.")
+    return [make(rounds) for name, make in FIGURES.items() if what in (name, ALL)]
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another --out."
+        ) from error
+    return folder
+
+
+def _carry_out(voice: Voice, runs: dict[str, list[Run]], store: Store, jobs: int) -> tuple[Results, dict[str, str]]:
+    """The curves of all runs, kept ones and new ones; and what data were missing, by name, with what to do."""
+    everything = [run for each in runs.values() for run in each]
+    results = kept_runs(everything, store)
+    wanted = [run for run in everything if run not in results]
+    missing = missing_data({run.panel for run in wanted})
+    for words in missing.values():
+        voice.alert(f"left out: {words}", style="yellow")
+    due = [run for run in wanted if _data_name(run.panel) not in missing]
+    experiment_of = {run: name for name, each in runs.items() for run in each}
+    totals = Counter(experiment_of[run] for run in (*results, *due))
+    done = {name: sum(experiment_of[run] == name for run in results) for name in totals}
+    with counted_progress(voice, totals, done) as finish:
+        make_runs(due, store, jobs, lambda run: finish(experiment_of[run]))
+    return results | kept_runs(due, store), missing
+
+
+def _data_name(panel: Panel) -> str:
+    return panel.data.name if isinstance(panel.data, DataSet) else ""
+
+
+def _chapter(experiment: Experiment, results: Results, missing: dict[str, str]) -> Chapter:
+    panels = [_panel(panel, results, missing, best=experiment.name == UNLIKE) for panel in experiment.panels]
+    if experiment.name == UNLIKE:
+        return Chapter(experiment, panels)
+    tables = [(result.panel.title, result.rows) for result in panels if result.rows]
+    return Chapter(experiment, panels, check_claims(tables, nearly_equal=experiment.name == "fig2"))
+
+
+def _panel(panel: Panel, results: Results, missing: dict[str, str], best: bool) -> PanelResult:
+    here = {run: curve for run, curve in results.items() if run.panel == panel}
+    if not here or _data_name(panel) in missing:
+        return PanelResult(panel, missing=missing.get(_data_name(panel), "It was not run."))
+    rows = cost_rows(panel, here)
+    rows = best_rows(rows) if best else rows
+    lines = [
+        line_of(row.method, [curve for run, curve in here.items() if run.method == row.method], "rounds")
+        for row in rows
+    ]
+    return PanelResult(panel, rows, lines)
+
+
+def _tell(voice: Voice, chapters: Sequence[Chapter]) -> None:
+    for chapter in chapters:
+        experiment = chapter.experiment
+        for result in chapter.panels:
+            if result.rows:
+                title = f"{experiment.name}, {result.panel.title}"
+                voice.tell(cost_table(result.rows, "rounds", title, settings=experiment.name == UNLIKE))
+        if chapter.findings:
+            voice.tell(experiment.title)
+            voice.tell(claims_table(chapter.findings))
+
+
+def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, str]) -> list[Path]:
+    """Pictures and tables of each experiment, and the page of all of them."""
+    written = []
+    for chapter in chapters:
+        name, made = chapter.experiment.name, [result for result in chapter.panels if result.rows]
+        if not made:
+            continue
+        written += _draw(out, chapter, made)
+        texts = {
+            f"{name}-costs.csv": costs_csv((result.panel.title, result.rows) for result in made),
+            f"{name}-errors.csv": lines_csv(((result.panel.title, result.lines) for result in made), "rounds"),
+        }
+        for file_name, text in texts.items():
+            write_atomically(out / file_name, lambda file, text=text: file.write(text.encode()))
+            written.append(out / file_name)
+    if what == UNLIKE:
+        html = unlike_page("Decentralised PCA when the data of the nodes differ", chapters[0], about)
+    else:
+        html = figures_page("The experiments of the FAST-PCA paper, run again", chapters, about)
+    return [*written, save_page(out / f"{what}.html", html)]
+
+
+def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path]:
+    """One picture a figure; of unlike nodes one a data set, a row a split."""
+    experiment, written = chapter.experiment, []
+    unlike = experiment.name == UNLIKE
+    for data, group in groupby(made, key=lambda result: _data_name(result.panel) if unlike else ""):
+        panels = [Axis(result.panel.title, _budget(result.panel), result.lines) for result in group]
+        title = f"{experiment.title}: {data}" if unlike else experiment.title
+        figure = errors_picture(panels, "rounds", title, columns=3 if unlike else 2)
+        name = f"{experiment.name}-{data}" if unlike else experiment.name
+        written += [save_picture(figure, out / f"{name}{suffix}") for suffix in (".png", ".svg")]
+    return written
+
+
+def _budget(panel: Panel) -> str:
+    return f"{panel.n_nodes} nodes, K = {panel.n_components}, at most {panel.rounds:,} rounds"

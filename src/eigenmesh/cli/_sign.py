@@ -1,0 +1,50 @@
+"""``eigenmesh sign``: a certificate for a site that made its own key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._init import CA_FOLDER, CA_KEY, Days
+from eigenmesh.cli._messages import Voice
+from eigenmesh.errors import UnreadableFileError, import_extra
+from eigenmesh.sites._new_files import NewFile, write_new
+from eigenmesh.sites._site_file import AUTHORITY, CERTIFICATE
+
+
+@literal_errors()
+def sign(
+    request: Annotated[Path, typer.Argument(metavar="REQUEST.pem", show_default=False, help="What the site sent.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="The site that sent it; the request must name it alone.")],
+    ca: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the authority, with ca.pem and ca.key.")] = Path(
+        CA_FOLDER
+    ),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to put the certificate.")] = Path(CERTIFICATE),
+    days: Days = None,
+) -> None:
+    """Sign a site's certificate request with the network's own authority.
+
+    Make sure first that the request came from the site: whoever gets this certificate can pass for it.
+
+    Example:
+
+    - `eigenmesh sign oslo-request.pem --name oslo --ca mesh/ca --out oslo-cert.pem`
+    """
+    import_extra("cryptography", "peers", "signing certificates")
+    from eigenmesh.sites._x509 import SITE_DAYS, load_authority
+
+    authority = load_authority(_read(ca / AUTHORITY), _read(ca / CA_KEY))
+    signed = authority.sign(_read(request), name, days or SITE_DAYS)
+    write_new([NewFile(out, signed)])
+    voice = Voice.of()
+    voice.tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY}; neither is secret.")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give the path of a PEM file.") from error

@@ -1,0 +1,122 @@
+"""``eigenmesh status``: how a run is going at this site."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._messages import Voice
+from eigenmesh.report._progress import readable_bytes
+from eigenmesh.report._run_tables import facts_table
+from eigenmesh.sites._site import read_site
+from eigenmesh.sites._status import NeighbourStatus, Status, health, read_status
+
+SiteFile = Annotated[Path, typer.Argument(metavar="site.toml", show_default=False, help="Settings of the site.")]
+LONGEST_REASON = 300
+AsJson = Annotated[bool, typer.Option("--json", help="Print plain values on standard output instead.")]
+
+
+@literal_errors()
+def status(site: SiteFile, as_json: AsJson = False) -> None:
+    """Show how the run is going at this site: round, residual, neighbours, whom it waits for, bytes.
+
+    Reads a file that the running peer keeps up to date; asks nobody over the network. It says so if the file is stale
+    or the process is gone.
+
+    Example:
+
+    - `eigenmesh status site.toml`
+    """
+    found = read_status(read_site(site).out.status)
+    now = time.time()
+    state = health(found, now)
+    if as_json:
+        typer.echo(json.dumps(_plain(found, state, now), indent=2, allow_nan=False))
+        return
+    voice = Voice.of()
+    voice.tell(facts_table(_facts(found, now)))
+    voice.tell(_neighbours(found, now))
+    for neighbour in found.neighbours:
+        if neighbour.refusal and not neighbour.connected and not found.ended:
+            voice.alert(f"{neighbour.name}: {neighbour.refusal[:LONGEST_REASON]}", style="yellow")
+    line, style = _words(found, state, now)
+    if style:
+        voice.alert(line, style=style)
+    else:
+        voice.tell(line)
+
+
+def _facts(found: Status, now: float) -> dict[str, str]:
+    began = dt.datetime.fromtimestamp(found.started, dt.UTC) if found.started else None
+    facts = {
+        "site": f"{found.site}, run {found.run!r}",
+        "phase": found.phase if not found.message else f"{found.phase}: {found.message}",
+        "round": f"{found.round:,} of at most {found.max_rounds:,}" if found.max_rounds else f"{found.round:,}",
+        "residual": f"{found.residual:.1e}" if math.isfinite(found.residual) else "not known yet",
+        "sent": readable_bytes(found.bytes),
+        "process": f"{found.pid}" + (f", since {began:%Y-%m-%d %H:%M:%S} UTC" if began else ""),
+        "written": f"{_ago(found.written, now)} ago",
+    }
+    if found.epoch:
+        facts["membership"] = f"changed {found.epoch} times"
+    return facts
+
+
+def _neighbours(found: Status, now: float) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for place, heading in enumerate(("neighbour", "link", "last heard", "its round", "sent", "received", "")):
+        table.add_column(heading, justify="right" if 2 <= place <= 5 else "left")
+    for neighbour in found.neighbours:
+        troubled = not found.ended and (neighbour.waiting or not neighbour.connected)
+        table.add_row(*_row(neighbour, now), style="yellow" if troubled else None)
+    return table
+
+
+def _row(neighbour: NeighbourStatus, now: float) -> tuple[str, ...]:
+    return (
+        neighbour.name,
+        "up" if neighbour.connected else "down",
+        f"{_ago(neighbour.last_heard, now)} ago" if neighbour.last_heard else "never",
+        f"{neighbour.round:,}",
+        readable_bytes(neighbour.bytes_sent),
+        readable_bytes(neighbour.bytes_received),
+        "waited for" if neighbour.waiting else "",
+    )
+
+
+def _words(found: Status, state: str, now: float) -> tuple[str, str]:
+    """What it comes to, and in which colour to say it: none for good news."""
+    age = _ago(found.written, now)
+    if state == "gone":
+        return f"The process {found.pid} is gone without a word; start eigenmesh peer again to resume.", "bold red"
+    if state == "stale":
+        return f"Process {found.pid} has written nothing for {age}; it may be stopped, or stuck.", "yellow"
+    if state == "ended":
+        return f"The run ended here {age} ago: {found.phase}.", "" if found.phase == "done" else "yellow"
+    if found.waiting_for:
+        return f"Waiting for {', '.join(found.waiting_for)}, for {found.waiting_s:.0f} s so far.", "yellow"
+    return "Running.", ""
+
+
+def _plain(found: Status, state: str, now: float) -> dict[str, object]:
+    residual = found.residual if math.isfinite(found.residual) else None
+    more = {"health": state, "age_s": now - found.written, "waiting_for": found.waiting_for}
+    return {**asdict(found), "residual": residual, **more}
+
+
+def _ago(then: float, now: float) -> str:
+    seconds = max(0.0, now - then)
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

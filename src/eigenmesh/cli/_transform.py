@@ -1,0 +1,107 @@
+"""``eigenmesh transform``: project samples onto components that were saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from eigenmesh._atomic_write import require_writable, write_atomically
+from eigenmesh.cli import _options as options
+from eigenmesh.cli._messages import Voice
+from eigenmesh.data._files import read_table
+from eigenmesh.data._table import Table
+from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.estimator._saved_model import SavedModel
+
+MISSING: dict[str, Literal["error", "mean"]] = {"error": "error", "mean": "mean"}
+KINDS = (".npz", ".npy", ".csv")
+
+
+def transform(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", show_default=False, help="A file: .csv, .npy, .npz or .parquet.")
+    ],
+    model: Annotated[
+        Path, typer.Option(metavar="FILE.npz", help="What eigenmesh fit --out or a peer has written (result.npz).")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to put the scores: .npz, .npy or .csv.")],
+    label_column: options.LabelColumn = None,
+    missing: options.Missing = "error",
+    whiten: Annotated[bool, typer.Option("--whiten", help="Give the scores of each component unit variance.")] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Project samples onto saved components: the scores of each sample, one column a component.
+
+    Samples are centred with the pooled mean of the model, and scaled as it was. Columns must be those of the model, in
+    the same order: if both files have names, they are compared, and a mismatch is an error.
+
+    Examples:
+
+    - `eigenmesh transform patients.csv --model result.npz --out scores.csv`
+
+    - `eigenmesh transform samples.npy --model pca.npz --whiten --out scores.npy`
+    """
+    voice = Voice.of(quiet)
+    _require_output(out, (data, model))
+    if missing not in MISSING:
+        raise UnknownNameError("policy for missing entries", missing, MISSING)
+    saved = SavedModel.load(model, whiten, MISSING[missing])
+    for reservation in saved.reservations_:
+        voice.alert(f"note: {model}: {reservation}.", style="yellow")
+    with voice.waiting("reading the data"):
+        table = read_table(data, label_column=_label(label_column))
+    saved.require_columns(table, str(data))
+    if table.feature_names is None and hasattr(saved, "feature_names_in_"):
+        voice.alert(f"note: {data} has no names of columns, so their order could not be checked.", style="yellow")
+    scores = saved.scores(table.X)
+    write_atomically(out, _writer(out.suffix.lower(), scores, table, label_column or "label"))
+    voice.tell(f"wrote {out}: {len(scores):,} samples, {saved.n_components_} components")
+
+
+def _require_output(out: Path, inputs: tuple[Path, ...]) -> None:
+    if out.suffix.lower() not in KINDS:
+        raise InputError(f"--out {out} must end in {', '.join(KINDS)}, the kinds of file it can be.")
+    if out.resolve() in [path.resolve() for path in inputs]:
+        raise InputError(f"--out {out} is an input already; choose another name.")
+    require_writable(out)
+
+
+def _label(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+def _writer(kind: str, scores: np.ndarray, table: Table, label: str) -> Any:
+    """A function that writes the scores, and the labels where there are any, to an open file."""
+    labels = table.labels
+
+    def write(file: IO[bytes]) -> None:
+        if kind == ".npy":
+            np.save(file, scores)
+        elif kind == ".npz":
+            arrays: dict[str, Any] = {"scores": scores}
+            if labels is not None:
+                # Objects would need pickle.
+                arrays["labels"] = labels.astype(np.str_) if labels.dtype.kind == "O" else labels
+            np.savez_compressed(file, **arrays)
+        else:
+            _write_csv(file, scores, labels, label)
+
+    return write
+
+
+def _write_csv(file: IO[bytes], scores: np.ndarray, labels: np.ndarray | None, label: str) -> None:
+    names = [f"pc{k + 1}" for k in range(scores.shape[1])]
+    file.write(",".join(names if labels is None else [*names, _quoted(label)]).encode() + b"\n")
+    for row, values in enumerate(scores.tolist()):
+        cells = [repr(value) for value in values]
+        if labels is not None:
+            cells.append(_quoted(str(labels[row])))
+        file.write(",".join(cells).encode() + b"\n")
+
+
+def _quoted(text: str) -> str:
+    """A field of a .csv file, in quotes where it needs them."""
+    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\r\n') else text

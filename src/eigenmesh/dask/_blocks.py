@@ -1,0 +1,203 @@
+"""Dask data as blocks of samples: do something at every block, and sum up what comes of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse
+
+from eigenmesh.data import Block, Shards, as_samples
+from eigenmesh.data._moments import NodePart
+from eigenmesh.data._shards import column_label
+from eigenmesh.errors import DataError, InputError, import_extra
+from eigenmesh.networks import Traffic
+
+# Operands of one sum: wide enough for few tasks, narrow enough that no worker gathers.
+FAN_IN = 8
+
+# What is done at a block: a function of the block as Dask holds it and of its number.
+BlockPart: TypeAlias = Callable[[Any, int], Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many blocks there are, and what their columns are called."""
+
+    n_blocks: int
+    feature_names: tuple[str, ...] | None = None
+
+    def shards(self, block: Any, number: int) -> Shards | None:
+        """A block as the samples of one node out of n_blocks; None if it is empty."""
+        samples, _ = as_samples(scipy_or_dense(block))
+        if samples.shape[0] == 0:
+            return None
+        return Shards((Block(samples),), self.n_blocks, (number,), self.feature_names)
+
+
+@dataclass(frozen=True)
+class OfSamples:
+    """What a node makes of its own samples; nothing if it has none."""
+
+    layout: Layout
+    part: NodePart
+
+    def __call__(self, block: Any, number: int) -> np.ndarray:
+        """The part at one block."""
+        shards = self.layout.shards(block, number)
+        return np.zeros(()) if shards is None else self.part(shards, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Blocks of rows, one node each, and the count of what their sums have moved.
+
+    array : dask array of one column of blocks; what a block is, is known to the parts that are run on it.
+    """
+
+    array: Any
+    layout: Layout
+    dtype: np.dtype
+    traffic: Traffic = field(default_factory=Traffic)
+    # No two fits may share a key: Dask would take the one's result for the other's.
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @classmethod
+    def of(cls, X: Any, traffic: Traffic) -> Blocks:
+        """Blocks of a dask array, its column chunks merged, or of a dask data frame; reads nothing."""
+        names = None
+        if is_frame(X):
+            names = tuple(str(name) for name in X.columns)
+            X = X.map_partitions(_frame_samples, meta=np.empty((0, len(names)), dtype=_frame_dtype(X.dtypes)))
+        is_array = isinstance(X, import_extra("dask.array", "dask", "fitting dask data").Array)
+        if not is_array or X.ndim != 2:
+            kind = f"{type(X).__module__}.{type(X).__name__}" + (f" of shape {X.shape}" if is_array else "")
+            raise InputError(f"dask data must be a 2-D dask array or a dask data frame; got {kind}.")
+        if np.isnan(X.shape[1]) or X.shape[1] == 0:
+            raise DataError(f"the dask array has shape {X.shape}; the number of columns must be known and not 0.")
+        array = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        single = array.dtype == np.float32
+        return cls(array, Layout(array.numblocks[0], names), np.dtype(np.float32 if single else np.float64), traffic)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, d."""
+        return int(self.array.shape[1])
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, M."""
+        return self.layout.n_blocks
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the array says that its blocks are sparse."""
+        return bool(scipy.sparse.issparse(self.array._meta)) or _is_pydata_sparse(self.array._meta)
+
+    def column_label(self, column: int) -> str:
+        """Name of a column, for messages."""
+        return column_label(self.layout.feature_names, column)
+
+    def n_bytes(self) -> int:
+        """Size of the samples; costs a pass over them where chunk sizes do not tell."""
+        if not self.is_sparse and not np.isnan(self.array.nbytes):
+            return int(self.array.nbytes)
+        return int(self.total_of_samples(_size_of_node)[0])
+
+    def first(self) -> Blocks:
+        """The first block alone."""
+        return replace(self, array=self.array.blocks[:1], layout=replace(self.layout, n_blocks=1))
+
+    def kept(self) -> Blocks:
+        """The same blocks in the memory of the workers; Dask makes them again if a worker is lost."""
+        return replace(self, array=self.array.persist())
+
+    def each(self, part: BlockPart, name: str) -> Blocks:
+        """Blocks of what a part makes of each of these; nothing is computed yet."""
+        return replace(self, array=self._mapped(part, name))
+
+    def total_of_samples(self, part: NodePart) -> np.ndarray:
+        """Sum over all blocks of what a node makes of its own samples."""
+        name = getattr(getattr(part, "func", part), "__name__", "part").strip("_").replace("_", "-")
+        total = self.total(OfSamples(self.layout, part), name, sent_bytes=8 * self.n_features)
+        # Where all blocks are empty, so that none knew a shape, this is the 0 of their samples.
+        return np.atleast_1d(total)
+
+    def total(self, part: BlockPart, name: str, sent_bytes: int) -> np.ndarray:
+        """Sum over all blocks of what a part makes of each: one pass, a tree of sums, and one array back here.
+
+        It counts as a round of at most 2 M messages: what the part needs (sent_bytes) goes to every block, and every
+        block's array goes into the sum once, the last one to here. Messages inside a worker cost nothing.
+        """
+        dask = import_extra("dask", "dask", "fitting dask data")
+        mapped = self._mapped(part, name)
+        # Merges reading and computing into one task, so that no block lies around in between.
+        level = list(mapped.to_delayed(optimize_graph=True).ravel())
+        add = dask.delayed(_sum, pure=False)
+        height = 0
+        while len(level) > 1:
+            groups = [level[start : start + FAN_IN] for start in range(0, len(level), FAN_IN)]
+            names = [(self._key(f"{name}-sum"), height, number) for number in range(len(groups))]
+            level = [add(group, dask_key_name=key) for group, key in zip(groups, names, strict=True)]
+            height += 1
+        total = np.asarray(level[0].compute())
+        self.traffic.rounds += 1
+        self.traffic.messages += 2 * self.n_blocks
+        self.traffic.matrices += int(total.ndim == 2)
+        self.traffic.bytes += self.n_blocks * (sent_bytes + total.nbytes)
+        return total
+
+    def _mapped(self, part: BlockPart, name: str) -> Any:
+        """The part at every block, under names that a dashboard can show."""
+        delayed = import_extra("dask", "dask", "fitting dask data").delayed
+        shared = delayed(part, name=self._key(f"{name}-input"), traverse=False)
+        made = {"chunks": ((1,) * self.n_blocks, (1,)), "meta": np.empty((0, 0))}
+        return self.array.map_blocks(_at_block, part=shared, name=self._key(name), **made)
+
+    def _key(self, name: str) -> str:
+        """A key that Dask groups by its words: ``eigenmesh-product`` in round 3 of this fit."""
+        return f"eigenmesh-{name}-{self.traffic.rounds}-{self.token}"
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a dask data frame."""
+    # Importing dask.dataframe takes pandas, which whoever has only arrays may not have.
+    if not type(X).__module__.startswith(("dask.dataframe", "dask_expr")):
+        return False
+    return isinstance(X, import_extra("dask.dataframe", "dask", "fitting dask data frames").DataFrame)
+
+
+def scipy_or_dense(block: Any) -> Any:
+    """A block with arrays of the package ``sparse`` turned into scipy's."""
+    return block.tocsr() if _is_pydata_sparse(block) else block
+
+
+def _is_pydata_sparse(block: Any) -> bool:
+    return type(block).__module__.startswith("sparse.")
+
+
+def _at_block(block: Any, *, part: BlockPart, block_id: tuple[int, int]) -> Any:
+    return part(block, block_id[0])
+
+
+def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Sum in order, so that the same blocks give the same bits wherever they are summed."""
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = total + array
+    return total
+
+
+def _size_of_node(shards: Shards, position: int) -> np.ndarray:
+    return np.asarray(float(shards.blocks[position].n_bytes))
+
+
+def _frame_samples(frame: Any) -> np.ndarray:
+    return np.asarray(as_samples(frame)[0])
+
+
+def _frame_dtype(dtypes: Any) -> np.dtype:
+    return np.dtype(np.float32 if all(dtype == np.float32 for dtype in dtypes) else np.float64)

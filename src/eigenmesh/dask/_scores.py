@@ -1,0 +1,39 @@
+"""Scores of dask data: a dask array, computed block by block when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from eigenmesh.dask._blocks import Blocks, is_frame, scipy_or_dense
+from eigenmesh.networks import Traffic
+
+# What transform needs of a fitted estimator; the rest stays here.
+NEEDED = ("components_", "explained_variance_", "mean_", "scale_", "n_components_")
+
+
+def check_features(pca: Any, X: Any, reset: bool) -> None:
+    """Let scikit-learn note (reset) or check the number and the names of the features; reads nothing."""
+    # An empty likeness of X: given X itself, scikit-learn would compute it.
+    likeness = X._meta if is_frame(X) else np.empty((0, X.shape[1]))
+    validate_data(pca, likeness, reset=reset, skip_check_array=True)
+
+
+def lazy_scores(pca: Any, X: Any) -> Any:
+    """Scores of dask data (n, d) as a dask array (n, K); nothing is computed yet."""
+    array = Blocks.of(X, Traffic()).array
+    check_features(pca, X, reset=False)
+    light = type(pca)(whiten=pca.whiten, missing=pca.missing)
+    for name in NEEDED:
+        setattr(light, name, getattr(pca, name))
+    light.n_features_in_ = array.shape[1]
+    made = {"chunks": (array.chunks[0], (pca.n_components_,)), "meta": np.empty((0, 0)), "token": "eigenmesh-scores"}
+    return array.map_blocks(_scores, projection=light, **made)
+
+
+def _scores(block: Any, projection: Any) -> np.ndarray:
+    if block.shape[0] == 0:
+        return np.empty((0, projection.n_components_))
+    return np.asarray(projection.transform(scipy_or_dense(block)))

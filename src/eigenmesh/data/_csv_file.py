@@ -1,0 +1,118 @@
+"""Comma-separated tables, with or without a header, with or without gaps."""
+
+from __future__ import annotations
+
+import array
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from eigenmesh.data._table import Table
+from eigenmesh.errors import DataError, UnreadableFileError
+
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+_ENCODING = "utf-8-sig"  # UTF-8, with the mark that spreadsheets put first or without
+
+
+def read_csv(file: Path, label_column: str | int | None = None) -> Table:
+    """Table of a CSV file: X (n_samples, n_features) float64 with NaN for empty fields and NA."""
+    fields = _first_line(file)
+    header = any(_number(field) is None for field in fields)
+    label = None if label_column is None else label_position(file, label_column, fields, header)
+    columns = [column for column in range(len(fields)) if column != label]
+    try:
+        X, labels = _read_complete(file, header, columns, label)
+    except ValueError:
+        # A gap, a word, or a line that is too short: the slow way fills the first and names the others.
+        X, labels = _read_with_gaps(file, header, fields, label)
+    names = tuple(fields[column] for column in columns) if header else None
+    return Table(X, None if labels is None else _as_numbers(labels), names)
+
+
+def label_position(file: Path, label: str | int, names: list[str], header: bool = True) -> int:
+    """Position of the label column, given by name or by number from 0."""
+    if isinstance(label, int):
+        if not 0 <= label < len(names):
+            raise DataError(f"{file} has columns 0..{len(names) - 1}; there is no label column {label}")
+        return label
+    if not header:
+        raise DataError(f"{file} has no header, so no column {label!r}; give label_column as a number from 0")
+    if label not in names:
+        raise DataError(f"{file} has no column {label!r}; its first columns are {', '.join(names[:10])}")
+    return names.index(label)
+
+
+def _first_line(file: Path) -> list[str]:
+    with file.open(newline="", encoding=_ENCODING) as lines:
+        fields = next((line for line in csv.reader(lines) if line), None)
+    if fields is None:
+        raise UnreadableFileError(f"{file} is empty; a .csv file needs at least one line of numbers")
+    return [field.strip() for field in fields]
+
+
+def _read_complete(
+    file: Path, header: bool, columns: list[int], label: int | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    # Blank lines before the header would be counted by skiprows, so the header is skipped by hand.
+    def load(dtype: type, usecols: list[int] | None) -> np.ndarray:
+        with file.open(encoding=_ENCODING) as lines:
+            if header:
+                next(line for line in lines if line.strip())
+            return np.loadtxt(lines, dtype=dtype, delimiter=",", comments=None, usecols=usecols, quotechar='"', ndmin=2)
+
+    # Without usecols loadtxt insists that all lines be of one length.
+    X = load(np.float64, None if label is None else columns)
+    return X.reshape(-1, len(columns)), None if label is None else load(str, [label])[:, 0]
+
+
+def _read_with_gaps(
+    file: Path, header: bool, fields: list[str], label: int | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    values = array.array("d")
+    labels: list[str] = []
+    with file.open(newline="", encoding=_ENCODING) as handle:
+        reader = csv.reader(handle)
+        lines = (line for line in reader if line)
+        if header:
+            next(lines)
+        for line in lines:
+            if len(line) != len(fields):
+                raise UnreadableFileError(
+                    f"line {reader.line_num} of {file} has {len(line)} fields where {len(fields)} are due"
+                )
+            for column, text in enumerate(line):
+                if column == label:
+                    labels.append(text.strip())
+                    continue
+                value = _number(text)
+                if value is None:
+                    name = repr(fields[column]) if header else str(column)
+                    raise DataError(
+                        f"column {name} of {file} is not numeric: {text!r} in line {reader.line_num}; "
+                        "drop the column or make it label_column"
+                    )
+                values.append(value)
+    X = np.array(values).reshape(-1, len(fields) - (label is not None))
+    return X, None if label is None else np.array(labels)
+
+
+def _number(text: str) -> float | None:
+    """Value of a field, NaN if it stands for a missing one, None if it is a word."""
+    text = text.strip()
+    if text.lower() in _MISSING:
+        return float("nan")
+    try:
+        # Python reads 12_34 as 1234; in a table it is an identifier.
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _as_numbers(labels: np.ndarray) -> np.ndarray:
+    for dtype in (np.int64, np.float64):
+        try:
+            return labels.astype(dtype)
+        except ValueError:
+            continue
+    return labels

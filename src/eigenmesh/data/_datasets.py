@@ -1,0 +1,143 @@
+"""Data sets by name, for examples, experiments and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.data._archives import Archive, find_archive
+from eigenmesh.data._downloads import Cifar10Originals, MnistOriginals
+from eigenmesh.data._files import read_table
+from eigenmesh.data._synthetic import (
+    gaussian,
+    geometric_spectrum,
+    nearly_equal,
+    paper_spectrum,
+    power_law_spectrum,
+)
+from eigenmesh.data._table import Table
+from eigenmesh.errors import InputError, UnknownNameError
+
+MNIST = Archive(
+    "mnist.npz",
+    "837054502bdb4fa15cafeafb2f3c6686094e613cf192d13ab06faed888d771a7",
+    "06eb7b005049176803accd6597672d7d0c2ab8b7d4b9445692486f9ccce1ec9c",
+    MnistOriginals(),
+)
+CIFAR10 = Archive(
+    "cifar10_gray.npz",
+    "e89f8c09e48f99dd2f6a30f15103188b8b2616884f100d251d77e79ae56aa234",
+    "5020bdbe82c441a0e9fc3ad40624cbed785701732d078094d96396656ed09113",
+    Cifar10Originals(),
+)
+HAPMAP3 = Archive(
+    "hapmap3.npz",
+    "6ddc69ad0cba2ac1978c9babb649aad044fe7f1f3bd589fc16da74edda42fd18",
+    "f1bd5118db4555697461b1891c3e25a67952b151762903627c9fbae95f244b73",
+)
+_SYNTHETIC = "synthetic"
+
+
+def load(name: str) -> Table:
+    """A data set by name: one of ``DATASETS``, or ``synthetic:kind=paper,d=20,k=5,gap=0.8,n=1000,seed=0``."""
+    kind, _, spec = name.partition(":")
+    if kind == _SYNTHETIC:
+        return replace(synthetic(spec), name=name)
+    if name not in DATASETS:
+        raise UnknownNameError("data set", name, [*DATASETS, f"{_SYNTHETIC}:..."])
+    return replace(DATASETS[name](), name=name)
+
+
+def is_dataset(name: str) -> bool:
+    """Whether a name is that of a data set, as against a path."""
+    return name in DATASETS or name.partition(":")[0] == _SYNTHETIC
+
+
+def digits() -> Table:
+    """Handwritten digits of UCI, as scikit-learn carries them: X (1797, 64) in 0..16, labels 0..9."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return Table(bunch.data, bunch.target, tuple(bunch.feature_names))
+
+
+def mnist(archive: Archive = MNIST) -> Table:
+    """MNIST training images: X (60000, 784) float64 in [0, 1] (376 MB), labels 0..9."""
+    return _images(archive)
+
+
+def cifar10(archive: Archive = CIFAR10) -> Table:
+    """CIFAR-10 in grey, training then test: X (60000, 1024) float64 in [0, 1] (492 MB), labels 0..9."""
+    return _images(archive)
+
+
+def hapmap3(archive: Archive = HAPMAP3) -> Table:
+    """HapMap phase 3 genotypes: X (957, 14079), allele copies 0..2; labels are the 11 site names.
+
+    The file holds float32; X is float64, so that components can be certified to 1e-6 and beyond.
+    """
+    table = read_table(find_archive(archive))
+    return replace(table, X=table.X.astype(np.float64))
+
+
+def synthetic(spec: str) -> Table:
+    """Gaussian samples from a text such as ``kind=paper,d=20,k=5,gap=0.8,n=100000,seed=0``.
+
+    kind: paper, geometric, equal (paper's with equal top k) or power; left out, a key has its default.
+    """
+    given = dict(_key_and_value(part) for part in spec.split(",") if part.strip())
+    kind = given.pop("kind", "paper")
+    if kind not in SPECTRA:
+        raise UnknownNameError("kind of synthetic data", kind, SPECTRA)
+    spectrum, defaults = SPECTRA[kind]
+    settings: dict[str, Any] = {**defaults, "n": 100_000, "seed": 0}
+    for key, text in given.items():
+        if key not in settings:
+            raise UnknownNameError(f"key of synthetic data of kind {kind}", key, ["kind", *settings])
+        settings[key] = _parsed(key, text, type(settings[key]))
+    n_samples, seed = settings.pop("n"), settings.pop("seed")
+    return Table(gaussian(spectrum(**settings), n_samples, seed), name=_SYNTHETIC)
+
+
+def _images(archive: Archive) -> Table:
+    table = read_table(find_archive(archive))
+    return replace(table, X=np.divide(table.X, 255.0))
+
+
+def _equal_spectrum(d: int, k: int, gap: float) -> np.ndarray:
+    return nearly_equal(paper_spectrum(d, k, gap), k)
+
+
+def _key_and_value(part: str) -> tuple[str, str]:
+    key, equals, value = part.partition("=")
+    if not equals:
+        raise InputError(f"synthetic data are written synthetic:key=value,key=value; got {part!r}")
+    return key.strip(), value.strip()
+
+
+def _parsed(key: str, text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError as error:
+        noun = "a whole number" if kind is int else "a number"
+        raise InputError(f"{key} of synthetic data must be {noun}; got {text!r}") from error
+
+
+# To add a data set: a function above, a row here.
+DATASETS: dict[str, Callable[[], Table]] = {
+    "digits": digits,
+    "mnist": mnist,
+    "cifar10": cifar10,
+    "hapmap3": hapmap3,
+}
+
+# Spectrum of each kind of synthetic data, and the defaults of its keys.
+SPECTRA: dict[str, tuple[Callable[..., np.ndarray], dict[str, int | float]]] = {
+    "paper": (paper_spectrum, {"d": 20, "k": 5, "gap": 0.8}),
+    "geometric": (geometric_spectrum, {"d": 20, "k": 5, "gap": 0.8, "ratio": 0.9}),
+    "equal": (_equal_spectrum, {"d": 20, "k": 5, "gap": 0.8}),
+    "power": (power_law_spectrum, {"d": 20, "exponent": 1.0}),
+}

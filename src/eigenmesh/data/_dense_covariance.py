@@ -1,0 +1,110 @@
+"""Covariances whose arrays lie in memory, NumPy's or a device's: any Array API namespace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from eigenmesh.arrays import Array, Namespace, like, namespace
+from eigenmesh.data._choice import CovarianceKind
+from eigenmesh.data._moments import Moments
+from eigenmesh.data._shards import Shards
+
+
+@dataclass(frozen=True, eq=False)
+class Formed:
+    """C_i as matrices, eq (1): matrices (nodes, d, d), symmetric to the last bit."""
+
+    matrices: Array
+    kind: ClassVar[CovarianceKind] = CovarianceKind.FORMED
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> Formed:
+        """Sum of chunk^T chunk over each node's ready rows, in float64, then cast."""
+        d = shards.n_features
+        centring = moments.centring(shards.n_nodes)
+        matrices = np.zeros((len(shards.blocks), d, d), dtype=shards.dtype)
+        for matrix, block in zip(matrices, shards.blocks, strict=True):
+            # Summed where it is to stay, unless that is not precise enough.
+            total = matrix if matrix.dtype == np.float64 else np.zeros((d, d))
+            for _, ready in centring.chunks(block):
+                total += ready.T @ ready
+            total += total.T
+            np.multiply(total, 0.5, out=matrix, casting="same_kind")
+        return cls(place(matrices, xp, device))
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data, d."""
+        return int(self.matrices.shape[1])
+
+    @property
+    def n_nodes_here(self) -> int:
+        """Number of nodes this process holds."""
+        return int(self.matrices.shape[0])
+
+    @property
+    def dtype(self) -> Any:
+        """Dtype of the products, in the arrays' own library."""
+        return self.matrices.dtype
+
+    def place(self, values: np.ndarray) -> Array:
+        """Values in the library, dtype and device that ``apply`` takes."""
+        return like(values, self.matrices)
+
+    def apply(self, X: Array) -> Array:
+        """C_i X_i at every node held here: (nodes, d, k) -> (nodes, d, k)."""
+        return self.matrices @ X
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFree:
+    """C_i = A_i^T A_i through its factors A_i = sqrt(M/(N-1)) (Y_i - mu) / scale, (N_i, d) each."""
+
+    factors: tuple[Array, ...]
+    kind: ClassVar[CovarianceKind] = CovarianceKind.MATRIX_FREE
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> MatrixFree:
+        """Ready copies of each node's rows, in the working dtype."""
+        centring = moments.centring(shards.n_nodes)
+        factors = []
+        for block in shards.blocks:
+            rows = np.empty((block.n_rows, block.n_features), dtype=shards.dtype)
+            for start, ready in centring.chunks(block):
+                rows[start : start + len(ready)] = ready
+            factors.append(place(rows, xp, device))
+        return cls(tuple(factors))
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data, d."""
+        return int(self.factors[0].shape[1])
+
+    @property
+    def n_nodes_here(self) -> int:
+        """Number of nodes this process holds."""
+        return len(self.factors)
+
+    @property
+    def dtype(self) -> Any:
+        """Dtype of the products, in the arrays' own library."""
+        return self.factors[0].dtype
+
+    def place(self, values: np.ndarray) -> Array:
+        """Values in the library, dtype and device that ``apply`` takes."""
+        return like(values, self.factors[0])
+
+    def apply(self, X: Array) -> Array:
+        """A_i^T (A_i X_i) at every node held here: (nodes, d, k) -> (nodes, d, k)."""
+        xp = namespace(X)
+        # Nodes have unequal numbers of rows: they go one by one, for padding would cost more than the loop.
+        products = [xp.matmul(factor.mT, xp.matmul(factor, X[node, :, :])) for node, factor in enumerate(self.factors)]
+        return xp.stack(products)
+
+
+def place(values: np.ndarray, xp: Namespace, device: Any) -> Array:
+    """Values as an array of a namespace on a device, in the same dtype."""
+    return xp.asarray(values, dtype=getattr(xp, values.dtype.name), device=device)

@@ -1,0 +1,124 @@
+"""Covariances of data that are not copied dense into memory: read in chunks, or sparse. NumPy only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from eigenmesh.arrays import Array
+from eigenmesh.data._block import Block
+from eigenmesh.data._centring import CHUNK_BYTES, Centring
+from eigenmesh.data._choice import CovarianceKind
+from eigenmesh.data._moments import Moments
+from eigenmesh.data._shards import Shards
+from eigenmesh.data._table import Samples
+from eigenmesh.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Chunked:
+    """C_i = A_i^T A_i from the data where they lie, a byte budget at a time: one pass over them a product."""
+
+    blocks: tuple[Block, ...]
+    centring: Centring
+    dtype: np.dtype
+    chunk_bytes: int = CHUNK_BYTES
+    kind: ClassVar[CovarianceKind] = CovarianceKind.CHUNKED
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments) -> Chunked:
+        """The blocks and how to make their rows ready; reads nothing yet."""
+        return cls(shards.blocks, moments.centring(shards.n_nodes), shards.dtype)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data, d."""
+        return self.blocks[0].n_features
+
+    @property
+    def n_nodes_here(self) -> int:
+        """Number of nodes this process holds."""
+        return len(self.blocks)
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        """Values in the dtype that ``apply`` takes."""
+        return np.asarray(values, dtype=self.dtype)
+
+    def apply(self, X: Array) -> np.ndarray:
+        """Sum over chunks of chunk^T (chunk X_i): (nodes, d, k) -> (nodes, d, k)."""
+        require_numpy(X, self.kind)
+        total = np.zeros(X.shape)
+        for node, block in enumerate(self.blocks):
+            for _, ready in self.centring.chunks(block, self.chunk_bytes):
+                piece = ready.astype(X.dtype, copy=False)
+                total[node] += piece.T @ (piece @ X[node])
+        return total.astype(X.dtype, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """C_i of CSR rows, centred without filling them in.
+
+    With weights w = sqrt(M/(N-1)) / scale on rows and x = w X_i: Z = Y_i x - 1 (mu^T x) and
+    C_i X_i = w (Y_i^T Z - mu (1^T Z)).
+    matrices: Y_i as csr_array (N_i, d), in float64 because the two differences cancel where mu is large.
+    """
+
+    matrices: tuple[Samples, ...]
+    mean: np.ndarray
+    weights: np.ndarray
+    dtype: np.dtype
+    kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments) -> Sparse:
+        """The nodes' rows, with the mean in place of stored entries that are missing."""
+        if not shards.is_sparse:
+            raise InputError(f"kind {cls.kind} needs scipy.sparse data; dense data take formed or matrix-free")
+        centring = moments.centring(shards.n_nodes)
+        weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
+        matrices = []
+        for block in shards.blocks:
+            matrix = block.read(0, block.n_rows).astype(np.float64, copy=False)
+            missing = ~np.isfinite(matrix.data) if centring.fills else np.zeros(0, dtype=bool)
+            if missing.any():
+                matrix = matrix.copy()
+                matrix.data[missing] = moments.mean[matrix.indices[missing]]
+            matrices.append(matrix)
+        return cls(tuple(matrices), moments.mean, weights, shards.dtype)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data, d."""
+        return len(self.mean)
+
+    @property
+    def n_nodes_here(self) -> int:
+        """Number of nodes this process holds."""
+        return len(self.matrices)
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        """Values in the dtype that ``apply`` takes."""
+        return np.asarray(values, dtype=self.dtype)
+
+    def apply(self, X: Array) -> np.ndarray:
+        """C_i X_i at every node held here: (nodes, d, k) -> (nodes, d, k)."""
+        require_numpy(X, self.kind)
+        product = np.empty(X.shape, dtype=X.dtype)
+        weights = self.weights[:, np.newaxis]
+        for node, matrix in enumerate(self.matrices):
+            x = weights * X[node]
+            Z = matrix @ x - self.mean @ x
+            product[node] = weights * (matrix.T @ Z - np.outer(self.mean, Z.sum(axis=0)))
+        return product
+
+
+def require_numpy(array: object, kind: CovarianceKind) -> None:
+    """Refuse arrays of another library, with what to do instead."""
+    if not isinstance(array, np.ndarray):
+        raise InputError(
+            f"kind {kind} works on NumPy arrays; got {type(array).__module__}.{type(array).__name__}. "
+            "For other libraries and devices use kind formed or matrix-free"
+        )

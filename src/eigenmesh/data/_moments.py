@@ -1,0 +1,266 @@
+"""Pooled size, mean and variance: what every node must know before the first iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from eigenmesh.data._block import Block
+from eigenmesh.data._centring import CHUNK_BYTES, Centring, dense_rows, stored_rows
+from eigenmesh.data._shards import Shards
+from eigenmesh.data._table import Samples
+from eigenmesh.errors import DataError, InputError, UnknownNameError
+
+Missing: TypeAlias = Literal["error", "mean"]
+# What one node makes of its own samples, given where it stands among those held here.
+NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
+
+
+class Averager(Protocol):
+    """The part of a network that moments need: an exact average over all M nodes."""
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes, M."""
+        ...
+
+    def mean(self, array: np.ndarray, /) -> np.ndarray:
+        """Average over all nodes, at every node held here: (nodes, ..) -> (nodes, ..)."""
+        ...
+
+
+class Columns(Protocol):
+    """What messages and limits need to know of the samples, whoever holds them."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, d."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Floating dtype to work in."""
+        ...
+
+    def column_label(self, column: int) -> str:
+        """Name of a column, for messages."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Moments of the pooled samples, the same at every node.
+
+    n_samples: N. mean (d,), variance (d,) with divisor N-1, scale (d,) the standard deviation with divisor N,
+    None where columns are not scaled. n_missing: entries that were missing and count as their column's mean.
+    """
+
+    n_samples: int
+    mean: np.ndarray
+    variance: np.ndarray
+    scale: np.ndarray | None = None
+    n_missing: int = 0
+
+    @property
+    def total_variance(self) -> float:
+        """Trace of the pooled covariance, after scaling where columns are scaled."""
+        return float(np.sum(self.variance if self.scale is None else self.variance / self.scale**2))
+
+    def centring(self, n_nodes: int) -> Centring:
+        """The map y -> a = sqrt(M/(N-1)) (y - mean) / scale, with which C_i = A_i^T A_i, eq (1)."""
+        weight = np.sqrt(n_nodes / (self.n_samples - 1))
+        factor = float(weight) if self.scale is None else weight / self.scale
+        return Centring(self.mean, factor, fills=self.n_missing > 0)
+
+
+def pooled_moments(shards: Shards, network: Averager, *, scale: bool = False, missing: Missing = "error") -> Moments:
+    """Moments of all M nodes' samples, by two passes over the data held here and two network averages.
+
+    First N and mean = (1/N) sum y, then the squared deviations from that mean. The second pass also yields
+    the rounding error of the first mean, which is taken out of both. Accumulates in float64; reads in chunks.
+    A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of its column.
+    """
+    if network.n_nodes != shards.n_nodes:
+        raise InputError(f"the network has {network.n_nodes} nodes but the data are split over {shards.n_nodes}")
+
+    def over_nodes(part: NodePart) -> np.ndarray:
+        parts = np.stack([part(shards, position) for position in range(len(shards.blocks))])
+        return np.asarray(shards.n_nodes * network.mean(parts)[0])
+
+    return moments_by_sums(over_nodes, shards, scale=scale, missing=missing)
+
+
+def moments_by_sums(
+    over_nodes: Callable[[NodePart], np.ndarray], columns: Columns, *, scale: bool = False, missing: Missing = "error"
+) -> Moments:
+    """``pooled_moments`` for whatever can sum over all nodes what each makes of its own samples."""
+    if missing not in ("error", "mean"):
+        raise UnknownNameError("policy for missing entries", missing, ("error", "mean"))
+    fills = missing == "mean"
+    n_samples, observed, mean = _counts_and_mean(over_nodes(partial(count_and_sum, fills=fills)), columns, fills)
+    n_missing = n_samples * columns.n_features - int(observed.sum())
+
+    centring = Centring(mean, fills=n_missing > 0)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name below
+        sums, squares = over_nodes(partial(deviations, centring=centring))
+    first = Moments(n_samples, mean, squares, n_missing=n_missing)
+    return moments_about(first, sums, observed, columns, scale=scale)
+
+
+def moments_about(
+    about: Moments, sums: np.ndarray, observed: np.ndarray | int, columns: Columns, *, scale: bool
+) -> Moments:
+    """Moments from sums of deviations (d,) and, in place of the variance, of their squares about any centre.
+
+    The nearer the centre is to the mean, the less is lost to cancellation: the first mean loses nothing.
+    """
+    n_samples = about.n_samples
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift = sums / observed
+        variance = np.maximum(about.variance - observed * shift**2, 0.0) / (n_samples - 1)
+    return _finish(columns, Moments(n_samples, about.mean + shift, variance, n_missing=about.n_missing), scale)
+
+
+def _counts_and_mean(pooled: np.ndarray, columns: Columns, fills: bool) -> tuple[int, np.ndarray, np.ndarray]:
+    """N, the number of observed entries of each column (d,), and the mean (d,)."""
+    d = columns.n_features
+    n_samples = int(np.rint(pooled[0]))
+    if n_samples < 2:
+        raise DataError(f"n_samples = {n_samples} over all nodes; a covariance needs at least 2 samples")
+    seen = np.rint(pooled[1 + d :]) if fills else np.full(d, float(n_samples))
+    if not seen.all():
+        raise DataError(f"no node has a finite entry in {_columns(columns, seen == 0)}; drop such columns")
+    return n_samples, seen, pooled[1 : 1 + d] / seen
+
+
+def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
+    """N_i, the column sums (d,) of the finite entries of one node and, with ``fills``, how many they are (d,)."""
+    total, observed = _sums(shards, position, fills)
+    # Observed entries need sending only where some may be missing; all nodes know the policy, so all agree.
+    return np.concatenate([[float(shards.blocks[position].n_rows)], total, *([observed] if fills else [])])
+
+
+def _sums(shards: Shards, position: int, fills: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Column sums (d,) of the finite entries of one node, and how many they are (d,)."""
+    block = shards.blocks[position]
+    total = np.zeros(block.n_features)
+    observed = np.full(block.n_features, float(block.n_rows))
+    for start, piece in block.chunks(_chunk_rows(block)):
+        sums = _column_sums(piece)
+        # Sums are not finite where an entry is not, so a clean piece is never searched.
+        if not np.isfinite(sums).all():
+            absent = ~np.isfinite(piece.data if block.is_sparse else piece)
+            if absent.any() and not fills:
+                raise _not_finite(shards, position, start, piece, absent)
+            observed -= _column_counts(piece, absent)
+            sums = _column_sums(_without(piece, absent))
+        total += sums
+    if not np.isfinite(total).all():
+        columns = _columns(shards, ~np.isfinite(total))
+        raise DataError(
+            f"sums overflow float64 at {shards.node_label(position)} in {columns}; divide them by a constant"
+        )
+    return total, observed
+
+
+@np.errstate(over="ignore", invalid="ignore")  # the same where a worker calls it
+def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
+    """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
+    block = shards.blocks[position]
+    total = np.zeros((2, block.n_features))
+    for _, piece in block.chunks(_chunk_rows(block)):
+        if not block.is_sparse:
+            ready = centring.apply(piece)
+            total += [ready.sum(axis=0), np.einsum("nd,nd->d", ready, ready)]
+            continue
+        # Entries that are not stored are zeros, each a deviation of -mean: no square is ever subtracted.
+        ready = centring.stored(piece)
+        zeros = piece.shape[0] - np.bincount(piece.indices, minlength=block.n_features)
+        total += [_by_column(piece, ready), _by_column(piece, ready**2)]
+        total += [-zeros * centring.mean, zeros * centring.mean**2]
+    return total
+
+
+def _finish(columns: Columns, moments: Moments, scale: bool) -> Moments:
+    """Refuse what has no covariance to speak of, and add the scale."""
+    variance = moments.variance
+    if not np.isfinite(variance).all():
+        names = _columns(columns, ~np.isfinite(variance))
+        raise DataError(f"the variance overflows float64 in {names}; divide such columns by a constant")
+    # A spread of some units in the last place of the mean is what rounding leaves of a constant.
+    constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(moments.mean)
+    if constant.all():
+        raise DataError("the total variance is zero: all samples are equal, there are no principal components")
+    if not scale:
+        _require_range(float(variance.sum()), columns.dtype)
+        return moments
+    if constant.any():
+        names = _columns(columns, constant)
+        raise DataError(f"scale=True cannot divide by the zero spread of constant {names}; drop them")
+    n = moments.n_samples
+    return Moments(n, moments.mean, variance, np.sqrt(variance * ((n - 1) / n)), moments.n_missing)
+
+
+def _require_range(total: float, dtype: np.dtype) -> None:
+    """Refuse data so large or small that squares of their variance leave the range of the dtype."""
+    limit = 1e15 if dtype == np.float32 else 1e100
+    if not 1 / limit <= total <= limit:
+        raise DataError(
+            f"the total variance is {total:.2g}; in {dtype} it must lie between {1 / limit:g} and {limit:g}: multiply "
+            "the data by a constant, or use scale=True"
+        )
+
+
+def _not_finite(shards: Shards, position: int, start: int, piece: Samples, absent: np.ndarray) -> DataError:
+    if isinstance(piece, np.ndarray):
+        row, column = np.unravel_index(int(np.argmax(absent)), absent.shape)
+        value = piece[row, column]
+    else:
+        entry = int(np.argmax(absent))
+        row = np.searchsorted(piece.indptr, entry, side="right") - 1
+        column, value = piece.indices[entry], piece.data[entry]
+    own = start + int(row)
+    source = shards.blocks[position].source_row(own)
+    here = f"row {own}" if source == own else f"row {own} (row {source} of the data)"
+    where = f"{shards.node_label(position)}, {here}, {shards.column_label(int(column))}"
+    return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean"')
+
+
+def _chunk_rows(block: Block) -> int:
+    return stored_rows(block, CHUNK_BYTES) if block.is_sparse else dense_rows(block, CHUNK_BYTES)
+
+
+def _by_column(piece: Samples, values: np.ndarray) -> np.ndarray:
+    """Sums by column (d,) of values given for the stored entries of a CSR piece."""
+    return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
+
+
+def _column_sums(piece: Samples) -> np.ndarray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        if isinstance(piece, np.ndarray):
+            return np.asarray(piece.sum(axis=0, dtype=np.float64))
+        return _by_column(piece, piece.data)
+
+
+def _column_counts(piece: Samples, absent: np.ndarray) -> np.ndarray:
+    return absent.sum(axis=0) if isinstance(piece, np.ndarray) else _by_column(piece, absent)
+
+
+def _without(piece: Samples, absent: np.ndarray) -> Samples:
+    """The piece with zeros where entries are absent, which leaves sums as they should be."""
+    if isinstance(piece, np.ndarray):
+        return np.where(absent, piece.dtype.type(0), piece)
+    filled = piece.copy()
+    filled.data[absent] = 0
+    return filled
+
+
+def _columns(columns: Columns, chosen: np.ndarray) -> str:
+    """The columns marked True, by number and name, ten at most."""
+    marked = np.flatnonzero(chosen)
+    more = f" and {len(marked) - 10} more" if len(marked) > 10 else ""
+    return ", ".join(columns.column_label(int(column)) for column in marked[:10]) + more

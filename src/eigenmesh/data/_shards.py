@@ -1,0 +1,191 @@
+"""Who holds what: the samples of the nodes that this process holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from eigenmesh.data._block import Block
+from eigenmesh.data._files import read_table
+from eigenmesh.data._splits import RandomSplit, Split, rows_by_value
+from eigenmesh.data._table import as_samples
+from eigenmesh.errors import DataError, InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Samples of the nodes this process holds: all M in a simulation, one at a peer.
+
+    blocks: Y_i (N_i, d) of the nodes held here; ids: their global numbers in 0..M-1; n_nodes: M.
+    """
+
+    blocks: tuple[Block, ...]
+    n_nodes: int
+    ids: tuple[int, ...]
+    feature_names: tuple[str, ...] | None = None
+    node_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_ids(self)
+        for position, block in enumerate(self.blocks):
+            if block.n_rows == 0:
+                raise DataError(f"{self.node_label(position)} has no rows; every node needs a sample")
+        _check_alike(self)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, d."""
+        return self.blocks[0].n_features
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Floating dtype to work in: float32 where all data are float32, else float64."""
+        single = all(block.dtype == np.float32 for block in self.blocks)
+        return np.dtype(np.float32 if single else np.float64)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the samples where they lie."""
+        return sum(block.n_bytes for block in self.blocks)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the samples are CSR."""
+        return self.blocks[0].is_sparse
+
+    def node_label(self, position: int) -> str:
+        """Name of the node at a position here, for messages: ``node 3 (hospital_c)``."""
+        node = self.ids[position]
+        return f"node {node}" if self.node_names is None else f"node {node} ({self.node_names[node]})"
+
+    def column_label(self, column: int) -> str:
+        """Name of a column, for messages: ``column 7 ('age')``."""
+        return column_label(self.feature_names, column)
+
+    def take(self, ids: Sequence[int]) -> Shards:
+        """Only the nodes with these global numbers, as a peer holds them."""
+        missing = [node for node in ids if node not in self.ids]
+        if missing:
+            raise InputError(f"nodes {missing} are not held here; held are {list(self.ids)}")
+        blocks = tuple(self.blocks[self.ids.index(node)] for node in ids)
+        return replace(self, blocks=blocks, ids=tuple(ids))
+
+    @classmethod
+    def from_array(cls, X: object, n_nodes: int, split: Split | None = None, labels: object | None = None) -> Shards:
+        """Deal out one matrix X (N, d) by a split, at random if none is given; copies nothing."""
+        samples, feature_names = as_samples(X)
+        values = None if labels is None else np.asarray(labels)
+        rows = (split or RandomSplit(seed=0)).rows(samples.shape[0], n_nodes, values)
+        blocks = tuple(Block(samples, part) for part in rows)
+        return cls(blocks, n_nodes, tuple(range(n_nodes)), feature_names)
+
+    @classmethod
+    def from_labels(cls, X: object, nodes: object) -> Shards:
+        """One node for each distinct value of ``nodes`` (N,), in sorted order."""
+        samples, feature_names = as_samples(X)
+        values = np.asarray(nodes)
+        if values.shape != (samples.shape[0],):
+            raise DataError(
+                f"nodes must give one node for each of {samples.shape[0]} samples; got shape {values.shape}"
+            )
+        names, rows = rows_by_value(values, "nodes")
+        blocks = tuple(Block(samples, part) for part in rows)
+        node_names = tuple(str(name) for name in names)
+        return cls(blocks, len(blocks), tuple(range(len(blocks))), feature_names, node_names)
+
+    @classmethod
+    def from_list(
+        cls,
+        matrices: Sequence[object],
+        *,
+        ids: Sequence[int] | None = None,
+        n_nodes: int | None = None,
+        node_names: Sequence[str] | None = None,
+    ) -> Shards:
+        """One node a matrix, [Y_1, .., Y_M]; a peer gives its own, its ``ids`` and the number of nodes M."""
+        held = tuple(range(len(matrices))) if ids is None else tuple(ids)
+        total = len(matrices) if n_nodes is None else n_nodes
+        if len(held) != len(matrices):
+            raise InputError(f"{len(matrices)} matrices but {len(held)} node ids; give one id a matrix")
+        where = [f"node {node}" for node in held]
+        pairs = [as_samples(X, f"X at {place}") for place, X in zip(where, matrices, strict=True)]
+        feature_names = _common_names([pair[1] for pair in pairs], where)
+        names = None if node_names is None else tuple(node_names)
+        return cls(tuple(Block(pair[0]) for pair in pairs), total, held, feature_names, names)
+
+    @classmethod
+    def from_files(
+        cls,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        n_nodes: int | None = None,
+        split: Split | None = None,
+        *,
+        label_column: str | int | None = None,
+    ) -> Shards:
+        """One file: its rows are split over n_nodes. Several: one node a file, named after it."""
+        files = [Path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+        if not files:
+            raise InputError("no files were given")
+        if len(files) == 1:
+            if n_nodes is None:
+                raise InputError(f"{files[0]} is one file: say over how many nodes to split it, n_nodes=")
+            table = read_table(files[0], label_column=label_column)
+            return replace(cls.from_array(table.X, n_nodes, split, table.labels), feature_names=table.feature_names)
+        if split is not None or n_nodes not in (None, len(files)):
+            raise InputError(
+                f"{len(files)} files make {len(files)} nodes; leave out n_nodes (got {n_nodes}) and split, "
+                "or give one file"
+            )
+        tables = [read_table(file, label_column=label_column) for file in files]
+        feature_names = _common_names([table.feature_names for table in tables], [str(file) for file in files])
+        shards = cls.from_list([table.X for table in tables], node_names=[file.stem for file in files])
+        return replace(shards, feature_names=feature_names)
+
+
+def column_label(feature_names: Sequence[str] | None, column: int) -> str:
+    """Name of a column, for messages: ``column 7 ('age')``."""
+    return f"column {column}" if feature_names is None else f"column {column} ({feature_names[column]!r})"
+
+
+def _common_names(names: Sequence[tuple[str, ...] | None], where: Sequence[str]) -> tuple[str, ...] | None:
+    """Feature names that all who have names agree on, in order."""
+    given = [(place, some) for place, some in zip(where, names, strict=True) if some is not None]
+    for place, some in given[1:]:
+        first_place, first = given[0]
+        for column, (a, b) in enumerate(zip(first, some, strict=False)):
+            if a != b:
+                raise DataError(f"column {column} is {a!r} at {first_place} but {b!r} at {place}; order them alike")
+    return given[0][1] if given else None
+
+
+def _check_ids(shards: Shards) -> None:
+    held = shards.ids
+    if not shards.blocks:
+        raise DataError("there are no nodes: give at least one matrix")
+    if len(held) != len(shards.blocks):
+        raise InputError(f"{len(shards.blocks)} matrices but {len(held)} node ids; give one id a matrix")
+    if len(set(held)) != len(held) or not all(0 <= node < shards.n_nodes for node in held):
+        raise InputError(f"node ids must be distinct and lie in 0..{shards.n_nodes - 1}; got {list(held)}")
+    if shards.node_names is not None and len(shards.node_names) != shards.n_nodes:
+        raise InputError(f"{len(shards.node_names)} node names for {shards.n_nodes} nodes; give one a node")
+
+
+def _check_alike(shards: Shards) -> None:
+    widths = [block.n_features for block in shards.blocks]
+    if len(set(widths)) > 1:
+        common = max(widths, key=widths.count)
+        odd = [f"{shards.node_label(i)} has {w}" for i, w in enumerate(widths) if w != common]
+        raise DataError(
+            f"nodes have unequal numbers of columns: {', '.join(odd[:5])}, "
+            f"while {shards.node_label(widths.index(common))} has {common}"
+        )
+    if len({block.is_sparse for block in shards.blocks}) > 1:
+        sparse = [shards.node_label(i) for i, block in enumerate(shards.blocks) if block.is_sparse]
+        raise DataError(f"some nodes are sparse ({', '.join(sparse[:5])}) and some dense; make all one or the other")
+    names = shards.feature_names
+    if names is not None and len(names) != widths[0]:
+        raise DataError(f"{len(names)} feature names for {widths[0]} columns; give one a column")

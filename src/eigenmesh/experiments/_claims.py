@@ -1,0 +1,163 @@
+"""What the paper claims, held against the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from eigenmesh.experiments._curves import TARGETS, goal
+from eigenmesh.experiments._tables import CostRow
+from eigenmesh.report._progress import readable_bytes
+
+OURS = "FAST-PCA"
+# Costs within this factor of each other are alike, or close.
+FACTOR = 2.0
+# A method has stopped if the second half of its run took less than this factor off its error; and it has stopped
+# short if another got this many times lower.
+STANDSTILL, SHORT_OF = 2.0, 10.0
+# The paper counts one unit for a round whatever is sent in it; counted equally, every matrix is one.
+PAPER_UNIT, EQUAL_UNIT = "rounds", "matrices"
+
+
+class Verdict(Enum):
+    """What the numbers say of a claim; the value is how a report puts it."""
+
+    HOLDS = "borne out"
+    PARTLY = "borne out in part"
+    FAILS = "not borne out"
+    OPEN = "cannot be told"
+
+
+class Evidence(NamedTuple):
+    """What one panel says of a claim."""
+
+    panel: str
+    verdict: Verdict
+    words: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim about a figure with what came of it.
+
+    Attributes
+    ----------
+    paper : evidence by panel, costs counted as the paper counts.
+    equal : the same with every matrix counted; empty where the claim is not about cost.
+    """
+
+    claim: str
+    paper: tuple[Evidence, ...]
+    equal: tuple[Evidence, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Over all panels, as the paper counts."""
+        return combined([evidence.verdict for evidence in self.paper])
+
+    @property
+    def equal_verdict(self) -> Verdict | None:
+        """Over all panels, counted equally; None where the claim is not about cost."""
+        return combined([evidence.verdict for evidence in self.equal]) if self.equal else None
+
+    @property
+    def depends_on_counting(self) -> bool:
+        """Whether the claim fares worse when every matrix is counted."""
+        equal = self.equal_verdict
+        return equal is not None and _RANK[equal] > _RANK[self.verdict]
+
+
+_RANK = {Verdict.HOLDS: 0, Verdict.PARTLY: 1, Verdict.OPEN: 1, Verdict.FAILS: 2}
+
+Rows = dict[str, CostRow]
+Judge = Callable[[CostRow, CostRow, str], tuple[Verdict, str]]
+
+
+def combined(verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict for several: that of all if they agree, leaving out those that cannot tell; else in part."""
+    told = {verdict for verdict in verdicts if verdict is not Verdict.OPEN}
+    if not told:
+        return Verdict.OPEN
+    return told.pop() if len(told) == 1 else Verdict.PARTLY
+
+
+def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: bool) -> list[Finding]:
+    """Hold the paper's claims against the rows of a figure's panels, given by title."""
+    tables = [(title, {row.method.label: row for row in rows}) for title, rows in panels]
+    findings = [_by_cost(tables, "FAST-PCA is close to centralised OI", "OI", close_to)]
+    findings += [
+        _by_cost(tables, f"FAST-PCA is ahead of {other}", other, ahead_of)
+        for other in ("SeqPM", "SeqDistPM", "S-DOT", "SA-DOT")
+    ]
+    if nearly_equal:
+        findings.append(_by_cost(tables, "FAST-PCA is ahead of DeEPCA", "DeEPCA", ahead_of))
+    else:
+        findings.append(_by_cost(tables, "FAST-PCA does about as well as DeEPCA", "DeEPCA", like))
+    evidence = [
+        Evidence(title, *stops_short(rows["DSA"], rows[OURS])) for title, rows in tables if {"DSA", OURS} <= rows.keys()
+    ]
+    findings.append(Finding("DSA stops at a neighbourhood, below which FAST-PCA goes", tuple(evidence)))
+    return [finding for finding in findings if finding.paper]
+
+
+def _by_cost(tables: Sequence[tuple[str, Rows]], claim: str, other: str, judge: Judge) -> Finding:
+    both = [(title, rows[OURS], rows[other]) for title, rows in tables if {OURS, other} <= rows.keys()]
+    paper, equal = (
+        tuple(Evidence(title, *judge(ours, theirs, unit)) for title, ours, theirs in both)
+        for unit in (PAPER_UNIT, EQUAL_UNIT)
+    )
+    return Finding(claim, paper, equal)
+
+
+def ahead_of(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
+    """Whether ours got to each target, that either got to, at a lower cost."""
+    return _judge(ours, theirs, unit, lambda a, b: a < b)
+
+
+def close_to(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
+    """Whether ours needed at most twice their cost for each target that either got to."""
+    return _judge(ours, theirs, unit, lambda a, b: a <= FACTOR * b)
+
+
+def like(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
+    """Whether neither needed more than twice the other's cost for any target that either got to."""
+    return _judge(ours, theirs, unit, lambda a, b: a <= FACTOR * b and b <= FACTOR * a)
+
+
+def _judge(ours: CostRow, theirs: CostRow, unit: str, holds: Callable[[float, float], bool]) -> tuple[Verdict, str]:
+    pairs = list(zip(TARGETS, ours.typical(unit), theirs.typical(unit), strict=True))
+    told = [(target, a, b) for target, a, b in pairs if np.isfinite(a) or np.isfinite(b)]
+    if not told:
+        return Verdict.OPEN, f"neither gets to {goal(TARGETS[0])}"
+    # Infinity is no multiple of a cost: who never got there was not close.
+    good = [holds(a, b) and not (np.isinf(a) and np.isfinite(b)) for _, a, b in told]
+    verdict = Verdict.HOLDS if all(good) else Verdict.PARTLY if any(good) else Verdict.FAILS
+    words = "; ".join(_compared(*entry, unit) for entry in told)
+    return verdict, words
+
+
+def _compared(target: float, ours: float, theirs: float, unit: str) -> str:
+    ratio = f" ({ours / theirs:.2g} x)" if np.isfinite(ours) and np.isfinite(theirs) and theirs > 0 else ""
+    return f"{goal(target)}: {_cost(ours, unit)} against {_cost(theirs, unit)}{ratio}"
+
+
+def _cost(cost: float, unit: str) -> str:
+    if not np.isfinite(cost):
+        return "never"
+    return readable_bytes(cost) if unit == "bytes" else f"{cost:,.0f}"
+
+
+def stops_short(theirs: CostRow, ours: CostRow) -> tuple[Verdict, str]:
+    """Whether they came to a standstill at an error far above the one that ours got down to."""
+    half, end = float(np.median(theirs.halves)), float(np.median(theirs.ends))
+    words = (
+        f"{theirs.method.label} {half:.1e} at half the budget, {end:.1e} at its end; "
+        f"{ours.method.label} down to {ours.floor:.1e}"
+    )
+    if end * STANDSTILL < half:
+        return Verdict.OPEN, f"{words}; still falling"
+    return (Verdict.HOLDS if theirs.floor > SHORT_OF * ours.floor else Verdict.FAILS), words

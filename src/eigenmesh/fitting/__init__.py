@@ -1,0 +1,1 @@
+"""One place where a fit is decided: request, prepare, fit; and the planner."""

@@ -1,0 +1,217 @@
+"""Weights: symmetric doubly stochastic matrices on the links of a graph, which one round of mixing applies.
+
+``mix(X)_i = sum_j w_ij X_j`` keeps the mean of X over the nodes and brings every node nearer to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+
+from eigenmesh.errors import GraphError, UnknownNameError
+from eigenmesh.graphs._existing import require_connected, require_numbered, require_simple
+from eigenmesh.graphs._spectrum import Matrix, Spectrum, laplacian_extremes, spectrum
+
+# Up to here a dense product is as fast as a sparse one.
+DENSE_NODES = 256
+# What symmetry and row sums may miss: the mean drifts by as much in a round, and is asked for to 1e-12.
+TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weight matrix W (M, M) of a graph, checked: W = W^T, W 1 = 1, zero off the links, beta < 1.
+
+    ``matrix`` is a NumPy array up to 256 nodes and a ``scipy.sparse.csr_array`` beyond, float64. Entries may
+    be negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, zeros off the links are exact.
+    """
+
+    matrix: Matrix
+    graph: nx.Graph
+
+    def __post_init__(self) -> None:
+        links = _square(self.matrix)
+        _require_finite(links)
+        _require_symmetric(links)
+        _require_unit_rows(links)
+        _require_on_graph(links, self.graph)
+        require_connected(self.graph)
+        _require_averaging(self.spectrum)
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes M."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def edges(self) -> int:
+        """Number of links of the graph, each counted once."""
+        return int(self.graph.number_of_edges())
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Ends of the spectrum, beta, gap and diameter."""
+        return spectrum(self.matrix)
+
+
+def metropolis(graph: nx.Graph) -> Weights:
+    """Metropolis weights: w_ij = 1 / (1 + max(deg_i, deg_j)) on links; needs only the neighbours' degrees."""
+    adjacency = _adjacency(graph).tocoo()
+    degrees = np.bincount(adjacency.row, minlength=adjacency.shape[0])
+    values = 1.0 / (1.0 + np.maximum(degrees[adjacency.row], degrees[adjacency.col]))
+    return _completed(sparse.coo_array((values, (adjacency.row, adjacency.col)), adjacency.shape), graph)
+
+
+def max_degree(graph: nx.Graph) -> Weights:
+    """One weight for all links: w_ij = 1 / (1 + max_k deg_k)."""
+    adjacency = _adjacency(graph)
+    return _completed(adjacency / (1.0 + adjacency.sum(axis=1).max()), graph)
+
+
+def best_constant(graph: nx.Graph) -> Weights:
+    """The one weight for all links with the least beta: W = I - 2 L / (l_2 + l_M), L the Laplacian.
+
+    beta = (l_M - l_2) / (l_M + l_2). Diagonal entries may be negative.
+    """
+    adjacency = _adjacency(graph)
+    if adjacency.shape[0] == 1:
+        return _completed(adjacency, graph)
+    return _completed(adjacency * (2.0 / sum(laplacian_extremes(graph))), graph)
+
+
+def lazy(weights: Weights) -> Weights:
+    """Lazy weights (I + W) / 2, whose eigenvalues are all positive where those of W are above -1."""
+    identity = sparse.eye_array(weights.n_nodes) if sparse.issparse(weights.matrix) else np.eye(weights.n_nodes)
+    return Weights(_stored((identity + weights.matrix) / 2.0), weights.graph)
+
+
+def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
+    """Weights from a symmetric doubly stochastic matrix (M, M), dense or sparse.
+
+    Without a graph the links are where the matrix is not zero.
+    """
+    links = _square(matrix)
+    _require_finite(links)
+    return Weights(_stored(links), _support(links) if graph is None else graph)
+
+
+WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {
+    build.__name__: build for build in (metropolis, max_degree, best_constant)
+}
+
+
+def by_name(name: str, graph: nx.Graph) -> Weights:
+    """Weights of that name on the graph."""
+    if name not in WEIGHTS:
+        raise UnknownNameError("weights", name, WEIGHTS)
+    return WEIGHTS[name](graph)
+
+
+def _adjacency(graph: nx.Graph) -> sparse.csr_array:
+    require_simple(graph)
+    require_numbered(graph)
+    nodes = range(graph.number_of_nodes())
+    return nx.to_scipy_sparse_array(graph, nodes, dtype=np.float64, weight=None, format="csr")
+
+
+def _completed(links: sparse.sparray, graph: nx.Graph) -> Weights:
+    """Weights with a diagonal that completes the row sums of the links to one."""
+    return Weights(_stored(links + sparse.diags_array(1.0 - links.sum(axis=1))), graph)
+
+
+def _stored(matrix: Matrix | sparse.sparray) -> Matrix:
+    links = sparse.csr_array(matrix)
+    return links.toarray() if links.shape[0] <= DENSE_NODES else links
+
+
+def _support(links: sparse.csr_array) -> nx.Graph:
+    """Graph with a link wherever an entry off the diagonal is not zero."""
+    rows, columns = links.nonzero()
+    graph = nx.Graph()
+    graph.add_nodes_from(range(links.shape[0]))
+    off_diagonal = rows != columns
+    graph.add_edges_from(zip(rows[off_diagonal].tolist(), columns[off_diagonal].tolist(), strict=True))
+    return graph
+
+
+def _square(matrix: Any) -> sparse.csr_array:
+    """Sparse copy of a real square matrix; GraphError for anything else."""
+    try:
+        given = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+    except ValueError as error:
+        raise GraphError(f"weights must be a matrix of numbers: {error}") from error
+    if given.dtype.kind not in "biuf":
+        raise GraphError(f"weights must be real numbers, not {given.dtype}")
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] == 0:
+        raise GraphError(f"weights must be a square matrix (M, M), not of shape {given.shape}")
+    links = sparse.csr_array(given, dtype=np.float64, copy=True)
+    links.sum_duplicates()
+    links.eliminate_zeros()
+    return links
+
+
+def _worst(entries: sparse.sparray) -> tuple[float, int, int]:
+    """Largest entry in absolute value, and its row and column."""
+    found = entries.tocoo()
+    if found.nnz == 0:
+        return 0.0, 0, 0
+    place = int(np.argmax(np.abs(found.data)))
+    return float(np.abs(found.data[place])), int(found.row[place]), int(found.col[place])
+
+
+def _require_finite(links: sparse.csr_array) -> None:
+    broken = np.flatnonzero(~np.isfinite(links.data))
+    if broken.size:
+        found = links.tocoo()
+        row, column, value = found.row[broken[0]], found.col[broken[0]], found.data[broken[0]]
+        raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers")
+
+
+def _require_symmetric(links: sparse.csr_array) -> None:
+    error, row, column = _worst(links - links.T)
+    if error > TOLERANCE:
+        raise GraphError(
+            f"weights ({row}, {column}) and ({column}, {row}) differ by {error:.3g}, at most {TOLERANCE:g} "
+            "is allowed; a round keeps the mean only if W is symmetric: use metropolis(graph)"
+        )
+
+
+def _require_unit_rows(links: sparse.csr_array) -> None:
+    sums = links.sum(axis=1)
+    row = int(np.argmax(np.abs(sums - 1.0)))
+    if abs(sums[row] - 1.0) > TOLERANCE:
+        raise GraphError(
+            f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}; "
+            f"put the difference on the diagonal, at ({row}, {row})"
+        )
+
+
+def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
+    allowed = _adjacency(graph)
+    if allowed.shape != links.shape:
+        raise GraphError(f"weights of {links.shape[0]} nodes do not fit a graph of {allowed.shape[0]} nodes")
+    allowed = allowed + sparse.eye_array(links.shape[0])
+    value, row, column = _worst(links - links.multiply(allowed))
+    if value > 0.0:
+        raise GraphError(
+            f"weight ({row}, {column}) is {value:.3g} in size, but the graph has no link {row}-{column}; "
+            "add the link, or set the weight to exactly 0"
+        )
+
+
+def _require_averaging(ends: Spectrum) -> None:
+    if ends.gap > TOLERANCE:
+        return
+    fix = "use metropolis(graph)"
+    if ends.second < 1.0 - TOLERANCE and ends.smallest > -3.0 + 2.0 * TOLERANCE:
+        fix = "use the lazy form, from_matrix((I + W) / 2, graph)"
+    raise GraphError(
+        f"beta = {ends.beta:.15g} must be below 1, or the nodes never agree (apart from the 1 of the mean, "
+        f"the eigenvalues go from {ends.smallest:.6g} to {ends.second:.6g}); {fix}"
+    )

@@ -1,0 +1,109 @@
+"""What a run gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eigenmesh.certificate._certify import Certificate
+from eigenmesh.iteration._stopping import StopReason
+from eigenmesh.networks import Traffic
+
+
+class Record(NamedTuple):
+    """One line of a run's history.
+
+    Attributes
+    ----------
+    iteration, rounds, messages, matrices, bytes : cost so far, checks included.
+    residual : largest residual over nodes and components; NaN where it was not looked at.
+    error : the paper's mean sin^2 error, NaN unless the run was given the truth.
+    step_size : the solver's step; NaN for solvers without one.
+    """
+
+    iteration: int
+    rounds: int
+    messages: int
+    matrices: int
+    bytes: int
+    residual: float
+    error: float
+    step_size: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """Components at every node, with their certificate and what they cost.
+
+    Attributes
+    ----------
+    components : (K, d) the components that all nodes agree on.
+    node_components : (nodes, K, d) each node's own estimate, in the same order and signs.
+    explained_variance : (K,) eigenvalues of the pooled covariance.
+    traffic : everything the run sent, checks and certificates included; what the moments cost comes before it.
+    traffic_by_phase : the same split into what it was for.
+    """
+
+    solver: str
+    components: np.ndarray
+    node_components: np.ndarray
+    explained_variance: np.ndarray
+    certificate: Certificate
+    stop_reason: StopReason
+    iterations: int
+    traffic: Traffic
+    traffic_by_phase: dict[str, Traffic]
+    history: tuple[Record, ...]
+    n_nodes: int
+    wall_s: float
+
+    @property
+    def converged(self) -> bool:
+        """True if the certificate reached the tolerance."""
+        return self.stop_reason is StopReason.CONVERGED
+
+    def summary(self) -> dict[str, Any]:
+        """Plain numbers and strings for a table or a JSON file."""
+        certificate = self.certificate
+        return {
+            "solver": self.solver,
+            "n_components": len(self.explained_variance),
+            "nodes": self.n_nodes,
+            "converged": self.converged,
+            "stop_reason": self.stop_reason.label,
+            "advice": self.stop_reason.advice,
+            "iterations": self.iterations,
+            "rounds": self.traffic.rounds,
+            "messages": self.traffic.messages,
+            "matrices": self.traffic.matrices,
+            "bytes": self.traffic.bytes,
+            "rounds_by_phase": {phase: spent.rounds for phase, spent in self.traffic_by_phase.items()},
+            "residuals": certificate.residuals.tolist(),
+            "gaps": _finite(certificate.gaps),
+            "error_bound": certificate.error_bound,
+            "error_bounds": certificate.error_bounds.tolist(),
+            "clusters": [[k + 1 for k in cluster] for cluster in certificate.clusters],
+            "orthonormality": certificate.orthonormality,
+            "disagreement": float(certificate.disagreement.max()),
+            "warnings": list(certificate.warnings),
+            "explained_variance": self.explained_variance.tolist(),
+            "wall_s": self.wall_s,
+        }
+
+
+def with_set_up(result: Result, traffic: Traffic) -> Result:
+    """The result of a run with the cost of the whole fit: what was sent before the run is put in front."""
+    before = traffic - result.traffic
+    history = tuple(
+        record._replace(**{name: getattr(record, name) + sent for name, sent in vars(before).items()})
+        for record in result.history
+    )
+    phases = {"set-up": before, **result.traffic_by_phase}
+    return replace(result, traffic=traffic, traffic_by_phase=phases, history=history)
+
+
+def _finite(values: np.ndarray) -> list[float | None]:
+    """JSON has no infinity: None stands for 'nothing there'."""
+    return [float(value) if np.isfinite(value) else None for value in values]

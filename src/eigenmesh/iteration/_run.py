@@ -1,0 +1,223 @@
+"""The one loop that runs every solver on every network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.certificate._certify import Certified, certify
+from eigenmesh.certificate._complement import Complement
+from eigenmesh.data import Covariance
+from eigenmesh.errors import InputError
+from eigenmesh.iteration._cuda_graphs import steps_of
+from eigenmesh.iteration._result import Record, Result
+from eigenmesh.iteration._stopping import PATIENCE, PATIENCE_OF_EXACT, CertificateGate, StallDetector, StopReason
+from eigenmesh.metrics import mean_error
+from eigenmesh.networks import Network, Traffic
+from eigenmesh.solvers._base import Solver, largest_norm
+from eigenmesh.solvers._bases import random_basis
+
+Callback = Callable[[Record], Any]
+
+DEFAULT_TOL = 1e-6
+DEFAULT_MAX_ROUNDS = 5000
+
+
+def run(
+    solver: Solver,
+    covariance: Covariance,
+    network: Network,
+    n_components: int,
+    *,
+    tol: float = DEFAULT_TOL,
+    max_rounds: int = DEFAULT_MAX_ROUNDS,
+    check_every: int | None = None,
+    seed: int = 0,
+    basis: np.ndarray | None = None,
+    callback: Callback | None = None,
+    reference: np.ndarray | None = None,
+) -> Result:
+    """Iterate a solver until its certificate is good enough, or say why it is not.
+
+    Parameters
+    ----------
+    n_components : K.
+    tol : bound on sin(angle) between every component at every node and the true eigenvector.
+    max_rounds : budget of neighbour exchanges; the closing certificate comes on top.
+    check_every : iterations between two looks at the residual; by default so many that looking costs at most about
+        a tenth of the rounds.
+    seed : fixes the start; the same at every node.
+    basis : (d, K) start with orthonormal columns, instead of a random one.
+    callback : called with a Record after each check.
+    reference : (d, K) true eigenvectors, to record the error after every iteration; never used otherwise.
+    """
+    require_components(n_components, covariance.n_features)
+    require_settings(tol, max_rounds)
+    start = random_basis(covariance.n_features, n_components, seed) if basis is None else np.asarray(basis)
+    require_basis(start, (covariance.n_features, n_components))
+    loop = _Loop(solver, covariance, network, tol, max_rounds, seed, callback, reference)
+    # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
+    with np.errstate(all="ignore"):
+        return loop.run(start, check_every)
+
+
+def require_components(n_components: int, n_features: int, n_samples: int | None = None) -> None:
+    """Raise unless 1 <= K <= min(d, N - 1)."""
+    bounds = {"the number of features": n_features}
+    if n_samples is not None:
+        bounds["the number of samples less one"] = n_samples - 1
+    if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer):
+        raise InputError(f"n_components = {n_components!r} must be a whole number.")
+    if n_components < 1:
+        raise InputError(f"n_components = {n_components} must be at least 1.")
+    for name, bound in bounds.items():
+        if n_components > bound:
+            raise InputError(
+                f"n_components = {n_components} must be at most {bound}, {name}; ask for fewer components."
+            )
+
+
+def require_basis(basis: np.ndarray, shape: tuple[int, int]) -> None:
+    """Raise unless the start has the right shape and orthonormal columns."""
+    if basis.shape != shape:
+        raise InputError(f"basis has shape {basis.shape}; it must be (d, K) = {shape}.")
+    skewness = np.abs(basis.T @ basis - np.eye(shape[1])).max()
+    if not skewness < 1e-3:
+        raise InputError(
+            f"the columns of basis must be orthonormal; |B^T B - I| is {skewness:.2g}. Use numpy.linalg.qr."
+        )
+
+
+def require_settings(tol: float, max_rounds: int) -> None:
+    """Raise unless 0 < tol < 1 and max_rounds >= 1."""
+    if not 0 < tol < 1:
+        raise InputError(f"tol = {tol!r} must lie strictly between 0 and 1: it is the sine of an angle.")
+    if max_rounds < 1:
+        raise InputError(f"max_rounds = {max_rounds!r} must be at least 1.")
+
+
+class _Loop:
+    """What one run keeps beside the solver's own state."""
+
+    def __init__(
+        self,
+        solver: Solver,
+        covariance: Covariance,
+        network: Network,
+        tol: float,
+        max_rounds: int,
+        seed: int,
+        callback: Callback | None,
+        reference: np.ndarray | None,
+    ) -> None:
+        self.solver, self.covariance, self.network = solver, covariance, network
+        self.tol, self.max_rounds, self.seed = tol, max_rounds, seed
+        self.callback, self.reference = callback, reference
+        self.iteration = 0
+        self.history: list[Record] = []
+        self.began, self.before = time.perf_counter(), network.traffic.copy()
+        self.spent = {"checks": Traffic(), "certificate": Traffic()}
+        self.complement: Complement | None = None
+
+    def run(self, basis: np.ndarray, check_every: int | None) -> Result:
+        """Start all nodes from the (d, K) basis and iterate to the end."""
+        everywhere = np.ascontiguousarray(np.broadcast_to(basis, (len(self.network.ids), *basis.shape)))
+        start = self.covariance.place(everywhere)
+        state = self.solver.init(self.covariance, self.network, start)
+        reason, certified = self._iterate(start, state, check_every)
+        if certified.certificate.error_bound <= self.tol:
+            reason = StopReason.CONVERGED
+        return self._result(reason, certified)
+
+    def _iterate(self, start: Array, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
+        sound, stall, gate = self.solver.readout(state), StallDetector(), CertificateGate(self.tol)
+        step, next_check = steps_of(self.solver, self.covariance, self.network, start), check_every or 1
+        while True:
+            rounds_before = self._rounds
+            state = step(state)
+            self.iteration += 1
+            rounds_taken = self._rounds - rounds_before
+            # A solver on one node may exchange nothing at all; its iterations count as rounds then.
+            over = max(self._rounds, self.iteration) >= self.max_rounds
+            if self.iteration < next_check and not over:
+                if self.reference is not None:
+                    self._record(state, np.nan)
+                continue
+            watch = self._booked("checks", self.solver.watch, step.kept(state))
+            # Asked anew each time: the rounds of an iteration may grow.
+            next_check = self.iteration + (check_every or (1 if watch.free else self._interval(rounds_taken)))
+            state, residual = watch.state, watch.residual
+            self._record(state, np.nan if residual is None else float(residual.max()), report=True)
+            if not watch.healthy:
+                return StopReason.DIVERGED, self._certify(sound, watch.complement)
+            sound = self.solver.readout(state)
+            stalled = stall.stalled(residual, patience=PATIENCE_OF_EXACT if watch.free else PATIENCE)
+            if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
+                gate.scale = self._booked("checks", largest_norm, start)
+            if gate.opens(residual, watch.gaps) or over or stalled:
+                certified = self._certify(sound, watch.complement)
+                if certified.certificate.error_bound <= self.tol or over or stalled:
+                    return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
+                gate.learn(residual, certified.certificate.gaps)
+
+    @property
+    def _rounds(self) -> int:
+        return self.network.traffic.rounds - self.before.rounds
+
+    def _interval(self, rounds_an_iteration: int) -> int:
+        """Iterations between checks so that the `worst` of a check costs about a tenth of the rounds at most."""
+        diameter = self.network.weights.spectrum.diameter
+        return max(1, -(-10 * max(1, diameter) // max(1, rounds_an_iteration)))
+
+    def _certify(self, X: Array, complement: Complement | None) -> Certified:
+        certified: Certified = self._booked(
+            "certificate", certify, X, tol=self.tol, complement=complement or self.complement, seed=self.seed
+        )
+        # What was learnt of l_{K+1} holds for later certificates too, unless X had missed a leading direction.
+        values, beyond = certified.certificate.values, certified.complement
+        self.complement = beyond if beyond.upper < values[-1] else None
+        return certified
+
+    def _booked(self, phase: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function on covariance and network, and book what it sent under the phase."""
+        before = self.network.traffic.copy()
+        value = function(self.covariance, self.network, *args, **kwargs)
+        self.spent[phase] = self.spent[phase] + (self.network.traffic - before)
+        return value
+
+    def _record(self, state: Any, residual: float, report: bool = False) -> None:
+        sent = self.network.traffic - self.before
+        error = np.nan if self.reference is None else mean_error(self.solver.readout(state), self.reference)
+        record = Record(
+            iteration=self.iteration,
+            **vars(sent),
+            residual=residual,
+            error=error,
+            step_size=getattr(state, "step_size", np.nan),
+        )
+        self.history.append(record)
+        if report and self.callback is not None:
+            self.callback(record)
+
+    def _result(self, reason: StopReason, certified: Certified) -> Result:
+        total = self.network.traffic - self.before
+        iterations = total - self.spent["checks"] - self.spent["certificate"]
+        return Result(
+            solver=self.solver.name,
+            components=np.ascontiguousarray(ea.to_numpy(certified.common)[0].T),
+            node_components=np.ascontiguousarray(np.swapaxes(ea.to_numpy(certified.local), -1, -2)),
+            explained_variance=certified.certificate.values,
+            certificate=certified.certificate,
+            stop_reason=reason,
+            iterations=self.iteration,
+            traffic=total,
+            traffic_by_phase={"iterations": iterations, **self.spent},
+            history=tuple(self.history),
+            n_nodes=self.network.n_nodes,
+            wall_s=time.perf_counter() - self.began,
+        )

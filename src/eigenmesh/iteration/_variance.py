@@ -1,0 +1,110 @@
+"""As many components as a share of the variance needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.certificate._certify import Certificate
+from eigenmesh.data import Covariance
+from eigenmesh.iteration._result import Result
+from eigenmesh.iteration._run import DEFAULT_TOL, run
+from eigenmesh.iteration._stopping import StopReason
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Solver
+from eigenmesh.solvers._bases import widened
+
+FIRST_BLOCK = 4
+
+
+def run_to_fraction(
+    solver: Solver,
+    covariance: Covariance,
+    network: Network,
+    fraction: float,
+    total_variance: float,
+    *,
+    limit: int,
+    max_rounds: int,
+    seed: int = 0,
+    **settings: Any,
+) -> Result:
+    """Double the block, keeping what is found, until it explains more than ``fraction`` of the variance.
+
+    Parameters
+    ----------
+    total_variance : trace of C.
+    limit : largest K there can be, min(N - 1, d).
+    max_rounds : budget of neighbour exchanges for all blocks together.
+    settings : for ``run``.
+    """
+    # Averages may differ in their last bits from node to node; what decides must not.
+    here = covariance.place(np.full((len(network.ids), 1), total_variance))
+    total_variance = float(network.worst(here)[0, 0])
+    k, basis, runs = min(FIRST_BLOCK, limit), None, []
+    began = network.traffic.rounds
+    while True:
+        left = max(1, max_rounds - (network.traffic.rounds - began))
+        runs.append(run(solver, covariance, network, k, max_rounds=left, seed=seed, basis=basis, **settings))
+        explained = np.cumsum(runs[-1].explained_variance) / total_variance
+        # Eigenvalues and total are the same bits at every node, so all of them grow or stop together.
+        enough = int(np.searchsorted(explained, fraction, side="right")) + 1
+        if enough <= k or k == limit or not runs[-1].converged:
+            result = truncated(joined(runs), min(enough, k))
+            # The components that are kept may be certain where one of those beyond is not.
+            certain = enough <= k and result.certificate.error_bound <= settings.get("tol", DEFAULT_TOL)
+            return replace(result, stop_reason=StopReason.CONVERGED) if certain else result
+        k = min(2 * k, limit)
+        basis = widened(runs[-1].components.T, k, seed)
+
+
+def joined(runs: list[Result]) -> Result:
+    """The last of several runs, with the cost of all."""
+    traffic, iterations = runs[0].traffic, runs[0].iterations
+    phases = dict(runs[0].traffic_by_phase)
+    history = list(runs[0].history)
+    for result in runs[1:]:
+        earlier = {"iteration": iterations, **vars(traffic)}
+        history.extend(
+            record._replace(**{name: getattr(record, name) + count for name, count in earlier.items()})
+            for record in result.history
+        )
+        traffic, iterations = traffic + result.traffic, iterations + result.iterations
+        phases = {phase: spent + result.traffic_by_phase[phase] for phase, spent in phases.items()}
+    return replace(
+        runs[-1],
+        iterations=iterations,
+        traffic=traffic,
+        traffic_by_phase=phases,
+        history=tuple(history),
+        wall_s=sum(result.wall_s for result in runs),
+    )
+
+
+def truncated(result: Result, k: int) -> Result:
+    """Only the first k components, with what the certificate says of them."""
+    whole = result.certificate
+    if k == len(whole.values):
+        return result
+    # A cluster that the cut goes through is open: it goes on beyond component k.
+    clusters = [tuple(j for j in cluster if j < k) for cluster in whole.clusters]
+    certificate = Certificate(
+        values=whole.values[:k],
+        residuals=whole.residuals[:k],
+        gaps=whole.gaps[:k],
+        error_bounds=whole.error_bounds[:k],
+        clusters=tuple(cluster for cluster in clusters if cluster),
+        open_cluster=any(cluster[0] < k <= cluster[-1] for cluster in whole.clusters),
+        next_value=float(whole.values[k]),
+        orthonormality=whole.orthonormality,
+        disagreement=whole.disagreement[:k],
+    )
+    return replace(
+        result,
+        components=result.components[:k],
+        node_components=result.node_components[:, :k],
+        explained_variance=result.explained_variance[:k],
+        certificate=certificate,
+    )

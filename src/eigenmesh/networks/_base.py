@@ -1,0 +1,203 @@
+"""What every network can do: mix, mean, worst; and the one place where traffic is counted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any, overload
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import Averaging, LinearRound, Tree
+from eigenmesh.averaging._allreduce import AllReduceAverage
+from eigenmesh.graphs import Weights
+
+# Shape and dtype of an array; every library has dtypes of its own.
+Kind = tuple[tuple[int, ...], Any]
+
+
+@dataclass
+class Traffic:
+    """What a run has sent, over the whole network.
+
+    Attributes
+    ----------
+    rounds : synchronous neighbour exchanges.
+    messages : directed sends.
+    matrices : matrix blocks that a node sends to each neighbour; FAST-PCA sends two an iteration.
+    bytes : payload.
+    """
+
+    rounds: int = 0
+    messages: int = 0
+    matrices: int = 0
+    bytes: int = 0
+
+    def copy(self) -> Traffic:
+        """Freeze the count as it stands."""
+        return replace(self)
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+    def __iadd__(self, other: Traffic) -> Traffic:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
+    def __sub__(self, earlier: Traffic) -> Traffic:
+        return Traffic(*(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)))
+
+
+class Network(ABC):
+    """Nodes that exchange arrays with their neighbours in rounds.
+
+    Every array has a leading axis over *the nodes this process holds*: all M when stacked, one at a peer. All
+    nodes call ``mix``, ``mean`` and ``worst`` in the same order: a branch around a call may depend only on
+    values that every node agrees on.
+    """
+
+    def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
+        self.weights = weights
+        self.average = (averaging or Tree()).prepare(weights)
+        # With an all-reduce the engine links all nodes, and maxima take that way too.
+        self.collective = isinstance(self.average, AllReduceAverage)
+        self._collective_messages = 2 * (weights.n_nodes - 1)
+        self.traffic = Traffic()
+        self._mixing = LinearRound(weights.matrix)
+        self._lazy_mixing = LinearRound(_half_way(weights.matrix))
+        self._sizes: dict[Kind, tuple[int, int]] = {}
+        self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
+
+    @property
+    def n_nodes(self) -> int:
+        """M, the number of nodes of the whole network."""
+        return self.weights.n_nodes
+
+    @property
+    @abstractmethod
+    def ids(self) -> Sequence[int]:
+        """Global ids of the nodes that this process holds."""
+
+    @abstractmethod
+    def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Carry out one linear round."""
+
+    @abstractmethod
+    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
+        """An average over all nodes by an all-reduce, made ready for arrays of one library, shape and dtype."""
+
+    @abstractmethod
+    def _maximum(self, values: Array) -> Array:
+        """Elementwise maximum over all nodes, by ``diameter`` rounds of neighbour maxima or by an all-reduce."""
+
+    @abstractmethod
+    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
+        """``common_mean(array)``, counted, and the maximum of values, not counted."""
+
+    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
+        """Carry out one linear round on each of the arrays, all in one message, and count it."""
+        self._count(exchange.messages, arrays)
+        return self._combine(exchange, arrays)
+
+    def reduced_mean(self, array: Array) -> Array:
+        """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
+        # One look for all that is the same every time: beside an engine's own all-reduce each step here is felt.
+        try:
+            matrices, sent, reduce = self._reducers[array.shape, array.dtype]
+        except KeyError:
+            matrices, sent, reduce = self._reducer(array)
+        traffic = self.traffic
+        traffic.rounds += 1
+        traffic.messages += self._collective_messages
+        traffic.matrices += matrices
+        traffic.bytes += sent
+        return reduce(array)
+
+    def _reducer(self, array: Array) -> tuple[int, int, Callable[[Array], Array]]:
+        matrices, size = self._size(array)
+        ready = matrices, size * self._collective_messages, self._mean_reducer(array)
+        self._reducers[array.shape, array.dtype] = ready
+        return ready
+
+    @overload
+    def mix(self, array: Array, /) -> Array: ...
+    @overload
+    def mix(self, first: Array, second: Array, /, *more: Array) -> tuple[Array, ...]: ...
+    def mix(self, *arrays: Array) -> Array | tuple[Array, ...]:
+        """One round: ``mix(X)_i = sum_j w_ij X_j``; several arrays share the round and its messages."""
+        mixed = self.combine(self._mixing, *arrays)
+        return mixed if len(arrays) > 1 else mixed[0]
+
+    def lazy_mix(self, *arrays: Array) -> tuple[Array, ...]:
+        """One round half way: ``1/2 X_i + 1/2 sum_j w_ij X_j`` of each array, all in one message."""
+        return self.combine(self._lazy_mixing, *arrays)
+
+    def mean(self, array: Array) -> Array:
+        """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...)."""
+        return self.reduced_mean(array) if self.collective else self.average(self, array)
+
+    def common_mean(self, array: Array) -> Array:
+        """The average as one copy for all the nodes that this process holds: (nodes, ...) -> (1, ...).
+
+        What follows from an average is the same at every node, so a process that holds many works it out once.
+        """
+        return self.mean(array)[:1, ...]
+
+    def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
+        """``common_mean(array)`` and ``worst(values)`` in the same messages.
+
+        An exact average takes at least as many rounds as the diameter, so maxima can ride along and cost no round.
+        An all-reduce either adds or takes maxima, so there it is one of each.
+        """
+        if self.collective:
+            return self.common_mean(array), self.worst(values)
+        before = self.traffic.copy()
+        averaged, agreed = self._common_mean_and_maximum(array, values)
+        ridden = self.traffic - before
+        _, size = self._size(values)
+        self.traffic.bytes += ridden.messages * size
+        # A loose average on a dense graph may be done sooner than the maxima.
+        self._count(self._mixing.messages, (values,), max(0, self.weights.spectrum.diameter - ridden.rounds))
+        return averaged, agreed
+
+    def worst(self, values: Array) -> Array:
+        """Elementwise maximum over all nodes, the same bits at each: (nodes, ...) -> (nodes, ...).
+
+        NaN at any node is NaN at all.
+        """
+        if self.collective:
+            # A mark for NaN goes with each value: engines do not agree on what the maximum of NaN is.
+            self._count(self._collective_messages, (values, values))
+        else:
+            self._count(self._mixing.messages, (values,), rounds=self.weights.spectrum.diameter)
+        return self._maximum(values)
+
+    def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> None:
+        traffic = self.traffic
+        traffic.rounds += rounds
+        traffic.messages += messages * rounds
+        for array in arrays:
+            matrices, size = self._size(array)
+            traffic.matrices += rounds * matrices
+            traffic.bytes += messages * rounds * size
+
+    def _size(self, array: Array) -> tuple[int, int]:
+        """Matrices and bytes in one node's part of the array; kept, for it is asked for every round."""
+        key = (array.shape, array.dtype)
+        if key not in self._sizes:
+            shape = array.shape[1:]
+            self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.item_bytes(array))
+        return self._sizes[key]
+
+
+def _half_way(matrix: Any) -> Any:
+    """(I + W) / 2, dense or sparse as W is."""
+    if sparse.issparse(matrix):
+        return sparse.csr_array((sparse.eye_array(matrix.shape[0]) + matrix) / 2)
+    return (np.eye(matrix.shape[0]) + matrix) / 2

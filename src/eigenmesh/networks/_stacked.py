@@ -1,0 +1,112 @@
+"""All nodes of a network in one array: the simulator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import array_api_compat
+from scipy import sparse
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, on_gpu
+from eigenmesh.averaging import Averaging, LinearRound
+from eigenmesh.graphs import Weights
+from eigenmesh.networks._base import Network
+
+Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
+
+# Up to here a GPU is done with a dense product sooner than with a sparse one.
+DENSE_ON_GPU = 512
+
+
+class Stacked(Network):
+    """Hold all M nodes in arrays of shape (M, ...); a round is one product with an (M, M) matrix.
+
+    Works on any Array API library; sparse weights stay sparse in NumPy and PyTorch.
+    """
+
+    def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
+        super().__init__(weights, averaging)
+        self._operators: dict[tuple[Any, ...], tuple[LinearRound, Product]] = {}
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """All nodes: 0 .. M - 1."""
+        return range(self.n_nodes)
+
+    def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        # One message is of one library, dtype and device.
+        return self._operator(exchange, arrays[0])(arrays)
+
+    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
+        xp = ea.namespace(like)
+        return lambda array: xp.broadcast_to(xp.mean(array, axis=0, keepdims=True), array.shape)
+
+    def _maximum(self, values: Array) -> Array:
+        xp = ea.namespace(values)
+        return xp.broadcast_to(xp.max(values, axis=0, keepdims=True), values.shape)
+
+    def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
+        return self.common_mean(array), self._maximum(values)
+
+    def _operator(self, exchange: LinearRound, array: Array) -> Product:
+        """Product with the round's matrix in the library, dtype and device of the array; made once and kept.
+
+        Kept for good: a step replayed on a GPU reads the matrix where it was.
+        """
+        key = (id(exchange), type(array), array.dtype, array.device)
+        known = self._operators.get(key)
+        if known is None:
+            # The round is kept beside its product so that its id is not given to another one.
+            known = self._operators[key] = (exchange, _operator(exchange.matrix, array))
+        return known[1]
+
+
+def _operator(matrix: Any, array: Array) -> Product:
+    """Turn the (M, M) matrix into a product with each of several (M, ...) in the library of ``array``."""
+    if sparse.issparse(matrix) and on_gpu(array) and matrix.shape[0] <= DENSE_ON_GPU:
+        matrix = matrix.toarray()
+    if sparse.issparse(matrix) and array_api_compat.is_numpy_array(array):
+        placed = matrix.astype(array.dtype)
+    elif sparse.issparse(matrix) and array_api_compat.is_torch_array(array):
+        placed = _torch_sparse(matrix, array)
+    else:
+        placed = ea.like(matrix.toarray() if sparse.issparse(matrix) else matrix, array)
+    if on_gpu(array) and not sparse.issparse(matrix):
+        return lambda arrays: _at_once(placed, arrays)
+    reshape = type(array).reshape if hasattr(array, "reshape") else ea.namespace(array).reshape
+
+    def apply(values: Array) -> Array:
+        shape = values.shape
+        return reshape(placed @ reshape(values, (shape[0], -1)), shape)
+
+    return lambda arrays: tuple([apply(array) for array in arrays])
+
+
+def _at_once(matrix: Array, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """One product with all arrays where they have one shape: on a GPU a second one costs more than a copy of both."""
+    xp = ea.namespace(matrix)
+    shape = arrays[0].shape
+    if any(array.shape != shape for array in arrays):
+        return tuple([_at_once(matrix, (array,))[0] for array in arrays])
+    stacked = xp.stack(arrays) if len(arrays) > 1 else arrays[0][None, ...]
+    mixed = xp.reshape(matrix @ xp.reshape(stacked, (len(arrays), shape[0], -1)), stacked.shape)
+    return tuple([mixed[index, ...] for index in range(len(arrays))])
+
+
+def _torch_sparse(matrix: Any, array: Array) -> Any:
+    import torch
+
+    coo = matrix.tocoo()
+    with warnings.catch_warnings():
+        # PyTorch 2.11 warns of invariants that it is told here not to check.
+        warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
+        return torch.sparse_coo_tensor(
+            torch.as_tensor([coo.row.tolist(), coo.col.tolist()]),
+            torch.as_tensor(coo.data, dtype=array.dtype),
+            size=coo.shape,
+            device=array.device,
+            check_invariants=False,
+        ).coalesce()

@@ -1,0 +1,106 @@
+"""A picture of a run: how the error fell with the rounds, and where it stopped."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eigenmesh.certificate._certify import Certificate
+from eigenmesh.iteration._result import Record, Result
+from eigenmesh.report._pictures import TEXT_SIZE, new_figure, set_heading
+from eigenmesh.report._progress import readable_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def convergence_picture(result: Result, tol: float, title: str = "Convergence") -> Figure:
+    """Figure of the residual, and of the true error where the run was told it, against rounds."""
+    figure = new_figure(7.0, 5.2)
+    draw_convergence(figure.subplots(), result, tol, title)
+    return figure
+
+
+def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Convergence") -> None:
+    """Draw a run into axes: the lines differ in dashes, so that they can be told apart without colour."""
+    scale, yardstick = residual_scale(result.certificate)
+    _draw_line(axes, result.history, [r.residual / scale for r in result.history], "-", 1.6, yardstick)
+    # The paper's error is the mean of sin^2; its root is an angle like the rest of the picture.
+    errors = [float(np.sqrt(record.error)) for record in result.history]
+    _draw_line(axes, result.history, errors, "--", 1.6, "true error: root mean square of sin(angle)")
+    _draw_restarts(axes, result.history)
+    _draw_certificates(axes, result)
+    axes.axhline(tol, color="0.1", linestyle=":", linewidth=1.2, label=f"tol = {tol:g}")
+    _draw_stop(axes, result)
+    axes.set_yscale("log")
+    axes.set_xlim(left=0)
+    axes.set_xlabel("rounds of neighbour exchange", fontsize=TEXT_SIZE + 1)
+    axes.set_ylabel("sine of the angle to the true components", fontsize=TEXT_SIZE + 1)
+    axes.tick_params(labelsize=TEXT_SIZE)
+    axes.grid(color="0.88", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.14), fontsize=TEXT_SIZE, frameon=False)
+    traffic = result.traffic
+    sent = f"{traffic.rounds:,} rounds, {traffic.messages:,} messages, {readable_bytes(traffic.bytes)} sent"
+    set_heading(axes, title, f"{result.solver}: {sent}")
+
+
+def residual_scale(certificate: Certificate) -> tuple[float, str]:
+    """What to divide residuals by to see angles, and what to call the quotient.
+
+    The smallest gap, since sin(angle) is at most residual / gap; where there is no gap, the largest eigenvalue.
+    """
+    gaps = certificate.gaps[np.isfinite(certificate.gaps)]
+    if len(gaps) and gaps.min() > 0:
+        return float(gaps.min()), "what the nodes see: largest residual / smallest gap"
+    return max(float(certificate.values[0]), np.finfo(float).tiny), "largest residual / largest eigenvalue"
+
+
+def _draw_line(
+    axes: Axes, history: tuple[Record, ...], values: list[float], dashes: str, width: float, label: str
+) -> None:
+    points = [(r.rounds, value) for r, value in zip(history, values, strict=True) if np.isfinite(value) and value > 0]
+    if points:
+        marker = "." if len(points) < 30 else ""
+        axes.plot(*zip(*points, strict=True), dashes, marker=marker, color="0.1", linewidth=width, label=label)
+
+
+def _draw_restarts(axes: Axes, history: tuple[Record, ...]) -> None:
+    steps = [(record.rounds, record.step_size) for record in history if np.isfinite(record.step_size)]
+    shorter = [later[0] for former, later in pairwise(steps) if later[1] < former[1]]
+    if shorter:
+        foot = axes.get_xaxis_transform()
+        label = f"step shortened ({len(shorter)} times)" if len(shorter) > 1 else "step shortened (once)"
+        axes.plot(
+            shorter, [0.02] * len(shorter), "v", color="white", markeredgecolor="0.1", transform=foot, label=label
+        )
+
+
+def _draw_certificates(axes: Axes, result: Result) -> None:
+    """Shade the rounds that went into certificates: the iterates stand still there."""
+    rounds = [record.rounds for record in result.history]
+    usual = float(np.median(np.diff(rounds))) if len(rounds) > 1 else 0.0
+    # A check comes on top of the usual distance; a certificate takes several times as long.
+    spans = [(a, b - usual) for a, b in pairwise(rounds) if b - a > 2 * usual + 10]
+    spans.append((rounds[-1] if rounds else 0, result.traffic.rounds))
+    for number, (start, end) in enumerate(spans):
+        label = "a certificate is being made" if number == 0 else None
+        axes.axvspan(start, end, color="0.9", linewidth=0, zorder=0, label=label)
+
+
+def _draw_stop(axes: Axes, result: Result) -> None:
+    rounds, bound = result.traffic.rounds, result.certificate.error_bound
+    axes.plot(
+        [rounds],
+        [bound],
+        "o" if result.converged else "X",
+        color="0.1",
+        markersize=7,
+        clip_on=False,
+        zorder=4,
+        label=f"certificate at the stop ({result.stop_reason.label.replace('_', ' ')}): sin(angle) at most {bound:.1e}",
+    )

@@ -1,0 +1,78 @@
+"""Tables of costs and claims for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+
+from eigenmesh.experiments._claims import Finding
+from eigenmesh.experiments._curves import TARGETS, goal
+from eigenmesh.experiments._tables import NEVER, CostRow, cell
+from eigenmesh.report._progress import readable_bytes
+
+
+def cost_table(rows: Sequence[CostRow], unit: str, title: str = "", settings: bool = True) -> Table:
+    """One line a method: its cost to reach each target, and the least error seen.
+
+    Parameters
+    ----------
+    settings : whether to give them a column, which takes room.
+    """
+    heading = f"{title}: {unit} to an error of" if title else f"{unit.capitalize()} to an error of"
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=heading, title_justify="left", padding=(0, 1, 0, 0))
+    table.add_column("method", no_wrap=True)
+    if settings:
+        table.add_column("settings", overflow="fold")
+    for target in TARGETS:
+        table.add_column(goal(target), justify="right", no_wrap=True)
+    table.add_column("least", justify="right", no_wrap=True)
+    for row in rows:
+        words = [row.method.words] if settings else []
+        table.add_row(row.method.label, *words, *cost_cells(row, unit), f"{row.floor:.1e}")
+    caption = cost_caption(rows, unit)
+    if caption:
+        table.caption, table.caption_justify = caption, "left"
+    return table
+
+
+def cost_cells(row: CostRow, unit: str) -> list[str]:
+    """The costs of a row as text, one a target."""
+    cells = [cell(row, target, unit) for target in range(len(TARGETS))]
+    if unit == "bytes" and row.method.centralised:
+        return [text if text.startswith(NEVER) else "none" for text in cells]
+    return cells if unit != "bytes" else [_with_size(text) for text in cells]
+
+
+def _with_size(text: str) -> str:
+    """A number of bytes the way people read it, with what follows it left as it is."""
+    number, space, rest = text.partition(" ")
+    return text if number == NEVER else f"{readable_bytes(float(number.replace(',', '')))}{space}{rest}"
+
+
+def cost_caption(rows: Sequence[CostRow], unit: str) -> str:
+    """What a reader has to know about the numbers."""
+    notes = []
+    if any(cost == NEVER for row in rows for cost in cost_cells(row, unit)):
+        notes.append(f"{NEVER} means never, in the budget.")
+    trials = max((row.trials for row in rows), default=1)
+    if trials > 1:
+        notes.append(f"Medians of {trials} trials; (n/{trials}) where only n got there.")
+    alone = [row.method.label for row in rows if row.method.centralised]
+    if alone:
+        counted = "nothing is sent" if unit == "bytes" else "one unit an iteration, as the paper counts them"
+        verb = "run" if len(alone) > 1 else "runs"
+        notes.append(f"{', '.join(alone)} {verb} in one place on the pooled data: {counted}.")
+    return " ".join(notes)
+
+
+def claims_table(findings: Sequence[Finding]) -> Table:
+    """One line a claim: what the numbers say, as the paper counts and counted equally."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for heading in ("claim", "as the paper counts", "counting every matrix"):
+        table.add_column(heading)
+    for finding in findings:
+        equal = finding.equal_verdict
+        table.add_row(finding.claim, finding.verdict.value, "not about cost" if equal is None else equal.value)
+    return table

@@ -1,0 +1,161 @@
+"""Pictures of error against cost: lines that can be told apart without colour."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from eigenmesh.errors import import_extra
+from eigenmesh.experiments._curves import UNITS
+from eigenmesh.experiments._tables import Line
+from eigenmesh.report._pictures import TEXT_SIZE, new_figure, set_heading
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Below this an error is rounding.
+LEAST_ERROR = 1e-16
+MARKERS_A_LINE = 6
+# The axis of costs goes from the largest down to so small a part of it.
+AXIS_PART = 2000
+
+
+class Style(NamedTuple):
+    """How a line is drawn: no two styles share dashes and marker."""
+
+    colour: str
+    dashes: Any
+    marker: str
+    width: float = 1.5
+
+
+STYLES = {
+    "fast-pca": Style("#d55e00", "-", "o", 2.2),
+    "oi": Style("#000000", "-", "x"),
+    "deepca": Style("#0072b2", "--", "s"),
+    "dsa": Style("#cc79a7", ":", "v", 2.0),
+    "s-dot": Style("#009e73", "-.", "^"),
+    "sa-dot": Style("#56b4e9", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "D"),
+    "seq-pm": Style("#666666", (0, (8, 3)), "P"),
+    "seq-dist-pm": Style("#b07a00", (0, (2, 1)), "X"),
+    "block-krylov": Style("#882255", "-", "*", 2.0),
+    "tracked-subspace": Style("#332288", (0, (4, 1)), "h", 2.0),
+}
+SPARE_STYLES = (
+    Style("#444444", "-", "d"),
+    Style("#117733", (0, (3, 1, 1, 1)), "<"),
+    Style("#aa4499", (0, (1, 2)), ">"),
+    Style("#999933", (0, (10, 2)), "p"),
+    Style("#000000", ":", "+"),
+    Style("#0072b2", (0, (5, 1, 1, 1)), "1"),
+)
+
+
+class Axis(NamedTuple):
+    """What one pair of axes shows."""
+
+    title: str
+    subtitle: str
+    lines: Sequence[Line]
+
+
+def errors_picture(panels: Sequence[Axis], unit: str, title: str = "", columns: int = 2) -> Figure:
+    """Figure with a pair of axes for each panel, ``columns`` side by side, and one legend for all."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = new_figure(max(5.0 * columns, 6.6), 3.7 * rows + 1.2)
+    if title:
+        figure.suptitle(title, fontsize=13, fontweight="bold")
+    axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+    for panel, place in zip(panels, axes, strict=False):
+        draw_errors(place, panel, unit)
+    for place in axes[len(panels) :]:
+        place.axis("off")
+    handles: dict[str, Any] = {}
+    for place in axes:
+        handles.update(zip(*reversed(place.get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=TEXT_SIZE, **_LEGEND)
+    return figure
+
+
+def panel_svg(panel: Axis, unit: str) -> bytes:
+    """One panel with its own legend as an SVG that looks the same everywhere, for a page."""
+    figure = new_figure(5.6, 5.0)
+    axes = figure.subplots()
+    draw_errors(axes, panel, unit)
+    columns = 3 if len(panel.lines) > 4 else 2
+    figure.legend(loc="outside lower center", ncols=columns, fontsize=TEXT_SIZE, **_LEGEND)
+    content = io.BytesIO()
+    # Letters as outlines, for a reader's machine may not have the font; no date: the same run gives the same bytes.
+    settings = {"svg.fonttype": "path", "svg.hashsalt": "eigenmesh"}
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
+        figure.savefig(content, format="svg", metadata=metadata)
+    return content.getvalue()
+
+
+_LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3.6, "columnspacing": 1.6}
+
+
+def draw_errors(axes: Axes, panel: Axis, unit: str) -> None:
+    """Draw the lines of a panel: the median of the trials, and the half of them around it as a shade."""
+    styles = styles_of(panel.lines)
+    for number, (line, style) in enumerate(zip(panel.lines, styles, strict=True)):
+        _draw_line(axes, line, style, number, len(panel.lines))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(LEAST_ERROR, 2)
+    first = min((line.cost[0] for line in panel.lines), default=1.0)
+    last = max((line.cost[-1] for line in panel.lines), default=10.0)
+    # Of the first few thousandths there is nothing to be seen.
+    axes.set_xlim(max(1.0, 0.9 * first, last / AXIS_PART), max(1.1 * last, 10.0))
+    axes.set_xlabel(f"{UNITS[unit]} (log scale)", fontsize=TEXT_SIZE)
+    axes.set_ylabel("error: mean of sin²(angle)", fontsize=TEXT_SIZE)
+    axes.tick_params(labelsize=TEXT_SIZE)
+    # They say nothing on axes of so many decades, and take most of the time of drawing.
+    axes.minorticks_off()
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    set_heading(axes, panel.title, panel.subtitle)
+
+
+def styles_of(lines: Sequence[Line]) -> list[Style]:
+    """A style for each line, the same for a solver in every picture; a solver's second line gets a spare one."""
+    spare = chain(SPARE_STYLES, (Style(f"{shade:.2f}", "-", "") for shade in np.linspace(0.2, 0.7, 200)))
+    taken: list[Style] = []
+    for line in lines:
+        style = STYLES.get(line.method.solver.name)
+        taken.append(style if style is not None and style not in taken else next(spare))
+    return taken
+
+
+def _draw_line(axes: Axes, line: Line, style: Style, number: int, count: int) -> None:
+    low, middle, high = (np.maximum(values, LEAST_ERROR) for values in (line.lower, line.median, line.upper))
+    # Once at the bottom a line has nothing more to say.
+    middle = np.where(np.roll(middle, 1) > LEAST_ERROR, middle, np.nan) if middle[0] > LEAST_ERROR else middle
+    if np.any(high > 1.02 * low):
+        axes.fill_between(line.cost, low, high, color=style.colour, alpha=0.13, linewidth=0)
+    spacing = max(1, len(line.cost) // MARKERS_A_LINE)
+    axes.plot(
+        line.cost,
+        middle,
+        linestyle=style.dashes,
+        marker=style.marker,
+        color=style.colour,
+        linewidth=style.width,
+        markersize=5,
+        # Each line begins its markers elsewhere, so that lines that run together still show theirs.
+        markevery=(number * spacing // max(1, count), spacing),
+        label=legend_name(line),
+    )
+
+
+def legend_name(line: Line) -> str:
+    """The label; with a note where the method knows the pooled data."""
+    return f"{line.method.label} (centralised)" if line.method.centralised else line.method.label

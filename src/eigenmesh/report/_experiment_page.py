@@ -1,0 +1,197 @@
+"""The page of an experiment: each figure beside what the paper says of it, tables, and what is borne out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from eigenmesh.experiments._claims import EQUAL_UNIT, FACTOR, OURS, PAPER_UNIT, Evidence, Finding, Verdict
+from eigenmesh.experiments._curves import TARGETS, goal
+from eigenmesh.experiments._settings import Experiment, Panel
+from eigenmesh.experiments._tables import CostRow, Line
+from eigenmesh.experiments._unlike import problems_solved
+from eigenmesh.report import _page as page
+from eigenmesh.report._cost_table import cost_caption, cost_cells
+from eigenmesh.report._error_picture import Axis, panel_svg
+
+GROUPS = (("the paper's unit, which is the rounds", PAPER_UNIT), ("matrices", EQUAL_UNIT), ("payload", "bytes"))
+CITATION = (
+    'A. Gang and W. U. Bajwa, "FAST-PCA: A fast and exact algorithm for distributed principal component analysis", '
+    "IEEE Transactions on Signal Processing 70 (2022)."
+)
+HOW_COUNTED = (
+    "The paper charges one unit for a round of exchanges, whatever is sent in it, and one for an iteration of a "
+    "centralised method. FAST-PCA sends two d x K matrices a round, the estimate and the tracker, so counted in "
+    "matrices it costs twice as much. SeqDistPM sends single columns: each counts as one matrix, but its payload is K "
+    "times smaller. Payload is the sum over all links. The error is the mean over nodes and components of the squared "
+    "sine of the angle."
+)
+
+
+@dataclass(frozen=True)
+class PanelResult:
+    """What came of a panel: its table and its lines; or why there is nothing."""
+
+    panel: Panel
+    rows: Sequence[CostRow] = ()
+    lines: Sequence[Line] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """An experiment with what came of it."""
+
+    experiment: Experiment
+    panels: Sequence[PanelResult]
+    findings: Sequence[Finding] = ()
+
+
+def figures_page(title: str, chapters: Sequence[Chapter], about: dict[str, str]) -> str:
+    """The page of the paper's figures."""
+    links = "".join(f'<a href="#{c.experiment.name}">{escape(c.experiment.title)}</a> ' for c in chapters)
+    body = [f"<h1>{escape(title)}</h1>", f"<nav>{links}</nav>", page.facts(about)]
+    body.append(f"<p>{escape(HOW_COUNTED)}</p>")
+    body.extend(_summary(chapters))
+    for chapter in chapters:
+        body.extend(_chapter(chapter))
+    body.append(f'<p class="small">Paper: {escape(CITATION)}</p>')
+    return page.page(title, body)
+
+
+def unlike_page(title: str, chapter: Chapter, about: dict[str, str]) -> str:
+    """The page of nodes whose data differ: how often each method got there, then every problem."""
+    made = [result for result in chapter.panels if result.rows]
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        page.facts({**about, **chapter.experiment.facts}),
+        "<h2>On how many problems each method got there</h2>",
+        f"<p>Of {len(made)} problems, each method with the best setting of its grid for that problem. In brackets: the "
+        "median of the rounds over the problems that it solved.</p>",
+        _solved_table(made),
+        *(_missing(result) for result in chapter.panels if result.missing),
+        "<h2>Every problem</h2>",
+        page.pictures([_picture(result) for result in made]),
+    ]
+    for result in made:
+        rows = [_plain_row(row, "rounds") for row in result.rows]
+        body.append(page.table(_plain_head("rounds"), rows, result.panel.title))
+    if made:
+        body.append(f'<p class="small">{escape(cost_caption(made[0].rows, "rounds"))}</p>')
+    return page.page(title, body)
+
+
+def _summary(chapters: Sequence[Chapter]) -> list[str]:
+    worse = [
+        f"{chapter.experiment.title.partition(':')[0]}: “{finding.claim}” is {finding.verdict.value} as the paper "
+        f"counts, and {equal.value} when every matrix is counted."
+        for chapter in chapters
+        for finding in chapter.findings
+        if finding.depends_on_counting and (equal := finding.equal_verdict) is not None
+    ]
+    if not worse:
+        return []
+    items = "".join(f"<li>{escape(words)}</li>" for words in worse)
+    return [f'<h3>Claims that rest on how one counts</h3><div class="note"><ul>{items}</ul></div>']
+
+
+def _chapter(chapter: Chapter) -> list[str]:
+    experiment = chapter.experiment
+    says = f"<h3>What the paper says, in our words</h3><p>{escape(experiment.says)}</p>"
+    setting = f"<h3>How it was run</h3>{page.facts(experiment.facts)}"
+    made = [result for result in chapter.panels if result.rows]
+    shown = page.pictures([_picture(result) for result in made])
+    missing = [_missing(result) for result in chapter.panels if result.missing]
+    parts = [
+        f'<h2 id="{experiment.name}">{escape(experiment.title)}</h2>',
+        page.beside(says + setting, "".join(missing) + shown),
+    ]
+    if not made:
+        return parts
+    trials = max(row.trials for result in made for row in result.rows)
+    if trials > 1:
+        parts.append(f'<p class="small">Lines: median of {trials} trials. Shades: from quartile to quartile.</p>')
+    parts += ["<h3>Is it borne out?</h3>", _claims(chapter.findings), "<h3>Cost to reach an error</h3>"]
+    for result in made:
+        rows = [_grouped_row(row) for row in result.rows]
+        parts.append(page.table(_grouped_head(), rows, result.panel.title, css="grouped"))
+    return [*parts, f'<p class="small">{escape(cost_caption(made[0].rows, PAPER_UNIT))}</p>']
+
+
+def _missing(result: PanelResult) -> str:
+    return f'<p class="note">{escape(result.panel.title)} is not shown. {escape(result.missing)}</p>'
+
+
+def _picture(result: PanelResult) -> str:
+    panel = result.panel
+    budget = f"{panel.n_nodes} nodes, K = {panel.n_components}, at most {panel.rounds:,} rounds"
+    names = ", ".join(line.method.label for line in result.lines)
+    words = f"{panel.title}: error against rounds of {names}"
+    return page.picture(panel_svg(Axis(panel.title, budget, result.lines), PAPER_UNIT), words)
+
+
+def _claims(findings: Sequence[Finding]) -> str:
+    cards = []
+    for finding in findings:
+        equal = finding.equal_verdict
+        verdicts = _badge(finding.verdict) + (
+            "" if equal is None else f" as the paper counts<br>{_badge(equal)} counting every matrix"
+        )
+        cards.append(f'<div class="claim"><h4>{escape(finding.claim)}</h4><p>{verdicts}</p>{_evidence(finding)}</div>')
+    rule = (
+        f"Close, or about as well: within a factor of {FACTOR:g} at every error that either gets to. Ahead: cheaper at "
+        "every such error. In part: at some of them, or in some panels."
+    )
+    return f'<div class="claims">{"".join(cards)}</div><p class="small">{escape(rule)}</p>'
+
+
+def _badge(verdict: Verdict) -> str:
+    sign = {Verdict.HOLDS: "✓", Verdict.PARTLY: "◐", Verdict.FAILS: "✗", Verdict.OPEN: "?"}[verdict]
+    return f'<span class="verdict {verdict.name.lower()}">{sign} {verdict.value}</span>'
+
+
+def _evidence(finding: Finding) -> str:
+    def listed(words: str, evidence: Sequence[Evidence]) -> str:
+        items = "".join(f"<li>{escape(e.panel)}, {e.verdict.value}: {escape(e.words)}</li>" for e in evidence)
+        return f"<details><summary>{words}</summary><ul>{items}</ul></details>"
+
+    if not finding.equal:
+        return listed("The numbers", finding.paper)
+    return listed("The numbers in the paper's unit", finding.paper) + listed("The numbers in matrices", finding.equal)
+
+
+def _grouped_head() -> str:
+    groups = "".join(f'<th scope="colgroup" colspan="{len(TARGETS)}">{escape(words)}</th>' for words, _ in GROUPS)
+    targets = "".join(f"<th>{goal(target)}</th>" for _ in GROUPS for target in TARGETS)
+    return (
+        f'<tr><th rowspan="2" class="left">method</th><th rowspan="2" class="left">settings</th>{groups}'
+        f'<th rowspan="2">least error</th></tr><tr>{targets}</tr>'
+    )
+
+
+def _grouped_row(row: CostRow) -> str:
+    # How many trials got there is the same in every unit: once is enough.
+    first, *others = [cost_cells(row, unit) for _, unit in GROUPS]
+    costs = [*first, *(text.partition(" (")[0] for group in others for text in group)]
+    css = "ours" if row.method.label == OURS else ""
+    return page.row([row.method.label, row.method.words, *costs, f"{row.floor:.1e}"], left=2, css=css)
+
+
+def _plain_head(unit: str) -> str:
+    names = ("method", "best setting", *(f"{unit} to {goal(target)}" for target in TARGETS), "least error")
+    return page.row(names, "th", left=2)
+
+
+def _plain_row(row: CostRow, unit: str) -> str:
+    return page.row([row.method.label, row.method.words, *cost_cells(row, unit), f"{row.floor:.1e}"], left=2)
+
+
+def _solved_table(made: Sequence[PanelResult]) -> str:
+    solved = problems_solved([result.rows for result in made])
+    head = page.row(("method", *(f"to {goal(target)}" for target in TARGETS)), "th")
+    lines = []
+    for label, each in solved.items():
+        cells = [f"{count} of {len(made)}" + (f" ({rounds:,.0f})" if count else "") for count, rounds in each]
+        lines.append(page.row([label, *cells]))
+    return page.table(head, lines)

@@ -1,0 +1,68 @@
+"""Figures without a screen: made, checked for and saved here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from eigenmesh._atomic_write import require_writable, write_atomically
+from eigenmesh.errors import InputError, import_extra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg")
+TITLE_SIZE, TEXT_SIZE = 11, 9
+DOTS_PER_INCH = 150
+
+
+def matplotlib(module: str) -> ModuleType:
+    """A module of matplotlib, or the error that says how to install it."""
+    return import_extra(f"matplotlib.{module}", "report", "drawing a picture")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """White figure of that many inches that draws into memory and leaves pyplot alone."""
+    layout = matplotlib("layout_engine").ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
+    figure: Figure = matplotlib("figure").Figure(figsize=(width, height), layout=layout, facecolor="white")
+    matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
+    return figure
+
+
+def set_heading(axes: Axes, title: str, subtitle: str) -> None:
+    """Title in bold at the left with a smaller line under it."""
+    axes.set_title(title, loc="left", pad=22, fontsize=TITLE_SIZE, fontweight="bold")
+    axes.annotate(
+        subtitle,
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(0, 6),
+        textcoords="offset points",
+        fontsize=TEXT_SIZE,
+        annotation_clip=False,
+    )
+
+
+def require_picture(path: str | os.PathLike[str]) -> Path:
+    """Raise before any work if a picture could not be drawn or written there later."""
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"cannot draw {path}: its suffix is {path.suffix!r}; pictures end in {' or '.join(SUFFIXES)}.")
+    path = require_writable(path)
+    matplotlib("figure")
+    return path
+
+
+def save_picture(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write the figure as PNG or SVG by the suffix of the path, whole or not at all."""
+    path = require_picture(path)
+    kind = path.suffix.lower().removeprefix(".")
+    # Text stays text in an SVG, and the same run gives the same bytes.
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "eigenmesh"}
+    metadata = {"Date": None} if kind == "svg" else None
+    with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
+        write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata))
+    return path

@@ -1,0 +1,130 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from eigenmesh.averaging import Chebyshev, Gossip, LinearRound, Polynomial, Tree
+from eigenmesh.certificate._certify import Certificate
+from eigenmesh.fitting._planner import Plan
+from eigenmesh.graphs import Weights
+from eigenmesh.networks import Traffic
+from eigenmesh.report._progress import readable_bytes
+
+# Rows of a table of components; the files have the rest.
+LONGEST = 20
+
+
+def components_table(certificate: Certificate, total_variance: float, true_sines: np.ndarray | None = None) -> Table:
+    """One line a component: variance, share and how far it can be from the truth.
+
+    Parameters
+    ----------
+    true_sines : (K,) largest true sin(angle) over the nodes, for those who know it.
+    """
+    table = _table("component", "variance", "share", "so far", "sin(angle) at most")
+    if true_sines is not None:
+        table.add_column("true sin(angle)", justify="right")
+    shares = certificate.values / total_variance
+    for k, value in enumerate(certificate.values[:LONGEST]):
+        cells = [str(k + 1), f"{value:.6g}", f"{shares[k]:.2%}", f"{shares[: k + 1].sum():.2%}"]
+        cells.append(f"{certificate.error_bounds[k]:.1e}")
+        if true_sines is not None:
+            cells.append(f"{true_sines[k]:.1e}")
+        table.add_row(*cells)
+    hidden = len(certificate.values) - LONGEST
+    if hidden > 0:
+        table.caption = f"and {hidden} more"
+    return table
+
+
+def traffic_table(traffic: Traffic, phases: dict[str, Traffic]) -> Table:
+    """What was sent, by what it was for, and in all."""
+    table = _table("sent for", "rounds", "messages", "matrices", "payload")
+    table.columns[0].justify = "left"
+    for name, spent in phases.items():
+        table.add_row(name, *_counts(spent))
+    table.add_section()
+    table.add_row("all", *_counts(traffic), style="bold")
+    return table
+
+
+def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
+    """One line a site: the bound that it certifies, the true angle, and what it has sent."""
+    table = _table("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload")
+    table.columns[0].justify = "left"
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
+    return table
+
+
+def averaging_table(weights: Weights, accuracies: Iterable[float] = (1e-6, 1e-12)) -> Table:
+    """Rounds and messages of one exact average over a network, by each way to average."""
+    table = _table("one average by", "to accuracy", "rounds", "messages")
+    table.columns[0].justify = "left"
+    accuracies = tuple(accuracies)
+    around = LinearRound(weights.matrix).messages
+    for name, kind in (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial)):
+        for accuracy in accuracies:
+            rounds = kind(accuracy).prepare(weights).rounds
+            table.add_row(name, f"{accuracy:g}", f"{rounds:,}", f"{rounds * around:,}")
+    tree = Tree().prepare(weights)
+    sends = sum(level.messages for level in (*tree.up, *tree.down))
+    table.add_row("tree", "exact", f"{tree.rounds:,}", f"{sends:,}")
+    return table
+
+
+def facts_table(facts: dict[str, str]) -> Table:
+    """Names on the left, values on the right, no lines."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, value)
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _counts(traffic: Traffic) -> tuple[str, ...]:
+    return (
+        f"{traffic.rounds:,}",
+        f"{traffic.messages:,}",
+        f"{traffic.matrices:,}",
+        readable_bytes(traffic.bytes),
+    )
+
+
+def plan_table(plan: Plan, everything: bool = False) -> Table:
+    """What each solver would cost with its best averaging, or with every one, cheapest first."""
+    table = _table("solver", "averaging", "rounds", "payload", "memory", "seconds", "")
+    for column in table.columns:
+        column.no_wrap = True
+    table.columns[0].justify = table.columns[1].justify = "left"
+    table.caption = "* shows covariances to neighbours: only on request"
+    seen: set[str] = set()
+    for line in plan.forecasts:
+        if line.solver in seen and not everything:
+            continue
+        seen.add(line.solver)
+        taken = line is plan.best
+        table.add_row(
+            f"{line.solver}{' *' if line.shows_covariances else ''}",
+            line.averaging,
+            f"{line.rounds:,.0f}",
+            readable_bytes(line.bytes),
+            readable_bytes(line.memory_bytes),
+            f"{line.seconds:,.3g}",
+            "taken" if taken else "",
+            style="bold" if taken else None,
+        )
+    return table

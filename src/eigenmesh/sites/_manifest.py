@@ -1,0 +1,183 @@
+"""What all sites of a run must agree on before they work: one text, the same to the last byte at every site.
+
+It holds what a neighbour has to know to take part, and nothing else: no number of samples, no path, no address.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh import __version__
+from eigenmesh.averaging import name_of
+from eigenmesh.errors import InputError
+from eigenmesh.graphs import Weights
+from eigenmesh.sites._site import Site
+
+PROTOCOL = 1
+RUN_ID_BYTES = 16
+# A manifest travels in one control message.
+LARGEST_BYTES = 1 << 20
+# Lists that are longer than this as text travel as digests of their parts.
+LISTED_BYTES = 200_000
+PARTS = 512
+# Decimals of the weights that count: sites on unlike processors may differ in the last bits.
+WEIGHT_DECIMALS = 10
+LONGEST_VALUE = 120
+DEEPEST = 3
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a run is, in plain values; ``text`` is the same at every site that agrees."""
+
+    content: dict[str, Any]
+
+    @classmethod
+    def of(cls, site: Site, n_features: int, feature_names: Sequence[str] | None) -> Manifest:
+        """What this site is set up for, with data of so many columns of these names."""
+        settings = site.settings
+        solver = settings.make_solver()
+        averaging = settings.make_averaging(site.weights, n_features)
+        return cls(
+            {
+                "protocol": PROTOCOL,
+                "eigenmesh": __version__,
+                "run": site.run,
+                "sites": _listed(site.sites),
+                "edges": _listed([" - ".join(edge) for edge in site.edges]),
+                "weights": weights_digest(site.weights),
+                "n_features": n_features,
+                "feature_names": None if feature_names is None else _listed(feature_names),
+                "n_components": settings.n_components,
+                "solver": {"name": solver.name, **_parameters(solver)},
+                "averaging": {"name": name_of(averaging), **_parameters(averaging)},
+                "tol": settings.tol,
+                "max_rounds": settings.max_rounds,
+                "scale": settings.scale,
+                "missing": settings.missing,
+                "seed": settings.seed,
+                "dtype": settings.dtype,
+                "on_loss": settings.on_loss,
+            }
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Manifest:
+        """The manifest in a text from elsewhere; raises InputError if it is none."""
+        if len(text) > LARGEST_BYTES:
+            raise InputError(f"a manifest of {len(text)} characters is too long; at most {LARGEST_BYTES} are read.")
+        try:
+            content = json.loads(text)
+            canonical(content)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the manifest is not plain JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise InputError("the manifest is no JSON object.")
+        return cls(content)
+
+    @cached_property
+    def text(self) -> str:
+        """Canonical JSON: sorted, without white space, plain ASCII."""
+        return canonical(self.content)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the text, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def run_id(self) -> bytes:
+        """16 bytes that name the run: all sites that agree on manifest and run name come to the same."""
+        return hashlib.sha256(f"eigenmesh run\n{self.digest}".encode()).digest()[:RUN_ID_BYTES]
+
+
+def canonical(value: Any) -> str:
+    """The one text of a value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def weights_digest(weights: Weights) -> str:
+    """SHA-256 of the weight matrix, rounded so that processors agree."""
+    matrix = sparse.coo_array(weights.matrix)
+    order = np.lexsort((matrix.col, matrix.row))
+    places = np.stack([matrix.row[order], matrix.col[order]]).astype("<i8")
+    values = np.round(matrix.data[order] * 10.0**WEIGHT_DECIMALS).astype("<i8")
+    return hashlib.sha256(places.tobytes() + values.tobytes()).hexdigest()
+
+
+def differences(ours: Manifest, theirs: Manifest) -> list[str]:
+    """Fields in which two manifests differ, each with both values; empty if and only if the digests are equal."""
+    mine, other = _flat(ours.content), _flat(theirs.content)
+    found = []
+    for path in sorted({*mine, *other}):
+        if path in mine and path in other and canonical(mine[path]) == canonical(other[path]):
+            continue
+        name = _short(".".join(path))[1:-1]
+        if isinstance(mine.get(path), list) and isinstance(other.get(path), list):
+            found.append(f"{name}: {_first_difference(mine[path], other[path], name)}")
+        else:
+            found.append(f"{name}: {_shown(mine, path)} here, {_shown(other, path)} there")
+    return found
+
+
+def _first_difference(ours: list[Any], theirs: list[Any], name: str) -> str:
+    what = "column" if name == "feature_names" else "entry"
+    for place, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+        if canonical(mine) != canonical(other):
+            return f"{what} {place} is {_short(mine)} here, {_short(other)} there"
+    return f"{len(ours)} of them here, {len(theirs)} there"
+
+
+def _listed(values: Sequence[str]) -> Any:
+    """The values, or where they are long the digests of their parts, so that a difference can still be placed."""
+    listed = [str(value) for value in values]
+    if len(canonical(listed)) <= LISTED_BYTES:
+        return listed
+    size = -(-len(listed) // PARTS)
+    parts = {
+        f"{start} to {min(start + size, len(listed)) - 1}": hashlib.sha256(
+            canonical(listed[start : start + size]).encode()
+        ).hexdigest()[:32]
+        for start in range(0, len(listed), size)
+    }
+    return {"count": len(listed), "parts": parts}
+
+
+def _parameters(made: Any) -> dict[str, Any]:
+    """Fields of a solver or an averaging, in values that JSON has."""
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(made), default=repr))
+    return plain
+
+
+def _flat(content: dict[str, Any], before: Path = ()) -> dict[Path, Any]:
+    """Nested objects as one, by the names on the way; what comes from elsewhere may be nested deeper than is looked."""
+    flat: dict[Path, Any] = {}
+    for key, value in content.items():
+        path = (*before, key)
+        if isinstance(value, dict) and value and len(path) < DEEPEST:
+            flat.update(_flat(value, path))
+        else:
+            flat[path] = value
+    return flat
+
+
+def _shown(content: dict[Path, Any], path: Path) -> str:
+    return _short(content[path]) if path in content else "nothing"
+
+
+def _short(value: Any) -> str:
+    """A value in a message: on one line, and not longer than a line; it may come from elsewhere."""
+    text = f"{len(value)} values" if isinstance(value, list) else canonical(value)
+    text = "none" if value is None else text
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 4]}...{text[-1]}"

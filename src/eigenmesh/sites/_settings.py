@@ -1,0 +1,112 @@
+"""What all sites of a run must ask for alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+from eigenmesh.averaging import OVER_LINKS, Averaging, averaging_by_name
+from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
+from eigenmesh.fitting._planner import cheapest_averaging
+from eigenmesh.graphs import Weights
+from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
+from eigenmesh.sites._toml_fields import Fields
+from eigenmesh.solvers import SOLVERS, Solver
+
+DEFAULT_COMPONENTS = 5
+DEFAULT_SOLVER = "block-krylov"
+DEFAULT_PATIENCE_S = 300.0
+# Components that a share of the variance is taken to ask for, where a number is needed beforehand.
+EXPECTED_COMPONENTS = 10
+ON_LOSS = ("wait", "abort", "continue")
+MISSING = ("error", "mean")
+DTYPES = ("float64", "float32")
+OnLoss = Literal["wait", "abort", "continue"]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings of a run; the same at every site.
+
+    Attributes
+    ----------
+    n_components : K, or the share of the variance to explain.
+    solver, solver_parameters : name of a solver, and what differs from its defaults.
+    averaging : name of an averaging over links; "auto" takes the quickest for the graph.
+    patience_s : how long a silent neighbour is waited for.
+    on_loss : what becomes of the run then.
+    """
+
+    n_components: int | float = DEFAULT_COMPONENTS
+    solver: str = DEFAULT_SOLVER
+    solver_parameters: Mapping[str, Any] = field(default_factory=dict)
+    averaging: str = "tree"
+    tol: float = DEFAULT_TOL
+    max_rounds: int = DEFAULT_MAX_ROUNDS
+    scale: bool = False
+    missing: Literal["error", "mean"] = "error"
+    seed: int = 0
+    dtype: Literal["float64", "float32"] = "float64"
+    patience_s: float = DEFAULT_PATIENCE_S
+    on_loss: OnLoss = "wait"
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> RunSettings:
+        """Read and check the table ``[settings]``."""
+        fields.require_known([known.name for known in dataclasses.fields(cls)])
+        solver = fields.text("solver", DEFAULT_SOLVER, tuple(SOLVERS))
+        settings = cls(
+            n_components=_components(fields),
+            solver=solver,
+            solver_parameters=_parameters(fields.table("solver_parameters"), solver),
+            averaging=fields.text("averaging", cls.averaging, ("auto", *OVER_LINKS)),
+            tol=fields.number("tol", 0, 1, cls.tol),
+            max_rounds=fields.whole("max_rounds", 1, cls.max_rounds),
+            scale=fields.flag("scale", cls.scale),
+            missing=cast('Literal["error", "mean"]', fields.text("missing", cls.missing, MISSING)),
+            seed=fields.whole("seed", 0, cls.seed, most=2**63 - 1),
+            dtype=cast('Literal["float64", "float32"]', fields.text("dtype", cls.dtype, DTYPES)),
+            patience_s=fields.number("patience_s", 0, 1e9, cls.patience_s),
+            on_loss=cast(OnLoss, fields.text("on_loss", cls.on_loss, ON_LOSS)),
+        )
+        try:
+            settings.make_solver()
+        except (EigenmeshError, TypeError) as error:
+            raise fields.error("solver_parameters", f"do not suit {solver}: {error}") from error
+        return settings
+
+    def make_solver(self) -> Solver:
+        """The solver that is asked for."""
+        solver: Solver = SOLVERS[self.solver](**self.solver_parameters)
+        return solver
+
+    def make_averaging(self, weights: Weights, n_features: int) -> Averaging:
+        """The averaging that is asked for; "auto" rests on the graph and the sizes alone, so all sites agree."""
+        if self.averaging != "auto":
+            return averaging_by_name(self.averaging)
+        k = self.n_components if isinstance(self.n_components, int) else min(EXPECTED_COMPONENTS, n_features)
+        return cheapest_averaging(weights, n_features * k)
+
+
+def _components(fields: Fields) -> int | float:
+    value = fields.content.get("n_components", RunSettings.n_components)
+    if isinstance(value, float):
+        if not 0 < value < 1:
+            raise fields.wrong("n_components", "must be a whole number from 1 up, or a share between 0 and 1.")
+        return value
+    return fields.whole("n_components", 1, DEFAULT_COMPONENTS)
+
+
+def _parameters(fields: Fields, solver: str) -> Mapping[str, Any]:
+    known = [known.name for known in dataclasses.fields(SOLVERS[solver])]
+    for key, value in fields.content.items():
+        if key not in known:
+            if not known:
+                raise InputError(f"{fields.place(key)}: {solver} has no parameters; remove {key}.")
+            raise UnknownNameError(f"parameter of {solver} in {fields.place(key)}", key, known)
+        if not isinstance(value, bool | int | float | str):
+            raise fields.wrong(key, "must be a number, a text, true or false.")
+    return MappingProxyType(dict(fields.content))

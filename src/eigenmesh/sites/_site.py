@@ -1,0 +1,220 @@
+"""One site of a network, as its ``site.toml`` describes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+import networkx as nx
+
+from eigenmesh.data import CovarianceKind
+from eigenmesh.errors import InputError
+from eigenmesh.graphs import Weights, metropolis
+from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
+from eigenmesh.sites._settings import RunSettings
+from eigenmesh.sites._toml_fields import Fields
+
+WHAT = "a site.toml (eigenmesh init makes one for each site)"
+# What stands in the place of an address where the neighbour calls this site.
+INCOMING = "incoming"
+TABLES = ("neighbours", "tls", "data", "out", "settings")
+FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", *TABLES)
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Paths of the certificate (its chain with it), of its key, and of the authorities that neighbours must have."""
+
+    certificate: Path
+    key: Path
+    ca: Path
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """The site's samples.
+
+    Attributes
+    ----------
+    label_column : a column to leave out, by name or number.
+    feature_names : names that the columns must have, in this order; they name the columns of a file without names.
+    covariance : how products with the covariance are made; a site's own affair.
+    """
+
+    file: Path
+    label_column: str | int | None = None
+    feature_names: tuple[str, ...] | None = None
+    covariance: str = "auto"
+
+
+@dataclass(frozen=True)
+class OutFolder:
+    """The folder that a run writes to, and the names of its files."""
+
+    folder: Path
+
+    @property
+    def result(self) -> Path:
+        """Arrays of the result."""
+        return self.folder / "result.npz"
+
+    @property
+    def numbers(self) -> Path:
+        """Certificate, cost, settings and manifest of the result."""
+        return self.folder / "result.json"
+
+    @property
+    def journal(self) -> Path:
+        """What was received, to resume from."""
+        return self.folder / "journal"
+
+    @property
+    def audit(self) -> Path:
+        """Everything that left the site."""
+        return self.folder / "audit.jsonl"
+
+    @property
+    def status(self) -> Path:
+        """How the run is going."""
+        return self.folder / "status.json"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site: who it is, whom it is linked to, what it holds and what the run shall do.
+
+    Attributes
+    ----------
+    sites, edges : the whole graph by names; needed for its diameter, trees and spectrum.
+    neighbours : address to call each neighbour at; None for one that calls in.
+    listen : where neighbours call in; None if none does.
+    """
+
+    path: Path
+    name: str
+    run: str
+    sites: tuple[str, ...]
+    edges: tuple[tuple[str, str], ...]
+    neighbours: Mapping[str, Address | None]
+    listen: Address | None
+    tls: TlsFiles
+    data: DataFile
+    out: OutFolder
+    settings: RunSettings
+    metrics_port: int | None = None
+
+    @property
+    def rank(self) -> int:
+        """Number of this site among all, from 0."""
+        return self.sites.index(self.name)
+
+    @property
+    def dials(self) -> dict[str, Address]:
+        """Neighbours that this site calls, with their addresses."""
+        return {name: address for name, address in self.neighbours.items() if address is not None}
+
+    @property
+    def accepts(self) -> tuple[str, ...]:
+        """Neighbours that call this site."""
+        return tuple(name for name, address in self.neighbours.items() if address is None)
+
+    @cached_property
+    def graph(self) -> nx.Graph:
+        """The graph on 0 .. M - 1, in the order of ``sites``."""
+        return site_graph(self.sites, self.edges)
+
+    @cached_property
+    def weights(self) -> Weights:
+        """Metropolis weights on the graph; every site works out the same."""
+        return metropolis(self.graph)
+
+
+def read_site(path: str | os.PathLike[str]) -> Site:
+    """Read and check a site.toml; paths in it are relative to its folder."""
+    fields = Fields.read(Path(path), WHAT)
+    fields.require_known(FIELDS)
+    name, run = fields.text("name"), fields.text("run")
+    fields.checked("name", require_name, name)
+    fields.checked("run", require_run, run)
+    sites = _names(fields)
+    if name not in sites:
+        raise fields.wrong("name", f"is not among sites ({', '.join(sites)}); mend the one or the other.")
+    edges = fields.pairs("edges")
+    fields.checked("edges", site_graph, sites, edges)
+    edges = in_order(sites, edges)
+    neighbours = _neighbours(fields, name, edges)
+    listen = fields.checked("listen", Address.parse, fields.text("listen")) if "listen" in fields else None
+    callers = [neighbour for neighbour, address in neighbours.items() if address is None]
+    if callers and listen is None:
+        raise InputError(f"{fields.path}: {', '.join(callers)} will call, so listen is missing; add the address.")
+    return Site(
+        path=fields.path,
+        name=name,
+        run=run,
+        sites=sites,
+        edges=edges,
+        neighbours=MappingProxyType(neighbours),
+        listen=listen if callers else None,
+        tls=_tls(fields.table("tls", required=True)),
+        data=_data(fields.table("data", required=True)),
+        out=_out(fields.table("out")),
+        settings=RunSettings.from_fields(fields.table("settings")),
+        metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
+    )
+
+
+def _names(fields: Fields) -> tuple[str, ...]:
+    sites = fields.texts("sites")
+    for name in sites:
+        fields.checked("sites", require_name, name)
+    twice = next((name for name in sites if sites.count(name) > 1), None)
+    if twice is not None:
+        raise fields.error("sites", f"names {twice!r} twice; names must be unique.")
+    return sites
+
+
+def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -> dict[str, Address | None]:
+    linked = [second if first == name else first for first, second in edges if name in (first, second)]
+    table = fields.table("neighbours")
+    for other in table.content:
+        if other not in linked:
+            raise table.error(other, f"is not linked to {name} by edges; add the link, or remove the neighbour.")
+    found: dict[str, Address | None] = {}
+    for other in linked:
+        if other not in table:
+            raise InputError(
+                f'{fields.path}: {other} is linked to {name} but not in [neighbours]; add {other} = "host:port" to '
+                f'call it, or {other} = "{INCOMING}" if it calls.'
+            )
+        text = table.text(other)
+        found[other] = None if text == INCOMING else table.checked(other, Address.parse, text)
+    return found
+
+
+def _tls(fields: Fields) -> TlsFiles:
+    fields.require_known(["certificate", "key", "ca"])
+    return TlsFiles(*(_path(fields, key) for key in ("certificate", "key", "ca")))
+
+
+def _data(fields: Fields) -> DataFile:
+    fields.require_known(["file", "label_column", "feature_names", "covariance"])
+    label = fields.content.get("label_column")
+    if label is not None:
+        label = fields.whole("label_column", 0) if isinstance(label, int) else fields.text("label_column")
+    names = fields.texts("feature_names") if "feature_names" in fields else None
+    kinds = ("auto", *(kind.value for kind in CovarianceKind))
+    return DataFile(_path(fields, "file"), label, names, fields.text("covariance", "auto", kinds))
+
+
+def _out(fields: Fields) -> OutFolder:
+    fields.require_known(["folder"])
+    return OutFolder(_path(fields, "folder", "out"))
+
+
+def _path(fields: Fields, key: str, default: str | None = None) -> Path:
+    """A path, relative to the folder of the file that names it."""
+    return fields.path.parent / Path(fields.text(key, default)).expanduser()

@@ -1,0 +1,139 @@
+"""How a run is going at one site: a small file, replaced whole, that anyone at the site may look at."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eigenmesh._atomic_write import save_json
+from eigenmesh.errors import EigenmeshError, UnreadableFileError
+
+logger = logging.getLogger(__name__)
+
+# A running peer writes its status about every second; after so long without, it is taken to be stuck.
+STALE_S = 15.0
+LARGEST_BYTES = 1 << 22
+# Phases after which a peer writes no more.
+ENDED = ("done", "parked", "aborted", "failed")
+
+
+@dataclass(frozen=True)
+class NeighbourStatus:
+    """One neighbour as seen from here; times are seconds since 1970, 0 for never."""
+
+    name: str
+    connected: bool = False
+    last_heard: float = 0.0
+    waiting: bool = False
+    round: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a peer says of itself.
+
+    Attributes
+    ----------
+    phase : connecting, moments, running, certifying, done, parked, aborted, failed.
+    residual : of the last check; NaN before the first.
+    bytes : that this site has sent, of payload.
+    waiting_s : how long the present wait has lasted; 0 while nobody is waited for.
+    message : why it ended, or what it is stuck at.
+    """
+
+    site: str
+    run: str
+    phase: str
+    round: int = 0
+    max_rounds: int = 0
+    epoch: int = 0
+    residual: float = math.nan
+    bytes: int = 0
+    waiting_s: float = 0.0
+    neighbours: tuple[NeighbourStatus, ...] = ()
+    message: str = ""
+    pid: int = field(default_factory=os.getpid)
+    started: float = 0.0
+    written: float = field(default_factory=time.time)
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Names of the neighbours that this site waits for."""
+        return tuple(neighbour.name for neighbour in self.neighbours if neighbour.waiting)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the peer said that it is over."""
+        return self.phase in ENDED
+
+
+def write_status(path: Path, status: Status) -> bool:
+    """Replace the file whole, so that a reader never sees half of it; False if the disk does not let it."""
+    content = {**asdict(status), "residual": status.residual if math.isfinite(status.residual) else None}
+    try:
+        save_json(path, content)
+    except OSError as error:
+        # A full disk is no reason to end a run that needs none.
+        logger.warning("the status file %s cannot be written: %s", path, error.strerror)
+        return False
+    return True
+
+
+def read_status(path: str | os.PathLike[str]) -> Status:
+    """The status that a peer last wrote."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise UnreadableFileError(f"{path} is too large to be a status file; give that of a peer.")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return _status(content)
+    except FileNotFoundError as error:
+        raise UnreadableFileError(f"{path} does not exist: no peer has been started here yet.") from error
+    except EigenmeshError:
+        raise
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnreadableFileError(f"{path} is no status file ({error}); a running peer will replace it.") from error
+
+
+def _status(content: Mapping[str, Any]) -> Status:
+    neighbours = tuple(NeighbourStatus(**neighbour) for neighbour in content["neighbours"])
+    residual = math.nan if content["residual"] is None else float(content["residual"])
+    return Status(**{**content, "neighbours": neighbours, "residual": residual})
+
+
+def process_is_there(pid: int) -> bool:
+    """Whether a process of that number runs on this machine; it may be another one by now."""
+    if pid <= 0:
+        return False
+    if os.name != "posix":
+        # There os.kill would end the process.
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def health(status: Status, now: float | None = None) -> str:
+    """One word on whether to believe the status: ended, running, stale (no word for long) or gone (no process)."""
+    if status.ended:
+        return "ended"
+    if not process_is_there(status.pid):
+        return "gone"
+    age_s = (time.time() if now is None else now) - status.written
+    return "stale" if age_s > STALE_S else "running"

@@ -1,0 +1,82 @@
+"""DSA: Sanger's rule at every node, with one mix an iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, normalised, squared_norms
+from eigenmesh.data import Covariance
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Watch, largest_norm
+from eigenmesh.solvers._sanger import hebbian
+from eigenmesh.solvers._step_size import SteppedState, StepSize, require_step_size, watch_step
+
+
+@dataclass(frozen=True)
+class DSA:
+    """The distributed Sanger's algorithm of Gang and Bajwa: combine and adapt.
+
+        X_i+ = sum_j w_ij X_j + a (C_i X_i - X_i triu(X_i^T C_i X_i))
+
+    It converges linearly, but to a neighbourhood of the eigenvectors: where it rests, the nodes still pull towards
+    their own data, the more so the longer the step. An iteration costs one round and one matrix.
+
+    Parameters
+    ----------
+    step_size : a, or "auto": a step that suits data and graph (``suggested_step``), halved with a new start whenever
+        the iterates blow up. The neighbourhood is what such a step gives; for a smaller one give a shorter step.
+
+    References
+    ----------
+    A. Gang and W. U. Bajwa, "A linearly convergent algorithm for distributed principal component analysis", Signal
+    Processing 193 (2022).
+    """
+
+    step_size: StepSize = "auto"
+    name: ClassVar[str] = "dsa"
+    replay_key: ClassVar[tuple[str, ...]] = ("step_size", "scale")
+
+    def __post_init__(self) -> None:
+        require_step_size(self.step_size)
+
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
+        """X_i(0) = basis, the same at every node."""
+        scale = largest_norm(covariance, network, basis)
+        step_size = (
+            suggested_step(scale, network.weights.spectrum.second) if self.step_size == "auto" else self.step_size
+        )
+        return SteppedState.begin(basis, step_size, scale)
+
+    def step(self, covariance: Covariance, network: Network, state: SteppedState) -> SteppedState:
+        """Mix, and adapt to the node's own covariance."""
+        mixed = network.mix(state.X)
+        X = mixed + state.step_size * hebbian(state.X, covariance.apply(state.X))
+        return state._replace(X=X, residual=drift(network, state, mixed, X))
+
+    def readout(self, state: SteppedState) -> Array:
+        """Columns of X_i divided by their norms."""
+        return normalised(state.X)
+
+    def watch(self, covariance: Covariance, network: Network, state: SteppedState) -> Watch:
+        """Agree on the residual; with an automatic step, start again when the iterates blow up."""
+        return watch_step(network, state, automatic=self.step_size == "auto")
+
+
+def suggested_step(scale: float, second: float) -> float:
+    """A first step from the largest ``|C_i|`` and lambda_2 of W: ``min(0.5, 1 - lambda_2) / scale``."""
+    return min(0.5, 1 - second) / scale
+
+
+def drift(network: Network, state: SteppedState, mixed: Array, X: Array) -> Array:
+    """Estimate of the residual from how the iterates move and how far the nodes are apart: (nodes, K).
+
+    The average X moves by a times the mean pseudo-gradient, and the nodes move with it once their disagreement has
+    settled: the first term. Where they rest, what is left is the effect of that disagreement, at most
+    ``|X_i - sum_j w_ij X_j| / (1 - lambda_2)`` and seen through ``|C_i|``: the second term, a cautious one.
+    """
+    xp = ea.namespace(X)
+    moved, spread = (xp.sqrt(squared_norms(array - state.X)) for array in (X, mixed))
+    apart = spread / (1 - network.weights.spectrum.second)
+    return (moved / state.step_size + state.scale * apart) / xp.sqrt(squared_norms(X))

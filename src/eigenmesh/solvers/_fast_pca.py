@@ -1,0 +1,159 @@
+"""FAST-PCA: gradient tracking on a Krasulina/Sanger pseudo-gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, column_norms, inner_products, normalised
+from eigenmesh.data import Covariance
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Watch, largest_norm
+from eigenmesh.solvers._step_size import BLOWN_UP, LONGEST_COLUMN, StepSize, common_basis, require_step_size
+
+# With exact averages the first column, which has no Gram-Schmidt term, never gets shorter, and no column grows by more
+# than a few tens of per cent. Outside these bounds the nodes' disagreement, not the data, drives the iterates: the step
+# is too long.
+SHORTEST_FIRST_COLUMN = 0.6
+# Later columns do get shorter while the earlier ones are taken out of them. One that is nearly gone is drowned by the
+# disagreement about the others, and never comes back by itself.
+SHORTEST_COLUMN = 0.03
+
+
+class FastPCAState(NamedTuple):
+    """Iterates of FAST-PCA at the nodes held here.
+
+    Attributes
+    ----------
+    X : (nodes, d, K) estimates.
+    S : (nodes, d, K) trackers of the mean pseudo-gradient.
+    H : (nodes, d, K) pseudo-gradients at X.
+    upper : (K, K) ones on and above the diagonal: a product with it is cheaper than ``triu`` on small matrices.
+    step_size : a, the same at all nodes.
+    scale : largest ``|C_i|`` over the nodes.
+    anchor : X when the residual was last at its best, to start again from.
+    best : (largest) residual at the anchor.
+    """
+
+    X: Array
+    S: Array
+    H: Array
+    upper: Array
+    step_size: float
+    scale: float
+    anchor: Array
+    best: float
+
+
+@dataclass(frozen=True)
+class FastPCA:
+    """FAST-PCA of Gang and Bajwa: one neighbour exchange an iteration, linear convergence to the eigenvectors.
+
+        h_i(X) = C_i X - X D^-1 triu(X^T C_i X),  D = diag(|x_1|^2 .. |x_K|^2)                          (2)
+        X_i+ = 1/2 X_i + 1/2 sum_j w_ij X_j + a S_i                                                      (3)
+        S_i+ = 1/2 S_i + 1/2 sum_j w_ij S_j + h_i(X_i+) - h_i(X_i)                                       (4)
+
+    X and S travel in one message: one round and two matrices an iteration.
+
+    Parameters
+    ----------
+    step_size : a, or "auto": begin with a step that suits data and graph (``suggested_step``) and, whenever the
+        iterates blow up or collapse, halve it and start again from the best X so far with S reset to h. A column
+        that has all but vanished is brought back in the same way, with the step kept.
+
+    References
+    ----------
+    A. Gang and W. U. Bajwa, "FAST-PCA: A fast and exact algorithm for distributed principal component
+    analysis", IEEE Transactions on Signal Processing 70 (2022).
+    """
+
+    step_size: StepSize = "auto"
+    name: ClassVar[str] = "fast-pca"
+    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
+
+    def __post_init__(self) -> None:
+        require_step_size(self.step_size)
+
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> FastPCAState:
+        """X_i(0) = basis, the same at every node; S_i(0) = h_i(X_i(0))."""
+        scale = largest_norm(covariance, network, basis)
+        step_size = (
+            suggested_step(scale, network.weights.spectrum.second) if self.step_size == "auto" else self.step_size
+        )
+        upper = ea.like(np.triu(np.ones((basis.shape[-1], basis.shape[-1]))), basis)
+        H = pseudo_gradient(covariance, basis, upper)
+        return FastPCAState(basis, H, H, upper, float(step_size), scale, anchor=basis, best=np.inf)
+
+    def step(self, covariance: Covariance, network: Network, state: FastPCAState) -> FastPCAState:
+        """Equations (3) and (4)."""
+        # What `lazy_mix` returns is ours, so it may be added to in place.
+        X, S = network.lazy_mix(state.X, state.S)
+        X += state.step_size * state.S
+        H = pseudo_gradient(covariance, X, state.upper)
+        S += H - state.H
+        return state._replace(X=X, S=S, H=H)
+
+    def readout(self, state: FastPCAState) -> Array:
+        """Columns of X_i divided by their norms."""
+        return normalised(state.X)
+
+    def watch(self, covariance: Covariance, network: Network, state: FastPCAState) -> Watch:
+        """Read the residual off the tracker; with an automatic step, start again when the iterates misbehave."""
+        residual, first, shortest, longest = _agree_on_size(network, state)
+        finite = bool(np.all(np.isfinite(residual)))
+        if self.step_size != "auto":
+            # A fixed step is the user's choice: only a true blow-up ends the run.
+            return Watch(state, residual, healthy=finite and longest < BLOWN_UP)
+        largest = float(residual.max())
+        if not finite or first < SHORTEST_FIRST_COLUMN or longest > LONGEST_COLUMN or largest > 2 * state.scale:
+            state = _start_again(covariance, network, state, state.anchor, state.step_size / 2)
+            return Watch(state, np.full_like(residual, np.inf), healthy=True)
+        if largest < state.best:
+            state = state._replace(anchor=state.X, best=largest)
+        if shortest < SHORTEST_COLUMN:
+            state = _start_again(covariance, network, state, state.X, state.step_size)
+        return Watch(state, residual, healthy=True)
+
+
+def pseudo_gradient(covariance: Covariance, X: Array, upper: Array) -> Array:
+    """Equation (2): (nodes, d, K) -> (nodes, d, K).
+
+    triu keeps p <= k: p < k is the Gram-Schmidt term, p = k the Krasulina term; row p is divided by |x_p|^2.
+    """
+    Z = covariance.apply(X)
+    products, squares = inner_products(X, Z)
+    return Z - X @ (products * (upper / squares[:, :, None]))
+
+
+def suggested_step(scale: float, second: float) -> float:
+    """A first step from the largest ``|C_i|`` and lambda_2 of W: ``min(0.7, 5 e) / scale``, ``e = (1 - lambda_2) / 2``.
+
+    Two modes compete. The average moves towards q_k by the factor ``1 - a gap`` a round. The slowest disagreement, on
+    like nodes, obeys ``z^2 - (2 (1 - e) - a g) z + (1 - e)^2 - a g = 0`` with g up to l_1, and for ``a g > e`` its root
+    is about ``1 - e^2 / (a g)``: a longer step makes it slower. They are equal at ``a = e / sqrt(gap g)``; with gaps
+    of a few per cent of l_1 that is about ``5 e / l_1``.
+    """
+    return min(0.7, 5 * (1 - second) / 2) / scale
+
+
+def _agree_on_size(network: Network, state: FastPCAState) -> tuple[np.ndarray, float, float, float]:
+    """Largest residual of each column; shortest first column, shortest and longest column, over all nodes."""
+    xp = ea.namespace(state.X)
+    norms = column_norms(state.X)[:, 0, :]
+    residuals = column_norms(state.S)[:, 0, :] / norms
+    sizes = [-norms[:, :1], xp.max(-norms, axis=1, keepdims=True), xp.max(norms, axis=1, keepdims=True)]
+    agreed = ea.to_numpy(network.worst(xp.concat([residuals, *sizes], axis=1))[0, ...])
+    first, shortest, longest = agreed[-3:]
+    return agreed[:-3], -float(first), -float(shortest), float(longest)
+
+
+def _start_again(
+    covariance: Covariance, network: Network, state: FastPCAState, X: Array, step_size: float
+) -> FastPCAState:
+    """Start anew from one orthonormal basis, the average X of all nodes, as the algorithm began."""
+    basis = common_basis(network, X)
+    H = pseudo_gradient(covariance, basis, state.upper)
+    return state._replace(X=basis, S=H, H=H, step_size=step_size, anchor=basis)

@@ -1,0 +1,66 @@
+"""Krasulina's method for the first component, with exact averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, normalised, squared_norms
+from eigenmesh.data import Covariance
+from eigenmesh.errors import InputError
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Watch, largest_norm, product_residuals
+from eigenmesh.solvers._step_size import BLOWN_UP, SteppedState, StepSize, require_step_size, watch_step
+
+
+@dataclass(frozen=True)
+class Krasulina:
+    """Krasulina's method on the pooled covariance: what FAST-PCA is for K = 1 when averages are exact.
+
+        x+ = x + a (C x - (x^T C x / |x|^2) x),  C x = mean over nodes of C_i x_i
+
+    The correction is orthogonal to x, so x never gets shorter. An iteration costs one ``mean`` of a d x 1 matrix.
+
+    Parameters
+    ----------
+    step_size : a, or "auto": ``1 / max |C_i|``, halved with a new start should the iterates blow up.
+
+    References
+    ----------
+    T. P. Krasulina, "The method of stochastic approximation for the determination of the least eigenvalue of a
+    symmetrical matrix", USSR Computational Mathematics and Mathematical Physics 9 (1969).
+    """
+
+    step_size: StepSize = "auto"
+    name: ClassVar[str] = "krasulina"
+    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
+
+    def __post_init__(self) -> None:
+        require_step_size(self.step_size)
+
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
+        """x_i(0) = basis, the same at every node and of one column."""
+        if basis.shape[2] != 1:
+            raise InputError(
+                f"n_components = {basis.shape[2]} must be 1 for Krasulina's method; "
+                "Sanger's rule and orthogonal iteration find more."
+            )
+        scale = largest_norm(covariance, network, basis)
+        return SteppedState.begin(basis, 1 / scale if self.step_size == "auto" else self.step_size, scale)
+
+    def step(self, covariance: Covariance, network: Network, state: SteppedState) -> SteppedState:
+        """One product, one average."""
+        x = state.X
+        z = network.mean(covariance.apply(x))
+        theta = ea.namespace(x).vecdot(x, z, axis=-2) / squared_norms(x)
+        x_next = x + state.step_size * (z - theta[:, None, :] * x)
+        return state._replace(X=x_next, residual=product_residuals(x, z))
+
+    def readout(self, state: SteppedState) -> Array:
+        """x_i divided by its norm."""
+        return normalised(state.X)
+
+    def watch(self, covariance: Covariance, network: Network, state: SteppedState) -> Watch:
+        """Agree on the residual, which comes with the product."""
+        return watch_step(network, state, automatic=self.step_size == "auto", longest=BLOWN_UP)

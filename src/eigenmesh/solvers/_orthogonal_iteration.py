@@ -1,0 +1,62 @@
+"""Orthogonal iteration: the block power method, with exact averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from eigenmesh.arrays import Array, orthonormal
+from eigenmesh.data import Covariance
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Watch, product_residuals, unmeasured, watch_residual
+
+
+class OrthogonalIterationState(NamedTuple):
+    """Iterates of orthogonal iteration at the nodes held here.
+
+    Attributes
+    ----------
+    X : (nodes, d, K) estimates with orthonormal columns.
+    residual : (nodes, K) residuals of the X before the last product.
+    """
+
+    X: Array
+    residual: Array
+
+
+@dataclass(frozen=True)
+class OrthogonalIteration:
+    """Orthogonal iteration on the pooled covariance, the yardstick of the decentralised methods.
+
+        X+ = QR(C X),  C X = mean over nodes of C_i X_i
+
+    The mean is exact (``network.mean``), so every node walks the path of the centralised method; on a network of one
+    node it is that method. The angle of column k shrinks by ``max(l_{k+1} / l_k, l_k / l_{k-1})`` an iteration. An
+    iteration costs one ``mean`` of a d x K matrix.
+
+    References
+    ----------
+    G. H. Golub and C. F. Van Loan, "Matrix Computations", Johns Hopkins University Press.
+    """
+
+    name: ClassVar[str] = "oi"
+    replay_key: ClassVar[tuple[str, ...]] = ()
+
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> OrthogonalIterationState:
+        """X_i(0) = basis, the same at every node."""
+        return OrthogonalIterationState(basis, unmeasured(basis))
+
+    def step(
+        self, covariance: Covariance, network: Network, state: OrthogonalIterationState
+    ) -> OrthogonalIterationState:
+        """One product, one average, one QR."""
+        Z = network.mean(covariance.apply(state.X))
+        return OrthogonalIterationState(orthonormal(Z), product_residuals(state.X, Z))
+
+    def readout(self, state: OrthogonalIterationState) -> Array:
+        """X_i, whose columns have norm one."""
+        return state.X
+
+    def watch(self, covariance: Covariance, network: Network, state: OrthogonalIterationState) -> Watch:
+        """Agree on the residual, which comes with the product; it is that of one iteration ago."""
+        return watch_residual(network, state)

@@ -1,0 +1,76 @@
+"""S-DOT: orthogonal iteration with a fixed number of plain mixes after each product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from eigenmesh.arrays import Array, orthonormal
+from eigenmesh.data import Covariance
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._consensus import plain_mix
+
+
+class SDOTState(NamedTuple):
+    """Iterates of S-DOT at the nodes held here.
+
+    Attributes
+    ----------
+    X : (nodes, d, K) estimates with orthonormal columns.
+    residual : (nodes, K) residuals of the X before the last product, as each node sees them.
+    """
+
+    X: Array
+    residual: Array
+
+
+@dataclass(frozen=True)
+class SDOT:
+    """S-DOT of Gang, Xiang and Bajwa: orthogonal iteration where gossip stands in for the average.
+
+        Z_i = C_i X_i;  T_c times Z_i = sum_j w_ij Z_j;  X_i+ = QR(Z_i)
+
+    The published form divides by ``[W^Tc e_1]_i``, which turns averages into sums; QR does not see a scale. What
+    the T_c mixes leave of the disagreement, about ``beta^Tc``, is a floor that more iterations do not go below.
+    An iteration costs T_c rounds and as many matrices.
+
+    Parameters
+    ----------
+    mixes : T_c.
+
+    References
+    ----------
+    A. Gang, B. Xiang and W. U. Bajwa, "Distributed principal subspace analysis for partitioned big data:
+    Algorithms, analysis, and implementation", IEEE Transactions on Signal and Information Processing over
+    Networks 7 (2021).
+    """
+
+    mixes: int = 50
+    name: ClassVar[str] = "s-dot"
+    replay_key: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        require_count("mixes", self.mixes)
+
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> SDOTState:
+        """X_i(0) = basis, the same at every node."""
+        return SDOTState(basis, unmeasured(basis))
+
+    def step(self, covariance: Covariance, network: Network, state: SDOTState) -> SDOTState:
+        """One product, T_c mixes, one QR."""
+        return SDOTState(*gossiped_product(covariance, network, state.X, self.mixes))
+
+    def readout(self, state: SDOTState) -> Array:
+        """X_i, whose columns have norm one."""
+        return state.X
+
+    def watch(self, covariance: Covariance, network: Network, state: SDOTState) -> Watch:
+        """Agree on the residual, disagreement included: without it the floor would look like the answer."""
+        return watch_residual(network, state)
+
+
+def gossiped_product(covariance: Covariance, network: Network, X: Array, mixes: int) -> tuple[Array, Array]:
+    """QR of ``W^mixes (C_i X_i)``, (nodes, d, K), and the residuals of X seen on the way, (nodes, K)."""
+    Z, disagreement = plain_mix(network, covariance.apply(X), mixes)
+    return orthonormal(Z), product_residuals(X, Z) + disagreement

@@ -1,0 +1,65 @@
+"""Sanger's rule, the generalised Hebbian algorithm, with exact averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, normalised
+from eigenmesh.data import Covariance
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Watch, largest_norm, product_residuals
+from eigenmesh.solvers._step_size import SteppedState, StepSize, require_step_size, watch_step
+
+
+@dataclass(frozen=True)
+class Sanger:
+    """Sanger's rule on the pooled covariance: what DSA is when averages are exact.
+
+        X+ = X + a (C X - X triu(X^T C X)),  C X = mean over nodes of C_i X_i
+
+    triu keeps p <= k: column k is pulled to norm one and away from the columns before it. An iteration costs one
+    ``mean`` of a d x K matrix.
+
+    Parameters
+    ----------
+    step_size : a, or "auto": ``0.5 / max |C_i|``, halved with a new start whenever the iterates blow up.
+
+    References
+    ----------
+    T. D. Sanger, "Optimal unsupervised learning in a single-layer linear feedforward neural network", Neural
+    Networks 2 (1989).
+    """
+
+    step_size: StepSize = "auto"
+    name: ClassVar[str] = "sanger"
+    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
+
+    def __post_init__(self) -> None:
+        require_step_size(self.step_size)
+
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
+        """X_i(0) = basis, the same at every node."""
+        scale = largest_norm(covariance, network, basis)
+        # A column of norm r has 2 a l_1 r^2 < 2 to meet; the half leaves room for r = sqrt 2.
+        return SteppedState.begin(basis, 0.5 / scale if self.step_size == "auto" else self.step_size, scale)
+
+    def step(self, covariance: Covariance, network: Network, state: SteppedState) -> SteppedState:
+        """One product, one average."""
+        Z = network.mean(covariance.apply(state.X))
+        X = state.X + state.step_size * hebbian(state.X, Z)
+        return state._replace(X=X, residual=product_residuals(state.X, Z))
+
+    def readout(self, state: SteppedState) -> Array:
+        """Columns of X_i divided by their norms."""
+        return normalised(state.X)
+
+    def watch(self, covariance: Covariance, network: Network, state: SteppedState) -> Watch:
+        """Agree on the residual, which comes with the product."""
+        return watch_step(network, state, automatic=self.step_size == "auto")
+
+
+def hebbian(X: Array, Z: Array) -> Array:
+    """Direction of Sanger's rule, ``Z - X triu(X^T Z)``: (nodes, d, K) twice -> (nodes, d, K)."""
+    return Z - X @ ea.namespace(X).triu(X.mT @ Z)

@@ -1,0 +1,87 @@
+"""What the methods with a step share: their state, and an automatic step that shortens itself."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, column_norms, normalised, orthonormal
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Watch, require_positive, unmeasured
+
+StepSize: TypeAlias = float | Literal["auto"]
+
+# Sanger's rule pulls columns to norm one and overshoots by a few tens of per cent at most while its step is sound.
+LONGEST_COLUMN = 3.0
+# Beyond this no rule comes back.
+BLOWN_UP = 1e6
+
+
+class SteppedState(NamedTuple):
+    """Iterates of a method with a step at the nodes held here.
+
+    Attributes
+    ----------
+    X : (nodes, d, K) estimates, of any norm.
+    residual : (nodes, K) residuals of the X before the last step, as each node sees them.
+    step_size : a, the same at all nodes.
+    scale : largest ``|C_i|`` over the nodes.
+    anchor : X when the residual was last at its best, to start again from.
+    best : (largest) residual at the anchor.
+    """
+
+    X: Array
+    residual: Array
+    step_size: float
+    scale: float
+    anchor: Array
+    best: float
+
+    @classmethod
+    def begin(cls, basis: Array, step_size: float, scale: float) -> SteppedState:
+        """X_i(0) = basis, the same at every node."""
+        return cls(basis, unmeasured(basis), float(step_size), scale, anchor=basis, best=np.inf)
+
+
+def require_step_size(step_size: StepSize) -> None:
+    """Raise unless the step is "auto" or a finite number above zero."""
+    if step_size != "auto":
+        require_positive("step_size", step_size)
+
+
+def common_basis(network: Network, X: Array) -> Array:
+    """One orthonormal basis for all nodes, the average of their X, to start again from: (nodes, d, K) twice."""
+    return orthonormal(network.mean(normalised(X)))
+
+
+def watch_step(network: Network, state: SteppedState, *, automatic: bool, longest: float = LONGEST_COLUMN) -> Watch:
+    """Agree on the residual and the longest column; with an automatic step, halve it and start again on a blow-up.
+
+    The new start is one orthonormal basis for all nodes, the average of their best X so far. A fixed step is the
+    user's choice: there, only a true blow-up ends the run.
+
+    Parameters
+    ----------
+    longest : norm that no column reaches while an automatic step is sound.
+    """
+    residual, length = _agree(network, state)
+    sound = bool(np.all(np.isfinite(residual))) and length < (longest if automatic else BLOWN_UP)
+    if not automatic:
+        return Watch(state, residual, healthy=sound)
+    if not sound:
+        basis = common_basis(network, state.anchor)
+        state = state._replace(X=basis, step_size=state.step_size / 2, anchor=basis)
+        return Watch(state, np.full_like(residual, np.inf), healthy=True)
+    if residual.max() < state.best:
+        state = state._replace(anchor=state.X, best=float(residual.max()))
+    return Watch(state, residual, healthy=True)
+
+
+def _agree(network: Network, state: SteppedState) -> tuple[np.ndarray, float]:
+    """Largest residual of each column, and the longest column, over all nodes: (K,) and a number."""
+    xp = ea.namespace(state.X)
+    lengths = xp.max(column_norms(state.X)[:, 0, :], axis=1, keepdims=True)
+    agreed = ea.to_numpy(network.worst(xp.concat([state.residual, lengths], axis=1))[0, ...])
+    return agreed[:-1], float(agreed[-1])

@@ -1,0 +1,132 @@
+"""Peers in one process, a thread each: a real transport that needs no engine."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+from eigenmesh.errors import AbortedError, DeadlineError, InputError
+from eigenmesh.transports._base import Arrays, Links, Transport
+
+T = TypeVar("T")
+
+# How often a waiting node looks whether another one has given up.
+LOOK_EVERY_S = 0.05
+
+
+class ThreadHub:
+    """What the nodes of one process share: a mailbox for each directed link, and the reason if one has failed."""
+
+    def __init__(self, size: int, timeout_s: float = 60.0) -> None:
+        if size < 1:
+            raise InputError(f"size = {size} must be at least 1.")
+        if not timeout_s > 0:
+            raise InputError(f"timeout_s = {timeout_s!r} must be above 0.")
+        self.size, self.timeout_s = size, timeout_s
+        self._mailboxes: dict[tuple[int, int], queue.SimpleQueue[Arrays]] = {}
+        self._lock = threading.Lock()
+        self._failure: tuple[int, str] | None = None
+
+    def mailbox(self, sender: int, receiver: int) -> queue.SimpleQueue[Arrays]:
+        """The mailbox of one directed link."""
+        with self._lock:
+            return self._mailboxes.setdefault((sender, receiver), queue.SimpleQueue())
+
+    def fail(self, rank: int, reason: str) -> None:
+        """Note the first failure; later ones are its consequences."""
+        with self._lock:
+            self._failure = self._failure or (rank, reason)
+
+    def check(self) -> None:
+        """Raise if a node has failed."""
+        if self._failure is not None:
+            rank, reason = self._failure
+            raise AbortedError(f"node {rank} ended the run: {reason}")
+
+    def transport(self, rank: int) -> ThreadTransport:
+        """The end of node ``rank``."""
+        return ThreadTransport(self, rank)
+
+
+class ThreadTransport(Transport):
+    """One node's end in a ``ThreadHub``."""
+
+    def __init__(self, hub: ThreadHub, rank: int) -> None:
+        if not 0 <= rank < hub.size:
+            raise InputError(f"rank = {rank} must lie in 0 .. {hub.size - 1}.")
+        self._hub, self._rank = hub, rank
+
+    @property
+    def rank(self) -> int:
+        """Global id of this node."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """M."""
+        return self._hub.size
+
+    def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
+        """Put copies into the neighbours' mailboxes, then wait for theirs."""
+        self._hub.check()
+        # The receiver must not see what the sender writes later.
+        message = tuple(np.array(array) for array in arrays)
+        for neighbour in links.send_to:
+            self._hub.mailbox(self._rank, neighbour).put(message)
+        deadline = time.monotonic() + self._hub.timeout_s
+        return {neighbour: self._receive(neighbour, arrays, deadline) for neighbour in links.receive_from}
+
+    def _receive(self, neighbour: int, expected: Arrays, deadline: float) -> Arrays:
+        mailbox = self._hub.mailbox(neighbour, self._rank)
+        while True:
+            try:
+                message = mailbox.get(timeout=LOOK_EVERY_S)
+            except queue.Empty:
+                self._hub.check()
+                if time.monotonic() > deadline:
+                    raise DeadlineError(
+                        f"node {self._rank} waited {self._hub.timeout_s:g} s for node {neighbour}; it is slow or gone."
+                    ) from None
+                continue
+            got, due = ([(array.shape, array.dtype) for array in arrays] for arrays in (message, expected))
+            if got != due:
+                raise InputError(f"node {neighbour} sent {got} where node {self._rank} expected {due}.")
+            return message
+
+    def abort(self, reason: str) -> None:
+        """End the run at every node."""
+        self._hub.fail(self._rank, reason)
+
+    def close(self) -> None:
+        """Nothing is held that would have to be let go of."""
+
+
+def run_threads(size: int, work: Callable[[Transport], T], timeout_s: float = 60.0) -> list[T]:
+    """Run ``work`` at every node in a thread of its own; results by rank.
+
+    If a node fails the others are ended too, and its own error is the one that is raised.
+    """
+    hub = ThreadHub(size, timeout_s)
+
+    def guarded(rank: int) -> T:
+        with hub.transport(rank) as transport:
+            return work(transport)
+
+    with ThreadPoolExecutor(size, thread_name_prefix="node") as pool:
+        futures = [pool.submit(guarded, rank) for rank in range(size)]
+        try:
+            errors = [error for error in (future.exception() for future in futures) if error is not None]
+        except BaseException as error:
+            # An interrupt reaches the waiting thread alone.
+            hub.fail(0, type(error).__name__)
+            raise
+    own = [error for error in errors if not isinstance(error, AbortedError)]
+    if errors:
+        raise (own or errors)[0]
+    return [future.result() for future in futures]

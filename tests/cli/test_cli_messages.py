@@ -1,0 +1,70 @@
+"""What commands say while they work, and how they call settings."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from eigenmesh.cli import _messages as voice_module
+from eigenmesh.cli._messages import Voice, option_names
+from eigenmesh.iteration._result import Record
+
+RECORD = Record(40, 50, 600, 80, 2_500_000, 0.125, np.nan, 0.1)
+
+
+def make_voice(terminal: bool, quiet: bool = False) -> tuple[Voice, io.StringIO]:
+    said = io.StringIO()
+    console = Console(file=said, force_terminal=terminal, width=120, highlight=False)
+    return Voice(console, console, quiet), said
+
+
+def test_terminal_shows_live_progress():
+    voice, said = make_voice(terminal=True)
+    with voice.progress(5000) as show:
+        show(RECORD)
+    for words in ("round 50 of at most 5000", "1.2e-01", "2.5 MB sent"):
+        assert words in said.getvalue()
+
+
+def test_log_gets_a_line_now_and_then(monkeypatch):
+    voice, said = make_voice(terminal=False)
+    with voice.progress(5000) as show:
+        show(RECORD)
+        assert said.getvalue() == ""
+    monkeypatch.setattr(voice_module, "LINE_EVERY_S", 0.0)
+    with voice.progress(5000) as show:
+        show(RECORD)
+    assert said.getvalue() == "round 50 of at most 5,000, residual 1.2e-01, 2.5 MB sent\n"
+
+
+def test_quiet_has_no_progress_but_alerts():
+    voice, said = make_voice(terminal=True, quiet=True)
+    with voice.progress(5000) as show, voice.waiting("reading"):
+        assert show is None
+    voice.tell("result")
+    assert said.getvalue() == ""
+    voice.alert("careful", style="yellow")
+    assert "careful" in said.getvalue()
+
+
+def test_square_brackets_in_messages_are_not_markup():
+    voice, said = make_voice(terminal=False)
+    voice.alert("pip install 'eigenmesh[report]' in [bold]", style="red")
+    assert said.getvalue() == "pip install 'eigenmesh[report]' in [bold]\n"
+
+
+@pytest.mark.parametrize(
+    ("library", "command_line"),
+    [
+        ('drop it, or pass missing="mean"', "drop it, or use --missing mean"),
+        ("Raise max_rounds, or n_components = 3.", "Raise --max-rounds, or --components = 3."),
+        ("Raise max_rounds.", "Raise --max-rounds."),
+        ('step_size="auto" or a smaller step_size', "--step-size auto or a smaller --step-size"),
+        ("n_nodes.csv and my_n_nodes and runs/n_nodes stay", "n_nodes.csv and my_n_nodes and runs/n_nodes stay"),
+    ],
+)
+def test_settings_are_called_as_on_the_command_line(library, command_line):
+    assert option_names(library) == command_line
