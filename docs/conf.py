@@ -1,24 +1,50 @@
 """Sphinx settings; build with ``make docs``."""
 
-import sys
-from pathlib import Path
+import os
+from typing import Any
 
 from eigenmesh import __version__
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 project = "eigenmesh"
 author = "The eigenmesh developers"
 copyright = "The eigenmesh developers"
 release = version = __version__
 
-extensions = ["myst_parser", "plain_docstrings", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
+]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_default_options = {"members": True}
+napoleon_google_docstring = False
 exclude_patterns = ["_build"]
+
+# The tables of names of other projects come over the network, and a build must also work without one, with warnings as
+# errors. So links to those pages are made only where somebody asks for them.
+if os.environ.get("READTHEDOCS") or os.environ.get("EIGENMESH_INTERSPHINX"):
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy", None),
+        "sklearn": ("https://scikit-learn.org/stable", None),
+        "networkx": ("https://networkx.org/documentation/stable", None),
+    }
 
 html_theme = "furo"
 html_title = f"eigenmesh {release}"
+
+
+def _skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
+    """Leave out what Python writes about the fields of a NamedTuple; its class describes them."""
+    return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
+
+
+def setup(app: Any) -> None:
+    """Register with Sphinx."""
+    app.connect("autodoc-skip-member", _skip)

@@ -1,9 +1,9 @@
 """Who imports whom between the rooms of eigenmesh: ``make imports``.
 
 A room is a package or a top-level module of ``src/eigenmesh``. Imports at the top of a file must point to a room that
-comes before its own in ``ROOMS``, so they cannot form a cycle. Imports inside a function (lazy ones) may point anywhere:
-they keep an optional dependency, or a room that is needed only sometimes, out of the start. Imports for type checkers
-alone are left out, since they never run.
+comes before its own in ``ROOMS``, so they cannot form a cycle. Imports inside a function (lazy ones) may point
+anywhere: they keep an optional dependency, or a room that is needed only sometimes, out of the start. Imports for
+type checkers alone are left out, since they never run.
 """
 
 from __future__ import annotations

@@ -59,8 +59,10 @@ class DisagreementError(InputError):
 
     Attributes
     ----------
-    neighbour : its name.
-    manifest : what it was set up for, as it states it.
+    neighbour : str
+        Its name.
+    manifest : str
+        What it was set up for, as it states it.
     """
 
     def __init__(self, message: str, neighbour: str, manifest: str) -> None:
@@ -85,7 +87,8 @@ class LostNeighbourError(DeadlineError):
 
     Attributes
     ----------
-    neighbours : their names.
+    neighbours : iterable of str
+        Their names.
     """
 
     def __init__(self, message: str, neighbours: Iterable[str]) -> None:

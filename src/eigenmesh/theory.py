@@ -17,6 +17,8 @@ from eigenmesh.errors import InputError
 def step_bound(eigenvalues: ArrayLike, n_components: int, beta: float) -> float:
     """Largest step for which linear convergence is proved.
 
+    ::
+
         a < min_k (l_k - l_{k+1}) / ((K + 5)(K + 6)) * ((1 - beta) / (9 l_1))^2
 
     It is a guarantee, not a setting: on ordinary data it is about 1e-6, and steps 1e5 times as long work.

@@ -24,7 +24,8 @@ class LinearRound:
 
     Parameters
     ----------
-    matrix : (M, M) array or CSR array, zero where i and j are neither equal nor neighbours.
+    matrix : array or CSR array of shape (M, M)
+        The a_ij; zero where i and j are neither equal nor neighbours.
     """
 
     matrix: Any

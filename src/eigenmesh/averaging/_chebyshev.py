@@ -17,6 +17,8 @@ class Chebyshev:
 
     With ``c`` and ``e`` the centre and half width of that interval and ``T_l`` the Chebyshev polynomials,
 
+    ::
+
         p_L(w) = T_L((w - c) / e) / T_L((1 - c) / e).
 
     Both ends of the interval are used; its symmetric hull [-beta, beta] would cost more rounds.

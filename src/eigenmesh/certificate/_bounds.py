@@ -32,10 +32,14 @@ class RitzView(NamedTuple):
 
     Attributes
     ----------
-    values : (..., K) Ritz values, largest first.
-    inside : (..., K) sine of the angle between x_k and the k-th Ritz vector.
-    outside : (..., K) ``|(I - P) C u_k|``.
-    total : (..., 1) ``|(I - P) C P|`` (Frobenius).
+    values : array of shape (..., K)
+        Ritz values, largest first.
+    inside : array of shape (..., K)
+        Sine of the angle between x_k and the k-th Ritz vector.
+    outside : array of shape (..., K)
+        ``|(I - P) C u_k|``.
+    total : array of shape (..., 1)
+        ``|(I - P) C P|`` (Frobenius).
     """
 
     values: np.ndarray

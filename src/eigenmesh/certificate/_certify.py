@@ -33,18 +33,27 @@ class Certificate:
 
     Attributes
     ----------
-    values : (K,) Ritz values theta_k = x_k^T C x_k, largest first.
-    residuals : (K,) ``r_k = |C x_k - theta_k x_k|``, measured at the average X of all nodes.
-    gaps : (K,) distance from theta_k to the nearest other eigenvalue, less what is not known of that one;
-        for a component in a cluster, of the cluster to the rest.
-    error_bounds : (K,) bound on sin(angle) at the worst node, at most ``r_k / gap_k + disagreement_k``; for a component
-        in a cluster the angle is that to the eigenspace of the cluster.
-    clusters : groups of components (counted from 0) whose eigenvalues are too close to tell apart at this precision:
-        their span is certain, the vectors inside it are not.
-    open_cluster : True if the last cluster goes on beyond component K, so that its span too is a choice.
-    next_value : upper estimate of l_{K+1}, by a deflated Lanczos iteration; -inf if K = d.
-    orthonormality : largest entry of ``|X^T X - I|``.
-    disagreement : (K,) largest sine of an angle between a node's component and the average one.
+    values : array of shape (K,)
+        Ritz values theta_k = x_k^T C x_k, largest first.
+    residuals : array of shape (K,)
+        ``r_k = |C x_k - theta_k x_k|``, measured at the average X of all nodes.
+    gaps : array of shape (K,)
+        Distance from theta_k to the nearest other eigenvalue, less what is not known of that one; for a component in a
+        cluster, of the cluster to the rest.
+    error_bounds : array of shape (K,)
+        Bound on sin(angle) at the worst node, at most ``r_k / gap_k + disagreement_k``; for a component in a cluster
+        the angle is that to the eigenspace of the cluster.
+    clusters : tuple of tuples of int
+        Groups of components (counted from 0) whose eigenvalues are too close to tell apart at this precision: their
+        span is certain, the vectors inside it are not.
+    open_cluster : bool
+        True if the last cluster goes on beyond component K, so that its span too is a choice.
+    next_value : float
+        Upper estimate of l_{K+1}, by a deflated Lanczos iteration; -inf if K = d.
+    orthonormality : float
+        Largest entry of ``|X^T X - I|``.
+    disagreement : array of shape (K,)
+        Largest sine of an angle between a node's component and the average one.
     """
 
     values: np.ndarray
@@ -94,9 +103,12 @@ class Certified:
 
     Attributes
     ----------
-    common : (1, d, K) average over all nodes.
-    local : (nodes, d, K) each node's own estimate.
-    complement : what was learnt of the spectrum beyond K, to be reused.
+    common : array of shape (1, d, K)
+        Average over all nodes.
+    local : array of shape (nodes, d, K)
+        Each node's own estimate.
+    complement : Complement
+        What was learnt of the spectrum beyond K, to be reused.
     """
 
     common: Array
@@ -121,9 +133,12 @@ def certify(
 
     Parameters
     ----------
-    X : (nodes, d, K) each node's estimate.
-    tol : the angle that is asked for, to know how far to look beyond K.
-    complement : what an earlier call learnt of l_{K+1}; None to look.
+    X : array of shape (nodes, d, K)
+        Each node's estimate.
+    tol : float
+        The angle that is asked for, to know how far to look beyond K.
+    complement : Complement or None
+        What an earlier call learnt of l_{K+1}; None to look.
     """
     local = agree_on_signs(network, normalised(X))
     common = normalised(network.common_mean(local))

@@ -21,8 +21,10 @@ class Complement(NamedTuple):
 
     Attributes
     ----------
-    lower : a Ritz value, never above the true one.
-    upper : the Ritz value plus its residual.
+    lower : float
+        A Ritz value, never above the true one.
+    upper : float
+        The Ritz value plus its residual.
     """
 
     lower: float

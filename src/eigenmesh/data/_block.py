@@ -17,7 +17,12 @@ from eigenmesh.errors import InputError
 class Block:
     """Rows of one source held by one node; nothing is copied before it is read.
 
-    source (n, n_features): np.ndarray, np.memmap or csr_array. rows: a slice or an integer index array.
+    Attributes
+    ----------
+    source : array, memory map or csr_array of shape (n, d)
+        Where the rows are read from.
+    rows : slice or array of int
+        Which of them the node holds.
     """
 
     source: Samples

@@ -61,9 +61,14 @@ class Chunked:
 class Sparse:
     """C_i of CSR rows, centred without filling them in.
 
-    With weights w = sqrt(M/(N-1)) / scale on rows and x = w X_i: Z = Y_i x - 1 (mu^T x) and
-    C_i X_i = w (Y_i^T Z - mu (1^T Z)).
-    matrices: Y_i as csr_array (N_i, d), in float64 because the two differences cancel where mu is large.
+    With weights w = sqrt(M/(N-1)) / scale on rows and x = w X_i::
+
+        Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
+
+    Attributes
+    ----------
+    matrices : tuple of csr_array of shape (N_i, d)
+        Y_i, in float64 because the two differences cancel where mu is large.
     """
 
     matrices: tuple[Samples, ...]

@@ -55,8 +55,18 @@ class Columns(Protocol):
 class Moments:
     """Moments of the pooled samples, the same at every node.
 
-    n_samples: N. mean (d,), variance (d,) with divisor N-1, scale (d,) the standard deviation with divisor N,
-    None where columns are not scaled. n_missing: entries that were missing and count as their column's mean.
+    Attributes
+    ----------
+    n_samples : int
+        N.
+    mean : array of shape (d,)
+        Of each column.
+    variance : array of shape (d,)
+        Of each column, with divisor N - 1.
+    scale : array of shape (d,) or None
+        Standard deviation of each column, with divisor N; None where columns are not scaled.
+    n_missing : int
+        Entries that were missing and count as the mean of their column.
     """
 
     n_samples: int

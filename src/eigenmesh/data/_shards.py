@@ -20,7 +20,18 @@ from eigenmesh.errors import DataError, InputError
 class Shards:
     """Samples of the nodes this process holds: all M in a simulation, one at a peer.
 
-    blocks: Y_i (N_i, d) of the nodes held here; ids: their global numbers in 0..M-1; n_nodes: M.
+    Attributes
+    ----------
+    blocks : tuple of Block
+        Y_i, of shape (N_i, d), of the nodes held here.
+    n_nodes : int
+        M, the number of nodes of the whole network.
+    ids : tuple of int
+        Global numbers of the nodes held here, in 0 .. M - 1.
+    feature_names : tuple of str or None
+        Names of the columns.
+    node_names : tuple of str or None
+        Names of all M nodes.
     """
 
     blocks: tuple[Block, ...]

@@ -20,7 +20,14 @@ Samples: TypeAlias = Any
 class Table:
     """Samples and what is known about them.
 
-    X (n_samples, n_features), dense or CSR; labels (n_samples,) or None; feature_names (n_features) or None.
+    Attributes
+    ----------
+    X : array or csr_array of shape (N, d)
+        The samples.
+    labels : array of shape (N,) or None
+        What each sample is.
+    feature_names : tuple of str or None
+        Names of the d columns.
     """
 
     X: Samples

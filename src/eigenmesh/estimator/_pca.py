@@ -105,18 +105,32 @@ class DecentralizedPCA(Projection):
 
     Attributes
     ----------
-    components_ : (K, d) array
-    explained_variance_, explained_variance_ratio_, singular_values_ : (K,) arrays
-    mean_ : (d,) array; scale_ : (d,) array or None
+    components_ : array of shape (K, d)
+        The components that all nodes agree on, largest variance first.
+    explained_variance_, explained_variance_ratio_, singular_values_ : arrays of shape (K,)
+        As scikit-learn defines them, for the pooled samples.
+    mean_ : array of shape (d,)
+        Mean of the pooled samples.
+    scale_ : array of shape (d,) or None
+        Their standard deviation, where features are divided by it.
     noise_variance_ : float
+        Mean of the variances beyond K.
     n_components_, n_samples_, n_features_in_, n_nodes_, n_iter_ : int
-    node_components_ : (M, K, d) array, each node's own estimate; (1, K, d) with a transport
+        K, N, d, M and the iterations taken.
+    node_components_ : array of shape (M, K, d)
+        The estimate of each node; (1, K, d) with a transport.
     certificate_ : Certificate
-    traffic_ : Traffic of the whole fit
-    census_traffic_ : Traffic before it, to see that the data of all processes fit together; nothing in a simulation
+        Bounds on the angles to the true components.
+    traffic_ : Traffic
+        What the whole fit sent.
+    census_traffic_ : Traffic
+        What was sent before it, to see that the data of all processes fit together; nothing in a simulation.
     history_ : tuple of Record
+        How the fit went, every few rounds.
     stop_reason_ : StopReason
-    result_ : Result, with all of the above in one object
+        Why it ended.
+    result_ : Result
+        All of the above in one object.
 
     Examples
     --------

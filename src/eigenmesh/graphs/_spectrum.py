@@ -49,7 +49,7 @@ class Spectrum:
 
     @property
     def beta(self) -> float:
-        """Factor that one round shrinks disagreement by: beta = max(|lambda_2|, |lambda_M|)."""
+        """Factor that one round shrinks disagreement by: ``beta = max(|lambda_2|, |lambda_M|)``."""
         return max(abs(self.second), abs(self.smallest))
 
     @property

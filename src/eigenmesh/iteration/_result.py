@@ -17,10 +17,14 @@ class Record(NamedTuple):
 
     Attributes
     ----------
-    iteration, rounds, messages, matrices, bytes : cost so far, checks included.
-    residual : largest residual over nodes and components; NaN where it was not looked at.
-    error : the paper's mean sin^2 error, NaN unless the run was given the truth.
-    step_size : the solver's step; NaN for solvers without one.
+    iteration, rounds, messages, matrices, bytes : int
+        Cost so far, checks included.
+    residual : float
+        Largest residual over nodes and components; NaN where it was not looked at.
+    error : float
+        The paper's mean sin^2 error, NaN unless the run was given the truth.
+    step_size : float
+        The solver's step; NaN for solvers without one.
     """
 
     iteration: int
@@ -39,11 +43,16 @@ class Result:
 
     Attributes
     ----------
-    components : (K, d) the components that all nodes agree on.
-    node_components : (nodes, K, d) each node's own estimate, in the same order and signs.
-    explained_variance : (K,) eigenvalues of the pooled covariance.
-    traffic : everything the run sent, checks and certificates included; what the moments cost comes before it.
-    traffic_by_phase : the same split into what it was for.
+    components : array of shape (K, d)
+        The components that all nodes agree on.
+    node_components : array of shape (nodes, K, d)
+        Each node's own estimate, in the same order and signs.
+    explained_variance : array of shape (K,)
+        Eigenvalues of the pooled covariance.
+    traffic : Traffic
+        Everything the run sent, checks and certificates included; what the moments cost comes before it.
+    traffic_by_phase : dict of str to Traffic
+        The same split into what it was for.
     """
 
     solver: str

@@ -46,15 +46,23 @@ def run(
 
     Parameters
     ----------
-    n_components : K.
-    tol : bound on sin(angle) between every component at every node and the true eigenvector.
-    max_rounds : budget of neighbour exchanges; the closing certificate comes on top.
-    check_every : iterations between two looks at the residual; by default so many that looking costs at most about
-        a tenth of the rounds.
-    seed : fixes the start; the same at every node.
-    basis : (d, K) start with orthonormal columns, instead of a random one.
-    callback : called with a Record after each check.
-    reference : (d, K) true eigenvectors, to record the error after every iteration; never used otherwise.
+    n_components : int
+        K, how many to find.
+    tol : float
+        Bound on sin(angle) between every component at every node and the true eigenvector.
+    max_rounds : int
+        Budget of neighbour exchanges; the closing certificate comes on top.
+    check_every : int or None
+        Iterations between two looks at the residual; by default so many that looking costs at most about a tenth of the
+        rounds.
+    seed : int
+        Fixes the start; the same at every node.
+    basis : array of shape (d, K) or None
+        Start with orthonormal columns, instead of a random one.
+    callback : callable or None
+        Called with a Record after each check.
+    reference : array of shape (d, K) or None
+        True eigenvectors, to record the error after every iteration; never used otherwise.
     """
     require_components(n_components, covariance.n_features)
     require_settings(tol, max_rounds)

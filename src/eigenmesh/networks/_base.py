@@ -27,10 +27,14 @@ class Traffic:
 
     Attributes
     ----------
-    rounds : synchronous neighbour exchanges.
-    messages : directed sends.
-    matrices : matrix blocks that a node sends to each neighbour; FAST-PCA sends two an iteration.
-    bytes : payload.
+    rounds : int
+        Synchronous neighbour exchanges.
+    messages : int
+        Directed sends.
+    matrices : int
+        Matrix blocks that a node sends to each neighbour; FAST-PCA sends two an iteration.
+    bytes : int
+        Payload.
     """
 
     rounds: int = 0

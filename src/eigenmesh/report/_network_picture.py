@@ -29,7 +29,8 @@ def network_picture(weights: Weights, names: Sequence[str] | None = None, title:
 
     Parameters
     ----------
-    names : what to call the nodes; their numbers by default.
+    names : sequence of str or None
+        What to call the nodes; their numbers by default.
     """
     figure = new_figure(6.0, 6.2)
     draw_network(figure.subplots(), weights, names, title)

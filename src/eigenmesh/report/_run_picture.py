@@ -34,9 +34,12 @@ def run_picture(
 
     Parameters
     ----------
-    names : what to call the nodes.
-    image_shape : (rows, columns) where each sample is an image: a strip of the components is drawn below.
-    total_variance : trace of the covariance, to write each component's share under it.
+    names : sequence of str or None
+        What to call the nodes.
+    image_shape : (rows, columns) or None
+        Where each sample is an image: a strip of the components is drawn below.
+    total_variance : float or None
+        Trace of the covariance, to write each component's share under it.
     """
     figure = new_figure(11.5, 5.4 if image_shape is None else 7.6)
     if title:

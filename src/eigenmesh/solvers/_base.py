@@ -19,13 +19,19 @@ class Watch(NamedTuple):
 
     Attributes
     ----------
-    state : the state to go on from; a solver may have mended it, for example with a smaller step.
-    residual : (K,) estimate of ``|C x_k - theta_k x_k|``, the largest over the nodes; None if the solver has
-        none to give, in which case the loop measures it.
-    healthy : False when the iterates have blown up or collapsed and the solver cannot mend them.
-    gaps : (K,) distances between the eigenvalues, where the solver knows them.
-    complement : what the solver knows of l_{K+1}; None lets the certificate look for itself.
-    free : True if looking sent nothing, so that it may be done after every iteration.
+    state : state of the solver
+        The state to go on from; a solver may have mended it, for example with a smaller step.
+    residual : array of shape (K,) or None
+        Estimate of ``|C x_k - theta_k x_k|``, the largest over the nodes; None if the solver has none to give, in which
+        case the loop measures it.
+    healthy : bool
+        False when the iterates have blown up or collapsed and the solver cannot mend them.
+    gaps : array of shape (K,) or None
+        Distances between the eigenvalues, where the solver knows them.
+    complement : Complement or None
+        What the solver knows of l_{K+1}; None lets the certificate look for itself.
+    free : bool
+        True if looking sent nothing, so that it may be done after every iteration.
     """
 
     state: Any

@@ -57,7 +57,7 @@ class BlockKrylovState(NamedTuple):
 class BlockKrylov:
     """Rayleigh-Ritz on the block Krylov space of C, built from exact network averages.
 
-    With b = K + oversample columns, each step is one average of a (d, b) matrix:
+    With b = K + oversample columns, each step is one average of a (d, b) matrix::
 
         Z = mean(C_i B),  V <- [V, B],  CV <- [CV, Z],  B <- polar((I - V V^T) Z),
 
@@ -69,8 +69,10 @@ class BlockKrylov:
 
     Parameters
     ----------
-    oversample : columns beyond K; they speed convergence and show l_{K+1} to the certificate.
-    max_width : widest basis, at least 3 (K + oversample); None: as many as 12 blocks, fewer for large d.
+    oversample : int
+        Columns beyond K; they speed convergence and show l_{K+1} to the certificate.
+    max_width : int or None
+        Widest basis, at least 3 (K + oversample); None: as many as 12 blocks, fewer for large d.
     """
 
     oversample: int = 5

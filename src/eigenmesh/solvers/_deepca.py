@@ -36,6 +36,8 @@ class DeEPCAState(NamedTuple):
 class DeEPCA:
     """DeEPCA of Ye and Zhang: subspace tracking, exact with a number of mixes that need not grow.
 
+    ::
+
         S_i = FastMix(S_i + C_i X_i(t) - C_i X_i(t-1), m),  S_i(0) = "C_i X_i(-1)" = X_init
         X_i(t+1) = QR(S_i), column k flipped where <x_k, x_init_k> < 0
 
@@ -44,7 +46,8 @@ class DeEPCA:
 
     Parameters
     ----------
-    mixes : m, rounds of FastMix an iteration.
+    mixes : int
+        m, the rounds of FastMix per iteration.
 
     References
     ----------

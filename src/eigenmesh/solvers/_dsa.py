@@ -18,6 +18,8 @@ from eigenmesh.solvers._step_size import SteppedState, StepSize, require_step_si
 class DSA:
     """The distributed Sanger's algorithm of Gang and Bajwa: combine and adapt.
 
+    ::
+
         X_i+ = sum_j w_ij X_j + a (C_i X_i - X_i triu(X_i^T C_i X_i))
 
     It converges linearly, but to a neighbourhood of the eigenvectors: where it rests, the nodes still pull towards
@@ -25,8 +27,9 @@ class DSA:
 
     Parameters
     ----------
-    step_size : a, or "auto": a step that suits data and graph (``suggested_step``), halved with a new start whenever
-        the iterates blow up. The neighbourhood is what such a step gives; for a smaller one give a shorter step.
+    step_size : float or "auto"
+        a; "auto" takes a step that suits data and graph (``suggested_step``), halved with a new start whenever the
+        iterates blow up. The neighbourhood is what such a step gives; for a smaller one give a shorter step.
 
     References
     ----------

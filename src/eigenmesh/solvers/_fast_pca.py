@@ -52,6 +52,8 @@ class FastPCAState(NamedTuple):
 class FastPCA:
     """FAST-PCA of Gang and Bajwa: one neighbour exchange an iteration, linear convergence to the eigenvectors.
 
+    ::
+
         h_i(X) = C_i X - X D^-1 triu(X^T C_i X),  D = diag(|x_1|^2 .. |x_K|^2)                          (2)
         X_i+ = 1/2 X_i + 1/2 sum_j w_ij X_j + a S_i                                                      (3)
         S_i+ = 1/2 S_i + 1/2 sum_j w_ij S_j + h_i(X_i+) - h_i(X_i)                                       (4)
@@ -60,9 +62,10 @@ class FastPCA:
 
     Parameters
     ----------
-    step_size : a, or "auto": begin with a step that suits data and graph (``suggested_step``) and, whenever the
-        iterates blow up or collapse, halve it and start again from the best X so far with S reset to h. A column
-        that has all but vanished is brought back in the same way, with the step kept.
+    step_size : float or "auto"
+        a; "auto" is to begin with a step that suits data and graph (``suggested_step``) and, whenever the iterates blow
+        up or collapse, halve it and start again from the best X so far with S reset to h. A column that has all but
+        vanished is brought back in the same way, with the step kept.
 
     References
     ----------

@@ -18,13 +18,16 @@ from eigenmesh.solvers._step_size import BLOWN_UP, SteppedState, StepSize, requi
 class Krasulina:
     """Krasulina's method on the pooled covariance: what FAST-PCA is for K = 1 when averages are exact.
 
+    ::
+
         x+ = x + a (C x - (x^T C x / |x|^2) x),  C x = mean over nodes of C_i x_i
 
     The correction is orthogonal to x, so x never gets shorter. An iteration costs one ``mean`` of a d x 1 matrix.
 
     Parameters
     ----------
-    step_size : a, or "auto": ``1 / max |C_i|``, halved with a new start should the iterates blow up.
+    step_size : float or "auto"
+        a; "auto" is ``1 / max |C_i|``, halved with a new start should the iterates blow up.
 
     References
     ----------

@@ -28,6 +28,8 @@ class OrthogonalIterationState(NamedTuple):
 class OrthogonalIteration:
     """Orthogonal iteration on the pooled covariance, the yardstick of the decentralised methods.
 
+    ::
+
         X+ = QR(C X),  C X = mean over nodes of C_i X_i
 
     The mean is exact (``network.mean``), so every node walks the path of the centralised method; on a network of one

@@ -29,6 +29,8 @@ class SDOTState(NamedTuple):
 class SDOT:
     """S-DOT of Gang, Xiang and Bajwa: orthogonal iteration where gossip stands in for the average.
 
+    ::
+
         Z_i = C_i X_i;  T_c times Z_i = sum_j w_ij Z_j;  X_i+ = QR(Z_i)
 
     The published form divides by ``[W^Tc e_1]_i``, which turns averages into sums; QR does not see a scale. What
@@ -37,7 +39,8 @@ class SDOT:
 
     Parameters
     ----------
-    mixes : T_c.
+    mixes : int
+        T_c, the rounds of mixing per iteration.
 
     References
     ----------

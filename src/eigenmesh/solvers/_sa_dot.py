@@ -32,6 +32,8 @@ class SADOTState(NamedTuple):
 class SADOT:
     """SA-DOT of Gang, Xiang and Bajwa: few mixes while the estimates are rough, more as they get better.
 
+    ::
+
         Z_i = C_i X_i;  T_c(t) times Z_i = sum_j w_ij Z_j;  X_i+ = QR(Z_i)
         T_c(t) = min(start + floor(growth t), cap),  t = 0, 1, 2, ..
 
@@ -39,9 +41,12 @@ class SADOT:
 
     Parameters
     ----------
-    start : mixes of the first iteration.
-    growth : mixes added an iteration; a fraction such as 0.5 adds one every other iteration.
-    cap : most mixes an iteration.
+    start : int
+        Mixes of the first iteration.
+    growth : float
+        Mixes added per iteration; a fraction such as 0.5 adds one every other iteration.
+    cap : int
+        Most mixes per iteration.
 
     References
     ----------

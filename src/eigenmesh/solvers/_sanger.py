@@ -17,6 +17,8 @@ from eigenmesh.solvers._step_size import SteppedState, StepSize, require_step_si
 class Sanger:
     """Sanger's rule on the pooled covariance: what DSA is when averages are exact.
 
+    ::
+
         X+ = X + a (C X - X triu(X^T C X)),  C X = mean over nodes of C_i X_i
 
     triu keeps p <= k: column k is pulled to norm one and away from the columns before it. An iteration costs one
@@ -24,7 +26,8 @@ class Sanger:
 
     Parameters
     ----------
-    step_size : a, or "auto": ``0.5 / max |C_i|``, halved with a new start whenever the iterates blow up.
+    step_size : float or "auto"
+        a; "auto" is ``0.5 / max |C_i|``, halved with a new start whenever the iterates blow up.
 
     References
     ----------

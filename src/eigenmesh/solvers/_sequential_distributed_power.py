@@ -17,6 +17,8 @@ from eigenmesh.solvers._sequential_power import SequentialPowerState, component_
 class SequentialDistributedPower:
     """The distributed power method of cloud K-SVD, one component after the other.
 
+    ::
+
         z_i = C_i x_ik;  T_c times z_i = sum_j w_ij z_j
         y_i = z_i - sum_{p<k} x_ip (x_ip^T z_i);  x_ik+ = y_i / |y_i|
 
@@ -25,8 +27,10 @@ class SequentialDistributedPower:
 
     Parameters
     ----------
-    iterations : products spent on a component before the next one.
-    mixes : T_c.
+    iterations : int
+        Products spent on a component before the next one.
+    mixes : int
+        T_c, the rounds of mixing per iteration.
 
     References
     ----------

@@ -31,6 +31,8 @@ class SequentialPowerState(NamedTuple):
 class SequentialPower:
     """Power method for q_1, then for q_2 with q_1 taken out, and so on.
 
+    ::
+
         z = C x_k,  C x_k = mean over nodes of C_i x_ik
         y = z - sum_{p<k} x_p (x_p^T z);  x_k+ = y / |y|
 
@@ -41,7 +43,8 @@ class SequentialPower:
 
     Parameters
     ----------
-    iterations : products spent on a component before the next one.
+    iterations : int
+        Products spent on a component before the next one.
 
     References
     ----------

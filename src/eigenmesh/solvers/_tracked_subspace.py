@@ -64,6 +64,8 @@ class TrackedSubspaceState(NamedTuple):
 class TrackedSubspace:
     """Subspace iteration whose product ``C X`` is tracked instead of averaged, with a polar factor and momentum.
 
+    ::
+
         Y_i = S_i - c X_i(t-1) R_i^-1,   X_i(t+1) = Y_i R_i^-1 with R_i = (Y_i^T Y_i)^(1/2)
         S_i = mixes of ( S_i + C_i X_i(t+1) - C_i X_i(t) )
 
@@ -73,12 +75,15 @@ class TrackedSubspace:
 
     Parameters
     ----------
-    oversample : columns beyond K.
-    mixes : rounds of (Chebyshev) mixing an iteration; "auto" begins with a contraction of 0.1, goes to what the
-        unlikeness of the nodes asks for once that is known (``0.3 theta_b / max |C_i|``), and on while the residual
-        does not shrink. When it rises while the nodes are far apart, all begin again from the common basis.
-    momentum : coefficient c; "auto" is ``(0.95 theta_b)^2 / 4`` with theta_b the smallest Ritz value of the block, the
-        same at all nodes; 0 is plain subspace iteration.
+    oversample : int
+        Columns beyond K.
+    mixes : int or "auto"
+        Rounds of (Chebyshev) mixing per iteration; "auto" begins with a contraction of 0.1, goes to what the unlikeness
+        of the nodes asks for once that is known (``0.3 theta_b / max |C_i|``), and on while the residual does not
+        shrink. When it rises while the nodes are far apart, all begin again from the common basis.
+    momentum : float or "auto"
+        Coefficient c; "auto" is ``(0.95 theta_b)^2 / 4`` with theta_b the smallest Ritz value of the block, the same at
+        all nodes; 0 is plain subspace iteration.
     """
 
     oversample: int = 5

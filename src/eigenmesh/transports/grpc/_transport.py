@@ -43,20 +43,33 @@ class GrpcTransport(Transport):
 
     Parameters
     ----------
-    rank : global id of this site.
-    names : names of all sites, by rank.
-    neighbours : the sites that it shares a link with.
-    credentials : own key and certificate, and the authority.
-    run : what all sites must agree on.
-    listen : host:port for the neighbours that dial this site, or None.
-    journal : file for what is received; with it a site that was killed resumes.
-    patience_s : a neighbour that has given no sign of life for so long is lost.
-    round_s : bound on one wait even if the neighbour lives.
-    on_sent : told everything before it leaves this site, in the communication thread; if it raises, no numbers leave
-        and the run ends, or is put off if that was a ParkedError.
-    on_refused : told who was turned away, and why.
-    on_control : told the sender and the text of each control message, in the communication thread.
-    compare : which fields of two manifests differ, in words.
+    rank : int
+        Global id of this site.
+    names : sequence of str
+        Names of all sites, by rank.
+    neighbours : tuple of Neighbour
+        The sites that it shares a link with.
+    credentials : Credentials
+        Own key and certificate, and the authority.
+    run : Run
+        What all sites must agree on.
+    listen : str or None
+        ``host:port`` for the neighbours that dial this site, or None.
+    journal : Path or None
+        File for what is received; with it a site that was killed resumes.
+    patience_s : float
+        A neighbour that has given no sign of life for so long is lost.
+    round_s : float
+        Bound on one wait even if the neighbour lives.
+    on_sent : callable or None
+        Told everything before it leaves this site, in the communication thread; if it raises, no numbers leave and the
+        run ends, or is put off if that was a ParkedError.
+    on_refused : callable or None
+        Told who was turned away, and why.
+    on_control : callable or None
+        Told the sender and the text of each control message, in the communication thread.
+    compare : Compare or None
+        Which fields of two manifests differ, in words.
     """
 
     def __init__(

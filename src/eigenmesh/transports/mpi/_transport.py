@@ -52,8 +52,10 @@ class MPITransport(Transport):
 
     Parameters
     ----------
-    comm : an mpi4py communicator, one node a rank; all of the world by default. It is duplicated.
-    timeout_s : deadline of every wait.
+    comm : mpi4py communicator or None
+        One node per rank; all of the world by default. It is duplicated.
+    timeout_s : float
+        Deadline of every wait.
     """
 
     reduces: ClassVar[bool] = True

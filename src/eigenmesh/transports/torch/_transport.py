@@ -27,12 +27,16 @@ class TorchTransport(Transport):
 
     Parameters
     ----------
-    device : where this node's tensors lie; by default a GPU of its own if there is one for every rank of this machine,
-        else the CPU.
-    timeout_s : how long to wait for a neighbour.
-    backend : "gloo" or "nccl"; by default nccl where every rank of this machine has a GPU of its own.
-    join_timeout_s : how long to wait for all nodes to join; by default ``timeout_s``, but at least a minute, for
-        processes may take long to start.
+    device : str or None
+        Where this node's tensors lie; by default a GPU of its own if there is one for every rank of this machine, else
+        the CPU.
+    timeout_s : float
+        How long to wait for a neighbour.
+    backend : str or None
+        "gloo" or "nccl"; by default nccl where every rank of this machine has a GPU of its own.
+    join_timeout_s : float or None
+        How long to wait for all nodes to join; by default ``timeout_s``, but at least a minute, for processes may take
+        long to start.
 
     A process group that exists already is used and left as it is; else one is made from the environment that torchrun
     sets, and ended at ``close``.
