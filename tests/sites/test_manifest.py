@@ -73,9 +73,10 @@ def test_a_setting_that_differs_is_named_with_both_values(sites, change, said):
     assert set(said) <= set(differences(ours, theirs))
 
 
-def test_patience_may_differ(sites):
+@pytest.mark.parametrize("wait", ["patience_s", "join_s"])
+def test_patience_may_differ(sites, wait):
     oslo = sites["oslo"]
-    other = replace(oslo, settings=replace(oslo.settings, patience_s=1.0))
+    other = replace(oslo, settings=replace(oslo.settings, **{wait: 1.0}))
     assert Manifest.of(oslo, 3, NAMES).digest == Manifest.of(other, 3, NAMES).digest
 
 

@@ -106,6 +106,7 @@ def test_the_guide_lists_every_setting_with_its_default():
         (SETTINGS, SETTINGS + 'averaging = "allreduce"\n', ("line 16", "'allreduce'", "polynomial, tree")),
         (SETTINGS, SETTINGS + 'on_loss = "carry on"\n', ("line 16", "abort, continue, wait")),
         (SETTINGS, SETTINGS + "patience_s = 0\n", ("line 16", "between 0 and")),
+        (SETTINGS, SETTINGS + "join_s = -1\n", ("line 16", "settings.join_s = -1", "between 0 and")),
         (SETTINGS, SETTINGS + 'scale = "yes"\n', ("line 16", "true or false")),
         (SETTINGS, SETTINGS + "solver_parameters = {oversampel = 3}\n", ("'oversampel'", "Did you mean 'oversample'?")),
         (SETTINGS, SETTINGS + "solver_parameters = {oversample = -3}\n", ("do not suit block-krylov", "-3")),

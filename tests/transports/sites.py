@@ -39,7 +39,7 @@ class Sites:
         self.credentials = [self.authority.issue(name) for name in self.names]
         self.manifest = manifest
         self.via: dict[tuple[int, int], str] = {}
-        self.settings = {"patience_s": 20.0, "round_s": 60.0, **settings}
+        self.settings = {"patience_s": 20.0, "join_s": 60.0, "round_s": 60.0, **settings}
 
     def address(self, rank: int) -> str:
         return f"127.0.0.1:{self.ports[rank]}"

@@ -1,5 +1,6 @@
 """Peers over gRPC with mutual TLS on loopback: rounds, resuming, links that break, and intruders."""
 
+import math
 import os
 import socket
 import subprocess
@@ -29,6 +30,7 @@ from eigenmesh.solvers import BlockKrylov
 from problems import angles, make_problem
 from transports.proxy import Proxy
 from transports.sites import Sites
+from waiting import until
 
 GRAPHS = {
     "pair": nx.path_graph(2),
@@ -195,29 +197,110 @@ def test_parking_reaches_every_site():
 
 
 def test_a_silent_neighbour_is_lost_and_named(caplog):
-    sites = Sites(nx.path_graph(2), patience_s=2.0)
-    began = time.monotonic()
-    with sites.transport(0) as transport, pytest.raises(LostNeighbourError, match="site1") as caught:
-        rounds(transport, [1], 1)
-    assert caught.value.neighbours == ("site1",)
-    # Why, with the address, is for the log of this site: the error may be told to all.
-    assert "127.0.0.1" not in str(caught.value)
-    assert "site1 is lost: " in caplog.text
-    assert "refused" in caplog.text or "connect" in caplog.text
-    assert 1.5 < time.monotonic() - began < 8.0
-
-
-def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours():
     sites = Sites(nx.path_graph(2))
 
     def work(rank):
-        with sites.transport(rank, patience_s=20.0 if rank else 2.0) as transport:
-            rounds(transport, [1 - rank], 3)
+        transport = sites.transport(rank)
+        rounds(transport, [1 - rank], 3)
+        if rank == 1:
+            transport.drop()
+            return
+        with transport:
+            until(lambda: transport.status().links[0].problem, "site1 is still there")
+            with transport._board.changed:
+                transport._board.links[1].heard -= 1000.0
+            rounds(transport, [1], 1, first=3)
+
+    (error,) = in_threads(work, 2).values()
+    assert isinstance(error, LostNeighbourError)
+    assert str(error) == "site0 has heard nothing from site1 for 20 s."
+    assert error.neighbours == ("site1",)
+    # Why, with the address, is for the log of this site: the error may be told to all.
+    assert "site1 is lost: " in caplog.text
+    assert "refused" in caplog.text or "connect" in caplog.text
+
+
+def test_a_neighbour_that_never_joins_is_lost_and_named():
+    sites = Sites(nx.path_graph(2), join_s=0.1)
+    with (
+        sites.transport(0) as transport,
+        pytest.raises(LostNeighbourError, match=r"^site0 has waited 0\.1 s for site1 to join\.$") as caught,
+    ):
+        rounds(transport, [1], 1)
+    assert caught.value.neighbours == ("site1",)
+
+
+def test_patience_with_a_neighbour_begins_when_it_joins():
+    sites = Sites(nx.path_graph(2), join_s=1e6)
+
+    def work(rank):
+        with sites.transport(rank) as transport:
             if rank == 0:
-                # As after SIGSTOP and SIGCONT: nothing was heard, for nobody listened.
-                transport._streams._soon(time.sleep, 5.0)
+                with transport._board.changed:
+                    # Longer ago than patience_s allows, and not than join_s does.
+                    transport._board.links[1].heard -= 1000.0
+                    transport._streams._look_around(time.monotonic(), 0.0)
+                assert transport.status().links[0].heard_s == math.inf
+                started.set()
+            rounds(transport, [1 - rank], 3)
+            assert transport.status().links[0].heard_s < math.inf
+
+    started = threading.Event()
+
+    def later(rank):
+        assert rank == 0 or started.wait(60.0)
+        work(rank)
+
+    assert in_threads(later, 2) == {}
+
+
+def test_a_neighbour_that_is_in_another_epoch_has_joined():
+    """It answers, so the long wait for a site that has yet to start is over."""
+    sites = Sites(nx.path_graph(2), patience_s=0.5)
+
+    def work(rank):
+        with sites.transport(rank, run=sites.run_of(epoch=rank)) as transport:
+            rounds(transport, [1 - rank], 1)
+
+    errors = in_threads(work, 2)
+    for rank in range(2):
+        assert str(errors[rank]) == f"site{rank} has heard nothing from site{1 - rank} for 0.5 s."
+
+
+class Clock:
+    """The time, with jumps."""
+
+    def __init__(self):
+        self.ahead_s = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self.ahead_s
+
+
+def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch):
+    """As after SIGSTOP and SIGCONT: nothing was heard, for nobody listened."""
+    clock, sites = Clock(), Sites(nx.path_graph(2), round_s=1e6)
+    for module in ("_board", "_link", "_streams"):
+        monkeypatch.setattr(f"eigenmesh.transports.grpc.{module}.time", clock)
+    silent, looked = threading.Event(), threading.Event()
+
+    def hush():
+        silent.set()
+        looked.wait(60.0)
+
+    def work(rank):
+        with sites.transport(rank) as transport:
+            rounds(transport, [1 - rank], 3)
+            if rank == 1:
+                transport._streams._soon(hush)
+                assert looked.wait(60.0)
             else:
-                time.sleep(6.0)
+                assert silent.wait(60.0)
+                link = transport._board.links[1]
+                before = link.heard
+                clock.ahead_s = 1000.0
+                until(lambda: link.heard > before + 500.0 or link.lost, "the clock has not been looked at")
+                looked.set()
             rounds(transport, [1 - rank], 3, first=3)
 
     assert in_threads(work, 2) == {}
@@ -380,7 +463,7 @@ def test_manifests_that_differ_end_both_sites_before_any_number_flows():
 
 def test_a_port_that_is_taken_is_told():
     sites = Sites(nx.path_graph(2))
-    with sites.transport(1, patience_s=1.0), pytest.raises(InputError, match="cannot listen"):
+    with sites.transport(1, join_s=1.0), pytest.raises(InputError, match="cannot listen"):
         sites.transport(1)
 
 

@@ -314,7 +314,7 @@ def test_four_gigabytes_announced_by_http2_itself(besieged, tmp_path):
 
 
 def test_a_listener_with_a_certificate_of_another_name_is_not_talked_to(caplog):
-    sites = Sites(nx.path_graph(2), patience_s=2.0)
+    sites = Sites(nx.path_graph(2), join_s=2.0)
     sent = []
     sites.credentials[1] = sites.authority.issue("mallory")
     with (

@@ -15,13 +15,13 @@ SAY_EVERY_S = 1.0
 LONGEST_PATIENCES = 10
 
 
-def agree(transport: GrpcTransport, view: Membership, patience_s: float) -> None:
+def agree(transport: GrpcTransport, view: Membership, patience_s: float, join_s: float) -> None:
     """Exchange views with the neighbours that are left until every member is known to have this one.
 
-    A neighbour that falls silent for longer than ``patience_s`` meanwhile is lost too. Raises TransportError once half
+    A neighbour that the transport gives up meanwhile is lost too. Raises TransportError once half
     of all sites or more are out of reach, if a neighbour has finished the run as it was, or if it takes too long.
     """
-    deadline = time.monotonic() + LONGEST_PATIENCES * patience_s
+    deadline = time.monotonic() + LONGEST_PATIENCES * patience_s + join_s
     ranks = {neighbour.name: neighbour.rank for neighbour in transport.neighbours}
     said = -math.inf
     while not view.agreed:
@@ -39,7 +39,7 @@ def agree(transport: GrpcTransport, view: Membership, patience_s: float) -> None
             _say(transport, view, ranks)
         heard = transport.receive_control(SAY_EVERY_S / 4)
         changed = heard is not None and view.hear(heard[1])
-        silent = [link.name for link in transport.status().links if link.heard_s > patience_s]
+        silent = [link.name for link in transport.status().links if link.lost]
         if view.lose((view.name, name) for name in silent) or changed:
             said = -math.inf
     view.require_majority()

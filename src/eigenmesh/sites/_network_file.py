@@ -47,6 +47,7 @@ missing = "error"                 # "mean": put the pooled mean where an entry i
 seed = 0
 dtype = "float64"
 patience_s = 300                  # how long a silent neighbour is waited for
+join_s = 3600                     # how long a neighbour is waited for that has not started yet
 on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it, "continue" goes on without it
 """
 

@@ -45,6 +45,8 @@ from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
 
 logger = logging.getLogger(__name__)
 
+# Bound on one wait for a neighbour that lives.
+ROUND_S = 3600.0
 START_AGAIN = "Start all sites again once that is mended."
 
 
@@ -119,11 +121,11 @@ class Peer:
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
         """Run with all sites; after a loss, and if so asked, again with those that are left."""
-        epoch = self.epochs.read()
+        epoch, join_s = self.epochs.read(), self.site.settings.join_s
         while True:
             view = Membership(self.site.name, self.site.sites, self.site.edges, epoch.lost)
             solver = WarmStart(self.site.settings.make_solver(), warm=bool(epoch.lost), start=epoch.start)
-            transport = self._transport(view, audit)
+            transport = self._transport(view, audit, join_s)
             self.reporter.follow(transport, view.epoch)
             try:
                 outcome = self._until_a_loss(transport, view, solver)
@@ -135,6 +137,8 @@ class Peer:
                     return replace(outcome, owed=owed)
                 epoch = Epoch(view.lost, solver.latest)
                 self.epochs.write(epoch)
+                # Those that are left were there a moment ago.
+                join_s = self.site.settings.patience_s
             except KeyboardInterrupt:
                 transport.park("stopped by its operator; start all sites again to go on.")
                 raise
@@ -208,7 +212,7 @@ class Peer:
         save_json(out.numbers, fitted_numbers(result, total, about))
         return out.result, out.numbers
 
-    def _transport(self, view: Membership, audit: AuditWriter) -> GrpcTransport:
+    def _transport(self, view: Membership, audit: AuditWriter, join_s: float) -> GrpcTransport:
         site, members = self.site, view.members
         linked = [a if b == site.name else b for a, b in view.links if site.name in (a, b)]
         addresses = {name: site.neighbours[name] for name in linked}
@@ -231,6 +235,9 @@ class Peer:
             listen=str(site.listen) if site.listen is not None and None in addresses.values() else None,
             journal=self._journal(view.epoch),
             patience_s=site.settings.patience_s,
+            join_s=join_s,
+            # A neighbour that lives may itself wait for one that has yet to join.
+            round_s=ROUND_S + join_s,
             on_sent=self._audited(audit),
             on_control=self._hear,
             compare=_differing,
@@ -268,7 +275,7 @@ class Peer:
         if isinstance(error, LostNeighbourError):
             view.lose((self.site.name, name) for name in error.neighbours)
         try:
-            agree(transport, view, self.site.settings.patience_s)
+            agree(transport, view, self.site.settings.patience_s, self.site.settings.join_s)
         except TransportError as failure:
             transport.interrupt(None)
             transport.abort(str(failure))
@@ -332,7 +339,7 @@ class Peer:
             transport.check()
         except EigenmeshError:
             return tuple(link.name for link in links)
-        return tuple(link.name for link in links if link.heard_s > self.site.settings.patience_s)
+        return tuple(link.name for link in links if link.lost)
 
     def _clean_up(self) -> None:
         """Nothing is left to resume."""

@@ -91,7 +91,7 @@ class Reporter:
                 NeighbourStatus(
                     link.name,
                     link.connected,
-                    now - link.heard_s,
+                    max(0.0, now - link.heard_s),
                     link.name in seen.waiting_for,
                     link.round,
                     link.bytes_out,

@@ -19,6 +19,7 @@ from eigenmesh.solvers import SOLVERS, Solver
 DEFAULT_COMPONENTS = 5
 DEFAULT_SOLVER = "block-krylov"
 DEFAULT_PATIENCE_S = 300.0
+DEFAULT_JOIN_S = 3600.0
 # Components that a share of the variance is taken to ask for, where a number is needed beforehand.
 EXPECTED_COMPONENTS = 10
 ON_LOSS = ("wait", "abort", "continue")
@@ -37,6 +38,7 @@ class RunSettings:
     solver, solver_parameters : name of a solver, and what differs from its defaults.
     averaging : name of an averaging over links; "auto" takes the quickest for the graph.
     patience_s : how long a silent neighbour is waited for.
+    join_s : how long a neighbour is waited for that has yet to start.
     on_loss : what becomes of the run then.
     """
 
@@ -51,6 +53,7 @@ class RunSettings:
     seed: int = 0
     dtype: Literal["float64", "float32"] = "float64"
     patience_s: float = DEFAULT_PATIENCE_S
+    join_s: float = DEFAULT_JOIN_S
     on_loss: OnLoss = "wait"
 
     @classmethod
@@ -70,6 +73,7 @@ class RunSettings:
             seed=fields.whole("seed", 0, cls.seed, most=2**63 - 1),
             dtype=cast('Literal["float64", "float32"]', fields.text("dtype", cls.dtype, DTYPES)),
             patience_s=fields.number("patience_s", 0, 1e9, cls.patience_s),
+            join_s=fields.number("join_s", 0, 1e9, cls.join_s),
             on_loss=cast(OnLoss, fields.text("on_loss", cls.on_loss, ON_LOSS)),
         )
         try:

@@ -67,11 +67,12 @@ class Board:
         run: Run,
         neighbours: Iterable[Neighbour],
         patience_s: float,
+        join_s: float,
         on_sent: Callable[[Sent], None] | None,
         on_refused: Callable[[str, str], None] | None,
         on_control: Callable[[int, str], None] | None,
     ) -> None:
-        self.name, self.run, self.patience_s = name, run, patience_s
+        self.name, self.run, self.patience_s, self.join_s = name, run, patience_s, join_s
         window = max(WINDOW_BYTES, 4 * run.max_message_bytes)
         self.links = {neighbour.rank: Link(neighbour, window) for neighbour in neighbours}
         self.changed = threading.Condition()
@@ -274,13 +275,14 @@ class Board:
         """Raise if one of these neighbours is lost; the lock is held."""
         lost = [link for link in map(self.links.__getitem__, ranks) if link.lost]
         if lost:
-            names = [link.neighbour.name for link in lost]
             for link in lost:
                 # Addresses stay in the log of this site: what is raised may be told to all.
                 logger.warning("%s is lost: %s", link.neighbour.name, link.refusal or "it is silent")
-            raise LostNeighbourError(
-                f"{self.name} has heard nothing from {', '.join(names)} for {self.patience_s:g} s.", names
-            )
+            silent = ", ".join(link.neighbour.name for link in lost if link.joined)
+            absent = ", ".join(link.neighbour.name for link in lost if not link.joined)
+            reasons = [f"has heard nothing from {silent} for {self.patience_s:g} s"] if silent else []
+            reasons += [f"has waited {self.join_s:g} s for {absent} to join"] if absent else []
+            raise LostNeighbourError(f"{self.name} {' and '.join(reasons)}.", [link.neighbour.name for link in lost])
 
     def refuse(self, who: str, reason: str) -> None:
         """Log what was turned away."""

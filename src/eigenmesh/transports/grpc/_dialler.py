@@ -82,6 +82,8 @@ class Dialler:
                     raise FrameError(f"{address} calls itself by another name than {name!r}.")
                 require_agreement(self.board, link, frame)
             except TurnedAway as error:
+                with self.board.changed:
+                    link.join()
                 await self._turned_away(link, call, frame, error)
                 raise
             await sessions.hold(link, call, frame)

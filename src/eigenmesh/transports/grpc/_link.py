@@ -100,6 +100,7 @@ class Link:
     replay : records of the journal that were not asked for yet.
     identity : of the neighbour's journal, once it is known.
     agreed, agreed_now : a greeting has been agreed on, ever or since the last dial.
+    joined : the neighbour has shown itself to this process, be it only to turn it away.
     finished : the neighbour has said that it is done, and needs nothing more.
     complete : it has said so to this process, after everything that it had to send.
     farewell_due, farewell_said, farewell_taken : the same word of ours, on its way.
@@ -125,6 +126,7 @@ class Link:
     agreed: bool = False
     agreed_now: bool = False
     connected: bool = False
+    joined: bool = False
     heard: float = field(default_factory=time.monotonic)
     lost: bool = False
     finished: bool = False
@@ -170,8 +172,13 @@ class Link:
         self.control = deque(letter for letter in self.control if letter.kind in (Kind.ABORT, Kind.PARK, Kind.VIEW))
         self.agreed = self.agreed_now = True
         self.lost, self.refusal, self.farewell_said = False, "", False
-        self.heard = time.monotonic()
+        self.joined, self.heard = True, time.monotonic()
         return first
+
+    def join(self) -> None:
+        """Count the patience with the neighbour from its first sign of life."""
+        if not self.joined:
+            self.joined, self.heard = True, time.monotonic()
 
     def finish(self) -> None:
         """Keep nothing more for a neighbour that is done."""

@@ -67,6 +67,8 @@ class Listener:
             require_agreement(self.board, link, frame)
         except TurnedAway as error:
             self.board.refuse(who, str(error))
+            with self.board.changed:
+                link.join()
             await self._turn_away(link, context, error)
             return
         await self.sessions.say(link, context, greeting(self.board, link, Kind.WELCOME))

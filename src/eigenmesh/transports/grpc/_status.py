@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ class LinkStatus(NamedTuple):
     ----------
     name : of the neighbour.
     connected : whether there is a stream.
-    heard_s : seconds since its last sign of life.
+    heard_s : seconds since its last sign of life; infinite before the first.
+    lost : whether it has been silent for too long.
     round : where it was then.
     waiting_for : whom it waited for.
     bytes_out, bytes_in : whole frames, control messages too.
@@ -26,6 +28,7 @@ class LinkStatus(NamedTuple):
     name: str
     connected: bool
     heard_s: float
+    lost: bool
     round: int
     waiting_for: tuple[str, ...]
     bytes_out: int
@@ -61,7 +64,8 @@ def status_of(board: Board, journal_problem: str) -> TransportStatus:
             LinkStatus(
                 name=link.neighbour.name,
                 connected=link.connected,
-                heard_s=now - link.heard,
+                heard_s=now - link.heard if link.joined else math.inf,
+                lost=link.lost,
                 round=link.their_round,
                 waiting_for=link.their_waiting,
                 bytes_out=link.bytes_out,

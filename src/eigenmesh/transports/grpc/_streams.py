@@ -138,7 +138,7 @@ class Streams:
         waiting = wire.text_body("\n".join(board.links[rank].neighbour.name for rank in board.awaited))
         for rank, link in board.links.items():
             link.heard += excused_s
-            link.lost = now - link.heard > board.patience_s
+            link.lost = now - link.heard > (board.patience_s if link.joined else board.join_s)
             # One that is still to be written is sign enough.
             if rank in self._sessions and not any(letter.kind is Kind.HEARTBEAT for letter in link.control):
                 board.tell(link, Kind.HEARTBEAT, waiting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +59,8 @@ class GrpcTransport(Transport):
         File for what is received; with it a site that was killed resumes.
     patience_s : float
         A neighbour that has given no sign of life for so long is lost.
+    join_s : float
+        The same for a neighbour that has given none at all yet.
     round_s : float
         Bound on one wait even if the neighbour lives.
     on_sent : callable or None
@@ -83,6 +85,7 @@ class GrpcTransport(Transport):
         listen: str | None,
         journal: Path | None = None,
         patience_s: float = 60.0,
+        join_s: float = 3600.0,
         round_s: float = 3600.0,
         on_sent: Callable[[Sent], None] | None = None,
         on_refused: Callable[[str, str], None] | None = None,
@@ -90,11 +93,11 @@ class GrpcTransport(Transport):
         compare: Compare | None = None,
     ) -> None:
         neighbours = tuple(neighbours)
-        _require(rank, names, neighbours, listen, patience_s)
+        _require(rank, names, neighbours, listen, {"patience_s": patience_s, "join_s": join_s})
         self._rank, self._names, self._round_s = rank, tuple(names), round_s
         self._kinds_of_round = 0
         self._closed = False
-        self._board = Board(names[rank], run, neighbours, patience_s, on_sent, on_refused, on_control)
+        self._board = Board(names[rank], run, neighbours, patience_s, join_s, on_sent, on_refused, on_control)
         self._journal = None if journal is None else _open_journal(journal, self._board)
         try:
             self._streams = Streams(self._board, credentials, listen, compare)
@@ -279,12 +282,13 @@ def _park(board: Board, reason: str) -> None:
 
 
 def _require(
-    rank: int, names: Sequence[str], neighbours: Sequence[Neighbour], listen: str | None, patience_s: float
+    rank: int, names: Sequence[str], neighbours: Sequence[Neighbour], listen: str | None, waits: Mapping[str, float]
 ) -> None:
     if not 0 <= rank < len(names):
         raise InputError(f"rank = {rank} must lie in 0 .. {len(names) - 1}.")
-    if not patience_s > 0:
-        raise InputError(f"patience_s = {patience_s!r} must be above 0.")
+    for wait, seconds in waits.items():
+        if not seconds > 0:
+            raise InputError(f"{wait} = {seconds!r} must be above 0.")
     for neighbour in neighbours:
         if not 0 <= neighbour.rank < len(names) or names[neighbour.rank] != neighbour.name or neighbour.rank == rank:
             raise InputError(f"neighbour {neighbour.name!r} of rank {neighbour.rank} is not among the other sites.")
