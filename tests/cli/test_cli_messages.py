@@ -9,50 +9,50 @@ import pytest
 from rich.console import Console
 
 from eigenmesh.cli import _messages as voice_module
-from eigenmesh.cli._messages import Voice, option_names
+from eigenmesh.cli._messages import Messages, option_names
 from eigenmesh.iteration._result import Record
 
 RECORD = Record(40, 50, 600, 80, 2_500_000, 0.125, np.nan, 0.1)
 
 
-def make_voice(terminal: bool, quiet: bool = False) -> tuple[Voice, io.StringIO]:
+def make_voice(terminal: bool, quiet: bool = False) -> tuple[Messages, io.StringIO]:
     said = io.StringIO()
     console = Console(file=said, force_terminal=terminal, width=120, highlight=False)
-    return Voice(console, console, quiet), said
+    return Messages(console, console, quiet), said
 
 
 def test_terminal_shows_live_progress():
-    voice, said = make_voice(terminal=True)
-    with voice.progress(5000) as show:
+    messages, said = make_voice(terminal=True)
+    with messages.progress(5000) as show:
         show(RECORD)
     for words in ("round 50 of at most 5000", "1.2e-01", "2.5 MB sent"):
         assert words in said.getvalue()
 
 
 def test_log_gets_a_line_now_and_then(monkeypatch):
-    voice, said = make_voice(terminal=False)
-    with voice.progress(5000) as show:
+    messages, said = make_voice(terminal=False)
+    with messages.progress(5000) as show:
         show(RECORD)
         assert said.getvalue() == ""
     monkeypatch.setattr(voice_module, "LINE_EVERY_S", 0.0)
-    with voice.progress(5000) as show:
+    with messages.progress(5000) as show:
         show(RECORD)
     assert said.getvalue() == "round 50 of at most 5,000, residual 1.2e-01, 2.5 MB sent\n"
 
 
 def test_quiet_has_no_progress_but_alerts():
-    voice, said = make_voice(terminal=True, quiet=True)
-    with voice.progress(5000) as show, voice.waiting("reading"):
+    messages, said = make_voice(terminal=True, quiet=True)
+    with messages.progress(5000) as show, messages.waiting("reading"):
         assert show is None
-    voice.tell("result")
+    messages.tell("result")
     assert said.getvalue() == ""
-    voice.alert("careful", style="yellow")
+    messages.alert("careful", style="yellow")
     assert "careful" in said.getvalue()
 
 
 def test_square_brackets_in_messages_are_not_markup():
-    voice, said = make_voice(terminal=False)
-    voice.alert("pip install 'eigenmesh[report]' in [bold]", style="red")
+    messages, said = make_voice(terminal=False)
+    messages.alert("pip install 'eigenmesh[report]' in [bold]", style="red")
     assert said.getvalue() == "pip install 'eigenmesh[report]' in [bold]\n"
 
 

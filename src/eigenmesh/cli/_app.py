@@ -16,7 +16,7 @@ from eigenmesh.cli._fit import fit
 from eigenmesh.cli._graph import graph
 from eigenmesh.cli._init import init
 from eigenmesh.cli._launch import launch
-from eigenmesh.cli._messages import Voice, option_names
+from eigenmesh.cli._messages import Messages, option_names
 from eigenmesh.cli._peer import peer
 from eigenmesh.cli._plan import plan
 from eigenmesh.cli._reproduce import reproduce
@@ -31,14 +31,14 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; any error that was not raised on purpose goes on up."""
-        voice = Voice.of()
+        messages = Messages.of()
         try:
             return super().invoke(ctx)
         except EigenmeshError as error:
-            voice.alert(f"error: {option_names(str(error))}", style="bold red")
+            messages.alert(f"error: {option_names(str(error))}", style="bold red")
             raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
-            voice.alert("interrupted.", style="yellow")
+            messages.alert("interrupted.", style="yellow")
             raise typer.Exit(INTERRUPTED) from error
 
 

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from eigenmesh.cli._file_errors import literal_errors
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.sites._audit_summary import AuditSummary, Count, summary
 
@@ -37,14 +37,14 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=2))
         return
-    voice = Voice.of()
-    voice.tell(_sentence(found))
-    voice.tell(_neighbours(found))
-    voice.tell(_shapes(found))
+    messages = Messages.of()
+    messages.tell(_sentence(found))
+    messages.tell(_neighbours(found))
+    messages.tell(_shapes(found))
     for line in _words(found):
-        voice.tell(line)
+        messages.tell(line)
     for line in _warnings(found):
-        voice.alert(line, style="yellow")
+        messages.alert(line, style="yellow")
 
 
 def _sentence(found: AuditSummary) -> str:

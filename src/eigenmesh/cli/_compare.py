@@ -9,24 +9,20 @@ from typing import Annotated, Any
 
 import typer
 
-from eigenmesh import graphs
 from eigenmesh._atomic_write import require_writable, write_atomically
-from eigenmesh.averaging import Averaging, Tree, averaging_by_name
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._fit import COVARIANCES, DEFAULT_COMPONENTS, MISSING
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._fit import DEFAULT_COMPONENTS
+from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._methods import parse_methods
-from eigenmesh.cli._problem import Problem as StatedProblem
-from eigenmesh.cli._problem import state_problem
-from eigenmesh.data import CovarianceKind, build_covariance, pooled_moments
+from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.errors import InputError, MissingExtraError, UnknownNameError, UnreadableFileError
 from eigenmesh.experiments._curves import UNITS, Curve
-from eigenmesh.experiments._problems import Problem, leading_eigenvectors, pooled_covariance, quickest_averaging
+from eigenmesh.experiments._problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
 from eigenmesh.experiments._settings import Method
 from eigenmesh.experiments._tables import CostRow, Line, costs_csv, line_of, lines_csv
 from eigenmesh.experiments._trials import follow
-from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, require_components
-from eigenmesh.networks import Stacked
+from eigenmesh.fitting import Request, prepare
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report import require_picture, save_picture
 from eigenmesh.report._cost_table import cost_table
 from eigenmesh.report._error_picture import Axis, errors_picture
@@ -100,16 +96,25 @@ def compare(
 
     - `eigenmesh compare a.csv b.csv c.csv --topology path --cost bytes --out comparison`
     """
-    voice = Voice.of(quiet)
+    messages = Messages.of(quiet)
     methods = parse_methods(solvers)
     _require_known("unit of cost", cost, UNITS)
-    _require_known("policy for missing entries", missing, MISSING)
-    _require_known("covariance", covariance, COVARIANCES)
-    if averaging != "auto":
-        averaging_by_name(averaging)
     files = Files.checked(out, data)
-    stated = state_problem(
-        voice,
+    request = Request.parse(
+        n_components=components or DEFAULT_COMPONENTS,
+        at_most=components is None,
+        # Covariances are held in the way that suits the method with the most products.
+        solver=max((method.solver for method in methods), key=lambda solver: solver.traits.expected_products),
+        averaging="tree" if averaging == "auto" and cost == "bytes" else averaging,
+        max_rounds=max_rounds,
+        scale=scale,
+        missing=missing,
+        covariance=covariance,
+        random_state=seed,
+        costs=ROUNDS_ALONE,
+    )
+    problem = read_problem(
+        messages,
         data,
         label_column=label_column,
         split=split,
@@ -119,23 +124,13 @@ def compare(
         weights=weights,
         seed=seed,
     )
-    n_components = components or max(1, min(DEFAULT_COMPONENTS, stated.shards.n_features, stated.n_samples - 1))
-    require_components(n_components, stated.shards.n_features, stated.n_samples)
-    voice.tell(facts_table(stated.facts()))
-    with voice.waiting("finding the truth"):
-        problem = _problem(
-            stated,
-            n_components,
-            _averaging(averaging, stated.weights, cost),
-            seed,
-            kind=None if covariance == "auto" else CovarianceKind(covariance),
-            scale=scale,
-            missing=MISSING[missing],
-        )
-    curves = _run(voice, methods, problem, max_rounds)
+    with messages.waiting("finding the truth"):
+        comparison = _comparison(request, problem)
+    messages.tell(facts_table(problem.facts(comparison.prepared.moments.n_samples)))
+    curves = _run(messages, methods, comparison, max_rounds)
     rows = [CostRow.of(method, [curve]) for method, curve in curves]
-    voice.tell(cost_table(rows, cost))
-    _write(voice, files, stated, rows, curves, cost)
+    messages.tell(cost_table(rows, cost))
+    _write(messages, files, problem, rows, curves, cost)
 
 
 def _require_known(kind: str, name: str, known: Any) -> None:
@@ -190,47 +185,32 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _averaging(name: str, weights: graphs.Weights, cost: str) -> Averaging:
-    if name != "auto":
-        return averaging_by_name(name)
-    return Tree() if cost == "bytes" else quickest_averaging(weights)
+def _comparison(request: Request, problem: Problem) -> Comparison:
+    prepared = prepare(request, problem.data)
+    k = int(prepared.n_components)
+    _, truth = leading_eigenvectors(pooled_covariance(prepared.covariance), k)
+    return Comparison(prepared, truth, random_basis(prepared.facts.n_features, k, request.seed))
 
 
-def _problem(
-    stated: StatedProblem,
-    n_components: int,
-    averaging: Averaging,
-    seed: int,
-    *,
-    kind: CovarianceKind | None,
-    **moment_settings: Any,
-) -> Problem:
-    moments = pooled_moments(stated.shards, Stacked(stated.weights), **moment_settings)
-    covariance = build_covariance(stated.shards, moments, kind=kind, n_components=n_components, products=1000)
-    _, truth = leading_eigenvectors(pooled_covariance(covariance), n_components)
-    basis = random_basis(covariance.n_features, n_components, seed)
-    return Problem(covariance, stated.weights, truth, basis, averaging)
-
-
-def _run(voice: Voice, methods: Sequence[Method], problem: Problem, max_rounds: int) -> list[tuple[Method, Curve]]:
+def _run(messages: Messages, methods: Sequence[Method], comparison: Comparison, max_rounds: int) -> list[tuple[Method, Curve]]:
     curves = []
     for number, method in enumerate(methods, start=1):
-        if not voice.quiet:
-            voice.alert(f"{number} of {len(methods)}: {method.label}", style="none")
-        with voice.progress(max_rounds) as show:
-            curves.append((method, follow(method, problem, max_rounds, show)))
+        if not messages.quiet:
+            messages.alert(f"{number} of {len(methods)}: {method.label}", style="none")
+        with messages.progress(max_rounds) as show:
+            curves.append((method, follow(method, comparison, max_rounds, show)))
     return curves
 
 
 def _write(
-    voice: Voice,
+    messages: Messages,
     files: Files,
-    stated: StatedProblem,
+    problem: Problem,
     rows: Sequence[CostRow],
     curves: Sequence[tuple[Method, Curve]],
     cost: str,
 ) -> None:
-    name = stated.source.name
+    name = problem.source.name
     # What sends nothing has no place on an axis of bytes.
     lines: list[Line] = [line_of(m, [c], cost) for m, c in curves if not (cost == "bytes" and m.centralised)]
     for path in files.costs:
@@ -240,11 +220,11 @@ def _write(
         text = lines_csv([(name, lines)], cost)
         write_atomically(path, lambda file, text=text: file.write(text.encode()))
     if files.pictures and lines:
-        about = f"{stated.topology}, {stated.shards.n_nodes} nodes, {stated.split} split"
+        about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
         figure = errors_picture([Axis(name, about, lines)], cost)
         for path in files.pictures:
             save_picture(figure, path)
     if files.undrawn is not None:
-        voice.alert(f"no picture: {files.undrawn}", style="yellow")
+        messages.alert(f"no picture: {files.undrawn}", style="yellow")
     for path in (*files.costs, *files.errors, *(files.pictures if lines else ())):
-        voice.tell(f"wrote {path}")
+        messages.tell(f"wrote {path}")

@@ -10,19 +10,16 @@ import typer
 
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._inputs import require_topology
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._peers_demo import demo_with_peers
-from eigenmesh.cli._problem import Problem, state_problem
-from eigenmesh.data import build_covariance, pooled_moments
+from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.errors import MissingExtraError, UnreadableFileError
-from eigenmesh.fitting._planner import cheapest_averaging
-from eigenmesh.iteration._result import Result, with_set_up
-from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, run
+from eigenmesh.fitting import Fit, Request, fit, prepare
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
-from eigenmesh.networks import Stacked
 from eigenmesh.report import require_picture, run_picture, save_picture
 from eigenmesh.report._run_tables import components_table, facts_table, traffic_table
-from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
+from eigenmesh.solvers import SOLVERS
 
 DATA_SET = "digits"
 
@@ -69,15 +66,15 @@ def demo(
 
     - `eigenmesh demo --solver fast-pca`
     """
-    voice = Voice.of()
+    messages = Messages.of()
     if peers is not None:
-        if not demo_with_peers(voice, peers, out.parent / "peers-demo"):
+        if not demo_with_peers(messages, peers, out.parent / "peers-demo"):
             raise typer.Exit(NOT_CONVERGED)
         return
-    method = solver_by_name(solver, step_size="auto")
     require_topology(topology)
-    problem = state_problem(
-        voice,
+    request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=seed)
+    problem = read_problem(
+        messages,
         [DATA_SET],
         label_column=None,
         split=split,
@@ -87,16 +84,18 @@ def demo(
         weights="metropolis",
         seed=seed,
     )
-    require_components(components, problem.shards.n_features, problem.n_samples)
     picture = _picture_path(out)
-    voice.tell(facts_table(problem.facts()))
+    prepared = prepare(request, problem.data)
+    messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
     truth = _pooled_eigenvectors(problem, components)
-    result, total = _run(voice, problem, method, truth, max_rounds, seed)
+    with messages.progress(max_rounds) as show:
+        fitted = fit(prepared, callback=show, reference=truth)
+    result = fitted.result
     sines = np.sqrt(sin_squared(np.swapaxes(result.node_components, 1, 2), truth).max(axis=0))
-    voice.tell(components_table(result.certificate, total, sines))
-    voice.tell(traffic_table(result.traffic, result.traffic_by_phase))
-    voice.tell_end(result, DEFAULT_TOL)
-    _draw(voice, picture, problem, result, total)
+    messages.tell(components_table(result.certificate, fitted.total_variance, sines))
+    messages.tell(traffic_table(result.traffic, result.traffic_by_phase))
+    messages.tell_end(result, request.tol)
+    _draw(messages, picture, problem, fitted)
     if not result.converged:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -122,37 +121,17 @@ def _pooled_eigenvectors(problem: Problem, n_components: int) -> np.ndarray:
     return np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
 
 
-def _run(
-    voice: Voice, problem: Problem, solver: Solver, truth: np.ndarray, max_rounds: int, seed: int
-) -> tuple[Result, float]:
-    """The run with the cost of its set-up, and the total variance."""
-    network = Stacked(problem.weights, cheapest_averaging(problem.weights, truth.size))
-    moments = pooled_moments(problem.shards, network)
-    covariance = build_covariance(problem.shards, moments, n_components=truth.shape[1])
-    with voice.progress(max_rounds) as show:
-        result = run(
-            solver,
-            covariance,
-            network,
-            truth.shape[1],
-            max_rounds=max_rounds,
-            seed=seed,
-            callback=show,
-            reference=truth,
-        )
-    return with_set_up(result, network.traffic.copy()), moments.total_variance
-
-
-def _draw(voice: Voice, path: Path | MissingExtraError, problem: Problem, result: Result, total: float) -> None:
+def _draw(messages: Messages, path: Path | MissingExtraError, problem: Problem, fitted: Fit) -> None:
     if isinstance(path, MissingExtraError):
-        voice.alert(f"no picture: {path}", style="yellow")
+        messages.alert(f"no picture: {path}", style="yellow")
         return
+    result, n_samples = fitted.result, fitted.moments.n_samples
     figure = run_picture(
         problem.weights,
         result,
-        DEFAULT_TOL,
-        title=f"PCA of {problem.n_samples:,} handwritten digits held by {result.n_nodes} nodes ({problem.split} split)",
+        fitted.request.tol,
+        title=f"PCA of {n_samples:,} handwritten digits held by {result.n_nodes} nodes ({problem.split} split)",
         image_shape=problem.source.image_shape,
-        total_variance=total,
+        total_variance=fitted.total_variance,
     )
-    voice.tell(f"wrote {save_picture(figure, path)}")
+    messages.tell(f"wrote {save_picture(figure, path)}")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import typer
 
 from eigenmesh.cli._exit_codes import BAD_INPUT
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.errors import EigenmeshError
 
 
@@ -18,5 +18,5 @@ def literal_errors() -> Iterator[None]:
     try:
         yield
     except EigenmeshError as error:
-        Voice.of().alert(f"error: {error}", style="bold red")
+        Messages.of().alert(f"error: {error}", style="bold red")
         raise typer.Exit(BAD_INPUT) from error

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._inputs import parse_components, parse_step_size
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._outputs import STANDARD_OUTPUT, Outputs
-from eigenmesh.cli._problem import Problem, state_own_problem, state_problem
+from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.cli._processes import note_node
 from eigenmesh.cli._rank_files import has_rank, is_one_table
-from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.estimator._pca import DecentralizedPCA
-from eigenmesh.fitting._resolve import averaging_or_auto, expected_columns, expected_products, solver_or_auto
-from eigenmesh.iteration._result import Result, with_set_up
-from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
-from eigenmesh.model_file import fitted_arrays, fitted_numbers
+from eigenmesh.fitting import Fit, Prepared, Request, fit_numbers, model_of, prepare
+from eigenmesh.fitting import fit as run_fit
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report._network_picture import counted
 from eigenmesh.report._progress import readable_bytes
@@ -37,10 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT_COMPONENTS = 5
-MISSING: dict[str, Literal["error", "mean"]] = {"error": "error", "mean": "mean"}
-COVARIANCES = {"auto": "auto", **{kind.value: kind.value for kind in CovarianceKind}}
-
-T = TypeVar("T")
 
 
 def fit(
@@ -89,30 +78,28 @@ def fit(
 
     - `mpiexec -n 20 eigenmesh fit site-{rank}.npy --transport mpi --out pca.npz`
     """
-    voice = Voice.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
+    messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
     outputs = Outputs.checked(out, json_file, plot, data)
     if transport is None and any(has_rank(str(name)) for name in (out, json_file, plot)):
         raise InputError("{rank} in the name of an output is for nodes that are processes or threads: --transport.")
-    require_settings(tol, max_rounds)
-    solver_or_auto(solver, parse_step_size(step_size))
-    averaging_or_auto(averaging)
     if transport not in (None, "threads", *TRANSPORTS):
         raise UnknownNameError("transport", transport, ["threads", *TRANSPORTS])
-    pca = DecentralizedPCA(
-        parse_components(components),
+    request = Request.parse(
+        n_components=parse_components(components) or DEFAULT_COMPONENTS,
+        at_most=components is None,
         solver=solver,
         averaging=averaging,
         step_size=parse_step_size(step_size),
         tol=tol,
         max_rounds=max_rounds,
         scale=scale,
-        missing=_known("policy for missing entries", missing, MISSING),
-        covariance=_known("covariance", covariance, COVARIANCES),
+        missing=missing,
+        covariance=covariance,
         device=device,
         random_state=seed,
     )
     if transport is not None and split is None and not by_label and is_one_table(data):
-        # Nodes that read their own part read a run of rows.
+        # Nodes that read their own samples read consecutive rows.
         split = "contiguous"
     asked: dict[str, Any] = {
         "label_column": label_column,
@@ -123,131 +110,94 @@ def fit(
         "weights": weights,
         "seed": seed,
     }
-    about = {"weights": weights, "averaging": averaging, "step_size": step_size, "transport": transport}
-    with warnings.catch_warnings():
-        # A run that did not converge is reported in words.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        if transport in (None, "threads"):
-            problem = state_problem(voice, data, **asked)
-            result = (_carry_out if transport is None else _in_threads)(voice, outputs, pca, problem, about)
-        else:
-            with transport_by_name(str(transport), device=device) as link:
-                note_node(link.rank)
-                voice, outputs = _of_node(link, voice, outputs)
-                problem = state_own_problem(voice, data, link, **asked)
-                result = _carry_out(voice, outputs, pca.set_params(transport=link), problem, about)
-    if not result.converged:
+    about = {"weights": weights, "step_size": step_size, "transport": transport}
+    if transport in (None, "threads"):
+        problem = read_problem(messages, data, **asked)
+        carry_out = _carry_out if transport is None else _in_threads
+        converged = carry_out(messages, outputs, request, problem, about)
+    else:
+        with transport_by_name(str(transport), device=device) as link:
+            note_node(link.rank)
+            messages, outputs = _of_node(link, messages, outputs)
+            problem = read_problem(messages, data, **asked, transport=link)
+            converged = _carry_out(messages, outputs, request, problem, about)
+    if not converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _of_node(link: Transport, voice: Voice, outputs: Outputs) -> tuple[Voice, Outputs]:
-    """Node 0 does the talking, and the writing where nodes have no files of their own."""
-    return (voice if link.rank == 0 else Voice.silent()), outputs.of_rank(link.rank)
+def _of_node(link: Transport, messages: Messages, outputs: Outputs) -> tuple[Messages, Outputs]:
+    """Node 0 prints, and writes where nodes have no files of their own."""
+    return (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
 
 
-def _in_threads(
-    voice: Voice, outputs: Outputs, pca: DecentralizedPCA, problem: Problem, about: dict[str, Any]
-) -> Result:
-    """Each node in a thread of its own, with its own part of the data."""
+def _in_threads(messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]) -> bool:
+    """Each node in a thread of its own, with its own samples."""
 
-    def node(link: Transport) -> Result:
-        own = replace(problem, shards=problem.shards.take([link.rank]))
-        estimator = clone(pca).set_params(transport=link)
-        return _carry_out(*_of_node(link, voice, outputs), estimator, own, about)
+    def node(link: Transport) -> bool:
+        own = replace(problem, shards=problem.shards.take([link.rank]), transport=link)
+        return _carry_out(*_of_node(link, messages, outputs), request, own, about)
 
     return run_threads(problem.shards.n_nodes, node)[0]
 
 
 def _carry_out(
-    voice: Voice, outputs: Outputs, pca: DecentralizedPCA, problem: Problem, about: dict[str, Any]
-) -> Result:
-    """Say what will be done, do it, say what came out and write it."""
-    settle_components(pca, problem)
-    link = pca.transport if isinstance(pca.transport, Transport) else None
-    method, kernel = pca.choose_method(problem.shards, problem.weights, _expected(pca, problem), link)
-    pca.set_params(solver=method, averaging=kernel)
-    named = about["averaging"] if about["averaging"] != "auto" else name_of(kernel)
-    about = {**about, "solver": method.name, "averaging": named}
-    choice = _covariance_choice(pca, problem)
-    voice.tell(facts_table(_plan(pca, problem, choice, about)))
-    with voice.progress(pca.max_rounds) as show:
-        pca.set_params(topology=problem.weights, callback=show).fit(problem.shards)
-    result = with_set_up(pca.result_, pca.traffic_)
-    total = float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0])
-    voice.tell(components_table(result.certificate, total))
-    voice.tell(traffic_table(result.traffic, result.traffic_by_phase))
-    voice.tell_end(result, pca.tol)
-    about = {**_asked(pca, problem), **about, "covariance": str(choice.kind)}
-    written = outputs.write(fitted_arrays(pca, problem.shards.node_names), fitted_numbers(result, total, about))
+    messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]
+) -> bool:
+    """Prepare, say what will be done, do it, say what came out and write it; whether it converged."""
+    with messages.waiting("preparing"):
+        prepared = prepare(request, problem.data)
+    messages.tell(facts_table(_facts(prepared, problem)))
+    with messages.progress(request.max_rounds) as show:
+        fitted = run_fit(prepared, callback=show)
+    result = fitted.result
+    messages.tell(components_table(result.certificate, fitted.total_variance))
+    messages.tell(traffic_table(result.traffic, result.traffic_by_phase))
+    messages.tell_end(result, request.tol)
+    written = outputs.write(model_of(fitted), fit_numbers(fitted, {**_asked(fitted, problem), **about}))
     if outputs.picture is not None:
-        written.append(save_picture(_picture(pca, problem, result, total), outputs.picture))
+        written.append(save_picture(_picture(fitted, problem), outputs.picture))
     for path in written:
-        voice.tell(f"wrote {path}")
-    return result
+        messages.tell(f"wrote {path}")
+    return result.converged
 
 
-def _known(kind: str, name: str, known: Mapping[str, T]) -> T:
-    if name not in known:
-        raise UnknownNameError(kind, name, known)
-    return known[name]
-
-
-def settle_components(pca: DecentralizedPCA, problem: Problem) -> None:
-    """Put the default in the place of a K that was not given, and refuse one that is too large."""
-    n_samples, n_features = problem.n_samples, problem.shards.n_features
-    if pca.n_components is None:
-        pca.n_components = max(1, min(DEFAULT_COMPONENTS, n_features, n_samples - 1))
-    if isinstance(pca.n_components, int):
-        require_components(pca.n_components, n_features, n_samples)
-
-
-def _covariance_choice(pca: DecentralizedPCA, problem: Problem) -> Choice:
-    """How the estimator will hold the covariances."""
-    if pca.covariance != "auto":
-        kind = CovarianceKind(pca.covariance)
-        return Choice(kind, memory_needed(problem.shards, kind), "as asked for")
-    columns = expected_columns(pca.solver, _expected(pca, problem))
-    return choose(problem.shards, columns, expected_products(pca.solver))
-
-
-def _expected(pca: DecentralizedPCA, problem: Problem) -> int:
-    """K, or a guess where a share of the variance is asked for."""
-    return pca.n_components if isinstance(pca.n_components, int) else min(10, problem.shards.n_features)
-
-
-def _plan(pca: DecentralizedPCA, problem: Problem, choice: Choice, about: dict[str, Any]) -> dict[str, str]:
-    wanted = pca.n_components
+def _facts(prepared: Prepared, problem: Problem) -> dict[str, str]:
+    request, wanted, choice = prepared.request, prepared.n_components, prepared.choice
     many = counted(wanted, "component") if isinstance(wanted, int) else f"components for {wanted:.4g} of the variance"
     return {
-        **problem.facts(),
-        "method": f"{about['solver']} with {about['averaging']} averaging: {many}, tol {pca.tol:g}, "
-        f"at most {pca.max_rounds:,} rounds",
+        **problem.facts(prepared.moments.n_samples),
+        "method": f"{prepared.solver.name} with {name_of(prepared.averaging)} averaging: {many}, tol {request.tol:g}, "
+        f"at most {request.max_rounds:,} rounds",
         "covariance": f"{choice.kind}, {readable_bytes(choice.bytes)} beyond the data ({choice.reason})",
     }
 
 
-def _asked(pca: DecentralizedPCA, problem: Problem) -> dict[str, Any]:
+def _asked(fitted: Fit, problem: Problem) -> dict[str, Any]:
+    request = fitted.request
     return {
         "data": problem.source.name,
-        "n_samples": problem.n_samples,
-        "n_features": problem.shards.n_features,
+        "n_samples": fitted.moments.n_samples,
+        "n_features": fitted.facts.n_features,
         "topology": problem.topology,
         "split": problem.split,
-        "seed": pca.random_state,
-        "tol": pca.tol,
-        "max_rounds": pca.max_rounds,
-        "scale": pca.scale,
-        "missing": pca.missing,
+        "averaging": fitted.averaging,
+        "covariance": str(fitted.choice.kind),
+        "seed": request.seed,
+        "tol": request.tol,
+        "max_rounds": request.max_rounds,
+        "scale": request.scale,
+        "missing": request.missing,
     }
 
 
-def _picture(pca: DecentralizedPCA, problem: Problem, result: Result, total: float) -> Figure:
+def _picture(fitted: Fit, problem: Problem) -> Figure:
+    result, n_samples = fitted.result, fitted.moments.n_samples
     return run_picture(
-        problem.weights,
+        fitted.weights,
         result,
-        pca.tol,
-        title=f"PCA of {problem.source.name}: {problem.n_samples:,} samples at {result.n_nodes} nodes",
-        names=problem.shards.node_names,
+        fitted.request.tol,
+        title=f"PCA of {problem.source.name}: {n_samples:,} samples at {result.n_nodes} nodes",
+        names=fitted.facts.node_names,
         image_shape=problem.source.image_shape,
-        total_variance=total,
+        total_variance=fitted.total_variance,
     )

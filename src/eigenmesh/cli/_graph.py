@@ -9,9 +9,9 @@ import typer
 from eigenmesh import graphs
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._inputs import read_edge_list, require_topology, topology_name
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._problem import require_weights
-from eigenmesh.fitting._resolve import DEFAULT_NODES
+from eigenmesh.fitting._topology import DEFAULT_NODES
 from eigenmesh.report import network_picture, require_picture, save_picture
 from eigenmesh.report._run_tables import averaging_table, facts_table
 
@@ -52,7 +52,7 @@ def graph(
 
     - `eigenmesh graph links.txt --weights best_constant`
     """
-    voice = Voice.of()
+    messages = Messages.of()
     if plot is not None:
         require_picture(plot)
     require_weights(weights)
@@ -61,11 +61,11 @@ def graph(
         require_topology(topology)
         drawn = graphs.topology(topology_name(topology), nodes or DEFAULT_NODES, seed=seed)
     network = graphs.weighting(weights, drawn)
-    voice.tell(facts_table(_facts(network, topology, weights)))
-    voice.tell(averaging_table(network))
+    messages.tell(facts_table(_facts(network, topology, weights)))
+    messages.tell(averaging_table(network))
     if plot is not None:
         names = [str(drawn.nodes[node].get("name", node)) for node in range(network.n_nodes)]
-        voice.tell(f"wrote {save_picture(network_picture(network, names, title=topology), plot)}")
+        messages.tell(f"wrote {save_picture(network_picture(network, names, title=topology), plot)}")
 
 
 def _facts(network: graphs.Weights, topology: str, weights: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eigenmesh.cli._file_errors import literal_errors
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report._run_tables import facts_table
 from eigenmesh.sites._network_file import EXAMPLE, NetworkFile, read_network_file
@@ -60,7 +60,7 @@ def init(
 
     - `eigenmesh init network.toml --out mesh --requests --only oslo`
     """
-    voice = Voice.of()
+    messages = Messages.of()
     if example:
         typer.echo(EXAMPLE, nl=False)
         return
@@ -76,7 +76,7 @@ def init(
     else:
         files = _with_authority(described, chosen, out, days, alone=only == CA_FOLDER)
     write_new(files)
-    _tell(voice, described, chosen, out, requests, only)
+    _tell(messages, described, chosen, out, requests, only)
 
 
 def make_network(path: Path, out: Path) -> None:
@@ -139,27 +139,27 @@ def _site_files(network: NetworkFile, authority: Authority, name: str, folder: P
 
 
 def _tell(
-    voice: Voice, network: NetworkFile, names: tuple[str, ...], out: Path, requests: bool, only: str | None
+    messages: Messages, network: NetworkFile, names: tuple[str, ...], out: Path, requests: bool, only: str | None
 ) -> None:
     """Say what was made, what goes to whom, and what is secret."""
     facts = {f"{out / name}": f"for {name}: {_links(network, name)}" for name in names}
     if not requests:
         facts[f"{out / CA_FOLDER}"] = "the certificate authority: for whoever looks after the network, for nobody else"
-    voice.tell(facts_table(facts))
-    voice.tell()
+    messages.tell(facts_table(facts))
+    messages.tell()
     if requests:
-        voice.tell(f"Have each {REQUEST} signed, and put the certificate beside it as {CERTIFICATE}.")
-        voice.tell(f"Put the certificates of all authorities that sign for the network into {AUTHORITY} at every site.")
+        messages.tell(f"Have each {REQUEST} signed, and put the certificate beside it as {CERTIFICATE}.")
+        messages.tell(f"Put the certificates of all authorities that sign for the network into {AUTHORITY} at every site.")
     elif only == CA_FOLDER:
-        voice.tell(f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}")
-        voice.tell(f"Send {AUTHORITY} to every site, with its certificate.")
+        messages.tell(f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}")
+        messages.tell(f"Send {AUTHORITY} to every site, with its certificate.")
     else:
-        voice.tell("Send each site its own folder, over a channel that nobody else reads, and delete it here.")
+        messages.tell("Send each site its own folder, over a channel that nobody else reads, and delete it here.")
     if names:
-        voice.tell("At each site: set the data file in site.toml, then run: eigenmesh peer site.toml")
-        voice.tell(f"Secret: {KEY} in each folder. Who has it can pass for that site.")
+        messages.tell("At each site: set the data file in site.toml, then run: eigenmesh peer site.toml")
+        messages.tell(f"Secret: {KEY} in each folder. Who has it can pass for that site.")
     if not requests:
-        voice.tell(
+        messages.tell(
             f"Most secret: {out / CA_FOLDER / CA_KEY}. Who has it can pass for any site; keep it off the network."
         )
 

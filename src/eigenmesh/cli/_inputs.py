@@ -25,7 +25,7 @@ from eigenmesh.data import (
 )
 from eigenmesh.data._files import READERS
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.fitting._resolve import DEFAULT_NODES
+from eigenmesh.fitting._topology import DEFAULT_NODES
 
 DEFAULT_SPLIT = "random"
 # Data sets whose samples are images, to draw components as such.

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._processes import Processes
 from eigenmesh.errors import InputError, MissingExtraError, UnknownNameError, import_extra
 
@@ -53,7 +53,7 @@ def launch(words: Words, nodes: NodesToStart = 4, transport: Engine = "mpi") -> 
     command = [*ENGINES[transport](nodes), *words, *count, "--transport", transport]
     with tempfile.TemporaryDirectory(prefix="eigenmesh-") as folder:
         processes = Processes(command, _environment(nodes), Path(folder))
-        status = processes.run(Voice.of(quiet="--quiet" in words or "-q" in words))
+        status = processes.run(Messages.of(quiet="--quiet" in words or "-q" in words))
     if status:
         raise typer.Exit(status)
 

@@ -44,7 +44,7 @@ def option_names(message: str) -> str:
 
 
 @dataclass(frozen=True)
-class Voice:
+class Messages:
     """Two consoles: ``results`` for what was asked for, ``notices`` for progress, warnings and errors."""
 
     results: Console
@@ -52,13 +52,13 @@ class Voice:
     quiet: bool = False
 
     @classmethod
-    def of(cls, quiet: bool = False, machine_output: bool = False) -> Voice:
-        """Voice of a command; with machine output standard output is kept free for it."""
+    def of(cls, quiet: bool = False, machine_output: bool = False) -> Messages:
+        """Messages of a command; with machine output standard output is kept free for it."""
         notices = Console(stderr=True, highlight=False)
         return cls(notices if machine_output else Console(highlight=False), notices, quiet)
 
     @classmethod
-    def silent(cls) -> Voice:
+    def silent(cls) -> Messages:
         """For the nodes that leave the talking to node 0."""
         return cls(Console(quiet=True), Console(quiet=True), quiet=True)
 

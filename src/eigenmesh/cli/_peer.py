@@ -21,9 +21,8 @@ from sklearn.exceptions import ConvergenceWarning
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.cli._file_errors import literal_errors
-from eigenmesh.cli._messages import LINE_EVERY_S, Voice
+from eigenmesh.cli._messages import LINE_EVERY_S, Messages
 from eigenmesh.errors import DisagreementError, ParkedError, TransportError, import_extra
-from eigenmesh.iteration._result import with_set_up
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import components_table, traffic_table
 
@@ -57,7 +56,7 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
 
     - `eigenmesh status hospital-a/site.toml`
     """
-    voice = Voice.of(quiet)
+    messages = Messages.of(quiet)
     import_extra("grpc", "peers", "eigenmesh peer")
     import_extra("cryptography", "peers", "eigenmesh peer")
     from eigenmesh.sites._peer import Peer
@@ -66,13 +65,13 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
 
     described = read_site(site)
     signal.signal(signal.SIGTERM, _stop)
-    with voice.waiting("reading the data"):
+    with messages.waiting("reading the data"):
         taking_part = Peer(described)
     with ExitStack() as stack:
         # Refused handshakes come through the error stream alone, so the log is open before it is watched.
         stack.enter_context(_logged(described.out.folder / "peer.log"))
         watch = stack.enter_context(HandshakeWatch())
-        during = replace(voice, notices=Console(file=watch.stream, highlight=False))
+        during = replace(messages, notices=Console(file=watch.stream, highlight=False))
         show = stack.enter_context(_shown(during))
         stack.enter_context(warnings.catch_warnings())
         # A run that did not converge is reported in words below.
@@ -89,35 +88,34 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
         except TransportError as error:
             during.alert(f"error: {error}", style="bold red")
             raise typer.Exit(ENDED) from error
-    _tell(voice, outcome, described.settings.tol)
+    _tell(messages, outcome, described.settings.tol)
     if not outcome.converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _tell(voice: Voice, outcome: Outcome, tol: float) -> None:
+def _tell(messages: Messages, outcome: Outcome, tol: float) -> None:
     """What came out, and of whose samples."""
-    if outcome.pca is None:
-        voice.tell("The result of this run is there already; give the run another name to do it again.")
+    if outcome.fit is None:
+        messages.tell("The result of this run is there already; give the run another name to do it again.")
     else:
-        pca, result = outcome.pca, with_set_up(outcome.pca.result_, outcome.pca.traffic_)
-        total = float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0])
-        voice.tell(components_table(result.certificate, total))
-        voice.tell(traffic_table(result.traffic, result.traffic_by_phase))
-        voice.tell_end(result, tol)
+        result = outcome.fit.result
+        messages.tell(components_table(result.certificate, outcome.fit.total_variance))
+        messages.tell(traffic_table(result.traffic, result.traffic_by_phase))
+        messages.tell_end(result, tol)
     if outcome.missing:
-        voice.alert(
+        messages.alert(
             f"note: this is the PCA of {', '.join(outcome.members)} alone; {', '.join(outcome.missing)} "
             "were lost on the way.",
             style="yellow",
         )
     if outcome.owed:
-        voice.alert(
+        messages.alert(
             f"note: {', '.join(outcome.owed)} may not have everything yet; when they are started again, start this "
             "site too, so that they can finish.",
             style="yellow",
         )
     for path in outcome.written:
-        voice.tell(f"wrote {path}" if outcome.pca is not None else f"see {path}")
+        messages.tell(f"wrote {path}" if outcome.fit is not None else f"see {path}")
 
 
 def _stop(number: int, frame: object) -> None:
@@ -125,18 +123,18 @@ def _stop(number: int, frame: object) -> None:
 
 
 @contextmanager
-def _shown(voice: Voice) -> Iterator[Any]:
+def _shown(messages: Messages) -> Iterator[Any]:
     """A listener that shows the status: one live line in a terminal, else a line now and then."""
-    if voice.quiet:
+    if messages.quiet:
         yield None
-    elif voice.notices.is_terminal:
-        with voice.notices.status("connecting") as live:
+    elif messages.notices.is_terminal:
+        with messages.notices.status("connecting") as live:
             yield lambda status: live.update(in_words(status))
     else:
-        yield _lines(voice)
+        yield _lines(messages)
 
 
-def _lines(voice: Voice) -> Any:
+def _lines(messages: Messages) -> Any:
     last = time.monotonic()
     said: tuple[str, tuple[str, ...]] = ("", ())
 
@@ -145,7 +143,7 @@ def _lines(voice: Voice) -> Any:
         waits = status.waiting_for if status.waiting_s > SHORT_WAIT_S else ()
         if (status.phase, waits) != said or time.monotonic() - last >= LINE_EVERY_S:
             last, said = time.monotonic(), (status.phase, waits)
-            voice.alert(in_words(status), style="none")
+            messages.alert(in_words(status), style="none")
 
     return show
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from eigenmesh.cli._init import make_network
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.data import load
 from eigenmesh.errors import InputError, TransportError, import_extra
 from eigenmesh.metrics import sin_squared
@@ -40,14 +40,14 @@ MARKER = ".eigenmesh-demo"
 LIMIT_S = 300.0
 
 
-def demo_with_peers(voice: Voice, n_peers: int, folder: Path) -> bool:
+def demo_with_peers(messages: Messages, n_peers: int, folder: Path) -> bool:
     """Make a network of sites, run it, kill one site and start it again; True if all ended with the pooled answer."""
     import_extra("grpc", "peers", "a demo with peers")
     import_extra("cryptography", "peers", "a demo with peers")
     if not 3 <= n_peers <= len(NAMES):
         raise InputError(f"--peers {n_peers} must lie between 3 and {len(NAMES)}.")
-    sites = _Sites(voice, NAMES[:n_peers], folder)
-    voice.tell(
+    sites = _Sites(messages, NAMES[:n_peers], folder)
+    messages.tell(
         f"{n_peers} sites in {folder}, each with its own key, certificate and part of 1,797 images; a ring of links."
     )
     try:
@@ -57,10 +57,10 @@ def demo_with_peers(voice: Voice, n_peers: int, folder: Path) -> bool:
         sites.wait_for_round(victim, KILL_AT_ROUND)
         sites.processes[victim].kill()
         sites.processes[victim].wait()
-        voice.tell(f"killed {victim} at round {sites.round(victim):,}; the others wait for it")
+        messages.tell(f"killed {victim} at round {sites.round(victim):,}; the others wait for it")
         time.sleep(2)
         sites.start(victim)
-        voice.tell(f"started {victim} again; it goes on from its journal")
+        messages.tell(f"started {victim} again; it goes on from its journal")
         sites.wait_for_all()
     finally:
         sites.end()
@@ -70,8 +70,8 @@ def demo_with_peers(voice: Voice, n_peers: int, folder: Path) -> bool:
 class _Sites:
     """Folders and processes of the sites."""
 
-    def __init__(self, voice: Voice, names: tuple[str, ...], folder: Path) -> None:
-        self.voice, self.names, self.folder = voice, names, folder
+    def __init__(self, messages: Messages, names: tuple[str, ...], folder: Path) -> None:
+        self.messages, self.names, self.folder = messages, names, folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.samples = load("digits").X
         # A demo that was run before is in the way; a folder of the user's own is not to be touched.
@@ -105,7 +105,7 @@ class _Sites:
 
     def wait_for_round(self, name: str, wanted: int) -> None:
         deadline = time.monotonic() + LIMIT_S
-        with self.voice.waiting("peers are starting and working"):
+        with self.messages.waiting("peers are starting and working"):
             while self.round(name) < wanted:
                 self._require(self.processes[name].poll() is None, name, "ended before it could be disturbed")
                 self._require(time.monotonic() < deadline, name, f"has not come to round {wanted}")
@@ -113,7 +113,7 @@ class _Sites:
 
     def wait_for_all(self) -> None:
         deadline = time.monotonic() + LIMIT_S
-        with self.voice.waiting("peers are working"):
+        with self.messages.waiting("peers are working"):
             for name, process in self.processes.items():
                 try:
                     status = process.wait(max(0.1, deadline - time.monotonic()))
@@ -144,14 +144,14 @@ class _Sites:
             size = sum(json.loads(line).get("bytes", 0) for line in sent)
             rows[name] = (f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size))
             worst = max(worst, sine)
-        self.voice.tell(sites_table(rows))
+        self.messages.tell(sites_table(rows))
         tol = float(SETTINGS["tol"])
-        self.voice.tell(
+        self.messages.tell(
             f"All {len(self.names)} sites have the components of the pooled images, to {worst:.1e}."
             if worst <= tol
             else f"The worst angle is {worst:.1e}, above {tol:g}."
         )
-        self.voice.tell(f"look further: eigenmesh audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}")
+        self.messages.tell(f"look further: eigenmesh audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}")
         return worst <= tol
 
 

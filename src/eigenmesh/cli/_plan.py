@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._fit import settle_components
+from eigenmesh.cli._fit import DEFAULT_COMPONENTS
 from eigenmesh.cli._inputs import parse_components
-from eigenmesh.cli._messages import Voice
-from eigenmesh.cli._problem import state_problem
-from eigenmesh.estimator._pca import DecentralizedPCA
-from eigenmesh.fitting._planner import Costs
-from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_settings
+from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._problem import read_problem
+from eigenmesh.fitting import Costs, Request
+from eigenmesh.fitting import plan as make_plan
+from eigenmesh.iteration import DEFAULT_TOL
 from eigenmesh.report._run_tables import facts_table, plan_table
 
 COSTS = "What things cost"
@@ -61,12 +61,16 @@ def plan(
 
     - `eigenmesh plan samples.npy -k 10 --topology cycle --latency-ms 80 --bandwidth-mbit 10`
     """
-    voice = Voice.of()
-    costs = Costs(latency_ms / 1e3, bandwidth_mbit * 1e6 / 8, gflops * 1e9, memory_gb * 1e9)
-    require_settings(tol, DEFAULT_MAX_ROUNDS)
-    pca = DecentralizedPCA(parse_components(components), tol=tol, random_state=seed)
-    problem = state_problem(
-        voice,
+    messages = Messages.of()
+    request = Request(
+        n_components=parse_components(components) or DEFAULT_COMPONENTS,
+        at_most=components is None,
+        tol=tol,
+        seed=seed,
+        costs=Costs(latency_ms / 1e3, bandwidth_mbit * 1e6 / 8, gflops * 1e9, memory_gb * 1e9),
+    )
+    problem = read_problem(
+        messages,
         data,
         label_column=label_column,
         split=split,
@@ -76,9 +80,10 @@ def plan(
         weights=weights,
         seed=seed,
     )
-    settle_components(pca, problem)
-    voice.tell(facts_table({**problem.facts(), "components": str(pca.n_components)}))
-    with voice.waiting("rehearsing on single nodes"):
-        planned = pca.set_params(topology=problem.weights).plan(problem.shards, costs=costs)
-    voice.tell(plan_table(planned, everything))
-    voice.tell(planned.reason)
+    n_samples, _ = problem.data.count_samples()
+    wanted = request.components(n_samples, problem.shards.n_features)
+    messages.tell(facts_table({**problem.facts(n_samples), "components": str(wanted)}))
+    with messages.waiting("rehearsing on single nodes"):
+        planned = make_plan(request, problem.data)
+    messages.tell(plan_table(planned, everything))
+    messages.tell(planned.reason)

@@ -1,4 +1,4 @@
-"""A problem as the command line states it: data dealt out to the nodes of a network."""
+"""A problem as the command line states it: data at the nodes of a network."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from eigenmesh.cli._inputs import (
     require_topology,
     topology_name,
 )
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._rank_files import every_file, read_own_part
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.fitting._matching import take_census
+from eigenmesh.fitting import NodeData
 from eigenmesh.report._network_picture import describe_network
 from eigenmesh.transports import Transport
 
@@ -31,7 +31,7 @@ from eigenmesh.transports import Transport
 class Problem:
     """Who holds what and who is linked to whom, with the words that were used for it.
 
-    ``n_samples`` is N over all nodes; the shards may be those of one node.
+    The shards are those of all nodes or, with a transport, of one.
     """
 
     source: Source
@@ -39,22 +39,27 @@ class Problem:
     weights: graphs.Weights
     topology: str
     split: str
-    n_samples: int
+    transport: Transport | None = None
 
-    def facts(self) -> dict[str, str]:
-        """What it is, in words."""
+    @property
+    def data(self) -> NodeData:
+        """What a fit is prepared from."""
+        return NodeData(self.shards, self.weights, self.transport)
+
+    def facts(self, n_samples: int) -> dict[str, str]:
+        """What it is, in words, with N samples over all nodes."""
         sizes = [block.n_rows for block in self.shards.blocks]
         each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
-        where = "a node" if len(sizes) == self.shards.n_nodes else f"at node {self.shards.ids[0]}"
+        where = "per node" if len(sizes) == self.shards.n_nodes else f"at node {self.shards.ids[0]}"
         return {
-            "data": f"{self.source.name}: {self.n_samples:,} samples of {self.shards.n_features:,} features",
+            "data": f"{self.source.name}: {n_samples:,} samples of {self.shards.n_features:,} features",
             "split": f"{self.split}: {each} samples {where}",
             "network": f"{self.topology}: {describe_network(self.weights)}",
         }
 
 
-def state_problem(
-    voice: Voice,
+def read_problem(
+    messages: Messages,
     data: Sequence[str],
     *,
     label_column: str | None,
@@ -64,68 +69,42 @@ def state_problem(
     topology: str,
     weights: str,
     seed: int,
+    transport: Transport | None = None,
 ) -> Problem:
-    """Check all names, then read the data, deal them out and lay the network."""
-    data = every_file(data, nodes)
-    rule = parse_split(split, by_label, len(data), seed)
+    """Check all names, then read the data and lay the network; with a transport, read this node's data alone."""
+    if transport is not None:
+        if nodes not in (None, transport.size):
+            raise InputError(
+                f"{transport.size} processes are {transport.size} nodes, not --nodes {nodes}; leave it out."
+            )
+        nodes = transport.size
     edge_list = read_edge_list(topology, nodes)
     if edge_list is None:
         require_topology(topology)
     require_weights(weights)
-    with voice.waiting("reading the data"):
-        source = read_source(data, label_column)
-        shards = deal_out(source, nodes if edge_list is None else edge_list.number_of_nodes(), rule)
-    words = "one node a file" if rule is None else "label" if by_label else split or "random"
-    n_samples = sum(block.n_rows for block in shards.blocks)
-    return _on_a_network(source, shards, edge_list, topology, weights, seed, words, n_samples)
+    files = every_file(data, nodes)
+    rule = parse_split(split, by_label, len(files), seed) if transport is None else None
+    with messages.waiting("reading the data"):
+        if transport is not None:
+            node = (transport.rank, transport.size)
+            source, shards, words = read_own_part(data, label_column, split, by_label, seed, node)
+        else:
+            source = read_source(files, label_column)
+            shards = deal_out(source, nodes if edge_list is None else edge_list.number_of_nodes(), rule)
+            words = "one node per file" if rule is None else "label" if by_label else split or "random"
+    graph, shards = _graph_of(edge_list, topology, shards, seed)
+    return Problem(source, shards, graphs.weighting(weights, graph), topology, words, transport)
 
 
-def state_own_problem(
-    voice: Voice,
-    data: Sequence[str],
-    transport: Transport,
-    *,
-    label_column: str | None,
-    split: str | None,
-    by_label: bool,
-    nodes: int | None,
-    topology: str,
-    weights: str,
-    seed: int,
-) -> Problem:
-    """The same for a process that is one node: it reads its own part of the data, and N is summed over all."""
-    if nodes not in (None, transport.size):
-        raise InputError(f"{transport.size} processes are {transport.size} nodes, not --nodes {nodes}; leave it out.")
-    edge_list = read_edge_list(topology, transport.size)
+def _graph_of(edge_list: nx.Graph | None, topology: str, shards: Shards, seed: int) -> tuple[nx.Graph, Shards]:
+    """The network of the nodes; an edge list may name them, or is put in the order of their names."""
     if edge_list is None:
-        require_topology(topology)
-    require_weights(weights)
-    with voice.waiting("reading the data"):
-        node = (transport.rank, transport.size)
-        source, shards, words = read_own_part(data, label_column, split, by_label, seed, node)
-    own = _on_a_network(source, shards, edge_list, topology, weights, seed, words, n_samples=0)
-    return replace(own, n_samples=take_census(own.shards, own.weights, transport)[0])
-
-
-def _on_a_network(
-    source: Source,
-    shards: Shards,
-    edge_list: nx.Graph | None,
-    topology: str,
-    weights: str,
-    seed: int,
-    split: str,
-    n_samples: int,
-) -> Problem:
-    """Lay the network under the nodes; an edge list may name them, or be put in the order of their names."""
-    if edge_list is None:
-        graph = graphs.topology(topology_name(topology), shards.n_nodes, seed=seed)
-    else:
-        graph = in_order_of(edge_list, shards.node_names)
-        if shards.node_names is None:
-            names = tuple(str(graph.nodes[node]["name"]) for node in range(graph.number_of_nodes()))
-            shards = replace(shards, node_names=names)
-    return Problem(source, shards, graphs.weighting(weights, graph), topology, split, n_samples)
+        return graphs.topology(topology_name(topology), shards.n_nodes, seed=seed), shards
+    graph = in_order_of(edge_list, shards.node_names)
+    if shards.node_names is None:
+        names = tuple(str(graph.nodes[node]["name"]) for node in range(graph.number_of_nodes()))
+        shards = replace(shards, node_names=names)
+    return graph, shards
 
 
 def require_weights(name: str) -> None:

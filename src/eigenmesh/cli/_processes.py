@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from eigenmesh.cli._exit_codes import INTERRUPTED
-from eigenmesh.cli._messages import PROGRESS_FILE, Voice
+from eigenmesh.cli._messages import PROGRESS_FILE, Messages
 from eigenmesh.iteration._result import Record
 from eigenmesh.iteration._run import Callback
 from eigenmesh.report._progress import live_progress
@@ -39,9 +39,9 @@ class Processes:
         self._silenced = threading.Event()
         self.environment = {**environment, MARK: self.mark, NODES: str(folder)}
 
-    def run(self, voice: Voice) -> int:
+    def run(self, messages: Messages) -> int:
         """Start, pass words on, wait; end everything on an interrupt. Gives the exit status."""
-        watched = voice.notices.is_terminal and not voice.quiet
+        watched = messages.notices.is_terminal and not messages.quiet
         environment = {**self.environment, **({PROGRESS_FILE: str(self.progress)} if watched else {})}
         starter = subprocess.Popen(
             self.command,
@@ -55,12 +55,12 @@ class Processes:
         )
         before = {kind: signal.signal(kind, _interrupt) for kind in (signal.SIGTERM, signal.SIGINT)}
         try:
-            with self._passed_on(starter), _watched(voice, self.progress) if watched else contextlib.nullcontext():
+            with self._passed_on(starter), _watched(messages, self.progress) if watched else contextlib.nullcontext():
                 status = starter.wait()
         except KeyboardInterrupt:
             # What the engine says about being ended is of no use to anybody.
             self._silenced.set()
-            voice.alert("interrupted.", style="yellow")
+            messages.alert("interrupted.", style="yellow")
             status = INTERRUPTED
         finally:
             self._end(starter)
@@ -143,7 +143,7 @@ def note_node(rank: int) -> None:
 
 
 @contextlib.contextmanager
-def _watched(voice: Voice, progress: Path) -> Iterator[None]:
+def _watched(messages: Messages, progress: Path) -> Iterator[None]:
     """Show live what node 0 writes to the file of its progress."""
     ended = threading.Event()
 
@@ -154,7 +154,7 @@ def _watched(voice: Voice, progress: Path) -> Iterator[None]:
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     last = json.loads(progress.read_text().splitlines()[-1])
                     max_rounds = last.pop("max_rounds")
-                    show = show or stack.enter_context(live_progress(max_rounds, voice.notices))
+                    show = show or stack.enter_context(live_progress(max_rounds, messages.notices))
                     show(Record(**last))
 
     follower = threading.Thread(target=follow, daemon=True)

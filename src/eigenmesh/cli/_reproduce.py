@@ -13,7 +13,7 @@ import typer
 from eigenmesh import __version__
 from eigenmesh._atomic_write import write_atomically
 from eigenmesh.cli._counted_progress import counted_progress
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
 from eigenmesh.experiments._cache import Store
 from eigenmesh.experiments._claims import check_claims
@@ -95,7 +95,7 @@ def reproduce(
 
     - `eigenmesh reproduce unlike --quick`
     """
-    voice = Voice.of(quiet)
+    messages = Messages.of(quiet)
     experiments = _experiments(what, rounds, quick)
     trials = trials or (UNLIKE_TRIALS if what == UNLIKE else TRIALS)
     # What is needed at the very end is looked for first.
@@ -103,9 +103,9 @@ def reproduce(
     store = Store.open(cache or _made(out) / "cache")
     _made(out)
     runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
-    results, missing = _carry_out(voice, runs, store, jobs or usable_cores())
+    results, missing = _carry_out(messages, runs, store, jobs or usable_cores())
     chapters = [_chapter(experiment, results, missing) for experiment in experiments]
-    _tell(voice, chapters)
+    _tell(messages, chapters)
     command = f"eigenmesh reproduce {what}{' --quick' if quick else ''} --trials {trials} --seed {seed}"
     about = {
         "command": command + (f" --rounds {rounds}" if rounds else ""),
@@ -113,7 +113,7 @@ def reproduce(
         "made by": f"eigenmesh {__version__}",
     }
     for path in _write(out, what, chapters, about):
-        voice.tell(f"wrote {path}")
+        messages.tell(f"wrote {path}")
     if missing:
         raise typer.Exit(INCOMPLETE)
 
@@ -138,19 +138,19 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _carry_out(voice: Voice, runs: dict[str, list[Run]], store: Store, jobs: int) -> tuple[Results, dict[str, str]]:
+def _carry_out(messages: Messages, runs: dict[str, list[Run]], store: Store, jobs: int) -> tuple[Results, dict[str, str]]:
     """The curves of all runs, kept ones and new ones; and what data were missing, by name, with what to do."""
     everything = [run for each in runs.values() for run in each]
     results = kept_runs(everything, store)
     wanted = [run for run in everything if run not in results]
     missing = missing_data({run.panel for run in wanted})
     for words in missing.values():
-        voice.alert(f"left out: {words}", style="yellow")
+        messages.alert(f"left out: {words}", style="yellow")
     due = [run for run in wanted if _data_name(run.panel) not in missing]
     experiment_of = {run: name for name, each in runs.items() for run in each}
     totals = Counter(experiment_of[run] for run in (*results, *due))
     done = {name: sum(experiment_of[run] == name for run in results) for name in totals}
-    with counted_progress(voice, totals, done) as finish:
+    with counted_progress(messages, totals, done) as finish:
         make_runs(due, store, jobs, lambda run: finish(experiment_of[run]))
     return results | kept_runs(due, store), missing
 
@@ -180,16 +180,16 @@ def _panel(panel: Panel, results: Results, missing: dict[str, str], best: bool) 
     return PanelResult(panel, rows, lines)
 
 
-def _tell(voice: Voice, chapters: Sequence[Chapter]) -> None:
+def _tell(messages: Messages, chapters: Sequence[Chapter]) -> None:
     for chapter in chapters:
         experiment = chapter.experiment
         for result in chapter.panels:
             if result.rows:
                 title = f"{experiment.name}, {result.panel.title}"
-                voice.tell(cost_table(result.rows, "rounds", title, settings=experiment.name == UNLIKE))
+                messages.tell(cost_table(result.rows, "rounds", title, settings=experiment.name == UNLIKE))
         if chapter.findings:
-            voice.tell(experiment.title)
-            voice.tell(claims_table(chapter.findings))
+            messages.tell(experiment.title)
+            messages.tell(claims_table(chapter.findings))
 
 
 def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, str]) -> list[Path]:

@@ -9,7 +9,7 @@ import typer
 
 from eigenmesh.cli._file_errors import literal_errors
 from eigenmesh.cli._init import CA_FOLDER, CA_KEY, Days
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.errors import UnreadableFileError, import_extra
 from eigenmesh.sites._new_files import NewFile, write_new
 from eigenmesh.sites._site_file import AUTHORITY, CERTIFICATE
@@ -39,8 +39,8 @@ def sign(
     authority = load_authority(_read(ca / AUTHORITY), _read(ca / CA_KEY))
     signed = authority.sign(_read(request), name, days or SITE_DAYS)
     write_new([NewFile(out, signed)])
-    voice = Voice.of()
-    voice.tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY}; neither is secret.")
+    messages = Messages.of()
+    messages.tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY}; neither is secret.")
 
 
 def _read(path: Path) -> bytes:

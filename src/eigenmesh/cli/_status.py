@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 
 from eigenmesh.cli._file_errors import literal_errors
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import facts_table
 from eigenmesh.sites._site import read_site
@@ -43,17 +43,17 @@ def status(site: SiteFile, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(_plain(found, state, now), indent=2, allow_nan=False))
         return
-    voice = Voice.of()
-    voice.tell(facts_table(_facts(found, now)))
-    voice.tell(_neighbours(found, now))
+    messages = Messages.of()
+    messages.tell(facts_table(_facts(found, now)))
+    messages.tell(_neighbours(found, now))
     for neighbour in found.neighbours:
         if neighbour.refusal and not neighbour.connected and not found.ended:
-            voice.alert(f"{neighbour.name}: {neighbour.refusal[:LONGEST_REASON]}", style="yellow")
+            messages.alert(f"{neighbour.name}: {neighbour.refusal[:LONGEST_REASON]}", style="yellow")
     line, style = _words(found, state, now)
     if style:
-        voice.alert(line, style=style)
+        messages.alert(line, style=style)
     else:
-        voice.tell(line)
+        messages.tell(line)
 
 
 def _facts(found: Status, now: float) -> dict[str, str]:

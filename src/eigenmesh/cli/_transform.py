@@ -10,7 +10,7 @@ import typer
 
 from eigenmesh._atomic_write import require_writable, write_atomically
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._messages import Voice
+from eigenmesh.cli._messages import Messages
 from eigenmesh.data._files import read_table
 from eigenmesh.data._table import Table
 from eigenmesh.errors import InputError, UnknownNameError
@@ -44,21 +44,21 @@ def transform(
 
     - `eigenmesh transform samples.npy --model pca.npz --whiten --out scores.npy`
     """
-    voice = Voice.of(quiet)
+    messages = Messages.of(quiet)
     _require_output(out, (data, model))
     if missing not in MISSING:
         raise UnknownNameError("policy for missing entries", missing, MISSING)
     saved = SavedModel.load(model, whiten, MISSING[missing])
     for reservation in saved.reservations_:
-        voice.alert(f"note: {model}: {reservation}.", style="yellow")
-    with voice.waiting("reading the data"):
+        messages.alert(f"note: {model}: {reservation}.", style="yellow")
+    with messages.waiting("reading the data"):
         table = read_table(data, label_column=_label(label_column))
     saved.require_columns(table, str(data))
     if table.feature_names is None and hasattr(saved, "feature_names_in_"):
-        voice.alert(f"note: {data} has no names of columns, so their order could not be checked.", style="yellow")
+        messages.alert(f"note: {data} has no names of columns, so their order could not be checked.", style="yellow")
     scores = saved.scores(table.X)
     write_atomically(out, _writer(out.suffix.lower(), scores, table, label_column or "label"))
-    voice.tell(f"wrote {out}: {len(scores):,} samples, {saved.n_components_} components")
+    messages.tell(f"wrote {out}: {len(scores):,} samples, {saved.n_components_} components")
 
 
 def _require_output(out: Path, inputs: tuple[Path, ...]) -> None:

@@ -25,11 +25,12 @@ class CovarianceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind, the bytes it takes beyond the data themselves, and why it was chosen, in words."""
+    """A kind, the bytes it takes beyond the data themselves, and why it was chosen; ``asked``: by name."""
 
     kind: CovarianceKind
     bytes: int
     reason: str
+    asked: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -12,45 +12,31 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from eigenmesh import graphs
-from eigenmesh.arrays import namespace_for
-from eigenmesh.averaging import AllReduce, Averaging, averaging_by_name
+from eigenmesh.averaging import Averaging
 from eigenmesh.dask import is_dask
-from eigenmesh.data import (
-    Covariance,
-    CovarianceKind,
-    Moments,
-    Shards,
-    Split,
-    build_covariance,
-    pooled_moments,
-    split_by_name,
-)
+from eigenmesh.data import Shards, Split, split_by_name
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._projection import Projection
-from eigenmesh.fitting._matching import take_census
-from eigenmesh.fitting._planner import Costs, Plan, cheapest_averaging, plan
-from eigenmesh.fitting._resolve import (
-    averaging_or_auto,
-    components_of,
-    covariance_kind,
-    device_of,
-    expected_columns,
-    expected_products,
-    is_parts,
-    nodes_of,
-    require_exact,
-    seed_of,
-    solver_or_auto,
-    weights_of,
+from eigenmesh.fitting import (
+    Costs,
+    Data,
+    Fit,
+    NodeData,
+    Plan,
+    Request,
+    count_nodes,
+    fit,
+    fit_in_threads,
+    parse_weights,
+    plan,
+    prepare,
 )
-from eigenmesh.iteration._result import Record, Result
-from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_settings, run
-from eigenmesh.iteration._variance import run_to_fraction
-from eigenmesh.networks import Network, Peers, Stacked, Traffic
-from eigenmesh.report._progress import live_progress
-from eigenmesh.solvers import BlockKrylov, Solver, solver_by_name
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, Callback, Record
+from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport, transport_by_name
+
+# Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
+NOT_ON_DASK = ("topology", "weights", "averaging", "split", "transport", "device")
 
 
 class DecentralizedPCA(Projection):
@@ -76,7 +62,8 @@ class DecentralizedPCA(Projection):
     averaging : str or Averaging
         How exact averages are made: "tree", "polynomial", "chebyshev", "gossip"; "auto" takes the quickest.
     split : str or Split
-        How one array is dealt out: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y), "sizes:10,20".
+        How one array is split over the nodes: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y),
+        "sizes:10,20".
     tol : float
         Bound on sin(angle) between every component at every node and the true one.
     max_rounds : int
@@ -92,12 +79,15 @@ class DecentralizedPCA(Projection):
     covariance : "auto", "formed", "matrix-free", "chunked" or "sparse"
         How products with a node's covariance are made.
     device : str or None
-        Where arrays lie: None for NumPy; "cpu", "cuda", "cuda:1" for PyTorch.
-    transport : Transport, "mpi", "torch" or None
-        None simulates all nodes in this process. Otherwise this process is one node, ``fit`` is given this node's
-        samples alone, and all processes call it alike; a name joins the processes that the engine has started.
+        Where arrays are: None for NumPy; "cpu", "cuda", "cuda:1" for PyTorch.
+    transport : Transport, "threads", "mpi", "torch" or None
+        None simulates all nodes in this process, "threads" runs each of them in a thread. Otherwise this process is one
+        node, ``fit`` is given this node's samples alone, and all processes call it alike; a name joins the processes
+        that the engine has started.
     random_state : int, RandomState or None
         Seed of the split, the graph and the start. None is a fixed seed, since all nodes must share it.
+    costs : Costs or None
+        Latency, bandwidth, speed and memory of the nodes, by which "auto" decides; None for the defaults.
     callback : callable or None
         Called with a ``Record`` every few rounds.
     verbose : bool
@@ -118,19 +108,21 @@ class DecentralizedPCA(Projection):
     n_components_, n_samples_, n_features_in_, n_nodes_, n_iter_ : int
         K, N, d, M and the iterations taken.
     node_components_ : array of shape (M, K, d)
-        The estimate of each node; (1, K, d) with a transport.
+        The estimate of each node; (1, K, d) at a process that is one node.
+    node_names_ : tuple of str
+        Names of the nodes; their numbers where they have none.
+    weights_ : Weights
+        The network.
     certificate_ : Certificate
         Bounds on the angles to the true components.
     traffic_ : Traffic
         What the whole fit sent.
-    census_traffic_ : Traffic
-        What was sent before it, to see that the data of all processes fit together; nothing in a simulation.
     history_ : tuple of Record
         How the fit went, every few rounds.
     stop_reason_ : StopReason
         Why it ended.
     result_ : Result
-        All of the above in one object.
+        Components, certificate, traffic and history in one object.
 
     Examples
     --------
@@ -162,6 +154,7 @@ class DecentralizedPCA(Projection):
         device: str | None = None,
         transport: Transport | str | None = None,
         random_state: Any = None,
+        costs: Costs | None = None,
         callback: Callable[[Record], Any] | None = None,
         verbose: bool = False,
     ) -> None:
@@ -182,6 +175,7 @@ class DecentralizedPCA(Projection):
         self.device = device
         self.transport = transport
         self.random_state = random_state
+        self.costs = costs
         self.callback = callback
         self.verbose = verbose
 
@@ -195,56 +189,22 @@ class DecentralizedPCA(Projection):
         y : (N,) labels, used only by the splits "label" and "dirichlet:...".
         nodes : (N,) the node that holds each sample, instead of a split.
         """
-        # Everything that can be wrong without looking at the data is looked at first.
-        seed = seed_of(self.random_state)
-        solver_or_auto(self.solver, self.step_size)
-        averaging_or_auto(self.averaging)
-        kind = covariance_kind(self.covariance)
-        require_settings(self.tol, self.max_rounds)
-        if is_dask(X):
-            self._fit_dask(X, nodes, kind, seed)
-        else:
-            with ExitStack() as stack:
+        request = self._request()
+        with ExitStack() as stack:
+            callback = self._callback(stack)
+            if is_dask(X):
+                self._set_fitted(fit(prepare(request, self._dask_data(X, nodes)), callback=callback))
+            elif self.transport == "threads":
+                shards, weights = self._problem(X, y, nodes, request.seed)
+                self._set_fitted(fit_in_threads(request, shards, weights, callback))
+            else:
                 transport = self.transport
                 if isinstance(transport, str):
                     transport = stack.enter_context(transport_by_name(transport, device=self.device))
-                self._fit(X, y, nodes, kind, seed, transport)
+                self._set_fitted(fit(prepare(request, self._data(X, y, nodes, request, transport)), callback=callback))
         if not self.result_.converged:
             warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
         return self
-
-    def _fit(
-        self, X: Any, y: Any, nodes: Any, kind: CovarianceKind | None, seed: int, transport: Transport | None
-    ) -> None:
-        xp, device = namespace_for(self.device if transport is None else device_of(transport, self.device))
-        shards, weights, wanted = self._problem(X, y, nodes, seed, transport)
-        expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
-        solver, averaging = self.choose_method(shards, weights, expected, transport)
-        network = Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
-        require_exact(network.average.accuracy)
-
-        moments = pooled_moments(shards, network, scale=bool(self.scale), missing=self.missing)
-        covariance = build_covariance(
-            shards,
-            moments,
-            kind=kind,
-            n_components=expected_columns(solver, expected),
-            products=expected_products(solver),
-            xp=xp,
-            device=device,
-        )
-        self.result_ = self._run(solver, covariance, network, wanted, moments, seed)
-        self._set_fitted(self.result_, moments, network)
-
-    def _fit_dask(self, X: Any, nodes: Any, kind: CovarianceKind | None, seed: int) -> None:
-        from eigenmesh.dask._problem import dask_problem
-
-        problem = dask_problem(self, X, nodes, kind)
-        self.result_ = self._run(
-            problem.solver, problem.covariance, problem.network, problem.wanted, problem.moments, seed
-        )
-        self._set_fitted(self.result_, problem.moments, problem.network)
-        self.n_nodes_ = problem.n_blocks
 
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
         """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.
@@ -252,81 +212,59 @@ class DecentralizedPCA(Projection):
         Parameters
         ----------
         X, y, nodes : as for ``fit``.
-        costs : latency, bandwidth, speed and memory of the nodes; None for the defaults of ``eigenmesh.Costs``.
+        costs : as the parameter of that name, which it stands in for.
         """
         # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
-        shards, weights, wanted = clone(self)._problem(X, y, nodes, seed_of(self.random_state))
-        expected = wanted if isinstance(wanted, int) else min(10, shards.n_features)
-        return plan(shards, weights, expected, tol=self.tol, costs=costs, scale=bool(self.scale), missing=self.missing)
+        planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
+        request = planned._request()
+        return plan(request, NodeData(*planned._problem(X, y, nodes, request.seed)))
 
-    def _problem(
-        self, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None = None
-    ) -> tuple[Shards, graphs.Weights, int | float]:
-        """Who holds what, who talks to whom, and how many components are wanted."""
-        shards = self._shards(X, y, nodes, seed) if transport is None else self._own_shards(X, y, nodes, transport)
-        weights = weights_of(self.topology, self.weights, shards.n_nodes, seed)
-        if transport is None:
-            n_samples, self.census_traffic_ = sum(block.n_rows for block in shards.blocks), Traffic()
-        else:
-            n_samples, self.census_traffic_ = take_census(shards, weights, transport)
-        return shards, weights, components_of(self.n_components, n_samples, shards.n_features)
+    def _request(self) -> Request:
+        """What the parameters ask for."""
+        return Request.parse(
+            n_components=self.n_components,
+            solver=self.solver,
+            averaging=self.averaging,
+            step_size=self.step_size,
+            tol=self.tol,
+            max_rounds=self.max_rounds,
+            scale=bool(self.scale),
+            missing=self.missing,
+            covariance=self.covariance,
+            device=self.device,
+            random_state=self.random_state,
+            costs=self.costs,
+        )
 
-    def choose_method(
-        self, shards: Shards, weights: graphs.Weights, k: int, transport: Transport | None = None
-    ) -> tuple[Solver, Averaging]:
-        """The solver and the averaging that ``fit`` uses for K = k: as asked for, planned where left open."""
-        solver, averaging = solver_or_auto(self.solver, self.step_size), averaging_or_auto(self.averaging)
-        if transport is not None:
-            # All processes must choose alike, and none knows how many samples the others hold.
-            usual = AllReduce() if transport.reduces else cheapest_averaging(weights, shards.n_features * k)
-            return solver or BlockKrylov(), averaging or usual
-        if solver is None and averaging is None:
-            best = plan(shards, weights, k, tol=self.tol, rehearse=False).best
-            return solver_by_name(best.solver), averaging_by_name(best.averaging)
-        return solver or BlockKrylov(), averaging or cheapest_averaging(weights, shards.n_features * k)
+    def _callback(self, stack: ExitStack) -> Callback:
+        """Tell the user's callback and, if asked for, the terminal."""
+        listeners = [] if self.callback is None else [self.callback]
+        if self.verbose:
+            from eigenmesh.report._progress import live_progress
 
-    def _run(
-        self,
-        solver: Solver,
-        covariance: Covariance,
-        network: Network,
-        wanted: int | float,
-        moments: Moments,
-        seed: int,
-    ) -> Result:
-        with live_progress(self.max_rounds) if self.verbose else nullcontext() as show:
+            listeners.append(stack.enter_context(live_progress(self.max_rounds)))
 
-            def report(record: Record) -> None:
-                for listener in (show, self.callback):
-                    if listener is not None:
-                        listener(record)
+        def report(record: Record) -> None:
+            for listener in listeners:
+                listener(record)
 
-            settings: dict[str, Any] = {
-                "tol": self.tol,
-                "max_rounds": self.max_rounds,
-                "seed": seed,
-                "callback": report,
-            }
-            if isinstance(wanted, int):
-                return run(solver, covariance, network, wanted, **settings)
-            limit = min(moments.n_samples - 1, covariance.n_features)
-            return run_to_fraction(solver, covariance, network, wanted, moments.total_variance, limit=limit, **settings)
+        return report
 
-    def _set_fitted(self, result: Result, moments: Moments, network: Network) -> None:
-        n_samples, total = moments.n_samples, moments.total_variance
-        values = np.asarray(result.explained_variance, dtype=float)
-        beyond = min(n_samples, len(moments.mean)) - len(values)
-        self.components_ = result.components
-        self.node_components_ = result.node_components
-        self.explained_variance_ = values
-        self.explained_variance_ratio_ = values / total
-        self.singular_values_ = np.sqrt(np.maximum(values, 0) * (n_samples - 1))
-        self.noise_variance_ = max(total - float(values.sum()), 0.0) / beyond if beyond > 0 else 0.0
+    def _set_fitted(self, fitted: Fit) -> None:
+        result, moments = fitted.result, fitted.moments
+        self.result_ = result
+        self.components_, self.node_components_ = result.components, result.node_components
+        self.explained_variance_ = np.asarray(result.explained_variance, dtype=float)
+        self.explained_variance_ratio_ = fitted.explained_variance_ratio
+        self.singular_values_ = fitted.singular_values
+        self.noise_variance_ = fitted.noise_variance
         self.mean_, self.scale_ = moments.mean, moments.scale
-        self.n_components_, self.n_samples_, self.n_nodes_ = len(values), n_samples, network.n_nodes
+        self.n_components_, self.n_samples_ = len(result.explained_variance), moments.n_samples
+        self.n_nodes_, self.weights_ = fitted.facts.n_nodes, fitted.weights
+        self.node_names_ = fitted.facts.node_names or tuple(str(node) for node in range(self.n_nodes_))
         self.certificate_, self.history_ = result.certificate, result.history
         self.stop_reason_, self.n_iter_ = result.stop_reason, result.iterations
-        self.traffic_ = network.traffic.copy()
+        self.traffic_ = result.traffic
 
     def _not_converged(self) -> str:
         bound = self.certificate_.error_bound
@@ -335,18 +273,47 @@ class DecentralizedPCA(Projection):
             f"components are bounded by {bound:.2g}, not by tol = {self.tol:g}. {self.stop_reason_.advice}"
         )
 
+    def _data(self, X: Any, y: Any, nodes: Any, request: Request, transport: Transport | None) -> Data:
+        if transport is None:
+            return NodeData(*self._problem(X, y, nodes, request.seed))
+        shards = self._own_shards(X, y, nodes, transport)
+        return NodeData(shards, parse_weights(self.topology, self.weights, shards.n_nodes, request.seed), transport)
+
+    def _problem(self, X: Any, y: Any, nodes: Any, seed: int) -> tuple[Shards, Any]:
+        """Who holds what, and who talks to whom, where this process holds all nodes."""
+        shards = self._shards(X, y, nodes, seed)
+        return shards, parse_weights(self.topology, self.weights, shards.n_nodes, seed)
+
+    def _dask_data(self, X: Any, nodes: Any) -> Data:
+        from eigenmesh.dask._data import DaskData
+        from eigenmesh.dask._scores import check_features
+
+        if nodes is not None:
+            raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
+        usual = type(self)().get_params(deep=False)
+        for name in NOT_ON_DASK:
+            value = getattr(self, name)
+            if value is not usual[name] and not (isinstance(value, str) and value == usual[name]):
+                raise InputError(
+                    f"{name} = {value!r} has no meaning for dask data: every block is a node where it is, and Dask "
+                    f"sums over them. Leave {name} out."
+                )
+        data = DaskData.of(X)
+        if self.n_nodes not in (None, data.facts.n_nodes):
+            raise InputError(
+                f"n_nodes = {self.n_nodes}, but the data have {data.facts.n_nodes} blocks of rows and every block is a "
+                "node. Leave n_nodes out, or rechunk the data."
+            )
+        check_features(self, X, reset=True)
+        return data
+
     def _own_shards(self, X: Any, y: Any, nodes: Any, transport: Transport) -> Shards:
         """The samples of the node that this process is."""
         if y is not None or nodes is not None:
-            raise InputError("y= and nodes= deal out one array; with a transport this process is one node.")
+            raise InputError("y= and nodes= split one array; with a transport this process is one node.")
         if is_parts(X):
             raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
         if isinstance(X, Shards):
-            if X.ids != (transport.rank,) or X.n_nodes != transport.size:
-                raise InputError(
-                    f"this process is node {transport.rank} of {transport.size}; the shards are of nodes "
-                    f"{list(X.ids)} of {X.n_nodes}."
-                )
             return self._shards(X, None, None, seed=0)
         names = getattr(X, "columns", None)
         X = self._checked(X, reset=True, fewest=1)
@@ -369,4 +336,9 @@ class DecentralizedPCA(Projection):
         if nodes is not None:
             return Shards.from_labels(X, nodes)
         split = split_by_name(self.split, seed) if isinstance(self.split, str) else self.split
-        return Shards.from_array(X, nodes_of(self.topology, self.n_nodes, X.shape[0]), split, y)
+        return Shards.from_array(X, count_nodes(self.topology, self.n_nodes, X.shape[0]), split, y)
+
+
+def is_parts(X: Any) -> bool:
+    """True for a list of matrices; a nested list of numbers is one matrix."""
+    return isinstance(X, Sequence) and len(X) > 0 and all(getattr(part, "ndim", None) == 2 for part in X)

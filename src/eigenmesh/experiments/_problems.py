@@ -1,8 +1,9 @@
-"""From settings to a problem: covariances at the nodes of a network, the truth and a start."""
+"""From settings to a comparison: covariances at the nodes of a network, the truth and a start."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -11,56 +12,81 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.averaging import Averaging, Polynomial, Tree
+from eigenmesh.averaging import Averaging
 from eigenmesh.data import (
+    Choice,
     Covariance,
     CovarianceKind,
     Formed,
+    Moments,
     Shards,
     Table,
     gaussian,
     load,
     paper_spectrum,
-    pooled_moments,
     split_by_name,
 )
-from eigenmesh.data._covariance import build_covariance
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
-from eigenmesh.networks import Stacked
+from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, prepare
+from eigenmesh.networks import Network, Stacked, Traffic
+from eigenmesh.solvers import Solver
 from eigenmesh.solvers._bases import random_basis
 
+# Exact averages with the fewest rounds, whatever they send.
+ROUNDS_ALONE = Costs(bandwidth_bytes_s=math.inf)
 # Largest d whose pooled covariance is formed to find the truth; beyond, Lanczos iteration finds it.
 DENSE_FEATURES = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Comparison:
     """What all methods of a comparison share.
 
     Attributes
     ----------
-    covariance : C_i of all nodes.
-    weights : the network.
+    prepared : covariances of all nodes, the network, and how exact averages are made.
     truth : (d, K) leading eigenvectors of the pooled covariance.
-    basis : (d, K) start with orthonormal columns.
-    averaging : how exact averages are made, for the methods that need them.
+    start : (d, K) with orthonormal columns.
     """
 
-    covariance: Covariance
-    weights: graphs.Weights
+    prepared: Prepared
     truth: np.ndarray
-    basis: np.ndarray
-    averaging: Averaging
-
-    @property
-    def n_components(self) -> int:
-        """K."""
-        return int(self.truth.shape[1])
+    start: np.ndarray
 
     @cached_property
-    def pooled(self) -> Covariance:
-        """C at a single node, for centralised methods."""
-        return pooled_covariance(self.covariance)
+    def centralised(self) -> Prepared:
+        """The pooled covariance at a single node, for centralised methods."""
+        alone = Stacked(graphs.metropolis(graphs.complete(1)))
+        return replace(self.prepared, network=alone, covariance=pooled_covariance(self.prepared.covariance))
+
+
+@dataclass(frozen=True, eq=False)
+class KnownData:
+    """Moments and covariances that were computed before, on any network."""
+
+    facts: DataFacts
+    weights: graphs.Weights
+    moments: Moments
+    covariance: Covariance
+
+    def count_samples(self) -> tuple[int, Traffic]:
+        """N, without a message."""
+        return self.moments.n_samples, Traffic()
+
+    def require_solver(self, solver: Solver) -> None:
+        """Every solver will do."""
+
+    def network(self, averaging: Averaging) -> Network:
+        """All nodes stacked."""
+        return Stacked(self.weights, averaging)
+
+    def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
+        """As it is."""
+        return Choice(self.covariance.kind, 0, "computed before")
+
+    def measure(self, network: Network, choice: Choice, **settings: Any) -> tuple[Moments, Covariance]:
+        """What is known."""
+        return self.moments, self.covariance
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,40 +151,30 @@ def leading_eigenvectors(pooled: Covariance, n_components: int) -> tuple[np.ndar
     return values[order], np.ascontiguousarray(vectors[:, order])
 
 
-def quickest_averaging(weights: graphs.Weights) -> Averaging:
-    """The exact average with the fewest rounds: a tree, or the polynomial where that takes fewer."""
-    tree, polynomial = Tree(), Polynomial()
-    return tree if tree.prepare(weights).rounds <= polynomial.prepare(weights).rounds else polynomial
-
-
-def make_problem(panel: Panel, seed: int, trial: int) -> Problem:
+def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
     """Data, graph and start of one trial, all drawn anew for each; panels with the same data share them."""
     data_seed, graph_seed, start_seed = map(
         int, np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
     )
-    covariance, vectors = _covariances(panel.data, panel.n_nodes, data_seed)
+    known, vectors = _covariances(panel.data, panel.n_nodes, data_seed)
     weights = graphs.metropolis(graphs.topology(panel.topology, panel.n_nodes, seed=graph_seed))
     k = panel.n_components
-    return Problem(
-        covariance,
-        weights,
-        np.ascontiguousarray(vectors[:, :k]),
-        random_basis(covariance.n_features, k, start_seed),
-        quickest_averaging(weights),
-    )
+    prepared = prepare(Request(n_components=k, costs=ROUNDS_ALONE), replace(known, weights=weights))
+    start = random_basis(known.facts.n_features, k, start_seed)
+    return Comparison(prepared, np.ascontiguousarray(vectors[:, :k]), start)
 
 
 # One at a time: 20 covariances of CIFAR-10 take 168 MB. A panel's methods, and panels on the same data, share them.
 @lru_cache(maxsize=1)
-def _covariances(data: Synthetic | DataSet, n_nodes: int, seed: int) -> tuple[Formed, np.ndarray]:
+def _covariances(data: Synthetic | DataSet, n_nodes: int, seed: int) -> tuple[KnownData, np.ndarray]:
     """C_i at all nodes, and the eigenvectors of C, largest eigenvalue first: (d, d)."""
-    shards = _samples(data, n_nodes, seed)
-    moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.complete(n_nodes))))
-    covariance: Any = build_covariance(shards, moments, kind=CovarianceKind.FORMED)
+    shards, weights = _samples(data, n_nodes, seed), graphs.metropolis(graphs.complete(n_nodes))
+    prepared = prepare(Request(n_components=1, covariance=CovarianceKind.FORMED), NodeData(shards, weights))
+    covariance: Any = prepared.covariance
     values, vectors = np.linalg.eigh(covariance.matrices.mean(axis=0))
     if isinstance(data, DataSet) and data.unit:
         covariance.matrices[...] /= values[-1]
-    return covariance, vectors[:, ::-1]
+    return KnownData(prepared.facts, weights, prepared.moments, covariance), vectors[:, ::-1]
 
 
 def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from eigenmesh import graphs
+from dataclasses import replace
+
 from eigenmesh.arrays import Array
 from eigenmesh.experiments._curves import Curve, curve_of, thinned
-from eigenmesh.experiments._problems import Problem
+from eigenmesh.experiments._problems import Comparison
 from eigenmesh.experiments._settings import Method
-from eigenmesh.iteration._run import Callback, run
-from eigenmesh.networks import Stacked
+from eigenmesh.fitting import fit
+from eigenmesh.iteration import Callback
+from eigenmesh.networks import Stacked, Traffic
 
 # Sine at which a run may end: far below the square root of the smallest error that is asked for.
 TOL = 1e-8
@@ -43,25 +45,22 @@ def runs_unwatched(method: Method) -> bool:
     return method.solver.name in UNWATCHED and "auto" not in method.settings.values()
 
 
-def follow(method: Method, problem: Problem, rounds: int, callback: Callback | None = None) -> Curve:
+def follow(method: Method, comparison: Comparison, rounds: int, callback: Callback | None = None) -> Curve:
     """Run a method until it is done, lost or out of rounds, and keep its error after every iteration.
 
     A centralised method runs on one node that has the pooled covariance. Methods with a setting "auto", and those
-    whose looks are free, are looked at as in any run, and their looks are counted.
+    whose checks are free, are checked as in any run, and their checks are counted.
     """
     alone = method.centralised
-    weights = graphs.metropolis(graphs.complete(1)) if alone else problem.weights
+    prepared = comparison.centralised if alone else comparison.prepared
     unwatched = runs_unwatched(method)
-    result = run(
-        method.solver,
-        problem.pooled if alone else problem.covariance,
-        (Unwatched if unwatched else Stacked)(weights, problem.averaging),
-        problem.n_components,
-        tol=TOL,
-        max_rounds=rounds,
-        check_every=max(1, rounds // LOOKS) if unwatched else None,
-        basis=problem.basis,
+    network = (Unwatched if unwatched else Stacked)(prepared.network.weights, prepared.averaging)
+    request = replace(prepared.request, tol=TOL, max_rounds=rounds)
+    fitted = fit(
+        replace(prepared, request=request, solver=method.solver, network=network, set_up=Traffic()),
+        comparison.start,
         callback=callback,
-        reference=problem.truth,
+        reference=comparison.truth,
+        check_every=max(1, rounds // LOOKS) if unwatched else None,
     )
-    return thinned(curve_of(result.history, alone))
+    return thinned(curve_of(fitted.result.history, alone))

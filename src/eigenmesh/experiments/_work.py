@@ -19,7 +19,7 @@ from eigenmesh.data._datasets import CIFAR10, MNIST
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
 from eigenmesh.experiments._cache import Store
 from eigenmesh.experiments._curves import Curve
-from eigenmesh.experiments._problems import make_problem
+from eigenmesh.experiments._problems import make_comparison
 from eigenmesh.experiments._settings import DataSet, Experiment, Panel, Run
 from eigenmesh.experiments._trials import follow
 
@@ -94,9 +94,9 @@ def usable_cores() -> int:
 def _make_batch(batch: Sequence[Run], store: Store, report: Report) -> None:
     """Carry out the runs of one trial of a panel on the one problem that they share."""
     panel, _, seed, trial = batch[0]
-    problem = make_problem(panel, seed, trial)
+    comparison = make_comparison(panel, seed, trial)
     for run in batch:
-        store.save(run, follow(run.method, problem, panel.rounds))
+        store.save(run, follow(run.method, comparison, panel.rounds))
         report(run)
 
 

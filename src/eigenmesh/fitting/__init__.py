@@ -1,1 +1,35 @@
-"""One place where a fit is decided: request, prepare, fit; and the planner."""
+"""One place where a fit is decided: a request, ``prepare``, ``fit``; and the planner, which decides the same."""
+
+from eigenmesh.fitting._costs import Costs
+from eigenmesh.fitting._data import Data, DataFacts, NodeData
+from eigenmesh.fitting._fit import Fit, fit
+from eigenmesh.fitting._method import Workload, choose_method
+from eigenmesh.fitting._model import fit_numbers, model_of
+from eigenmesh.fitting._planner import Forecast, Plan, plan
+from eigenmesh.fitting._prepare import Prepared, prepare
+from eigenmesh.fitting._request import Request
+from eigenmesh.fitting._threads import fit_in_threads
+from eigenmesh.fitting._topology import count_nodes, default_nodes, parse_weights
+
+__all__ = [
+    "Costs",
+    "Data",
+    "DataFacts",
+    "Fit",
+    "Forecast",
+    "NodeData",
+    "Plan",
+    "Prepared",
+    "Request",
+    "Workload",
+    "choose_method",
+    "count_nodes",
+    "default_nodes",
+    "fit",
+    "fit_numbers",
+    "fit_in_threads",
+    "model_of",
+    "parse_weights",
+    "plan",
+    "prepare",
+]

@@ -1,4 +1,4 @@
-"""Before a run of processes that hold one node each: do their data fit together, and how many samples are there?"""
+"""Before a fit over a transport: do the data of all nodes match, and how many samples are there?"""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eigenmesh.networks import Peers, Traffic
 from eigenmesh.transports import Transport
 
 
-def take_census(shards: Shards, weights: Weights, transport: Transport) -> tuple[int, Traffic]:
-    """N over all nodes, and what it took to ask.
+def match_nodes(shards: Shards, weights: Weights, transport: Transport) -> tuple[int, Traffic]:
+    """N over all nodes, and the traffic that it took to ask.
 
     Every node raises the same error where columns, precision or feature names differ.
 
@@ -33,7 +33,7 @@ def take_census(shards: Shards, weights: Weights, transport: Transport) -> tuple
         )
     if largest[1] != smallest[1]:
         raise DataError(
-            f"some nodes hold float32 and some wider numbers (node {transport.rank} is to work in {shards.dtype}); "
+            f"some nodes hold float32 and some wider numbers (node {transport.rank} works in {shards.dtype}); "
             "convert all to one."
         )
     if np.isfinite(largest[2]) and largest[2] != smallest[2]:

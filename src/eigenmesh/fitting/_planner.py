@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenmesh import theory
-from eigenmesh.averaging import OVER_LINKS, Average, Averaging, Polynomial
-from eigenmesh.data import Missing, Shards, build_covariance, choose, pooled_moments
-from eigenmesh.errors import DataError, InputError
+from eigenmesh.averaging import OVER_LINKS, Average, Polynomial
+from eigenmesh.data import Shards, choose
+from eigenmesh.errors import DataError
+from eigenmesh.fitting._costs import Costs
+from eigenmesh.fitting._data import NodeData
+from eigenmesh.fitting._fit import fit
+from eigenmesh.fitting._prepare import prepare
+from eigenmesh.fitting._request import Request, expected_components
 from eigenmesh.graphs import Weights, complete, metropolis
-from eigenmesh.iteration._result import Result
-from eigenmesh.iteration._run import DEFAULT_TOL, run
-from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._fast_pca import suggested_step
 from eigenmesh.solvers._tracked_subspace import FIRST_CONTRACTION
@@ -24,29 +26,6 @@ from eigenmesh.solvers._tracked_subspace import FIRST_CONTRACTION
 USUAL_PRODUCTS, TRACKED_AN_ITERATION, FEWEST_TRACKED = 10, 2.5, 25
 # A certificate is two averages and this many maxima; a check of a one-round solver costs a tenth of its rounds.
 CERTIFICATE_MAXIMA, CHECKING = 3, 1.1
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What things cost, for the planner; set what you know of your own network.
-
-    Attributes
-    ----------
-    latency_s : one round between neighbours, however small the message.
-    bandwidth_bytes_s : what a node can send in a second.
-    flops_s : floating-point operations that a node makes in a second.
-    memory_bytes : what a node may use beside its data.
-    """
-
-    latency_s: float = 0.02
-    bandwidth_bytes_s: float = 12.5e6
-    flops_s: float = 2e10
-    memory_bytes: float = 8e9
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not (value > 0 or (name == "latency_s" and value == 0)):
-                raise InputError(f"{name} = {value!r} must be above 0.")
 
 
 @dataclass(frozen=True)
@@ -89,31 +68,19 @@ class Rehearsal:
     values: np.ndarray | None = None
 
 
-def plan(
-    shards: Shards,
-    weights: Weights,
-    n_components: int,
-    *,
-    tol: float = DEFAULT_TOL,
-    costs: Costs | None = None,
-    rehearse: bool = True,
-    scale: bool = False,
-    missing: Missing = "error",
-) -> Plan:
+def plan(request: Request, data: NodeData, rehearse: bool = True) -> Plan:
     """Forecast rounds, bytes, memory and time of every solver with every averaging, and pick one.
 
     Parameters
     ----------
-    n_components : K.
     rehearse : solve the problem on the data of three single nodes first, without any message, to know how many products
         it takes; otherwise the usual number is assumed.
-    scale, missing : as for ``pooled_moments``.
     """
-    costs = costs or Costs()
-    if rehearse:
-        known = rehearsal(shards, n_components, tol, scale=scale, missing=missing)
-    else:
-        known = assumed(shards, n_components)
+    shards, weights, costs, tol = data.shards, data.weights, request.costs, request.tol
+    n_samples, _ = data.count_samples()
+    wanted = request.components(n_samples, shards.n_features)
+    n_components = expected_components(wanted, shards.n_features)
+    known = rehearsal(request, shards, n_components) if rehearse else assumed(shards, n_components)
     work = _Work(shards, weights, n_components, tol, costs, known)
     forecasts = sorted(work.forecasts(), key=lambda line: (line.seconds, line.bytes, line.averaging != "tree"))
     allowed = [line for line in forecasts if not line.shows_covariances]
@@ -128,45 +95,25 @@ def assumed(shards: Shards, n_components: int) -> Rehearsal:
     return Rehearsal(min(USUAL_PRODUCTS, math.ceil(shards.n_features / block) + 1))
 
 
-def rehearsal(
-    shards: Shards, n_components: int, tol: float, *, scale: bool = False, missing: Missing = "error"
-) -> Rehearsal:
+def rehearsal(request: Request, shards: Shards, n_components: int) -> Rehearsal:
     """Block Krylov on single nodes: the first, the middle and the last that are held here."""
     products, values = [assumed(shards, n_components).products / 2], None
+    alone = replace(request, solver=BlockKrylov(), averaging=None, max_rounds=200, device=None)
     for position in sorted({0, len(shards.blocks) // 2, len(shards.blocks) - 1}):
         k = min(n_components, shards.blocks[position].n_rows - 1)
+        if k < 1:
+            continue
+        own = replace(shards, blocks=(shards.blocks[position],), n_nodes=1, ids=(0,), node_names=None)
         try:
-            result = _alone(shards, position, k, tol, scale, missing)
+            prepared = prepare(replace(alone, n_components=k), NodeData(own, metropolis(complete(1))))
         except DataError:
             # A node may have nothing to say alone, such as samples that are all equal; the pooled data may be fine.
             continue
+        result = fit(prepared).result
         products.append(result.iterations)
         if values is None and k == n_components:
             values = np.append(result.explained_variance, max(result.certificate.next_value, 0.0))
     return Rehearsal(max(products), values)
-
-
-def _alone(shards: Shards, position: int, k: int, tol: float, scale: bool, missing: Missing) -> Result:
-    """Solve one node's own problem, as a network of one."""
-    if k < 1:
-        raise DataError("a single sample has no components.")
-    own = replace(shards, blocks=(shards.blocks[position],), n_nodes=1, ids=(0,), node_names=None)
-    network = Stacked(metropolis(complete(1)))
-    moments = pooled_moments(own, network, scale=scale, missing=missing)
-    covariance = build_covariance(own, moments, n_components=k, products=USUAL_PRODUCTS)
-    return run(BlockKrylov(), covariance, network, k, tol=tol, max_rounds=200)
-
-
-def cheapest_averaging(weights: Weights, numbers: int, costs: Costs | None = None) -> Averaging:
-    """The averaging that takes least time for one average of so many float64 numbers."""
-    costs = costs or Costs()
-    kernels = {name: make() for name, make in OVER_LINKS.items()}
-
-    def seconds(name: str) -> tuple[float, float]:
-        average = kernels[name].prepare(weights)
-        return _seconds(average.rounds, 8.0 * numbers, weights, costs), _messages(average, weights)
-
-    return kernels[min(kernels, key=seconds)]
 
 
 class _Work:

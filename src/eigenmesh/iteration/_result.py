@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +18,11 @@ class Record(NamedTuple):
     Attributes
     ----------
     iteration, rounds, messages, matrices, bytes : int
-        Cost so far, checks included.
+        Cost so far, set-up and checks included.
     residual : float
-        Largest residual over nodes and components; NaN where it was not looked at.
+        Largest residual over nodes and components; NaN where it was not measured.
+    bound : float
+        Certified bound on sin(angle) to the true components; NaN before the certificate.
     error : float
         The paper's mean sin^2 error, NaN unless the run was given the truth.
     step_size : float
@@ -33,6 +35,7 @@ class Record(NamedTuple):
     matrices: int
     bytes: int
     residual: float
+    bound: float
     error: float
     step_size: float
 
@@ -50,7 +53,7 @@ class Result:
     explained_variance : array of shape (K,)
         Eigenvalues of the pooled covariance.
     traffic : Traffic
-        Everything the run sent, checks and certificates included; what the moments cost comes before it.
+        Everything that was sent, from set-up to certificate; the last record of the history says the same.
     traffic_by_phase : dict of str to Traffic
         The same split into what it was for.
     """
@@ -100,17 +103,6 @@ class Result:
             "explained_variance": self.explained_variance.tolist(),
             "wall_s": self.wall_s,
         }
-
-
-def with_set_up(result: Result, traffic: Traffic) -> Result:
-    """The result of a run with the cost of the whole fit: what was sent before the run is put in front."""
-    before = traffic - result.traffic
-    history = tuple(
-        record._replace(**{name: getattr(record, name) + sent for name, sent in vars(before).items()})
-        for record in result.history
-    )
-    phases = {"set-up": before, **result.traffic_by_phase}
-    return replace(result, traffic=traffic, traffic_by_phase=phases, history=history)
 
 
 def _finite(values: np.ndarray) -> list[float | None]:

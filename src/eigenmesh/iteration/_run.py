@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,9 @@ def run(
     seed: int = 0,
     basis: np.ndarray | None = None,
     callback: Callback | None = None,
+    on_estimate: Callable[[np.ndarray], Any] | None = None,
     reference: np.ndarray | None = None,
+    spent: Mapping[str, Traffic] | None = None,
 ) -> Result:
     """Iterate a solver until its certificate is good enough, or say why it is not.
 
@@ -60,15 +62,19 @@ def run(
     basis : array of shape (d, K) or None
         Start with orthonormal columns, instead of a random one.
     callback : callable or None
-        Called with a Record after each check.
+        Called with a Record after each check, and once more with the certificate.
+    on_estimate : callable or None
+        Called with the (d, K) estimate of the first node held here after each check that found it sound.
     reference : array of shape (d, K) or None
         True eigenvectors, to record the error after every iteration; never used otherwise.
+    spent : mapping of str to Traffic, or None
+        What was sent for this run before it began, by phase; the result and its history include it.
     """
     require_components(n_components, covariance.n_features)
     require_settings(tol, max_rounds)
     start = random_basis(covariance.n_features, n_components, seed) if basis is None else np.asarray(basis)
     require_basis(start, (covariance.n_features, n_components))
-    loop = _Loop(solver, covariance, network, tol, max_rounds, seed, callback, reference)
+    loop = _Loop(solver, covariance, network, tol, max_rounds, seed, callback, on_estimate, reference, spent or {})
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     with np.errstate(all="ignore"):
         return loop.run(start, check_every)
@@ -121,15 +127,18 @@ class _Loop:
         max_rounds: int,
         seed: int,
         callback: Callback | None,
+        on_estimate: Callable[[np.ndarray], Any] | None,
         reference: np.ndarray | None,
+        spent: Mapping[str, Traffic],
     ) -> None:
         self.solver, self.covariance, self.network = solver, covariance, network
         self.tol, self.max_rounds, self.seed = tol, max_rounds, seed
-        self.callback, self.reference = callback, reference
+        self.callback, self.on_estimate, self.reference = callback, on_estimate, reference
         self.iteration = 0
         self.history: list[Record] = []
         self.began, self.before = time.perf_counter(), network.traffic.copy()
-        self.spent = {"checks": Traffic(), "certificate": Traffic()}
+        self.earlier = sum(spent.values(), Traffic())
+        self.spent = {**spent, **{phase: spent.get(phase, Traffic()) for phase in ("iterations", "checks", "certificate")}}
         self.complement: Complement | None = None
 
     def run(self, basis: np.ndarray, check_every: int | None) -> Result:
@@ -164,6 +173,8 @@ class _Loop:
             if not watch.healthy:
                 return StopReason.DIVERGED, self._certify(sound, watch.complement)
             sound = self.solver.readout(state)
+            if self.on_estimate is not None:
+                self.on_estimate(ea.to_numpy(sound)[0])
             stalled = stall.stalled(residual, patience=PATIENCE_OF_EXACT if watch.free else PATIENCE)
             if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
                 gate.scale = self._booked("checks", largest_norm, start)
@@ -172,6 +183,11 @@ class _Loop:
                 if certified.certificate.error_bound <= self.tol or over or stalled:
                     return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
                 gate.learn(residual, certified.certificate.gaps)
+
+    @property
+    def _sent(self) -> Traffic:
+        """Everything that was sent for this run, and before it began."""
+        return self.earlier + (self.network.traffic - self.before)
 
     @property
     def _rounds(self) -> int:
@@ -199,22 +215,24 @@ class _Loop:
         return value
 
     def _record(self, state: Any, residual: float, report: bool = False) -> None:
-        sent = self.network.traffic - self.before
         error = np.nan if self.reference is None else mean_error(self.solver.readout(state), self.reference)
-        record = Record(
-            iteration=self.iteration,
-            **vars(sent),
-            residual=residual,
-            error=error,
-            step_size=getattr(state, "step_size", np.nan),
-        )
+        self._note(residual, error, getattr(state, "step_size", np.nan), report=report)
+
+    def _note(self, residual: float, error: float, step_size: float, bound: float = np.nan, report: bool = True) -> None:
+        record = Record(self.iteration, **vars(self._sent), residual=residual, bound=bound, error=error, step_size=step_size)
         self.history.append(record)
         if report and self.callback is not None:
             self.callback(record)
 
+    def _error(self, certified: Certified) -> float:
+        return np.nan if self.reference is None else mean_error(certified.local, self.reference)
+
     def _result(self, reason: StopReason, certified: Certified) -> Result:
-        total = self.network.traffic - self.before
-        iterations = total - self.spent["checks"] - self.spent["certificate"]
+        total = self._sent
+        elsewhere = sum((traffic for phase, traffic in self.spent.items() if phase != "iterations"), Traffic())
+        last, bound = self.history[-1], certified.certificate.error_bound
+        # The certificate has the last word, so that the history ends where the traffic does.
+        self._note(float(certified.certificate.residuals.max()), self._error(certified), last.step_size, bound)
         return Result(
             solver=self.solver.name,
             components=np.ascontiguousarray(ea.to_numpy(certified.common)[0].T),
@@ -224,7 +242,7 @@ class _Loop:
             stop_reason=reason,
             iterations=self.iteration,
             traffic=total,
-            traffic_by_phase={"iterations": iterations, **self.spent},
+            traffic_by_phase={**self.spent, "iterations": total - elsewhere},
             history=tuple(self.history),
             n_nodes=self.network.n_nodes,
             wall_s=time.perf_counter() - self.began,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from eigenmesh.data import Covariance
 from eigenmesh.iteration._result import Result
 from eigenmesh.iteration._run import DEFAULT_TOL, run
 from eigenmesh.iteration._stopping import StopReason
-from eigenmesh.networks import Network
+from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers._base import Solver
 from eigenmesh.solvers._bases import widened
 
@@ -29,6 +30,7 @@ def run_to_fraction(
     limit: int,
     max_rounds: int,
     seed: int = 0,
+    spent: Mapping[str, Traffic] | None = None,
     **settings: Any,
 ) -> Result:
     """Double the block, keeping what is found, until it explains more than ``fraction`` of the variance.
@@ -41,13 +43,17 @@ def run_to_fraction(
     settings : for ``run``.
     """
     # Averages may differ in their last bits from node to node; what decides must not.
+    before = network.traffic.copy()
     here = covariance.place(np.full((len(network.ids), 1), total_variance))
     total_variance = float(network.worst(here)[0, 0])
+    phases = {**(spent or {}), "checks": network.traffic - before}
     k, basis, runs = min(FIRST_BLOCK, limit), None, []
     began = network.traffic.rounds
     while True:
         left = max(1, max_rounds - (network.traffic.rounds - began))
-        runs.append(run(solver, covariance, network, k, max_rounds=left, seed=seed, basis=basis, **settings))
+        settings.update(max_rounds=left, seed=seed, basis=basis, spent=phases)
+        runs.append(run(solver, covariance, network, k, **settings))
+        phases = runs[-1].traffic_by_phase
         explained = np.cumsum(runs[-1].explained_variance) / total_variance
         # Eigenvalues and total are the same bits at every node, so all of them grow or stop together.
         enough = int(np.searchsorted(explained, fraction, side="right")) + 1
@@ -61,26 +67,13 @@ def run_to_fraction(
 
 
 def joined(runs: list[Result]) -> Result:
-    """The last of several runs, with the cost of all."""
-    traffic, iterations = runs[0].traffic, runs[0].iterations
-    phases = dict(runs[0].traffic_by_phase)
-    history = list(runs[0].history)
-    for result in runs[1:]:
-        earlier = {"iteration": iterations, **vars(traffic)}
-        history.extend(
-            record._replace(**{name: getattr(record, name) + count for name, count in earlier.items()})
-            for record in result.history
-        )
-        traffic, iterations = traffic + result.traffic, iterations + result.iterations
-        phases = {phase: spent + result.traffic_by_phase[phase] for phase, spent in phases.items()}
-    return replace(
-        runs[-1],
-        iterations=iterations,
-        traffic=traffic,
-        traffic_by_phase=phases,
-        history=tuple(history),
-        wall_s=sum(result.wall_s for result in runs),
-    )
+    """The last of several runs, whose traffic includes that of the others, with the history of all."""
+    iterations, history = 0, []
+    for result in runs:
+        history += [record._replace(iteration=record.iteration + iterations) for record in result.history]
+        iterations += result.iterations
+    wall_s = sum(result.wall_s for result in runs)
+    return replace(runs[-1], iterations=iterations, history=tuple(history), wall_s=wall_s)
 
 
 def truncated(result: Result, k: int) -> Result:

@@ -17,7 +17,6 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh import __version__
-from eigenmesh.averaging import name_of
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.sites._site import Site
@@ -47,8 +46,7 @@ class Manifest:
     def of(cls, site: Site, n_features: int, feature_names: Sequence[str] | None) -> Manifest:
         """What this site is set up for, with data of so many columns of these names."""
         settings = site.settings
-        solver = settings.make_solver()
-        averaging = settings.make_averaging(site.weights, n_features)
+        request = settings.request()
         return cls(
             {
                 "protocol": PROTOCOL,
@@ -60,8 +58,8 @@ class Manifest:
                 "n_features": n_features,
                 "feature_names": None if feature_names is None else _listed(feature_names),
                 "n_components": settings.n_components,
-                "solver": {"name": solver.name, **_parameters(solver)},
-                "averaging": {"name": name_of(averaging), **_parameters(averaging)},
+                "solver": {"name": settings.solver, **_parameters(request.solver)},
+                "averaging": {"name": settings.averaging, **_parameters(request.averaging)},
                 "tol": settings.tol,
                 "max_rounds": settings.max_rounds,
                 "scale": settings.scale,
@@ -155,7 +153,9 @@ def _listed(values: Sequence[str]) -> Any:
 
 
 def _parameters(made: Any) -> dict[str, Any]:
-    """Fields of a solver or an averaging, in values that JSON has."""
+    """Fields of a solver or an averaging, in values that JSON has; none where it is left to the planner."""
+    if made is None:
+        return {}
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(made), default=repr))
     return plain
 

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from eigenmesh._atomic_write import require_writable, save_arrays, save_json
 from eigenmesh.data import Shards
 from eigenmesh.errors import (
     AbortedError,
     DisagreementError,
     EigenmeshError,
-    InputError,
     LostNeighbourError,
     ParkedError,
     TransportError,
     UnreadableFileError,
 )
-from eigenmesh.estimator._pca import DecentralizedPCA
+from eigenmesh.fitting import NodeData, fit, prepare
 from eigenmesh.graphs import Weights, metropolis
-from eigenmesh.iteration._result import with_set_up
-from eigenmesh.model_file import fitted_arrays, fitted_numbers
 from eigenmesh.sites._agreement import agree
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._credentials import load_credentials
@@ -37,10 +31,10 @@ from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._membership import Membership
 from eigenmesh.sites._names import site_graph
 from eigenmesh.sites._reporting import Reporter
+from eigenmesh.sites._results import Outcome, ResultFiles
 from eigenmesh.sites._samples import read_samples
 from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status
-from eigenmesh.sites._warm_start import WarmStart
 from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run, Sent
 
 logger = logging.getLogger(__name__)
@@ -54,24 +48,15 @@ class ViewChangedError(TransportError):
     """Sites were lost somewhere: the run stops until those that are left agree on who they are."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run came to at this site.
+class Latest:
+    """The latest sound estimate of a run, kept for the case that sites are lost: (d, K), or None before the first."""
 
-    Attributes
-    ----------
-    pca : the fitted estimator; None where the result lay there from before.
-    members, missing : sites whose samples the result is of, and those that were lost on the way.
-    written : files of the result.
-    owed : neighbours that may not have everything yet; the journal is kept for them.
-    """
+    def __init__(self, estimate: np.ndarray | None) -> None:
+        self.estimate = estimate
 
-    pca: DecentralizedPCA | None
-    members: tuple[str, ...]
-    missing: tuple[str, ...]
-    written: tuple[Path, ...]
-    converged: bool
-    owed: tuple[str, ...] = ()
+    def note(self, estimate: np.ndarray) -> None:
+        """Keep a newer one."""
+        self.estimate = estimate
 
 
 class Peer:
@@ -90,14 +75,15 @@ class Peer:
         table = read_samples(site.data)
         self.samples = _as_dtype(table.X, site.settings.dtype)
         self.feature_names = table.feature_names
+        self.request = site.settings.request(site.data.covariance)
         self.manifest = Manifest.of(site, int(self.samples.shape[1]), self.feature_names)
-        self._prepare_folder()
+        self.files = ResultFiles(site, self.manifest, self._fingerprint())
         self.epochs = EpochFile(site.out.folder / "epoch.npz", self.manifest.run_id)
         self.reporter = Reporter(site, listener)
 
     def run(self) -> Outcome:
         """Take part until the result is written, the run is parked, or it cannot go on."""
-        done = self._done_before()
+        done = self.files.written_before()
         if done is not None:
             return done
         site, n_samples = self.site, int(self.samples.shape[0])
@@ -124,18 +110,18 @@ class Peer:
         epoch, join_s = self.epochs.read(), self.site.settings.join_s
         while True:
             view = Membership(self.site.name, self.site.sites, self.site.edges, epoch.lost)
-            solver = WarmStart(self.site.settings.make_solver(), warm=bool(epoch.lost), start=epoch.start)
+            latest = Latest(epoch.start)
             transport = self._transport(view, audit, join_s)
             self.reporter.follow(transport, view.epoch)
             try:
-                outcome = self._until_a_loss(transport, view, solver)
+                outcome = self._until_a_loss(transport, view, latest)
                 if outcome is not None:
                     transport.close()
                     owed = self._owed(transport)
                     if not owed:
                         self._clean_up()
                     return replace(outcome, owed=owed)
-                epoch = Epoch(view.lost, solver.latest)
+                epoch = Epoch(view.lost, latest.estimate)
                 self.epochs.write(epoch)
                 # Those that are left were there a moment ago.
                 join_s = self.site.settings.patience_s
@@ -152,65 +138,32 @@ class Peer:
             finally:
                 transport.close()
 
-    def _until_a_loss(self, transport: GrpcTransport, view: Membership, solver: WarmStart) -> Outcome | None:
+    def _until_a_loss(self, transport: GrpcTransport, view: Membership, latest: Latest) -> Outcome | None:
         """The outcome with these members; None if some were lost and those that are left have agreed to go on."""
         try:
-            return self._fit(transport, view, solver)
+            return self._fit(transport, view, latest)
         except (LostNeighbourError, ViewChangedError) as error:
             self._after_a_loss(transport, view, error)
             return None
 
-    def _fit(self, transport: GrpcTransport, view: Membership, solver: WarmStart) -> Outcome:
-        settings, members = self.site.settings, view.members
-        weights = _weights(view)
-        shards = Shards.from_list([self.samples], ids=[transport.rank], n_nodes=transport.size, node_names=members)
-        pca = DecentralizedPCA(
-            settings.n_components,
-            solver=solver,
-            topology=weights,
-            averaging=settings.make_averaging(weights, shards.n_features),
-            tol=settings.tol,
-            max_rounds=settings.max_rounds,
-            scale=settings.scale,
-            missing=settings.missing,
-            covariance=self.site.data.covariance,
-            random_state=settings.seed,
-            transport=transport,
+    def _fit(self, transport: GrpcTransport, view: Membership, latest: Latest) -> Outcome:
+        shards = Shards.from_list([self.samples], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
+        shards = replace(shards, feature_names=self.feature_names)
+        prepared = prepare(self.request, NodeData(shards, _weights(view), transport))
+        # After a loss the sites that are left go on from the average of what they have.
+        found = fit(
+            prepared,
+            latest.estimate,
+            average_start=bool(view.lost),
             callback=self.reporter.record,
-        ).fit(shards)
-        if self.feature_names is not None:
-            pca.feature_names_in_ = np.asarray(self.feature_names, dtype=object)
+            on_estimate=latest.note,
+        )
         try:
-            written = self._write(pca, view)
+            return self.files.write(found, view)
         except OSError as error:
             reason = f"its result cannot be written: {error.strerror or error}. {START_AGAIN}"
             transport.park(reason)
             raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
-        return Outcome(pca, members, view.missing, written, pca.result_.converged)
-
-    def _write(self, pca: DecentralizedPCA, view: Membership) -> tuple[Path, ...]:
-        out, result = self.site.out, with_set_up(pca.result_, pca.traffic_)
-        total = float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0])
-        about = {
-            "site": self.site.name,
-            "run": self.site.run,
-            "run_id": self.manifest.run_id.hex(),
-            "whole": not view.missing,
-            "sites": list(view.members),
-            "lost_sites": list(view.missing),
-            "lost_links": [list(link) for link in view.lost],
-            "n_samples": pca.n_samples_,
-            "own_data": self._fingerprint(),
-            "census_bytes": pca.census_traffic_.bytes,
-            "manifest": self.manifest.content,
-        }
-        # The arrays say of themselves what they are of, should they part from the numbers.
-        which = {"run_id": self.manifest.run_id.hex(), "whole": not view.missing, "converged": pca.result_.converged}
-        arrays = fitted_arrays(pca, view.members)
-        save_arrays(out.result, {**arrays, **{name: np.asarray(value) for name, value in which.items()}})
-        # Last, since it is what says that the run is done.
-        save_json(out.numbers, fitted_numbers(result, total, about))
-        return out.result, out.numbers
 
     def _transport(self, view: Membership, audit: AuditWriter, join_s: float) -> GrpcTransport:
         site, members = self.site, view.members
@@ -233,7 +186,7 @@ class Peer:
                 fingerprint=self._fingerprint(),
             ),
             listen=str(site.listen) if site.listen is not None and None in addresses.values() else None,
-            journal=self._journal(view.epoch),
+            journal=site.out.journal_of(view.epoch),
             patience_s=site.settings.patience_s,
             join_s=join_s,
             # A neighbour that lives may itself wait for one that has yet to join.
@@ -289,48 +242,16 @@ class Peer:
 
     def _largest_message(self) -> int:
         """Bytes that no message of the run is beyond: two matrices of K columns and those beside them."""
-        n_features, wanted = int(self.samples.shape[1]), self.site.settings.n_components
-        solver = self.site.settings.make_solver()
-        columns = n_features if not isinstance(wanted, int) else wanted + int(getattr(solver, "oversample", 0)) + 10
-        width = n_features if solver.name == "tree-covariance" else min(columns, n_features)
-        return 8 * (2 * n_features * max(width, 4) + 4096)
+        d, k, solver = int(self.samples.shape[1]), self.request.n_components, self.request.solver
+        if solver is None or not isinstance(k, int):
+            return 8 * (2 * d * d + 4096)
+        # A certificate needs up to 10 further columns.
+        return 8 * (2 * max(solver.largest_message(k, d), d * min(k + 10, d), 4 * d) + 4096)
 
     def _fingerprint(self) -> str:
         """What tells this site's data from others, should they change between a crash and a restart."""
         facts = self.site.data.file.stat()
         return f"{facts.st_size} {facts.st_mtime_ns} {self.samples.shape} {self.samples.dtype}"
-
-    def _journal(self, epoch: int) -> Path:
-        return self.site.out.journal.with_name(f"{self.site.out.journal.name}-{epoch}")
-
-    def _prepare_folder(self) -> None:
-        out = self.site.out
-        try:
-            out.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnreadableFileError(f"cannot make {out.folder}: {error.strerror}; choose another folder.") from error
-        for path in (out.result, out.numbers, out.status, out.audit):
-            require_writable(path)
-
-    def _done_before(self) -> Outcome | None:
-        """The result of this very run, if it is there already."""
-        out = self.site.out
-        try:
-            numbers = json.loads(out.numbers.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        if numbers.get("run_id") != self.manifest.run_id.hex() or not out.result.exists():
-            return None
-        if numbers.get("own_data") != self._fingerprint():
-            raise InputError(
-                f"{out.numbers} is the result of run {self.site.run!r} on data that have changed since; give the run "
-                "another name at all sites, or another out.folder."
-            )
-        # Neighbours may still need what this site had sent; only the journal knows whether they do.
-        if self._journal(len(numbers["lost_links"])).exists():
-            return None
-        members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])
-        return Outcome(None, members, missing, (out.result, out.numbers), bool(numbers["converged"]))
 
     def _owed(self, transport: GrpcTransport) -> tuple[str, ...]:
         """Neighbours that may need this site once more: lost at the end, or part of a run that was parked by then."""

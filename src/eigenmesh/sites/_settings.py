@@ -8,20 +8,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-from eigenmesh.averaging import OVER_LINKS, Averaging, averaging_by_name
+from eigenmesh.averaging import OVER_LINKS
 from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
-from eigenmesh.fitting._planner import cheapest_averaging
-from eigenmesh.graphs import Weights
-from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
+from eigenmesh.fitting import Request
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.sites._toml_fields import Fields
-from eigenmesh.solvers import SOLVERS, Solver
+from eigenmesh.solvers import SOLVERS
 
 DEFAULT_COMPONENTS = 5
 DEFAULT_SOLVER = "block-krylov"
 DEFAULT_PATIENCE_S = 300.0
 DEFAULT_JOIN_S = 3600.0
-# Components that a share of the variance is taken to ask for, where a number is needed beforehand.
-EXPECTED_COMPONENTS = 10
 ON_LOSS = ("wait", "abort", "continue")
 MISSING = ("error", "mean")
 DTYPES = ("float64", "float32")
@@ -77,22 +74,24 @@ class RunSettings:
             on_loss=cast(OnLoss, fields.text("on_loss", cls.on_loss, ON_LOSS)),
         )
         try:
-            settings.make_solver()
+            settings.request()
         except (EigenmeshError, TypeError) as error:
             raise fields.error("solver_parameters", f"do not suit {solver}: {error}") from error
         return settings
 
-    def make_solver(self) -> Solver:
-        """The solver that is asked for."""
-        solver: Solver = SOLVERS[self.solver](**self.solver_parameters)
-        return solver
-
-    def make_averaging(self, weights: Weights, n_features: int) -> Averaging:
-        """The averaging that is asked for; "auto" rests on the graph and the sizes alone, so all sites agree."""
-        if self.averaging != "auto":
-            return averaging_by_name(self.averaging)
-        k = self.n_components if isinstance(self.n_components, int) else min(EXPECTED_COMPONENTS, n_features)
-        return cheapest_averaging(weights, n_features * k)
+    def request(self, covariance: str = "auto") -> Request:
+        """What is asked for, as objects; how covariances are held is for each site to say."""
+        return Request.parse(
+            n_components=self.n_components,
+            solver=SOLVERS[self.solver](**self.solver_parameters),
+            averaging=self.averaging,
+            tol=self.tol,
+            max_rounds=self.max_rounds,
+            scale=self.scale,
+            missing=self.missing,
+            covariance=covariance,
+            random_state=self.seed,
+        )
 
 
 def _components(fields: Fields) -> int | float:

@@ -72,6 +72,10 @@ class OutFolder:
         """What was received, to resume from."""
         return self.folder / "journal"
 
+    def journal_of(self, epoch: int) -> Path:
+        """The journal of one membership."""
+        return self.journal.with_name(f"{self.journal.name}-{epoch}")
+
     @property
     def audit(self) -> Path:
         """Everything that left the site."""

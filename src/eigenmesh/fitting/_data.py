@@ -1,0 +1,157 @@
+"""The samples of a fit and the network that they are spread over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from eigenmesh.arrays import Namespace, namespace_for
+from eigenmesh.averaging import Averaging
+from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
+from eigenmesh.data._choice import Choice, Sizes, choose_by_size
+from eigenmesh.errors import InputError
+from eigenmesh.fitting._matching import match_nodes
+from eigenmesh.graphs import Weights
+from eigenmesh.networks import Network, Peers, Stacked, Traffic
+from eigenmesh.solvers import Solver
+from eigenmesh.transports import Transport
+
+# Averages must at least give the number of samples exactly.
+LOOSEST_AVERAGE = 1e-8
+
+
+class DataFacts(NamedTuple):
+    """What is known of samples without reading them.
+
+    Attributes
+    ----------
+    n_nodes : M, nodes that hold samples.
+    n_features : d.
+    item_bytes : bytes of one number that is sent.
+    has_all_reduce : True if the engine can sum over all nodes.
+    feature_names, node_names : None where there are none.
+    """
+
+    n_nodes: int
+    n_features: int
+    item_bytes: int
+    has_all_reduce: bool = False
+    feature_names: tuple[str, ...] | None = None
+    node_names: tuple[str, ...] | None = None
+
+
+class Data(Protocol):
+    """What ``prepare`` asks of samples, wherever they are."""
+
+    @property
+    def facts(self) -> DataFacts:
+        """What is known without reading the samples."""
+        ...
+
+    @property
+    def weights(self) -> Weights:
+        """The network that the solver sees: one node where an engine sums over all nodes by itself."""
+        ...
+
+    def count_samples(self) -> tuple[int | None, Traffic]:
+        """N over all nodes, None where only a pass over the data can tell; and what was sent to learn it."""
+        ...
+
+    def require_solver(self, solver: Solver) -> None:
+        """Raise if the solver cannot work on such data."""
+        ...
+
+    def network(self, averaging: Averaging) -> Network:
+        """The network, with this way of averaging."""
+        ...
+
+    def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
+        """How to hold the covariances: as asked for, or the cheapest way that fits."""
+        ...
+
+    def measure(
+        self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
+    ) -> tuple[Moments, Covariance]:
+        """Pooled moments, and the covariance of every node held here."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class NodeData:
+    """Samples in this process: of all nodes in a simulation, of one node with a transport."""
+
+    shards: Shards
+    weights: Weights
+    transport: Transport | None = None
+
+    def __post_init__(self) -> None:
+        transport, shards = self.transport, self.shards
+        if transport is not None and (shards.ids != (transport.rank,) or shards.n_nodes != transport.size):
+            raise InputError(
+                f"this process is node {transport.rank} of {transport.size}, but the samples are those of nodes "
+                f"{list(shards.ids)} of {shards.n_nodes}."
+            )
+
+    @property
+    def facts(self) -> DataFacts:
+        """As the shards and the transport say."""
+        shards, transport = self.shards, self.transport
+        return DataFacts(
+            shards.n_nodes,
+            shards.n_features,
+            shards.dtype.itemsize,
+            transport is not None and transport.reduces,
+            shards.feature_names,
+            shards.node_names,
+        )
+
+    def count_samples(self) -> tuple[int, Traffic]:
+        """N over all nodes; with a transport the nodes compare their data on the way."""
+        if self.transport is None:
+            return sum(block.n_rows for block in self.shards.blocks), Traffic()
+        return match_nodes(self.shards, self.weights, self.transport)
+
+    def require_solver(self, solver: Solver) -> None:
+        """Every solver works on samples in this process."""
+
+    def network(self, averaging: Averaging) -> Network:
+        """All nodes stacked, or this node with its neighbours behind a transport."""
+        network: Network = (
+            Stacked(self.weights, averaging)
+            if self.transport is None
+            else Peers(self.weights, self.transport, averaging)
+        )
+        accuracy = network.average.accuracy
+        if accuracy > LOOSEST_AVERAGE:
+            raise InputError(
+                f"averages of accuracy {accuracy:.1g} are too loose for exact moments; ask for {LOOSEST_AVERAGE:g} "
+                "or less."
+            )
+        return network
+
+    def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
+        """By the sizes of the samples held here: nodes may choose differently, their products are the same."""
+        sizes = Sizes.of(self.shards)
+        if kind is not None:
+            return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
+        columns = solver.columns(n_components, self.shards.n_features)
+        return choose_by_size(sizes, columns, solver.traits.expected_products)
+
+    def measure(
+        self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
+    ) -> tuple[Moments, Covariance]:
+        """Two averages for the moments; then the covariances, without any message."""
+        xp, place = self._place(device)
+        moments = pooled_moments(self.shards, network, scale=scale, missing=missing)
+        return moments, build_covariance(self.shards, moments, kind=choice.kind, xp=xp, device=place)
+
+    def _place(self, device: str | None) -> tuple[Namespace, Any]:
+        """Where arrays are; the transport says so where it carries arrays of a device."""
+        if self.transport is None:
+            return namespace_for(device)
+        own = getattr(self.transport, "device", None)
+        if own is None and device is not None:
+            raise InputError(f"{type(self.transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
+        if own is not None and device is not None and not str(own).startswith(device):
+            raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
+        return namespace_for(None if own is None else str(own))

@@ -1,0 +1,127 @@
+"""Run what was prepared, and gather what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.averaging import name_of
+from eigenmesh.data import Choice, Moments
+from eigenmesh.fitting._data import DataFacts
+from eigenmesh.fitting._prepare import Prepared
+from eigenmesh.fitting._request import Request
+from eigenmesh.graphs import Weights
+from eigenmesh.iteration import Callback, Result, run
+from eigenmesh.iteration._variance import run_to_fraction
+from eigenmesh.solvers._bases import random_basis
+from eigenmesh.solvers._step_size import common_basis
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Components with everything that belongs to them.
+
+    Attributes
+    ----------
+    result : components, certificate, history and the traffic of the whole fit.
+    moments : pooled size, mean, variance and scale.
+    noise_variance : mean variance of the directions beyond component K.
+    weights : the network.
+    averaging : name of the averaging.
+    choice : how the covariances were held.
+    """
+
+    request: Request
+    facts: DataFacts
+    result: Result
+    moments: Moments
+    noise_variance: float
+    weights: Weights
+    averaging: str
+    choice: Choice
+
+    @property
+    def total_variance(self) -> float:
+        """Trace of the pooled covariance."""
+        return self.moments.total_variance
+
+    @property
+    def explained_variance_ratio(self) -> np.ndarray:
+        """Share of the total variance of each component: (K,)."""
+        return np.asarray(self.result.explained_variance / self.total_variance)
+
+    @property
+    def singular_values(self) -> np.ndarray:
+        """Singular values of the centred pooled samples: (K,)."""
+        values = np.asarray(self.result.explained_variance, dtype=float)
+        return np.asarray(np.sqrt(np.maximum(values, 0) * (self.moments.n_samples - 1)))
+
+
+def fit(
+    prepared: Prepared,
+    start: np.ndarray | None = None,
+    *,
+    average_start: bool = False,
+    callback: Callback | None = None,
+    on_estimate: Callable[[np.ndarray], Any] | None = None,
+    reference: np.ndarray | None = None,
+    check_every: int | None = None,
+) -> Fit:
+    """Find the components.
+
+    Parameters
+    ----------
+    start : (d, K) with orthonormal columns, the same at every node; None for a random one.
+    average_start : True if ``start`` is this node's own estimate, or None where it has none: all nodes then begin
+        from the average of theirs. All nodes must say the same.
+    callback, on_estimate, reference, check_every : as for ``run``.
+    """
+    request, network, covariance = prepared.request, prepared.network, prepared.covariance
+    settings: dict[str, Any] = {
+        "tol": request.tol,
+        "max_rounds": request.max_rounds,
+        "check_every": check_every,
+        "seed": request.seed,
+        "callback": callback,
+        "on_estimate": on_estimate,
+        "reference": reference,
+    }
+    wanted, before = prepared.n_components, network.traffic.copy()
+    if average_start and isinstance(wanted, int):
+        start = _averaged(prepared, start, wanted)
+    spent = {"set-up": prepared.set_up + (network.traffic - before)}
+    if isinstance(wanted, int):
+        result = run(prepared.solver, covariance, network, wanted, basis=start, spent=spent, **settings)
+    else:
+        total, limit = prepared.moments.total_variance, prepared.largest_k
+        result = run_to_fraction(
+            prepared.solver, covariance, network, wanted, total, limit=limit, spent=spent, **settings
+        )
+    return Fit(
+        request,
+        prepared.facts,
+        result,
+        prepared.moments,
+        _noise_variance(prepared.moments, result.explained_variance),
+        network.weights,
+        name_of(prepared.averaging),
+        prepared.choice,
+    )
+
+
+def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
+    """One orthonormal basis for all nodes: the average of their estimates, a random basis where one has none."""
+    shape = (prepared.facts.n_features, k)
+    if own is None or own.shape != shape:
+        own = random_basis(*shape, prepared.request.seed)
+    return ea.to_numpy(common_basis(prepared.network, prepared.covariance.place(own[np.newaxis])))[0]
+
+
+def _noise_variance(moments: Moments, values: np.ndarray) -> float:
+    """Mean of the eigenvalues beyond K, as scikit-learn counts them: min(N, d) - K of them."""
+    beyond = min(moments.n_samples, len(moments.mean)) - len(values)
+    return max(moments.total_variance - float(np.sum(values)), 0.0) / beyond if beyond > 0 else 0.0

@@ -1,0 +1,56 @@
+"""A fit as a model to save, and as plain numbers for JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from eigenmesh.fitting._fit import Fit
+from eigenmesh.model_file import Model
+
+
+def model_of(fit: Fit, *, whiten: bool = False, run_id: str | None = None, whole: bool = True) -> Model:
+    """Everything of a fit that is needed to use it.
+
+    Parameters
+    ----------
+    whiten : how ``transform`` is set up.
+    run_id, whole : what a run of peers adds; False if sites were lost.
+    """
+    result, moments = fit.result, fit.moments
+    return Model(
+        components=result.components,
+        explained_variance=result.explained_variance,
+        explained_variance_ratio=fit.explained_variance_ratio,
+        singular_values=fit.singular_values,
+        mean=moments.mean,
+        scale=moments.scale,
+        noise_variance=fit.noise_variance,
+        n_samples=moments.n_samples,
+        node_components=result.node_components,
+        feature_names=fit.facts.feature_names,
+        node_names=fit.facts.node_names,
+        run_id=run_id,
+        whole=whole,
+        converged=result.converged,
+        tol=fit.request.tol,
+        error_bound=result.certificate.error_bound,
+        whiten=whiten,
+        missing=fit.request.missing,
+    )
+
+
+def fit_numbers(fit: Fit, about: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of a fit for JSON: what was asked, what came out and what it cost."""
+    shares = fit.explained_variance_ratio.tolist()
+    plain: dict[str, Any] = _without_nan({**about, **fit.result.summary(), "explained_variance_ratio": shares})
+    return plain
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has neither NaN nor infinity: null stands for them."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

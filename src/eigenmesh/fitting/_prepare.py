@@ -1,0 +1,70 @@
+"""Everything that is decided before a run, each thing once: samples, K, method, covariance."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from eigenmesh.averaging import Averaging
+from eigenmesh.data import Choice, Covariance, Moments
+from eigenmesh.fitting._data import Data, DataFacts
+from eigenmesh.fitting._method import Workload, choose_method
+from eigenmesh.fitting._request import Request, expected_components
+from eigenmesh.networks import Network, Traffic
+from eigenmesh.solvers import Solver
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A fit that is ready to run.
+
+    Attributes
+    ----------
+    n_components : K, or the share of the variance to explain.
+    averaging : how exact averages are made.
+    choice : how the covariances are held, and why.
+    set_up : what was sent so far.
+    """
+
+    request: Request
+    facts: DataFacts
+    n_components: int | float
+    solver: Solver
+    averaging: Averaging
+    network: Network
+    moments: Moments
+    covariance: Covariance
+    choice: Choice
+    set_up: Traffic
+
+    @property
+    def largest_k(self) -> int:
+        """Most components that there can be: min(N - 1, d)."""
+        return min(self.moments.n_samples - 1, self.facts.n_features)
+
+
+def prepare(request: Request, data: Data) -> Prepared:
+    """Count the samples, settle K, choose solver, averaging and covariance, and take the pooled moments.
+
+    With a transport all nodes call it together; nothing in it depends on what only one node knows.
+    """
+    facts = data.facts
+    # What can be wrong without a message or a pass over the data is found first.
+    request.components(sys.maxsize, facts.n_features)
+    if request.solver is not None:
+        data.require_solver(request.solver)
+    n_samples, asking = data.count_samples()
+    wanted = request.components(n_samples or sys.maxsize, facts.n_features)
+    k = expected_components(wanted, facts.n_features)
+    workload = Workload(data.weights, facts.n_features, k, facts.item_bytes, n_samples, facts.has_all_reduce)
+    solver, averaging = choose_method(workload, request.costs, request.solver, request.averaging)
+    choice = data.choose_covariance(request.covariance, solver, k)
+    network = data.network(averaging)
+    network.traffic += asking
+    moments, covariance = data.measure(
+        network, choice, scale=request.scale, missing=request.missing, device=request.device
+    )
+    wanted = request.components(moments.n_samples, facts.n_features)
+    return Prepared(
+        request, facts, wanted, solver, averaging, network, moments, covariance, choice, network.traffic.copy()
+    )

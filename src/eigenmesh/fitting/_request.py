@@ -1,0 +1,147 @@
+"""What was asked for, as objects: the names that users write end here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import numpy as np
+
+from eigenmesh.averaging import AVERAGINGS, Averaging, averaging_by_name
+from eigenmesh.data import CovarianceKind, Missing
+from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.fitting._costs import Costs
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
+from eigenmesh.iteration._run import require_components, require_settings
+from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
+from eigenmesh.solvers._base import require_positive
+
+# K where a number is needed before the share of the variance that was asked for is known to need it.
+USUAL_COMPONENTS = 10
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that decides a fit, beside the data and the network.
+
+    Attributes
+    ----------
+    n_components : K; or, between 0 and 1, the share of the variance to explain; None for min(N - 1, d).
+    at_most : True if a K above min(N - 1, d) is lowered to it instead of being refused.
+    solver, averaging : None lets the planner choose.
+    tol : bound on sin(angle) between every component at every node and the true one.
+    max_rounds : budget of neighbour exchanges.
+    scale : divide each feature by its pooled standard deviation.
+    missing : "error", or "mean" to put the pooled mean in the place of NaN and infinite entries.
+    covariance : how products with a node's covariance are made; None to choose.
+    device : where arrays are: None for NumPy, "cpu", "cuda", "cuda:1" for PyTorch.
+    seed : of the start; the same at every node.
+    costs : what the planner decides by.
+    """
+
+    n_components: int | float | None = None
+    at_most: bool = False
+    solver: Solver | None = None
+    averaging: Averaging | None = None
+    tol: float = DEFAULT_TOL
+    max_rounds: int = DEFAULT_MAX_ROUNDS
+    scale: bool = False
+    missing: Missing = "error"
+    covariance: CovarianceKind | None = None
+    device: str | None = None
+    seed: int = 0
+    costs: Costs = field(default_factory=Costs)
+
+    def __post_init__(self) -> None:
+        require_settings(self.tol, self.max_rounds)
+        if self.missing not in get_args(Missing):
+            raise UnknownNameError("policy for missing entries", self.missing, get_args(Missing))
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        solver: str | Solver = "auto",
+        averaging: str | Averaging = "auto",
+        step_size: float | str = "auto",
+        covariance: str = "auto",
+        random_state: Any = None,
+        costs: Costs | None = None,
+        **settings: Any,
+    ) -> Request:
+        """Read the names that users write; ``settings`` are fields of a request."""
+        return cls(
+            solver=parse_solver(solver, step_size),
+            averaging=parse_averaging(averaging),
+            covariance=parse_covariance(covariance),
+            seed=parse_seed(random_state),
+            costs=costs or Costs(),
+            **settings,
+        )
+
+    def components(self, n_samples: int, n_features: int) -> int | float:
+        """K, or the share of the variance, for N samples of d features."""
+        wanted, most = self.n_components, min(n_samples - 1, n_features)
+        if wanted is None:
+            return most
+        if isinstance(wanted, float | np.floating):
+            if not 0 < wanted < 1:
+                raise InputError(
+                    f"n_components = {wanted!r} must lie strictly between 0 and 1 as a share of the variance, "
+                    "or be a whole number."
+                )
+            return float(wanted)
+        if self.at_most and isinstance(wanted, int):
+            wanted = max(1, min(wanted, most))
+        require_components(wanted, n_features, n_samples)
+        return int(wanted)
+
+
+def expected_components(wanted: int | float, n_features: int) -> int:
+    """K, or the usual K where a share of the variance was asked for."""
+    return wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, n_features)
+
+
+def parse_solver(solver: str | Solver, step_size: float | str = "auto") -> Solver | None:
+    """The solver that is asked for by name or as an object; None for "auto"."""
+    if not isinstance(solver, str):
+        return solver
+    if solver not in ("auto", *SOLVERS):
+        raise UnknownNameError("solver", solver, ["auto", *SOLVERS])
+    if step_size != "auto":
+        require_positive("step_size", step_size)
+    return None if solver == "auto" else solver_by_name(solver, step_size=step_size)
+
+
+def parse_averaging(averaging: str | Averaging) -> Averaging | None:
+    """The averaging that is asked for by name or as an object; None for "auto"."""
+    if not isinstance(averaging, str):
+        return averaging
+    if averaging not in ("auto", *AVERAGINGS):
+        raise UnknownNameError("averaging", averaging, ["auto", *AVERAGINGS])
+    return None if averaging == "auto" else averaging_by_name(averaging)
+
+
+def parse_covariance(name: str) -> CovarianceKind | None:
+    """The way to hold covariances that is asked for; None for "auto"."""
+    if name == "auto":
+        return None
+    kinds = {kind.value: kind for kind in CovarianceKind}
+    if name not in kinds:
+        raise UnknownNameError("covariance", name, ["auto", *kinds])
+    return kinds[name]
+
+
+def parse_seed(random_state: Any) -> int:
+    """A seed that all nodes share; None is a fixed one."""
+    if random_state is None:
+        return 0
+    if isinstance(random_state, int | np.integer):
+        if random_state < 0:
+            raise InputError(f"random_state = {random_state} must not be negative.")
+        return int(random_state)
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    raise InputError(f"random_state = {random_state!r} must be None, a whole number or a NumPy random generator.")

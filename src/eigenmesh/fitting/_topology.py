@@ -1,0 +1,41 @@
+"""Networks that are asked for by name, as a graph, as a matrix or as weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from eigenmesh import graphs
+from eigenmesh.errors import InputError
+
+DEFAULT_NODES = 10
+
+
+def parse_weights(topology: Any, weighting: str, n_nodes: int, seed: int) -> graphs.Weights:
+    """Weights of the network that is asked for, which must have as many nodes as the data have parts."""
+    if isinstance(topology, str):
+        topology = graphs.topology(topology, n_nodes, seed=seed)
+    if isinstance(topology, nx.Graph):
+        topology = graphs.weighting(weighting, graphs.from_networkx(topology))
+    weights = topology if isinstance(topology, graphs.Weights) else graphs.from_matrix(topology)
+    if weights.n_nodes != n_nodes:
+        raise InputError(f"the network has {weights.n_nodes} nodes but the data have {n_nodes} parts; make them equal.")
+    return weights
+
+
+def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
+    """M for one array: what the topology has, what is asked for, or the default."""
+    if isinstance(topology, graphs.Weights):
+        return topology.n_nodes
+    if isinstance(topology, nx.Graph):
+        return int(topology.number_of_nodes())
+    if not isinstance(topology, str):
+        return int(np.shape(topology)[0])
+    return n_nodes if n_nodes is not None else default_nodes(n_samples)
+
+
+def default_nodes(n_samples: int) -> int:
+    """10 nodes, or fewer so that each has at least two samples."""
+    return max(1, min(DEFAULT_NODES, n_samples // 2))
