@@ -21,8 +21,9 @@ dask = pytest.importorskip("dask", reason="dask is not installed: pip install 'e
 da = pytest.importorskip("dask.array", reason="dask.array is not installed: pip install 'eigenmesh[dask]'")
 dd = pytest.importorskip("dask.dataframe", reason="dask.dataframe is not installed: pip install 'eigenmesh[dask]'")
 
-from eigenmesh.dask._blocks import FAN_IN, Blocks  # noqa: E402
 from eigenmesh.dask._problem import dask_problem  # noqa: E402
+
+from eigenmesh.dask._blocks import FAN_IN, Blocks  # noqa: E402
 from eigenmesh.networks import Traffic  # noqa: E402
 
 UNEQUAL = (100, 3, 250, 47)

@@ -192,7 +192,9 @@ def _comparison(request: Request, problem: Problem) -> Comparison:
     return Comparison(prepared, truth, random_basis(prepared.facts.n_features, k, request.seed))
 
 
-def _run(messages: Messages, methods: Sequence[Method], comparison: Comparison, max_rounds: int) -> list[tuple[Method, Curve]]:
+def _run(
+    messages: Messages, methods: Sequence[Method], comparison: Comparison, max_rounds: int
+) -> list[tuple[Method, Curve]]:
     curves = []
     for number, method in enumerate(methods, start=1):
         if not messages.quiet:

@@ -130,7 +130,9 @@ def _of_node(link: Transport, messages: Messages, outputs: Outputs) -> tuple[Mes
     return (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
 
 
-def _in_threads(messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]) -> bool:
+def _in_threads(
+    messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]
+) -> bool:
     """Each node in a thread of its own, with its own samples."""
 
     def node(link: Transport) -> bool:
@@ -140,9 +142,7 @@ def _in_threads(messages: Messages, outputs: Outputs, request: Request, problem:
     return run_threads(problem.shards.n_nodes, node)[0]
 
 
-def _carry_out(
-    messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]
-) -> bool:
+def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]) -> bool:
     """Prepare, say what will be done, do it, say what came out and write it; whether it converged."""
     with messages.waiting("preparing"):
         prepared = prepare(request, problem.data)

@@ -149,7 +149,9 @@ def _tell(
     messages.tell()
     if requests:
         messages.tell(f"Have each {REQUEST} signed, and put the certificate beside it as {CERTIFICATE}.")
-        messages.tell(f"Put the certificates of all authorities that sign for the network into {AUTHORITY} at every site.")
+        messages.tell(
+            f"Put the certificates of all authorities that sign for the network into {AUTHORITY} at every site."
+        )
     elif only == CA_FOLDER:
         messages.tell(f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}")
         messages.tell(f"Send {AUTHORITY} to every site, with its certificate.")

@@ -138,7 +138,9 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _carry_out(messages: Messages, runs: dict[str, list[Run]], store: Store, jobs: int) -> tuple[Results, dict[str, str]]:
+def _carry_out(
+    messages: Messages, runs: dict[str, list[Run]], store: Store, jobs: int
+) -> tuple[Results, dict[str, str]]:
     """The curves of all runs, kept ones and new ones; and what data were missing, by name, with what to do."""
     everything = [run for each in runs.values() for run in each]
     results = kept_runs(everything, store)

@@ -138,7 +138,10 @@ class _Loop:
         self.history: list[Record] = []
         self.began, self.before = time.perf_counter(), network.traffic.copy()
         self.earlier = sum(spent.values(), Traffic())
-        self.spent = {**spent, **{phase: spent.get(phase, Traffic()) for phase in ("iterations", "checks", "certificate")}}
+        self.spent = {
+            **spent,
+            **{phase: spent.get(phase, Traffic()) for phase in ("iterations", "checks", "certificate")},
+        }
         self.complement: Complement | None = None
 
     def run(self, basis: np.ndarray, check_every: int | None) -> Result:
@@ -218,8 +221,12 @@ class _Loop:
         error = np.nan if self.reference is None else mean_error(self.solver.readout(state), self.reference)
         self._note(residual, error, getattr(state, "step_size", np.nan), report=report)
 
-    def _note(self, residual: float, error: float, step_size: float, bound: float = np.nan, report: bool = True) -> None:
-        record = Record(self.iteration, **vars(self._sent), residual=residual, bound=bound, error=error, step_size=step_size)
+    def _note(
+        self, residual: float, error: float, step_size: float, bound: float = np.nan, report: bool = True
+    ) -> None:
+        record = Record(
+            self.iteration, **vars(self._sent), residual=residual, bound=bound, error=error, step_size=step_size
+        )
         self.history.append(record)
         if report and self.callback is not None:
             self.callback(record)
