@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory
 from eigenmesh.certificate._certify import Certificate
-from eigenmesh.fitting._planner import Costs, Plan
+from eigenmesh.fitting import Costs, Plan
 from eigenmesh.iteration._result import Record, Result
 from eigenmesh.iteration._run import run
 from eigenmesh.iteration._stopping import StopReason

@@ -118,7 +118,8 @@ def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
     shape = (prepared.facts.n_features, k)
     if own is None or own.shape != shape:
         own = random_basis(*shape, prepared.request.seed)
-    return ea.to_numpy(common_basis(prepared.network, prepared.covariance.place(own[np.newaxis])))[0]
+    everywhere = common_basis(prepared.network, prepared.covariance.place(own[np.newaxis]))
+    return np.asarray(ea.to_numpy(everywhere)[0])
 
 
 def _noise_variance(moments: Moments, values: np.ndarray) -> float:

@@ -219,7 +219,7 @@ class _Loop:
 
     def _record(self, state: Any, residual: float, report: bool = False) -> None:
         error = np.nan if self.reference is None else mean_error(self.solver.readout(state), self.reference)
-        self._note(residual, error, getattr(state, "step_size", np.nan), report=report)
+        self._note(residual, error, self.solver.current_step(state), report=report)
 
     def _note(
         self, residual: float, error: float, step_size: float, bound: float = np.nan, report: bool = True

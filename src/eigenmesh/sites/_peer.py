@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Shards
 from eigenmesh.errors import (
     AbortedError,
@@ -241,12 +242,12 @@ class Peer:
         return hashlib.sha256(self.manifest.run_id + (view.digest.encode() if view.lost else b"")).digest()[:16]
 
     def _largest_message(self) -> int:
-        """Bytes that no message of the run is beyond: two matrices of K columns and those beside them."""
-        d, k, solver = int(self.samples.shape[1]), self.request.n_components, self.request.solver
-        if solver is None or not isinstance(k, int):
-            return 8 * (2 * d * d + 4096)
-        # A certificate needs up to 10 further columns.
-        return 8 * (2 * max(solver.largest_message(k, d), d * min(k + 10, d), 4 * d) + 4096)
+        """Bytes in the largest message of the run: of an iteration, the certificate, the moments or a check."""
+        d, wanted, solver = int(self.samples.shape[1]), self.request.n_components, self.request.solver
+        # A share of the variance may take all components.
+        k = min(wanted, d) if isinstance(wanted, int) else d
+        iteration = d * d if solver is None else solver.largest_message(k, d)
+        return 8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096)
 
     def _fingerprint(self) -> str:
         """What tells this site's data from others, should they change between a crash and a restart."""
