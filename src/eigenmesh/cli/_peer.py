@@ -27,7 +27,7 @@ from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import components_table, traffic_table
 
 if TYPE_CHECKING:
-    from eigenmesh.sites._peer import Outcome
+    from eigenmesh.sites._results import Outcome
     from eigenmesh.sites._status import Status
 
 SiteFile = Annotated[

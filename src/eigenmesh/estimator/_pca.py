@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -11,7 +12,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
+from eigenmesh._atomic_write import require_writable
 from eigenmesh.averaging import Averaging
 from eigenmesh.dask import is_dask
 from eigenmesh.data import Shards, Split, split_by_name
@@ -27,11 +30,13 @@ from eigenmesh.fitting import (
     count_nodes,
     fit,
     fit_in_threads,
+    model_of,
     parse_weights,
     plan,
     prepare,
 )
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, Callback, Record
+from eigenmesh.model_file import write_model
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport, transport_by_name
 
@@ -206,6 +211,13 @@ class DecentralizedPCA(Projection):
             warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
         return self
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        facts = self._fitted.facts._replace(feature_names=None if names is None else tuple(str(name) for name in names))
+        write_model(require_writable(path), model_of(replace(self._fitted, facts=facts), whiten=self.whiten))
+
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
         """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.
 
@@ -252,7 +264,7 @@ class DecentralizedPCA(Projection):
 
     def _set_fitted(self, fitted: Fit) -> None:
         result, moments = fitted.result, fitted.moments
-        self.result_ = result
+        self._fitted, self.result_ = fitted, result
         self.components_, self.node_components_ = result.components, result.node_components
         self.explained_variance_ = np.asarray(result.explained_variance, dtype=float)
         self.explained_variance_ratio_ = fitted.explained_variance_ratio
