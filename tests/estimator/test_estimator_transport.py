@@ -70,7 +70,7 @@ def test_a_node_with_one_sample_is_a_node(parts):
 def test_shards_of_another_node_and_lists_are_refused(parts):
     hub = ThreadHub(M)
     pca = DecentralizedPCA(2, transport=hub.transport(1))
-    with pytest.raises(InputError, match=r"this process is node 1 of 5; the shards are of nodes \[0\]"):
+    with pytest.raises(InputError, match=r"this process is node 1 of 5, but the samples are those of nodes \[0\]"):
         pca.fit(Shards.from_list(parts).take([0]))
     with pytest.raises(InputError, match="not a list of parts"):
         pca.fit(parts)

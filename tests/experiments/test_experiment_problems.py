@@ -11,57 +11,60 @@ from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import CovarianceKind, LabelSplit, Shards, build_covariance, load, pooled_moments
 from eigenmesh.experiments import _problems as problems
 from eigenmesh.experiments._problems import (
+    ROUNDS_ALONE,
     Pooled,
     leading_eigenvectors,
-    make_problem,
+    make_comparison,
     pooled_covariance,
-    quickest_averaging,
 )
 from eigenmesh.experiments._settings import DataSet, Method, Synthetic
 from eigenmesh.experiments._trials import follow
+from eigenmesh.fitting import Workload, choose_method
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OrthogonalIteration
 
 
 def test_truth_is_that_of_the_pooled_covariance():
-    problem = make_problem(small_panel(), seed=1, trial=0)
-    pooled = problem.covariance.matrices.mean(axis=0)
+    comparison = make_comparison(small_panel(), seed=1, trial=0)
+    pooled = comparison.prepared.covariance.matrices.mean(axis=0)
     vectors = np.linalg.eigh(pooled)[1]
-    assert mean_error(vectors[:, ::-1][:, :2], problem.truth) < 1e-24
-    np.testing.assert_allclose(problem.pooled.matrices[0], pooled, atol=1e-15)
-    np.testing.assert_allclose(problem.basis.T @ problem.basis, np.eye(2), atol=1e-14)
+    assert mean_error(vectors[:, ::-1][:, :2], comparison.truth) < 1e-24
+    np.testing.assert_allclose(comparison.centralised.covariance.matrices[0], pooled, atol=1e-15)
+    np.testing.assert_allclose(comparison.start.T @ comparison.start, np.eye(2), atol=1e-14)
 
 
 def test_trials_differ_in_data_graph_and_start_and_come_out_the_same_again():
     panel = small_panel(topology="erdos_renyi", n_nodes=8)
-    first, again, other = (make_problem(panel, 0, trial) for trial in (0, 0, 1))
-    np.testing.assert_array_equal(first.covariance.matrices, again.covariance.matrices)
-    np.testing.assert_array_equal(first.basis, again.basis)
-    assert not np.allclose(first.covariance.matrices, other.covariance.matrices)
-    assert not np.allclose(first.basis, other.basis)
-    assert set(first.weights.graph.edges) != set(other.weights.graph.edges)
+    first, again, other = (make_comparison(panel, 0, trial) for trial in (0, 0, 1))
+    np.testing.assert_array_equal(first.prepared.covariance.matrices, again.prepared.covariance.matrices)
+    np.testing.assert_array_equal(first.start, again.start)
+    assert not np.allclose(first.prepared.covariance.matrices, other.prepared.covariance.matrices)
+    assert not np.allclose(first.start, other.start)
+    assert set(first.prepared.network.weights.graph.edges) != set(other.prepared.network.weights.graph.edges)
 
 
 @pytest.mark.parametrize(("equal", "leading"), [(False, [1.0, 0.8]), (True, [1.0, 1.0])])
 def test_spectrum_has_the_gap_that_was_asked_for(equal, leading):
     data = Synthetic(0.5, equal, d=6, k=2, samples_a_node=20_000)
-    problem = make_problem(small_panel(data=data), seed=0, trial=0)
-    values = np.linalg.eigvalsh(problem.covariance.matrices.mean(axis=0))[::-1]
+    comparison = make_comparison(small_panel(data=data), seed=0, trial=0)
+    values = np.linalg.eigvalsh(comparison.prepared.covariance.matrices.mean(axis=0))[::-1]
     np.testing.assert_allclose(values[:2], leading, rtol=0.02)
     assert values[2] / values[1] == pytest.approx(0.5, rel=0.02)
 
 
 def test_unit_scale_makes_the_largest_eigenvalue_one_and_labels_stay_together():
     panel = small_panel(data=DataSet("digits", "label", unit=True), n_nodes=10)
-    problem = make_problem(panel, seed=0, trial=0)
-    assert np.linalg.eigvalsh(problem.covariance.matrices.mean(axis=0))[-1] == pytest.approx(1.0)
+    comparison = make_comparison(panel, seed=0, trial=0)
+    assert np.linalg.eigvalsh(comparison.prepared.covariance.matrices.mean(axis=0))[-1] == pytest.approx(1.0)
     digits = load("digits")
     shards = Shards.from_array(digits.X, 10, LabelSplit(), digits.labels)
     moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.complete(10))))
     expected = build_covariance(shards, moments, kind=CovarianceKind.FORMED).matrices
-    ratio = expected / np.where(problem.covariance.matrices == 0, 1, problem.covariance.matrices)
-    values = ratio[problem.covariance.matrices != 0]
+    ratio = expected / np.where(
+        comparison.prepared.covariance.matrices == 0, 1, comparison.prepared.covariance.matrices
+    )
+    values = ratio[comparison.prepared.covariance.matrices != 0]
     np.testing.assert_allclose(values, values[0], rtol=1e-9)
 
 
@@ -87,16 +90,17 @@ def test_quickest_average_has_the_fewest_rounds():
     for topology in ("star", "cycle", "path", "erdos_renyi"):
         weights = graphs.metropolis(graphs.topology(topology, 20))
         rounds = {kind: kind().prepare(weights).rounds for kind in (Tree, Polynomial)}
-        assert quickest_averaging(weights).prepare(weights).rounds == min(rounds.values())
+        _, averaging = choose_method(Workload(weights, 20, 5), ROUNDS_ALONE)
+        assert averaging.prepare(weights).rounds == min(rounds.values())
 
 
 def test_orthogonal_iteration_is_followed_as_numpy_does_it():
-    problem = make_problem(small_panel(), seed=3, trial=0)
-    curve = follow(METHODS[0], problem, rounds=25)
-    C, X = problem.covariance.matrices.mean(axis=0), problem.basis
+    comparison = make_comparison(small_panel(), seed=3, trial=0)
+    curve = follow(METHODS[0], comparison, rounds=25)
+    C, X = comparison.prepared.covariance.matrices.mean(axis=0), comparison.start
     for count, error in zip(curve.iterations, curve.error, strict=True):
         X = np.linalg.qr(C @ X)[0]
-        assert error == pytest.approx(mean_error(X, problem.truth), rel=1e-6, abs=1e-28), count
+        assert error == pytest.approx(mean_error(X, comparison.truth), rel=1e-6, abs=1e-28), count
     np.testing.assert_array_equal(curve.rounds, curve.iterations)
     assert not curve.bytes.any()
 
@@ -111,8 +115,8 @@ def test_orthogonal_iteration_is_followed_as_numpy_does_it():
     ],
 )
 def test_published_methods_pay_for_their_iterations_alone(solver, rounds, matrices):
-    problem = make_problem(small_panel(), seed=0, trial=0)
-    curve = follow(Method("x", solver), problem, rounds=140)
+    comparison = make_comparison(small_panel(), seed=0, trial=0)
+    curve = follow(Method("x", solver), comparison, rounds=140)
     np.testing.assert_array_equal(curve.rounds, rounds * curve.iterations)
     np.testing.assert_array_equal(curve.matrices, matrices * curve.iterations)
     # 4 nodes on a cycle send 8 messages a round, of 6 x 2 numbers.
@@ -120,19 +124,19 @@ def test_published_methods_pay_for_their_iterations_alone(solver, rounds, matric
 
 
 def test_automatic_methods_pay_for_their_looks():
-    problem = make_problem(small_panel(), seed=0, trial=0)
-    automatic = follow(Method("x", FastPCA()), problem, rounds=200)
+    comparison = make_comparison(small_panel(), seed=0, trial=0)
+    automatic = follow(Method("x", FastPCA()), comparison, rounds=200)
     assert automatic.rounds[-1] > automatic.iterations[-1]
-    krylov = follow(Method("x", BlockKrylov(oversample=2)), problem, rounds=200)
+    krylov = follow(Method("x", BlockKrylov(oversample=2)), comparison, rounds=200)
     assert krylov.error[-1] < 1e-14
     assert krylov.rounds[-1] < 60
 
 
 def test_runs_end_when_they_are_done_or_lost():
-    problem = make_problem(small_panel(), seed=0, trial=0)
-    done = follow(Method("x", OrthogonalIteration()), problem, rounds=4000)
+    comparison = make_comparison(small_panel(), seed=0, trial=0)
+    done = follow(Method("x", OrthogonalIteration()), comparison, rounds=4000)
     assert done.iterations[-1] < 1000
     assert done.error[-1] < 1e-16
-    lost = follow(Method("x", DSA(step_size=50.0)), problem, rounds=4000)
+    lost = follow(Method("x", DSA(step_size=50.0)), comparison, rounds=4000)
     assert lost.iterations[-1] < 1000
     assert lost.cost_to_reach(1e-2, "rounds") == np.inf

@@ -8,7 +8,7 @@ from eigenmesh import Costs, DecentralizedPCA, graphs
 from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import Shards, paper_spectrum
 from eigenmesh.errors import InputError
-from eigenmesh.fitting._planner import cheapest_averaging, plan
+from eigenmesh.fitting import NodeData, Request, Workload, choose_method, plan
 from problems import make_problem
 
 
@@ -63,8 +63,9 @@ def test_what_shows_covariances_is_listed_but_never_taken(digits):
 def test_latency_asks_for_few_rounds_and_bandwidth_for_few_bytes(digits):
     shards = Shards.from_array(digits[0], 20)
     weights = graphs.metropolis(graphs.cycle(20))
-    far = plan(shards, weights, 5, costs=Costs(latency_s=1.0, bandwidth_bytes_s=1e9)).best
-    thin = plan(shards, weights, 5, costs=Costs(latency_s=0.0, bandwidth_bytes_s=1e4)).best
+    data = NodeData(shards, weights)
+    far = plan(Request(5, costs=Costs(latency_s=1.0, bandwidth_bytes_s=1e9)), data).best
+    thin = plan(Request(5, costs=Costs(latency_s=0.0, bandwidth_bytes_s=1e4)), data).best
     assert far.averaging == "polynomial"
     assert thin.bytes <= far.bytes
 
@@ -78,14 +79,15 @@ def test_memory_that_does_not_suffice_is_said(digits):
 
 
 def test_the_quickest_averaging_of_a_graph():
-    assert isinstance(cheapest_averaging(graphs.metropolis(graphs.cycle(20)), 100), Polynomial)
-    assert isinstance(cheapest_averaging(graphs.metropolis(graphs.erdos_renyi(20)), 100), Tree)
+    for graph, kernel in ((graphs.cycle(20), Polynomial), (graphs.erdos_renyi(20), Tree)):
+        _, averaging = choose_method(Workload(graphs.metropolis(graph), 20, 5), Costs())
+        assert isinstance(averaging, kernel)
 
 
 def test_without_rehearsal_the_usual_number_is_assumed():
     problem = make_problem(paper_spectrum(20, 5, 0.8), n_nodes=8)
     shards = Shards.from_list(problem.parts)
-    planned = plan(shards, problem.network.weights, 5, rehearse=False)
+    planned = plan(Request(5), NodeData(shards, problem.network.weights), rehearse=False)
     assert planned.best.solver == "block-krylov"
     assert not any(line.solver == "fast-pca" for line in planned.forecasts)
 

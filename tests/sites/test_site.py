@@ -68,13 +68,14 @@ def test_the_weights_are_those_of_the_graph(write_site):
     assert np.allclose(weights.matrix, np.full((3, 3), 1 / 3))
 
 
-def test_settings_make_solver_and_averaging(write_site):
+def test_settings_make_a_request(write_site):
     more = 'averaging = "polynomial"\n[settings.solver_parameters]\noversample = 7'
     site = read_site(write_site(('averaging = "tree"', ""), ('on_loss = "wait"', more)))
-    assert site.settings.make_solver() == BlockKrylov(oversample=7)
-    assert site.settings.make_averaging(site.weights, 100) == Polynomial()
+    request = site.settings.request()
+    assert request.solver == BlockKrylov(oversample=7)
+    assert request.averaging == Polynomial()
     auto = read_site(write_site(('averaging = "tree"', 'averaging = "auto"')))
-    assert auto.settings.make_averaging(auto.weights, 100).prepare(auto.weights).rounds == 1
+    assert auto.settings.request().averaging is None
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_any_value_in_any_field_is_read_or_refused_in_words(write_site, data, va
 
 def test_commands_for_sites_load_no_engine():
     """Those who never run peers need neither gRPC nor cryptography."""
-    commands = "from eigenmesh.cli import audit, init, sign, status_command, transform"
+    commands = "from eigenmesh.cli import _audit, _init, _sign, _status, _transform"
     engines = ["cryptography", "grpc", "prometheus_client"]
     code = f"import sys; {commands}; print([name for name in {engines} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -148,7 +149,7 @@ def test_samples_are_read_and_their_columns_checked(tmp_path):
     assert table.feature_names == ("age", "bmi")
     with pytest.raises(DataError, match=r"column 0 of .*'age', but data.feature_names has 'bmi' there \(it is there"):
         read_samples(DataFile(file, "group", ("bmi", "age")))
-    with pytest.raises(DataError, match=r"2 columns but data\.feature_names has 3"):
+    with pytest.raises(DataError, match=r"2 columns, but data\.feature_names has 3"):
         read_samples(DataFile(file, "group", ("age", "bmi", "sex")))
     np.save(tmp_path / "data.npy", np.eye(2))
     assert read_samples(DataFile(tmp_path / "data.npy", None, ("a", "b"))).feature_names == ("a", "b")

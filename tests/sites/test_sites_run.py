@@ -59,7 +59,7 @@ def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, pa
             # Nothing to resume, and no key, sample or path in what is left behind.
             assert not list(mesh.out(name).glob("journal*"))
         numbers = mesh.numbers("oslo")
-        assert sent == numbers["bytes"] + numbers["census_bytes"]
+        assert sent == numbers["bytes"]
         assert numbers["whole"] is True
         assert numbers["lost_sites"] == []
 

@@ -16,7 +16,7 @@ from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments
 from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Sizes, choose_by_size
 from eigenmesh.data._moments import moments_by_sums
 from eigenmesh.errors import InputError, import_extra
-from eigenmesh.fitting import DataFacts
+from eigenmesh.fitting import DataFacts, Request
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.solvers import Solver
 
@@ -50,9 +50,10 @@ class DaskData:
         """Chunks may not tell how many rows they have; the moments will."""
         return None, Traffic()
 
-    def require_solver(self, solver: Solver) -> None:
+    def check(self, request: Request) -> None:
         """Raise if the solver exchanges messages hundreds of times."""
-        if not solver.traits.few_exchanges:
+        solver = request.solver
+        if solver is not None and not solver.traits.few_exchanges:
             raise InputError(
                 f"solver {solver.name!r} exchanges messages hundreds of times, and on Dask each exchange costs tens of "
                 f'milliseconds; use solver="auto" (block-krylov: about a dozen products), or, to study '

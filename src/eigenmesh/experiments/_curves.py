@@ -71,6 +71,8 @@ def first_cost(cost: np.ndarray, error: np.ndarray, target: float) -> float:
 
 def curve_of(history: Sequence[Record], alone: bool) -> Curve:
     """Curve of a run's history; ``alone`` if the run had one node and so nothing to send."""
+    # The certificate, which ends a run, is no iteration of the method.
+    history = [record for record in history if np.isnan(record.bound)]
     counts = [(record.iteration, record.rounds, record.matrices, record.bytes) for record in history]
     iterations, rounds, matrices, payload = np.array(counts, dtype=np.int64).reshape(-1, 4).T
     if alone:

@@ -73,8 +73,8 @@ class KnownData:
         """N, without a message."""
         return self.moments.n_samples, Traffic()
 
-    def require_solver(self, solver: Solver) -> None:
-        """Every solver will do."""
+    def check(self, request: Request) -> None:
+        """Nothing is asked for that could not be done."""
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from eigenmesh.arrays import Namespace, namespace_for
-from eigenmesh.averaging import Averaging
+from eigenmesh.averaging import Averaging, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
 from eigenmesh.errors import InputError
 from eigenmesh.fitting._matching import match_nodes
+from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Network, Peers, Stacked, Traffic
 from eigenmesh.solvers import Solver
@@ -57,8 +58,8 @@ class Data(Protocol):
         """N over all nodes, None where only a pass over the data can tell; and what was sent to learn it."""
         ...
 
-    def require_solver(self, solver: Solver) -> None:
-        """Raise if the solver cannot work on such data."""
+    def check(self, request: Request) -> None:
+        """Raise if something is asked for that cannot be done on such data; sends and reads nothing."""
         ...
 
     def network(self, averaging: Averaging) -> Network:
@@ -105,22 +106,18 @@ class NodeData:
             shards.node_names,
         )
 
-    def count_samples(self) -> tuple[int, Traffic]:
-        """N over all nodes; with a transport the nodes compare their data on the way."""
-        if self.transport is None:
-            return sum(block.n_rows for block in self.shards.blocks), Traffic()
-        return match_nodes(self.shards, self.weights, self.transport)
+    def check(self, request: Request) -> None:
+        """Raise if there is no such device, or the transport has another."""
+        self._place(request.device)
 
-    def require_solver(self, solver: Solver) -> None:
-        """Every solver works on samples in this process."""
+    def count_samples(self) -> tuple[int, Traffic]:
+        """N over all nodes, which compare their data on the way."""
+        network = self._network(Tree())
+        return match_nodes(self.shards, network), network.traffic
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""
-        network: Network = (
-            Stacked(self.weights, averaging)
-            if self.transport is None
-            else Peers(self.weights, self.transport, averaging)
-        )
+        network = self._network(averaging)
         accuracy = network.average.accuracy
         if accuracy > LOOSEST_AVERAGE:
             raise InputError(
@@ -128,6 +125,11 @@ class NodeData:
                 "or less."
             )
         return network
+
+    def _network(self, averaging: Averaging) -> Network:
+        if self.transport is None:
+            return Stacked(self.weights, averaging)
+        return Peers(self.weights, self.transport, averaging)
 
     def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
         """By the sizes of the samples held here: nodes may choose differently, their products are the same."""

@@ -1,4 +1,4 @@
-"""Before a fit over a transport: do the data of all nodes match, and how many samples are there?"""
+"""Before anything else: do the data of all nodes match, and how many samples are there?"""
 
 from __future__ import annotations
 
@@ -6,40 +6,37 @@ import hashlib
 
 import numpy as np
 
-from eigenmesh.averaging import Tree
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError
-from eigenmesh.graphs import Weights
-from eigenmesh.networks import Peers, Traffic
-from eigenmesh.transports import Transport
+from eigenmesh.networks import Network
 
 
-def match_nodes(shards: Shards, weights: Weights, transport: Transport) -> tuple[int, Traffic]:
-    """N over all nodes, and the traffic that it took to ask.
+def match_nodes(shards: Shards, network: Network) -> int:
+    """N over all nodes, by one average of one number; what must be equal everywhere rides in its messages.
 
-    Every node raises the same error where columns, precision or feature names differ.
-
-    Each fact goes with its negative, so that the maxima over all nodes show whether it is the same everywhere.
+    Every node raises the same error where columns, precision or feature names differ. Each fact goes with its negative,
+    so that the maxima over all nodes show whether it is the same at all of them.
     """
-    network = Peers(weights, transport, Tree())
     here = np.array([shards.n_features, shards.dtype == np.float32, _names_number(shards.feature_names)], dtype=float)
     # Nodes without feature names have no say about them.
     facts = np.where(np.isnan([here, -here]), -np.inf, [here, -here])
-    largest, smallest = network.worst(facts[np.newaxis])[0] * [[1], [-1]]
+    counts = np.array([[float(block.n_rows)] for block in shards.blocks])
+    everywhere = np.broadcast_to(facts, (len(shards.blocks), *facts.shape))
+    mean, agreed = network.common_mean_and_worst(counts, everywhere)
+    largest, smallest = agreed[0] * [[1], [-1]]
     if largest[0] != smallest[0]:
         raise DataError(
-            f"nodes have unequal numbers of columns, from {smallest[0]:.0f} to {largest[0]:.0f}; node {transport.rank} "
-            f"has {shards.n_features}."
+            f"nodes have unequal numbers of columns, from {smallest[0]:.0f} to {largest[0]:.0f}; "
+            f"{shards.node_label(0)} has {shards.n_features}."
         )
     if largest[1] != smallest[1]:
         raise DataError(
-            f"some nodes hold float32 and some wider numbers (node {transport.rank} works in {shards.dtype}); "
-            "convert all to one."
+            f"some nodes hold float32 and some wider numbers ({shards.node_label(0)} works in {shards.dtype}); convert "
+            "all to one."
         )
     if np.isfinite(largest[2]) and largest[2] != smallest[2]:
-        raise DataError("feature names or their order differ from node to node; order the columns alike.")
-    counts = np.array([[float(sum(block.n_rows for block in shards.blocks))]])
-    return int(np.rint(shards.n_nodes * network.mean(counts)[0, 0])), network.traffic
+        raise DataError("feature names or their order differ from node to node; put the columns in the same order.")
+    return int(np.rint(shards.n_nodes * mean[0, 0]))
 
 
 def _names_number(names: tuple[str, ...] | None) -> float:

@@ -51,8 +51,7 @@ def prepare(request: Request, data: Data) -> Prepared:
     facts = data.facts
     # What can be wrong without a message or a pass over the data is found first.
     request.components(sys.maxsize, facts.n_features)
-    if request.solver is not None:
-        data.require_solver(request.solver)
+    data.check(request)
     n_samples, asking = data.count_samples()
     wanted = request.components(n_samples or sys.maxsize, facts.n_features)
     k = expected_components(wanted, facts.n_features)

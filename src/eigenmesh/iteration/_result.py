@@ -21,12 +21,12 @@ class Record(NamedTuple):
         Cost so far, set-up and checks included.
     residual : float
         Largest residual over nodes and components; NaN where it was not measured.
-    bound : float
-        Certified bound on sin(angle) to the true components; NaN before the certificate.
     error : float
         The paper's mean sin^2 error, NaN unless the run was given the truth.
     step_size : float
         The solver's step; NaN for solvers without one.
+    bound : float
+        Certified bound on sin(angle) to the true components; NaN before the certificate.
     """
 
     iteration: int
@@ -34,10 +34,10 @@ class Record(NamedTuple):
     messages: int
     matrices: int
     bytes: int
-    residual: float
-    bound: float
-    error: float
-    step_size: float
+    residual: float = np.nan
+    error: float = np.nan
+    step_size: float = np.nan
+    bound: float = np.nan
 
 
 @dataclass(frozen=True)
