@@ -165,7 +165,7 @@ def test_the_replay_key_names_the_numbers_that_a_step_uses_and_no_others(solver)
             for field, array in expected._asdict().items()
             if isinstance(array, torch.Tensor)
         )
-        assert alike == (name not in solver.replay_key), name
+        assert alike == (name not in solver.traits.replay_key), name
 
 
 class Swapping(FastPCA):

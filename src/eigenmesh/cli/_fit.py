@@ -23,7 +23,7 @@ from eigenmesh.cli._rank_files import has_rank, is_one_table
 from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.estimator._pca import DecentralizedPCA
-from eigenmesh.fitting._resolve import averaging_or_auto, expected_columns, expected_products, solver_or_auto
+from eigenmesh.fitting._resolve import averaging_or_auto, solver_or_auto
 from eigenmesh.iteration._result import Result, with_set_up
 from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
 from eigenmesh.model_file import fitted_arrays, fitted_numbers
@@ -31,6 +31,7 @@ from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report._network_picture import counted
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import components_table, facts_table, traffic_table
+from eigenmesh.solvers import Solver
 from eigenmesh.transports import TRANSPORTS, Transport, run_threads, transport_by_name
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _carry_out(
     pca.set_params(solver=method, averaging=kernel)
     named = about["averaging"] if about["averaging"] != "auto" else name_of(kernel)
     about = {**about, "solver": method.name, "averaging": named}
-    choice = _covariance_choice(pca, problem)
+    choice = _covariance_choice(pca, problem, method)
     voice.tell(facts_table(_plan(pca, problem, choice, about)))
     with voice.progress(pca.max_rounds) as show:
         pca.set_params(topology=problem.weights, callback=show).fit(problem.shards)
@@ -201,13 +202,13 @@ def settle_components(pca: DecentralizedPCA, problem: Problem) -> None:
         require_components(pca.n_components, n_features, n_samples)
 
 
-def _covariance_choice(pca: DecentralizedPCA, problem: Problem) -> Choice:
+def _covariance_choice(pca: DecentralizedPCA, problem: Problem, solver: Solver) -> Choice:
     """How the estimator will hold the covariances."""
     if pca.covariance != "auto":
         kind = CovarianceKind(pca.covariance)
         return Choice(kind, memory_needed(problem.shards, kind), "as asked for")
-    columns = expected_columns(pca.solver, _expected(pca, problem))
-    return choose(problem.shards, columns, expected_products(pca.solver))
+    columns = solver.columns(_expected(pca, problem), problem.shards.n_features)
+    return choose(problem.shards, columns, solver.traits.expected_products)
 
 
 def _expected(pca: DecentralizedPCA, problem: Problem) -> int:

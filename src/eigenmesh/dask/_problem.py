@@ -17,12 +17,10 @@ from eigenmesh.data import Covariance, CovarianceKind, Moments
 from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Choice, Sizes, choose_by_size
 from eigenmesh.data._moments import moments_by_sums
 from eigenmesh.errors import InputError, import_extra
-from eigenmesh.fitting._resolve import components_of, expected_columns, expected_products, solver_or_auto
+from eigenmesh.fitting._resolve import components_of, solver_or_auto
 from eigenmesh.networks import Stacked
-from eigenmesh.solvers import BlockKrylov, Solver, TrackedSubspace, TreeCovariance
+from eigenmesh.solvers import BlockKrylov, Solver
 
-# Solvers that make few products; the others exchange messages hundreds of times.
-EXACT = (BlockKrylov, TrackedSubspace, TreeCovariance)
 # The part of the workers' memory that samples and ready copies may take, each.
 MEMORY_SHARE = 0.3
 # A product is a graph of tasks besides its flops, and one with few columns waits for memory more than it computes.
@@ -85,7 +83,7 @@ def _moments_and_covariance(pca: Any, blocks: Blocks, kind: CovarianceKind, hold
 
 def _solver(pca: Any) -> Solver:
     solver = solver_or_auto(pca.solver, pca.step_size) or BlockKrylov()
-    if not isinstance(solver, EXACT):
+    if not solver.traits.few_exchanges:
         raise InputError(
             f"solver {solver.name!r} exchanges messages hundreds of times, and on Dask each exchange costs tens of "
             f'milliseconds; use solver="auto" (block-krylov: about a dozen products), or, to study {solver.name!r}, '
@@ -150,7 +148,7 @@ def _sizes(blocks: Blocks, n_bytes: int, memory: _Memory) -> Sizes:
 
 def _choice(kind: CovarianceKind | None, sizes: Sizes, solver: Solver, n_components: Any, memory_bytes: int) -> Choice:
     """How to hold the covariance: as asked for, or the cheapest that fits."""
-    if kind is None and isinstance(solver, TreeCovariance):
+    if kind is None and solver.traits.sends_covariances:
         kind = CovarianceKind.FORMED
     if kind is not None:
         return Choice(kind, sizes.memory_needed(kind), "as asked for")
@@ -159,5 +157,5 @@ def _choice(kind: CovarianceKind | None, sizes: Sizes, solver: Solver, n_compone
     else:
         # A share of the variance takes few components as a rule; None takes all.
         expected = sizes.n_features if n_components is None else min(10, sizes.n_features)
-    columns = expected_columns(solver, expected)
-    return choose_by_size(sizes, columns, expected_products(solver), memory_bytes, PASS_COST)
+    columns = solver.columns(expected, sizes.n_features)
+    return choose_by_size(sizes, columns, solver.traits.expected_products, memory_bytes, PASS_COST)

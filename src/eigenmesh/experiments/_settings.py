@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, cast
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from eigenmesh import __version__
 from eigenmesh.solvers import Solver
 
 # Raised when runs would come out otherwise than before, so that kept ones are made anew.
 FORMAT = 1
-# Methods of a single place: they see the pooled covariance, and nothing is sent.
-CENTRALISED = frozenset({"oi", "seq-pm", "krasulina", "sanger"})
 
 
 @dataclass(frozen=True)
@@ -25,12 +23,12 @@ class Method:
     @property
     def centralised(self) -> bool:
         """Whether it runs on the pooled covariance in one place."""
-        return self.solver.name in CENTRALISED
+        return self.solver.traits.centralised
 
     @property
     def settings(self) -> dict[str, Any]:
         """The solver's fields by name."""
-        return {field.name: getattr(self.solver, field.name) for field in fields(cast(Any, self.solver))}
+        return dict(vars(self.solver))
 
     @property
     def words(self) -> str:

@@ -14,8 +14,6 @@ from eigenmesh.networks import Stacked
 TOL = 1e-8
 # So few looks at the iterates that none of them is taken for a stall, and that a lost run does not go on for long.
 LOOKS = 40
-# Methods that need no look at their iterates when all their settings are given.
-UNWATCHED = frozenset({"fast-pca", "deepca", "s-dot", "sa-dot", "dsa", "seq-dist-pm", "oi", "seq-pm"})
 
 
 class Unwatched(Stacked):
@@ -40,7 +38,7 @@ class Unwatched(Stacked):
 
 def runs_unwatched(method: Method) -> bool:
     """Whether the method has nothing to set by looking at its iterates."""
-    return method.solver.name in UNWATCHED and "auto" not in method.settings.values()
+    return method.solver.traits.fixed_schedule and "auto" not in method.settings.values()
 
 
 def follow(method: Method, problem: Problem, rounds: int, callback: Callback | None = None) -> Curve:

@@ -9,7 +9,16 @@ import numpy as np
 from eigenmesh.experiments._curves import TARGETS
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel
 from eigenmesh.experiments._tables import CostRow
-from eigenmesh.solvers import DSA, SADOT, SDOT, SOLVERS, DeEPCA, FastPCA, SequentialDistributedPower
+from eigenmesh.solvers import (
+    DSA,
+    SADOT,
+    SDOT,
+    BlockKrylov,
+    DeEPCA,
+    FastPCA,
+    SequentialDistributedPower,
+    TrackedSubspace,
+)
 
 # Steps for data scaled to l_1 = 1.
 FAST_PCA_STEPS = (0.03, 0.1, 0.3, 1.0)
@@ -20,8 +29,6 @@ SPLITS = {"label": "by label", "dirichlet:0.1": "Dirichlet 0.1", "dirichlet:1": 
 GRAPHS = {"erdos_renyi": "Erdős–Rényi", "cycle": "cycle", "path": "path"}
 # A budget with which all of it, one trial, ends in some twenty minutes on two cores.
 ROUNDS, QUICK_ROUNDS = 600, 300
-# Exact solvers of this library, with their automatic settings, where it has them.
-OWN = {"block-krylov": "block Krylov", "tracked-subspace": "tracked subspace"}
 
 
 def unlike_nodes(rounds: int | None = None, quick: bool = False) -> Experiment:
@@ -48,7 +55,6 @@ def unlike_nodes(rounds: int | None = None, quick: bool = False) -> Experiment:
 
 
 def _methods(k: int, rounds: int) -> tuple[Method, ...]:
-    own = [Method(label, SOLVERS[name]()) for name, label in OWN.items() if name in SOLVERS]
     return (
         *(Method("FAST-PCA", FastPCA(step_size=step)) for step in FAST_PCA_STEPS),
         *(Method("DSA", DSA(step_size=step)) for step in DSA_STEPS),
@@ -59,7 +65,8 @@ def _methods(k: int, rounds: int) -> tuple[Method, ...]:
             Method("SeqDistPM", SequentialDistributedPower(iterations=max(1, rounds // (mixes * k)), mixes=mixes))
             for mixes in INNER_MIXES
         ),
-        *own,
+        Method("block Krylov", BlockKrylov()),
+        Method("tracked subspace", TrackedSubspace()),
     )
 
 

@@ -124,7 +124,7 @@ def plan(
 
 def assumed(shards: Shards, n_components: int) -> Rehearsal:
     """The usual number of products: fewer where a few blocks fill the space."""
-    block = min(n_components + BlockKrylov().oversample, shards.n_features)
+    block = BlockKrylov().columns(n_components, shards.n_features)
     return Rehearsal(min(USUAL_PRODUCTS, math.ceil(shards.n_features / block) + 1))
 
 
@@ -177,7 +177,7 @@ class _Work:
     ) -> None:
         self.weights, self.costs, self.k, self.tol, self.known = weights, costs, n_components, tol, known
         self.d, self.item = shards.n_features, shards.dtype.itemsize
-        self.block = min(n_components + BlockKrylov().oversample, self.d)
+        self.block = BlockKrylov().columns(n_components, self.d)
         # Nodes work at the same time, so the largest of them is waited for.
         self.rows = max(block.n_rows for block in shards.blocks)
         self.shards = shards
@@ -212,7 +212,7 @@ class _Work:
         else:
             step = suggested_step(float(values[0]), self.weights.spectrum.second)
             iterations = theory.predicted_rounds(values, self.k, step, self.weights.spectrum.beta, self.tol**2)
-        memory = self.held(1000) + 6 * self.d * self.k * self.item
+        memory = self.held(FastPCA.traits.expected_products) + 6 * self.d * self.k * self.item
         line = self.averages(FastPCA.name, name, average, 0, 0, memory)
         line = self.rounds_of_mixing(line, iterations * CHECKING, 2 * self.d * self.k)
         return self.with_flops(line, iterations, 6.0 * self.d * self.k**2 * iterations)
@@ -222,7 +222,7 @@ class _Work:
         memory = 3.0 * self.d**2 * self.item
         line = self.averages(TreeCovariance.name, name, average, 1, packed, memory)
         line = self.with_flops(line, 0, 2.0 * self.rows * self.d**2 + 9.0 * self.d**3)
-        return replace(line, shows_covariances=True)
+        return replace(line, shows_covariances=TreeCovariance.traits.sends_covariances)
 
     def held(self, products: float) -> float:
         """Bytes at one node for its covariance, in the way that would be chosen."""

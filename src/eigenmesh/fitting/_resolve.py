@@ -18,8 +18,6 @@ from eigenmesh.solvers._base import require_positive
 from eigenmesh.transports import Transport
 
 DEFAULT_NODES = 10
-# A one-round solver makes about so many products with the covariance.
-EXPECTED_PRODUCTS = 1000
 LOOSEST_AVERAGE = 1e-8
 
 
@@ -41,16 +39,6 @@ def averaging_or_auto(averaging: str | Averaging) -> Averaging | None:
     if averaging not in ("auto", *AVERAGINGS):
         raise UnknownNameError("averaging", averaging, ["auto", *AVERAGINGS])
     return None if averaging == "auto" else averaging_by_name(averaging)
-
-
-def expected_products(solver: Solver | str) -> int:
-    """Products with the covariance that the choice of how to hold it reckons with."""
-    return int(getattr(solver, "usual_products", EXPECTED_PRODUCTS))
-
-
-def expected_columns(solver: Solver | str, n_components: int) -> int:
-    """Columns of a product: K and what the solver takes beyond it."""
-    return n_components + int(getattr(solver, "oversample", 0))
 
 
 def is_parts(X: Any) -> bool:

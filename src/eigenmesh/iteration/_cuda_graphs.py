@@ -38,10 +38,10 @@ def steps_of(solver: Solver, covariance: Covariance, network: Network, like: Arr
     """Iterations on arrays like the one given: replayed where that is possible, else made one by one.
 
     It is possible on CUDA tensors where all nodes are in this process, the covariances lie on the device and the
-    solver names the numbers of its state that its step depends on (``replay_key``).
+    solver names the numbers of its state that its step depends on (``traits.replay_key``).
     """
     resident = covariance.kind in (CovarianceKind.FORMED, CovarianceKind.MATRIX_FREE)
-    if on_gpu(like) and isinstance(network, Stacked) and resident and hasattr(solver, "replay_key"):
+    if on_gpu(like) and isinstance(network, Stacked) and resident and solver.traits.replay_key is not None:
         return ReplayedSteps(solver, covariance, network, cuda_graph)
     return PlainSteps(solver, covariance, network)
 
@@ -70,14 +70,15 @@ class ReplayedSteps:
         same memory, and with every number that came from Python as it was.
     """
 
-    def __init__(self, solver: Any, covariance: Covariance, network: Network, recorder: Recorder) -> None:
+    def __init__(self, solver: Solver, covariance: Covariance, network: Network, recorder: Recorder) -> None:
         self._solver, self._covariance, self._network = solver, covariance, network
+        self._key_names = solver.traits.replay_key or ()
         self._recorder = recorder
         self._recording: _Recording | None = None
 
     def __call__(self, state: Any) -> Any:
         """One iteration, counted like any other. The arrays that come back are written over by the next call."""
-        key = tuple(getattr(state, name) for name in self._solver.replay_key)
+        key = tuple(getattr(state, name) for name in self._key_names)
         if self._recording is None or self._recording.key != key:
             # The old recording goes first, with its memory.
             self._recording = None

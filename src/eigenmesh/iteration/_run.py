@@ -206,7 +206,7 @@ class _Loop:
             **vars(sent),
             residual=residual,
             error=error,
-            step_size=getattr(state, "step_size", np.nan),
+            step_size=self.solver.current_step(state),
         )
         self.history.append(record)
         if report and self.callback is not None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from eigenmesh._atomic_write import require_writable, save_arrays, save_json
+from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Shards
 from eigenmesh.errors import (
     AbortedError,
@@ -288,12 +289,12 @@ class Peer:
         return hashlib.sha256(self.manifest.run_id + (view.digest.encode() if view.lost else b"")).digest()[:16]
 
     def _largest_message(self) -> int:
-        """Bytes that no message of the run is beyond: two matrices of K columns and those beside them."""
-        n_features, wanted = int(self.samples.shape[1]), self.site.settings.n_components
-        solver = self.site.settings.make_solver()
-        columns = n_features if not isinstance(wanted, int) else wanted + int(getattr(solver, "oversample", 0)) + 10
-        width = n_features if solver.name == "tree-covariance" else min(columns, n_features)
-        return 8 * (2 * n_features * max(width, 4) + 4096)
+        """Bytes in the largest message of the run: of an iteration, the certificate, the moments or a check."""
+        d, wanted = int(self.samples.shape[1]), self.site.settings.n_components
+        # A share of the variance may take all components.
+        k = min(wanted, d) if isinstance(wanted, int) else d
+        iteration = self.site.settings.make_solver().largest_message(k, d)
+        return 8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096)
 
     def _fingerprint(self) -> str:
         """What tells this site's data from others, should they change between a crash and a restart."""

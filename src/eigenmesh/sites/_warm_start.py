@@ -10,11 +10,11 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Watch
+from eigenmesh.solvers._base import Solver, Traits, Watch
 from eigenmesh.solvers._step_size import common_basis
 
 
-class WarmStart:
+class WarmStart(Solver):
     """Any solver, begun from the average of what all nodes have; its state, trackers too, is made anew from there.
 
     Parameters
@@ -29,15 +29,22 @@ class WarmStart:
         self.latest = start
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """Name of the solver that does the work."""
         return self.solver.name
 
-    def __getattr__(self, name: str) -> Any:
-        # What a solver says of itself beside the protocol, such as its oversampling; a copy in the making has none yet.
-        if name == "solver":
-            raise AttributeError(name)
-        return getattr(self.solver, name)
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """Traits of the solver that does the work."""
+        return self.solver.traits
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        """Columns of one product of the solver that does the work."""
+        return self.solver.columns(n_components, n_features)
+
+    def current_step(self, state: Any) -> float:
+        """Step size of the solver that does the work."""
+        return self.solver.current_step(state)
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> Any:
         """Start from one orthonormal basis, the average over the nodes."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from eigenmesh.errors import UnknownNameError
-from eigenmesh.solvers._base import Solver, Watch
+from eigenmesh.solvers._base import Solver, Traits, Watch
 from eigenmesh.solvers._block_krylov import BlockKrylov
 from eigenmesh.solvers._deepca import DeEPCA
 from eigenmesh.solvers._dsa import DSA
@@ -62,6 +62,7 @@ __all__ = [
     "SequentialPower",
     "Solver",
     "TrackedSubspace",
+    "Traits",
     "TreeCovariance",
     "Watch",
     "solver_by_name",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -42,36 +44,86 @@ class Watch(NamedTuple):
     free: bool = False
 
 
-class Solver(Protocol):
-    """An algorithm as a frozen dataclass of hyperparameters with four functions of its state.
+@dataclass(frozen=True)
+class Traits:
+    """What the rest of the library needs to know about a solver; the defaults suit one that mixes once per iteration.
 
-    The state is a NamedTuple of arrays with a leading axis over the nodes this process holds.
-
-    A solver may have a class attribute ``replay_key``, the names of the numbers in its state that its step depends on.
-    It says that a step decides nothing else in Python and hands all numbers on as they are, so that a GPU may replay
-    it (``eigenmesh.iteration._cuda_graphs``) until one of these numbers changes.
+    Attributes
+    ----------
+    exact_averages : bool
+        A step calls ``network.mean`` (or ``common_mean``), so its cost depends on the averaging.
+    centralised : bool
+        Published for data in one place; comparisons run it on one node that has the pooled covariance.
+    few_exchanges : bool
+        Done after a few dozen products at most, not after hundreds of rounds; what Dask accepts.
+    sends_covariances : bool
+        A message holds a covariance as such; such a solver is never chosen automatically.
+    fixed_schedule : bool
+        Published to run without any check of its iterates, once no setting is "auto".
+    expected_products : int
+        Products with the covariance in a usual run, from which the way to hold it is chosen.
+    replay_key : tuple of str or None
+        Names of the numbers in the state that a step depends on. It promises that a step looks at nothing else in
+        Python and returns all numbers unchanged, so that a GPU may replay the step until one of these numbers changes.
+        None: a step must not be replayed.
     """
 
-    @property
-    def name(self) -> str:
-        """Name that the command line and reports use."""
-        ...
+    exact_averages: bool = False
+    centralised: bool = False
+    few_exchanges: bool = False
+    sends_covariances: bool = False
+    fixed_schedule: bool = False
+    expected_products: int = 1000
+    replay_key: tuple[str, ...] | None = None
 
+
+class Solver(ABC):
+    """An algorithm as a frozen dataclass of hyperparameters with four functions of its state.
+
+    The state is a NamedTuple of arrays with a leading axis over the nodes this process holds. A subclass writes
+    ``name`` and the four abstract functions; an object of it can be used without being registered.
+
+    Attributes
+    ----------
+    name : str
+        What the command line and reports call it.
+    traits : Traits
+        What the rest of the library needs to know about it.
+    """
+
+    name: ClassVar[str]
+    traits: ClassVar[Traits] = Traits()
+
+    @abstractmethod
     def init(self, covariance: Covariance, network: Network, basis: Array) -> Any:
         """Start from a basis that all nodes share: (nodes, d, K) -> state."""
-        ...
 
+    @abstractmethod
     def step(self, covariance: Covariance, network: Network, state: Any) -> Any:
         """One iteration."""
-        ...
 
+    @abstractmethod
     def readout(self, state: Any) -> Array:
         """Unit-norm estimates of q_1 .. q_K: state -> (nodes, d, K)."""
-        ...
 
+    @abstractmethod
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
-        """Look at the state every few rounds; agree through ``network.worst`` alone."""
-        ...
+        """Check the state every few rounds; agree through ``network.worst`` alone."""
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        """Columns of one product with the covariance, at most d; by default K."""
+        return min(n_components, n_features)
+
+    def largest_message(self, n_components: int, n_features: int) -> int:
+        """Numbers in the largest message of an iteration; by default one product, d times its columns.
+
+        A check may send a few numbers per component besides.
+        """
+        return n_features * self.columns(n_components, n_features)
+
+    def current_step(self, state: Any) -> float:
+        """Step size that the next iteration uses; NaN for a solver without one."""
+        return np.nan
 
 
 def largest_norm(covariance: Covariance, network: Network, like: Array, products: int = 10) -> float:

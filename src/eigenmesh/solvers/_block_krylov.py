@@ -14,7 +14,7 @@ from eigenmesh.certificate._krylov import faded_polar, rayleigh_ritz
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch
+from eigenmesh.solvers._base import Solver, Traits, Watch
 from eigenmesh.solvers._bases import widened
 
 # Widest basis by default, in blocks, and the memory that it and its image may take in this process.
@@ -54,7 +54,7 @@ class BlockKrylovState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BlockKrylov:
+class BlockKrylov(Solver):
     """Rayleigh-Ritz on the block Krylov space of C, built from exact network averages.
 
     With b = K + oversample columns, each step is one average of a (d, b) matrix::
@@ -78,8 +78,7 @@ class BlockKrylov:
     oversample: int = 5
     max_width: int | None = None
     name: ClassVar[str] = "block-krylov"
-    # What the choice of how to hold a covariance reckons with.
-    usual_products: ClassVar[int] = 12
+    traits: ClassVar[Traits] = Traits(exact_averages=True, few_exchanges=True, expected_products=12)
 
     def __post_init__(self) -> None:
         if self.oversample < 1:
@@ -87,11 +86,19 @@ class BlockKrylov:
         if self.max_width is not None and self.max_width < 1:
             raise InputError(f"max_width = {self.max_width} must be at least 1.")
 
+    def columns(self, n_components: int, n_features: int) -> int:
+        """K + oversample, at most d."""
+        return min(n_components + self.oversample, n_features)
+
+    def largest_message(self, n_components: int, n_features: int) -> int:
+        """A (d, b) block with the Ritz values and residuals, (2, b), beside it."""
+        return (n_features + 2) * self.columns(n_components, n_features)
+
     def init(self, covariance: Covariance, network: Network, basis: Array) -> BlockKrylovState:
         """Start from the basis and as many fresh directions as there are columns to spare."""
         xp = ea.namespace(basis)
         n_nodes, d, k = basis.shape
-        width = min(k + self.oversample, d)
+        width = self.columns(k, d)
         start = widened(ea.to_numpy(basis[0, ...]).astype(np.float64), width, seed=k)
         B = ea.like(start[np.newaxis], basis)
         nothing = xp.zeros((1, d, 0), dtype=basis.dtype, device=basis.device)

@@ -9,7 +9,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, require_count, unmeasured, watch_residual
 from eigenmesh.solvers._consensus import fast_mix
 
 
@@ -33,7 +33,7 @@ class DeEPCAState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DeEPCA:
+class DeEPCA(Solver):
     """DeEPCA of Ye and Zhang: subspace tracking, exact with a number of mixes that need not grow.
 
     ::
@@ -57,7 +57,7 @@ class DeEPCA:
 
     mixes: int = 10
     name: ClassVar[str] = "deepca"
-    replay_key: ClassVar[tuple[str, ...]] = ()
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=150, replay_key=())
 
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)

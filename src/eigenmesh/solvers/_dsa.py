@@ -9,13 +9,13 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, normalised, squared_norms
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, largest_norm
+from eigenmesh.solvers._base import Traits, Watch, largest_norm
 from eigenmesh.solvers._sanger import hebbian
-from eigenmesh.solvers._step_size import SteppedState, StepSize, require_step_size, watch_step
+from eigenmesh.solvers._step_size import SteppedSolver, SteppedState, watch_step
 
 
 @dataclass(frozen=True)
-class DSA:
+class DSA(SteppedSolver):
     """The distributed Sanger's algorithm of Gang and Bajwa: combine and adapt.
 
     ::
@@ -37,12 +37,8 @@ class DSA:
     Processing 193 (2022).
     """
 
-    step_size: StepSize = "auto"
     name: ClassVar[str] = "dsa"
-    replay_key: ClassVar[tuple[str, ...]] = ("step_size", "scale")
-
-    def __post_init__(self) -> None:
-        require_step_size(self.step_size)
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, replay_key=("step_size", "scale"))
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
         """X_i(0) = basis, the same at every node."""

@@ -11,8 +11,8 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, inner_products, normalised
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, largest_norm
-from eigenmesh.solvers._step_size import BLOWN_UP, LONGEST_COLUMN, StepSize, common_basis, require_step_size
+from eigenmesh.solvers._base import Traits, Watch, largest_norm
+from eigenmesh.solvers._step_size import BLOWN_UP, LONGEST_COLUMN, SteppedSolver, common_basis
 
 # With exact averages the first column, which has no Gram-Schmidt term, never gets shorter, and no column grows by more
 # than a few tens of per cent. Outside these bounds the nodes' disagreement, not the data, drives the iterates: the step
@@ -49,7 +49,7 @@ class FastPCAState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FastPCA:
+class FastPCA(SteppedSolver):
     """FAST-PCA of Gang and Bajwa: one neighbour exchange an iteration, linear convergence to the eigenvectors.
 
     ::
@@ -73,12 +73,12 @@ class FastPCA:
     analysis", IEEE Transactions on Signal Processing 70 (2022).
     """
 
-    step_size: StepSize = "auto"
     name: ClassVar[str] = "fast-pca"
-    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, replay_key=("step_size",))
 
-    def __post_init__(self) -> None:
-        require_step_size(self.step_size)
+    def largest_message(self, n_components: int, n_features: int) -> int:
+        """X and S."""
+        return 2 * n_features * self.columns(n_components, n_features)
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> FastPCAState:
         """X_i(0) = basis, the same at every node; S_i(0) = h_i(X_i(0))."""

@@ -10,12 +10,12 @@ from eigenmesh.arrays import Array, normalised, squared_norms
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, largest_norm, product_residuals
-from eigenmesh.solvers._step_size import BLOWN_UP, SteppedState, StepSize, require_step_size, watch_step
+from eigenmesh.solvers._base import Traits, Watch, largest_norm, product_residuals
+from eigenmesh.solvers._step_size import BLOWN_UP, SteppedSolver, SteppedState, watch_step
 
 
 @dataclass(frozen=True)
-class Krasulina:
+class Krasulina(SteppedSolver):
     """Krasulina's method on the pooled covariance: what FAST-PCA is for K = 1 when averages are exact.
 
     ::
@@ -35,12 +35,8 @@ class Krasulina:
     symmetrical matrix", USSR Computational Mathematics and Mathematical Physics 9 (1969).
     """
 
-    step_size: StepSize = "auto"
     name: ClassVar[str] = "krasulina"
-    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
-
-    def __post_init__(self) -> None:
-        require_step_size(self.step_size)
+    traits: ClassVar[Traits] = Traits(exact_averages=True, centralised=True, replay_key=("step_size",))
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
         """x_i(0) = basis, the same at every node and of one column."""

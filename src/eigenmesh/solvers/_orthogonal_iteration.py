@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, product_residuals, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, unmeasured, watch_residual
 
 
 class OrthogonalIterationState(NamedTuple):
@@ -25,7 +25,7 @@ class OrthogonalIterationState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OrthogonalIteration:
+class OrthogonalIteration(Solver):
     """Orthogonal iteration on the pooled covariance, the yardstick of the decentralised methods.
 
     ::
@@ -42,7 +42,9 @@ class OrthogonalIteration:
     """
 
     name: ClassVar[str] = "oi"
-    replay_key: ClassVar[tuple[str, ...]] = ()
+    traits: ClassVar[Traits] = Traits(
+        exact_averages=True, centralised=True, fixed_schedule=True, expected_products=150, replay_key=()
+    )
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> OrthogonalIterationState:
         """X_i(0) = basis, the same at every node."""

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, require_count, unmeasured, watch_residual
 from eigenmesh.solvers._consensus import plain_mix
 
 
@@ -26,7 +26,7 @@ class SDOTState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SDOT:
+class SDOT(Solver):
     """S-DOT of Gang, Xiang and Bajwa: orthogonal iteration where gossip stands in for the average.
 
     ::
@@ -51,7 +51,7 @@ class SDOT:
 
     mixes: int = 50
     name: ClassVar[str] = "s-dot"
-    replay_key: ClassVar[tuple[str, ...]] = ()
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=100, replay_key=())
 
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)

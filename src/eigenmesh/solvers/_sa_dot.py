@@ -9,7 +9,7 @@ from eigenmesh.arrays import Array
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, require_count, require_positive, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, Watch, require_count, require_positive, unmeasured, watch_residual
 from eigenmesh.solvers._s_dot import gossiped_product
 
 
@@ -29,7 +29,7 @@ class SADOTState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SADOT:
+class SADOT(Solver):
     """SA-DOT of Gang, Xiang and Bajwa: few mixes while the estimates are rough, more as they get better.
 
     ::
@@ -59,6 +59,7 @@ class SADOT:
     growth: float = 1.0
     cap: int = 50
     name: ClassVar[str] = "sa-dot"
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=100)
 
     def __post_init__(self) -> None:
         require_count("start", self.start)

@@ -9,12 +9,12 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, normalised
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, largest_norm, product_residuals
-from eigenmesh.solvers._step_size import SteppedState, StepSize, require_step_size, watch_step
+from eigenmesh.solvers._base import Traits, Watch, largest_norm, product_residuals
+from eigenmesh.solvers._step_size import SteppedSolver, SteppedState, watch_step
 
 
 @dataclass(frozen=True)
-class Sanger:
+class Sanger(SteppedSolver):
     """Sanger's rule on the pooled covariance: what DSA is when averages are exact.
 
     ::
@@ -35,12 +35,8 @@ class Sanger:
     Networks 2 (1989).
     """
 
-    step_size: StepSize = "auto"
     name: ClassVar[str] = "sanger"
-    replay_key: ClassVar[tuple[str, ...]] = ("step_size",)
-
-    def __post_init__(self) -> None:
-        require_step_size(self.step_size)
+    traits: ClassVar[Traits] = Traits(exact_averages=True, centralised=True, replay_key=("step_size",))
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
         """X_i(0) = basis, the same at every node."""

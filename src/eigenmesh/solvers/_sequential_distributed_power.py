@@ -8,13 +8,13 @@ from typing import ClassVar
 from eigenmesh.arrays import Array
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, require_count, unmeasured, watch_residual
 from eigenmesh.solvers._consensus import plain_mix
 from eigenmesh.solvers._sequential_power import SequentialPowerState, component_in_work, deflated
 
 
 @dataclass(frozen=True)
-class SequentialDistributedPower:
+class SequentialDistributedPower(Solver):
     """The distributed power method of cloud K-SVD, one component after the other.
 
     ::
@@ -41,10 +41,15 @@ class SequentialDistributedPower:
     iterations: int = 50
     mixes: int = 50
     name: ClassVar[str] = "seq-dist-pm"
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=100)
 
     def __post_init__(self) -> None:
         require_count("iterations", self.iterations)
         require_count("mixes", self.mixes)
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        """One component at a time."""
+        return 1
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> SequentialPowerState:
         """X_i(0) = basis, the same at every node."""

@@ -9,7 +9,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, require_count, unmeasured, watch_residual
 
 
 class SequentialPowerState(NamedTuple):
@@ -28,7 +28,7 @@ class SequentialPowerState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SequentialPower:
+class SequentialPower(Solver):
     """Power method for q_1, then for q_2 with q_1 taken out, and so on.
 
     ::
@@ -53,9 +53,14 @@ class SequentialPower:
 
     iterations: int = 50
     name: ClassVar[str] = "seq-pm"
+    traits: ClassVar[Traits] = Traits(exact_averages=True, centralised=True, fixed_schedule=True, expected_products=800)
 
     def __post_init__(self) -> None:
         require_count("iterations", self.iterations)
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        """One component at a time."""
+        return 1
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> SequentialPowerState:
         """X_i(0) = basis, the same at every node."""

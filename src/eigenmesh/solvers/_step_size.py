@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, normalised, orthonormal
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, require_positive, unmeasured
+from eigenmesh.solvers._base import Solver, Watch, require_positive, unmeasured
 
 StepSize: TypeAlias = float | Literal["auto"]
 
@@ -45,10 +46,19 @@ class SteppedState(NamedTuple):
         return cls(basis, unmeasured(basis), float(step_size), scale, anchor=basis, best=np.inf)
 
 
-def require_step_size(step_size: StepSize) -> None:
-    """Raise unless the step is "auto" or a finite number above zero."""
-    if step_size != "auto":
-        require_positive("step_size", step_size)
+@dataclass(frozen=True)
+class SteppedSolver(Solver):
+    """A solver whose one setting is its step; the state has a field ``step_size``."""
+
+    step_size: StepSize = "auto"
+
+    def __post_init__(self) -> None:
+        if self.step_size != "auto":
+            require_positive("step_size", self.step_size)
+
+    def current_step(self, state: Any) -> float:
+        """Step size in the state."""
+        return float(state.step_size)
 
 
 def common_basis(network: Network, X: Array) -> Array:

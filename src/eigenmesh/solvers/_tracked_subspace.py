@@ -15,7 +15,7 @@ from eigenmesh.certificate._bounds import complement_from_ritz, gaps_from_ritz
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch, largest_norm
+from eigenmesh.solvers._base import Solver, Traits, Watch, largest_norm
 from eigenmesh.solvers._bases import widened
 
 # The first contraction of disagreement an iteration, and the part of it that may be made up for by unlike nodes.
@@ -61,7 +61,7 @@ class TrackedSubspaceState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TrackedSubspace:
+class TrackedSubspace(Solver):
     """Subspace iteration whose product ``C X`` is tracked instead of averaged, with a polar factor and momentum.
 
     ::
@@ -90,8 +90,7 @@ class TrackedSubspace:
     mixes: int | Literal["auto"] = "auto"
     momentum: float | Literal["auto"] = "auto"
     name: ClassVar[str] = "tracked-subspace"
-    # What the choice of how to hold a covariance reckons with.
-    usual_products: ClassVar[int] = 30
+    traits: ClassVar[Traits] = Traits(few_exchanges=True, expected_products=30)
 
     def __post_init__(self) -> None:
         if self.oversample < 0:
@@ -101,10 +100,14 @@ class TrackedSubspace:
         if self.momentum != "auto" and not 0 <= self.momentum < np.inf:
             raise InputError(f'momentum = {self.momentum!r} must be a finite number not below 0, or "auto".')
 
+    def columns(self, n_components: int, n_features: int) -> int:
+        """K + oversample, at most d."""
+        return min(n_components + self.oversample, n_features)
+
     def init(self, covariance: Covariance, network: Network, basis: Array) -> TrackedSubspaceState:
         """X_i(0) = the basis and fresh directions; S_i(0) = C_i X_i(0), mixed once."""
         n_nodes, d, k = basis.shape
-        width = min(k + self.oversample, d)
+        width = self.columns(k, d)
         common = widened(ea.to_numpy(basis[0, ...]).astype(np.float64), width, seed=k)
         start = ea.like(np.broadcast_to(common, (n_nodes, d, width)), basis)
         scale = largest_norm(covariance, network, basis)

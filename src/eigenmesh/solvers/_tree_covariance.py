@@ -14,7 +14,7 @@ from eigenmesh.certificate._complement import NOTHING_BEYOND, Complement
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Watch
+from eigenmesh.solvers._base import Solver, Traits, Watch
 
 # d beyond which a node would have to hold more than 2 GiB for one covariance.
 LARGEST_FEATURES = 16_384
@@ -36,7 +36,7 @@ class TreeCovarianceState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TreeCovariance:
+class TreeCovariance(Solver):
     """Average the packed covariances once, ``C = mean(C_i)``, d (d + 1) / 2 numbers, and solve locally.
 
     The fewest rounds there can be, and the fewest bytes when ``d (d + 1) / 2`` is small beside ``d K`` times the
@@ -46,6 +46,17 @@ class TreeCovariance:
     """
 
     name: ClassVar[str] = "tree-covariance"
+    traits: ClassVar[Traits] = Traits(
+        exact_averages=True, few_exchanges=True, sends_covariances=True, expected_products=1
+    )
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        """All d."""
+        return n_features
+
+    def largest_message(self, n_components: int, n_features: int) -> int:
+        """A covariance, packed."""
+        return n_features * (n_features + 1) // 2
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> TreeCovarianceState:
         """Nothing is sent before the first step."""
