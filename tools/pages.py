@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -103,7 +104,7 @@ def outputs(text: str) -> list[tuple[Block, str]]:
         if block.language == "python":
             latest = "" if block.not_run else next(printed)
         elif block.command:
-            result.append((block, _output(shlex.split(block.command))))
+            result.append((block, _output(tuple(shlex.split(block.command)))))
         elif block.follows_code and latest:
             result.append((block, latest))
         elif not block.not_run:
@@ -139,17 +140,21 @@ def _printed(codes: list[str]) -> list[str]:
     if not codes:
         return []
     program = "\n".join(f"{code}\nprint({CUT!r})" for code in codes)
-    return [_tidy(part) for part in _output([sys.executable, "-c", program]).split(CUT)[:-1]]
+    return [_tidy(part) for part in _output((sys.executable, "-c", program)).split(CUT)[:-1]]
 
 
-def _output(words: list[str]) -> str:
-    """Standard output of a command, or standard error where it prints nothing else; run in an empty folder."""
+@cache
+def _output(words: tuple[str, ...]) -> str:
+    """Standard output of a command, or standard error where it prints nothing else; run in an empty folder.
+
+    Kept, for two pages may show the same.
+    """
     # What a command refuses is shown on the pages too.
     may_fail = words[0] == "eigenmesh"
     if words[0] == "python":
-        words = [sys.executable, *(str(ROOT / word) for word in words[1:])]
+        words = (sys.executable, *(str(ROOT / word) for word in words[1:]))
     elif words[0] == "eigenmesh":
-        words = [sys.executable, "-m", *words]
+        words = (sys.executable, "-m", *words)
     environment = {**os.environ, "COLUMNS": "112", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
