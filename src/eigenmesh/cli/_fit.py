@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -32,7 +32,7 @@ from eigenmesh.report._network_picture import counted
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import components_table, facts_table, traffic_table
 from eigenmesh.solvers import Solver
-from eigenmesh.transports import TRANSPORTS, Transport, run_threads, transport_by_name
+from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,8 +97,7 @@ def fit(
     require_settings(tol, max_rounds)
     solver_or_auto(solver, parse_step_size(step_size))
     averaging_or_auto(averaging)
-    if transport not in (None, "threads", *TRANSPORTS):
-        raise UnknownNameError("transport", transport, ["threads", *TRANSPORTS])
+    engine = None if transport is None else transport_kind(transport, device)
     pca = DecentralizedPCA(
         parse_components(components),
         solver=solver,
@@ -128,11 +127,13 @@ def fit(
     with warnings.catch_warnings():
         # A run that did not converge is reported in words.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if transport in (None, "threads"):
+        if engine is None:
+            result = _carry_out(voice, outputs, pca, state_problem(voice, data, **asked), about)
+        elif engine.run_nodes is not None:
             problem = state_problem(voice, data, **asked)
-            result = (_carry_out if transport is None else _in_threads)(voice, outputs, pca, problem, about)
+            result = _at_every_node(engine.run_nodes, voice, outputs, pca, problem, about)
         else:
-            with transport_by_name(str(transport), device=device) as link:
+            with transport_by_name(engine.name, device=device) as link:
                 note_node(link.rank)
                 voice, outputs = _of_node(link, voice, outputs)
                 problem = state_own_problem(voice, data, link, **asked)
@@ -146,17 +147,22 @@ def _of_node(link: Transport, voice: Voice, outputs: Outputs) -> tuple[Voice, Ou
     return (voice if link.rank == 0 else Voice.silent()), outputs.of_rank(link.rank)
 
 
-def _in_threads(
-    voice: Voice, outputs: Outputs, pca: DecentralizedPCA, problem: Problem, about: dict[str, Any]
+def _at_every_node(
+    run_nodes: Callable[..., list[Result]],
+    voice: Voice,
+    outputs: Outputs,
+    pca: DecentralizedPCA,
+    problem: Problem,
+    about: dict[str, Any],
 ) -> Result:
-    """Each node in a thread of its own, with its own part of the data."""
+    """All nodes in this process, each with its own part of the data; what node 0 found."""
 
     def node(link: Transport) -> Result:
         own = replace(problem, shards=problem.shards.take([link.rank]))
         estimator = clone(pca).set_params(transport=link)
         return _carry_out(*_of_node(link, voice, outputs), estimator, own, about)
 
-    return run_threads(problem.shards.n_nodes, node)[0]
+    return run_nodes(problem.shards.n_nodes, node)[0]
 
 
 def _carry_out(
