@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test lint format docs imports bench bench-exact bench-engines bench-dask bench-peers bench-gpu fuzz clean
+.PHONY: help demo peers-demo test lint format docs pages imports bench bench-exact bench-engines bench-dask bench-peers bench-gpu fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ format: $(VENV)/.dev ## let ruff put the code in order
 
 docs: $(VENV)/.dev ## HTML pages in docs/_build, warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+pages: $(VENV)/.dev ## run the code in README.md and docs, and put in what it prints
+	$(BIN)/python tools/pages.py
 
 imports: $(VENV)/.made ## who imports whom in src, and the picture of it for the docs; an arrow upwards is an error
 	$(BIN)/python tools/import_graph.py

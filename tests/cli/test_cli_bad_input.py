@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenmesh.estimator._pca import DecentralizedPCA
-
 FIT = ("fit", "data.csv", "--out", "r.npz", "--json", "r.json", "--plot", "r.png")
 
 
@@ -146,10 +144,10 @@ def test_usage_errors_have_status_2(call, words):
 
 
 def test_interrupt_is_one_word_and_status_130(call, folder, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(DecentralizedPCA, "fit", interrupted)
+    monkeypatch.setattr("eigenmesh.cli._fit.run_fit", interrupted)
     done = call("fit", "data.csv", "--out", "r.npz")
     assert done.exit_code == 130
     assert done.stderr == "interrupted.\n"
@@ -157,9 +155,9 @@ def test_interrupt_is_one_word_and_status_130(call, folder, monkeypatch):
 
 
 def test_errors_that_are_nobodys_input_go_on_up(call, folder, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(DecentralizedPCA, "fit", broken)
+    monkeypatch.setattr("eigenmesh.cli._fit.run_fit", broken)
     done = call("fit", "data.csv")
     assert isinstance(done.exception, RuntimeError)

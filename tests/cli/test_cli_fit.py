@@ -118,7 +118,7 @@ def test_several_files_are_a_node_each_and_links_go_by_their_names(call, write_c
         assert arrays["node_names"].tolist() == list(sizes)
     numbers = json.loads((tmp_path / "r.json").read_text())
     assert numbers["nodes"] == 3
-    assert numbers["split"] == "one node a file"
+    assert numbers["split"] == "one node per file"
     assert "20 to 120 samples a node" in done.stdout
 
 

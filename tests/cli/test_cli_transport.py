@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -18,8 +17,10 @@ import pytest
 from eigenmesh.cli._processes import MARK, NODES
 from eigenmesh.cli._rank_files import every_file, has_rank, with_rank
 from eigenmesh.errors import InputError
+from eigenmesh.transports import TRANSPORTS
 from patience import allowed_s
 from problems import angles, truth
+from transports.engines import ENGINES
 
 MODULE = [sys.executable, "-m", "eigenmesh"]
 LIMIT_S = 120
@@ -27,9 +28,9 @@ linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="look
 
 
 def engines():
-    for name, module in (("threads", None), ("mpi", "mpi4py"), ("torch", "torch")):
-        absent = module is not None and importlib.util.find_spec(module) is None
-        yield pytest.param(name, marks=pytest.mark.skipif(absent, reason=f"{module} is not installed"))
+    for name in (name for name, kind in TRANSPORTS.items() if kind.launcher is not None):
+        missing = ENGINES[name].missing()
+        yield pytest.param(name, marks=pytest.mark.skipif(missing is not None, reason=str(missing)))
 
 
 def launch(folder, engine, nodes, *words, **settings):
@@ -207,6 +208,21 @@ def test_what_cannot_be_launched_is_said(call):
         done = call("launch", *words)
         assert done.exit_code == 2
         assert message in done.stderr
+
+
+@pytest.mark.parametrize("command", ["fit", "launch"])
+def test_the_help_names_every_transport_that_can_be_started(call, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "400")
+    words = " ".join(call(command, "--help").stdout.split())
+    for kind in TRANSPORTS.values():
+        assert (f"{kind.description} ({kind.name})" in words) == (kind.launcher is not None)
+
+
+def test_transports_that_need_more_than_a_name_are_not_started(call):
+    for words in (("fit", "digits", "--transport", "grpc"), ("launch", "--transport", "grpc", "--", "fit", "digits")):
+        done = call(*words)
+        assert done.exit_code == 2
+        assert "'grpc'" in done.stderr
 
 
 def test_unknown_transports_and_patterns_without_a_number_are_errors(call):

@@ -1,32 +1,25 @@
 """The engines that carry transports, and how to start so many nodes on each: one row an engine.
 
-To add an engine: a row in ``ENGINES``, whose name ``transport_by_name`` knows.
+To add an engine: a row in ``ENGINES``, with the name of its row in ``eigenmesh.transports.TRANSPORTS``.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from eigenmesh.errors import MissingExtraError
+from eigenmesh.transports import TRANSPORTS
 from transports import node
 
 TESTS = Path(__file__).parents[1]
-# As root, with more ranks than cores, and with one BLAS thread each.
-OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-}
 
 
 @dataclass(frozen=True)
@@ -38,17 +31,14 @@ class Engine:
     name : of the transport.
     sizes : numbers of nodes that the suite runs.
     missing : why the engine cannot run here, or None.
-    commands : (size, words) -> the commands to start, where words are the arguments of Python that make it a node;
-        None where the nodes are threads of this process.
-    environment : what the processes get beside this process's own.
+    processes : whether nodes are processes that the transport's launcher starts, or threads of this process.
     reduces : whether its transport has an all-reduce.
     """
 
     name: str
     sizes: tuple[int, ...]
     missing: Callable[[], str | None]
-    commands: Callable[[int, list[str]], list[list[str]]] | None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    processes: bool = False
     reduces: bool = True
 
 
@@ -58,7 +48,7 @@ class Ended:
 
     Attributes
     ----------
-    status : exit status of the first command that failed, else 0.
+    status : exit status of the command.
     output : what all processes printed, both streams.
     at : clock time of the end.
     failed_at : clock time of the first error that a node wrote down; that of the end if there was none.
@@ -76,24 +66,13 @@ class Ended:
     errors: dict[int, str]
 
 
-def mpiexec() -> str | None:
-    """The mpiexec beside this Python, for an MPI that pip installed, or the system's."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
-
-
-def _missing_mpi() -> str | None:
-    if importlib.util.find_spec("mpi4py") is None:
-        return "mpi4py is not installed"
-    return None if mpiexec() else "there is no mpiexec"
-
-
-def _under_mpiexec(size: int, words: list[str]) -> list[list[str]]:
-    return [[str(mpiexec()), "-n", str(size), sys.executable, *words]]
-
-
-def _missing_torch() -> str | None:
-    return None if importlib.util.find_spec("torch") else "torch is not installed"
+def _missing(name: str) -> str | None:
+    """Why the launcher of a transport cannot start anything here."""
+    try:
+        TRANSPORTS[name].launcher(1)
+    except MissingExtraError as error:
+        return str(error)
+    return None
 
 
 def _missing_grpc() -> str | None:
@@ -101,18 +80,13 @@ def _missing_grpc() -> str | None:
     return None if known else "grpcio or cryptography is not installed"
 
 
-def _under_torchrun(size: int, words: list[str]) -> list[list[str]]:
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-    return [[sys.executable, *torchrun, *words]]
-
-
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("threads", (1, 2, 3, 8), lambda: None, None, reduces=False),
-        Engine("torch", (1, 4), _missing_torch, _under_torchrun),
-        Engine("grpc", (1, 2, 3, 8), _missing_grpc, None, reduces=False),
-        Engine("mpi", (1, 2, 3, 8), _missing_mpi, _under_mpiexec, OPEN_MPI),
+        Engine("threads", (1, 2, 3, 8), lambda: None, reduces=False),
+        Engine("torch", (1, 4), lambda: _missing("torch"), processes=True),
+        Engine("grpc", (1, 2, 3, 8), _missing_grpc, reduces=False),
+        Engine("mpi", (1, 2, 3, 8), lambda: _missing("mpi"), processes=True),
     )
 }
 
@@ -137,35 +111,31 @@ def launch(
     limit_s : after so long everything is killed, and the status is that of a killed process.
     """
     settings = node.Settings(engine.name, folder, module, tuple(scenarios), timeout_s)
-    if engine.commands is None:
-        status, output = node.run_in_threads(settings, size)
+    if engine.processes:
+        kind = TRANSPORTS[engine.name]
+        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, **kind.environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        command = [*kind.launcher(size), *settings.words()]
+        status, output = _run(command, environment, folder, time.monotonic() + limit_s)
     else:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **engine.environment, "PYTHONPATH": str(TESTS)}
-        commands = engine.commands(size, settings.words())
-        status, output = _run(commands, environment, folder, time.monotonic() + limit_s)
+        status, output = node.run_in_threads(settings, size)
     at = time.time()
     failed_at = min([path.stat().st_mtime for path in folder.glob("*.error")], default=at)
     return Ended(status, output, at, failed_at, _stop_what_is_left(folder, size), *node.read(folder, size))
 
 
-def _run(commands: list[list[str]], environment: dict[str, str], folder: Path, deadline: float) -> tuple[int, str]:
+def _run(command: list[str], environment: dict[str, str], folder: Path, deadline: float) -> tuple[int, str]:
     # Into a file, for a pipe would stay open as long as any process that was left behind.
     with open(folder / "output.txt", "w+b") as output:
-        processes = [
-            subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder
-            )
-            for command in commands
-        ]
-        for process in processes:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-    statuses = [process.returncode for process in processes]
-    text = (folder / "output.txt").read_text(errors="replace")
-    return next((status for status in statuses if status), 0), text
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder
+        )
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return process.returncode, (folder / "output.txt").read_text(errors="replace")
 
 
 def _stop_what_is_left(folder: Path, size: int, grace_s: float = 1.0) -> tuple[int, ...]:

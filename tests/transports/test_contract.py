@@ -14,7 +14,7 @@ from transports.failures import CULPRIT
 from transports.scenarios import DUE
 
 NAMES = list(DUE)
-PROCESSES = [name for name, engine in ENGINES.items() if engine.commands is not None]
+PROCESSES = [name for name, engine in ENGINES.items() if engine.processes]
 
 
 def engine_named(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from eigenmesh.cli._outputs import STANDARD_OUTPUT, Outputs
 from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.cli._processes import note_node
 from eigenmesh.cli._rank_files import has_rank, is_one_table
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.errors import InputError
 from eigenmesh.fitting import Fit, Prepared, Request, fit_numbers, model_of, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
@@ -24,7 +25,7 @@ from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report._network_picture import counted
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import components_table, facts_table, traffic_table
-from eigenmesh.transports import TRANSPORTS, Transport, run_threads, transport_by_name
+from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,8 +83,7 @@ def fit(
     outputs = Outputs.checked(out, json_file, plot, data)
     if transport is None and any(has_rank(str(name)) for name in (out, json_file, plot)):
         raise InputError("{rank} in the name of an output is for nodes that are processes or threads: --transport.")
-    if transport not in (None, "threads", *TRANSPORTS):
-        raise UnknownNameError("transport", transport, ["threads", *TRANSPORTS])
+    engine = None if transport is None else transport_kind(transport, device)
     request = Request.parse(
         n_components=parse_components(components) or DEFAULT_COMPONENTS,
         at_most=components is None,
@@ -111,12 +111,13 @@ def fit(
         "seed": seed,
     }
     about = {"weights": weights, "step_size": step_size, "transport": transport}
-    if transport in (None, "threads"):
+    if engine is None:
+        converged = _carry_out(messages, outputs, request, read_problem(messages, data, **asked), about)
+    elif engine.run_nodes is not None:
         problem = read_problem(messages, data, **asked)
-        carry_out = _carry_out if transport is None else _in_threads
-        converged = carry_out(messages, outputs, request, problem, about)
+        converged = _at_every_node(engine.run_nodes, messages, outputs, request, problem, about)
     else:
-        with transport_by_name(str(transport), device=device) as link:
+        with transport_by_name(engine.name, device=device) as link:
             note_node(link.rank)
             messages, outputs = _of_node(link, messages, outputs)
             problem = read_problem(messages, data, **asked, transport=link)
@@ -130,16 +131,21 @@ def _of_node(link: Transport, messages: Messages, outputs: Outputs) -> tuple[Mes
     return (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
 
 
-def _in_threads(
-    messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]
+def _at_every_node(
+    run_nodes: Callable[..., list[bool]],
+    messages: Messages,
+    outputs: Outputs,
+    request: Request,
+    problem: Problem,
+    about: dict[str, Any],
 ) -> bool:
-    """Each node in a thread of its own, with its own samples."""
+    """All nodes in this process, each with its own samples; whether node 0 converged."""
 
     def node(link: Transport) -> bool:
         own = replace(problem, shards=problem.shards.take([link.rank]), transport=link)
         return _carry_out(*_of_node(link, messages, outputs), request, own, about)
 
-    return run_threads(problem.shards.n_nodes, node)[0]
+    return run_nodes(problem.shards.n_nodes, node)[0]
 
 
 def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]) -> bool:

@@ -11,8 +11,10 @@ from eigenmesh.averaging import AVERAGINGS
 from eigenmesh.data import CovarianceKind
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
 from eigenmesh.solvers import SOLVERS
+from eigenmesh.transports import TRANSPORTS
 
 DATA, NETWORK, METHOD, OUTPUT = "Data", "Network", "Method", "Output"
+STARTED_BY_NAME = [kind for kind in TRANSPORTS.values() if kind.starts_by_name]
 
 Sources: TypeAlias = Annotated[
     list[str],
@@ -88,9 +90,9 @@ TransportName: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--transport",
-        metavar="threads|mpi|torch",
-        help="Real messages instead of a simulation: each node a thread of this process, a rank under mpiexec or a "
-        "rank under torchrun, which reads its own data alone. See also eigenmesh launch.",
+        metavar="|".join(kind.name for kind in STARTED_BY_NAME),
+        help="Real messages instead of a simulation. Each node reads its own data alone and is "
+        f"{', '.join(f'{kind.description} ({kind.name})' for kind in STARTED_BY_NAME)}. See also eigenmesh launch.",
         rich_help_panel=NETWORK,
     ),
 ]

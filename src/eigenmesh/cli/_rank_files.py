@@ -69,7 +69,7 @@ def read_own_part(
             )
         source = replace(read_source([files[rank]], label_column), name=data[0] if len(data) == 1 else f"{size} files")
         names = [Path(file).stem for file in files]
-        return source, _one_node(source.table, node, names if len(set(names)) == size else None), "one node a file"
+        return source, _one_node(source.table, node, names if len(set(names)) == size else None), "one node per file"
     if by_label or split != "contiguous":
         source = read_source(data, label_column)
         words = "label" if by_label else str(split)

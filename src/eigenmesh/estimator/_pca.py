@@ -29,7 +29,7 @@ from eigenmesh.fitting import (
     Request,
     count_nodes,
     fit,
-    fit_in_threads,
+    fit_at_every_node,
     model_of,
     parse_weights,
     plan,
@@ -38,7 +38,7 @@ from eigenmesh.fitting import (
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, Callback, Record
 from eigenmesh.model_file import write_model
 from eigenmesh.solvers import Solver
-from eigenmesh.transports import Transport, transport_by_name
+from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 # Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
 NOT_ON_DASK = ("topology", "weights", "averaging", "split", "transport", "device")
@@ -194,19 +194,20 @@ class DecentralizedPCA(Projection):
         y : (N,) labels, used only by the splits "label" and "dirichlet:...".
         nodes : (N,) the node that holds each sample, instead of a split.
         """
-        request = self._request()
+        request, transport = self._request(), self.transport
+        engine = transport_kind(transport, self.device) if isinstance(transport, str) else None
         with ExitStack() as stack:
             callback = self._callback(stack)
             if is_dask(X):
-                self._set_fitted(fit(prepare(request, self._dask_data(X, nodes)), callback=callback))
-            elif self.transport == "threads":
+                fitted = fit(prepare(request, self._dask_data(X, nodes)), callback=callback)
+            elif engine is not None and engine.run_nodes is not None:
                 shards, weights = self._problem(X, y, nodes, request.seed)
-                self._set_fitted(fit_in_threads(request, shards, weights, callback))
+                fitted = fit_at_every_node(engine.run_nodes, request, shards, weights, callback)
             else:
-                transport = self.transport
                 if isinstance(transport, str):
-                    transport = stack.enter_context(transport_by_name(transport, device=self.device))
-                self._set_fitted(fit(prepare(request, self._data(X, y, nodes, request, transport)), callback=callback))
+                    transport = stack.enter_context(transport_by_name(transport, self.device))
+                fitted = fit(prepare(request, self._data(X, y, nodes, request, transport)), callback=callback)
+        self._set_fitted(fitted)
         if not self.result_.converged:
             warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
         return self

@@ -2,13 +2,13 @@
 
 from eigenmesh.fitting._costs import Costs
 from eigenmesh.fitting._data import Data, DataFacts, NodeData
+from eigenmesh.fitting._every_node import fit_at_every_node
 from eigenmesh.fitting._fit import Fit, fit
 from eigenmesh.fitting._method import Workload, choose_method
 from eigenmesh.fitting._model import fit_numbers, model_of
 from eigenmesh.fitting._planner import Forecast, Plan, plan
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
-from eigenmesh.fitting._threads import fit_in_threads
 from eigenmesh.fitting._topology import count_nodes, default_nodes, parse_weights
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "count_nodes",
     "default_nodes",
     "fit",
-    "fit_in_threads",
+    "fit_at_every_node",
     "fit_numbers",
     "model_of",
     "parse_weights",

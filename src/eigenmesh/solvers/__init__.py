@@ -3,7 +3,15 @@
 from typing import Any
 
 from eigenmesh.errors import UnknownNameError
-from eigenmesh.solvers._base import Solver, Traits, Watch
+from eigenmesh.solvers._base import (
+    Solver,
+    Traits,
+    Watch,
+    largest_norm,
+    product_residuals,
+    unmeasured,
+    watch_residual,
+)
 from eigenmesh.solvers._block_krylov import BlockKrylov
 from eigenmesh.solvers._deepca import DeEPCA
 from eigenmesh.solvers._dsa import DSA
@@ -65,5 +73,9 @@ __all__ = [
     "Traits",
     "TreeCovariance",
     "Watch",
+    "largest_norm",
+    "product_residuals",
     "solver_by_name",
+    "unmeasured",
+    "watch_residual",
 ]

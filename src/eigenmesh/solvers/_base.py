@@ -50,15 +50,22 @@ class Traits:
 
     Attributes
     ----------
-    exact_averages : a step calls ``network.mean`` (or ``common_mean``), so its cost depends on the averaging.
-    centralised : published for data in one place; comparisons run it on one node that has the pooled covariance.
-    few_exchanges : done after a few dozen products at most, not after hundreds of rounds; what Dask accepts.
-    sends_covariances : a message holds a covariance as such; such a solver is never chosen automatically.
-    fixed_schedule : published to run without any check of its iterates, once no setting is "auto".
-    expected_products : products with the covariance in a usual run, from which the way to hold it is chosen.
-    replay_key : names of the numbers in the state that a step depends on. It promises that a step looks at nothing else
-        in Python and returns all numbers unchanged, so that a GPU may replay the step until one of these numbers
-        changes. None: a step must not be replayed.
+    exact_averages : bool
+        A step calls ``network.mean`` (or ``common_mean``), so its cost depends on the averaging.
+    centralised : bool
+        Published for data in one place; comparisons run it on one node that has the pooled covariance.
+    few_exchanges : bool
+        Done after a few dozen products at most, not after hundreds of rounds; what Dask accepts.
+    sends_covariances : bool
+        A message holds a covariance as such; such a solver is never chosen automatically.
+    fixed_schedule : bool
+        Published to run without any check of its iterates, once no setting is "auto".
+    expected_products : int
+        Products with the covariance in a usual run, from which the way to hold it is chosen.
+    replay_key : tuple of str or None
+        Names of the numbers in the state that a step depends on. It promises that a step looks at nothing else in
+        Python and returns all numbers unchanged, so that a GPU may replay the step until one of these numbers changes.
+        None: a step must not be replayed.
     """
 
     exact_averages: bool = False
@@ -78,8 +85,10 @@ class Solver(ABC):
 
     Attributes
     ----------
-    name : what the command line and reports call it.
-    traits : what the rest of the library needs to know about it.
+    name : str
+        What the command line and reports call it.
+    traits : Traits
+        What the rest of the library needs to know about it.
     """
 
     name: ClassVar[str]

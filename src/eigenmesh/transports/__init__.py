@@ -1,7 +1,17 @@
 """Transports: how arrays get from a node to its neighbours."""
 
 from eigenmesh.transports._base import Links, Transport
-from eigenmesh.transports._registry import TRANSPORTS, transport_by_name
+from eigenmesh.transports._registry import TRANSPORTS, TransportKind, transport_by_name, transport_kind
 from eigenmesh.transports._threads import ThreadHub, ThreadTransport, run_threads
 
-__all__ = ["TRANSPORTS", "Links", "ThreadHub", "ThreadTransport", "Transport", "run_threads", "transport_by_name"]
+__all__ = [
+    "TRANSPORTS",
+    "Links",
+    "ThreadHub",
+    "ThreadTransport",
+    "Transport",
+    "TransportKind",
+    "run_threads",
+    "transport_by_name",
+    "transport_kind",
+]

@@ -1,18 +1,63 @@
-"""Transports by name, each imported only when it is asked for."""
+"""All transports in one table; each is imported only when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.transports._base import Transport
+from eigenmesh.transports._launchers import OPEN_MPI, mpiexec, one_process, torchrun
+from eigenmesh.transports._threads import run_threads
+
+DEFAULT_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class TransportKind:
+    """One row of the registry: what a transport is called, what it needs and how its nodes are started.
+
+    Attributes
+    ----------
+    name : str
+        What the estimator and the command line call it.
+    description : str
+        What a node is, in a few words.
+    extra : str or None
+        The extra of ``pip install 'eigenmesh[...]'`` that brings what it needs.
+    connect : callable or None
+        ``(device, timeout_s) -> Transport``: join the other nodes, where a launcher has started one process per node.
+    run_nodes : callable or None
+        ``(n_nodes, work, timeout_s) -> results by rank``: start all nodes in this process, and call ``work(transport)``
+        at each.
+    launcher : callable or None
+        ``n_nodes -> words``: the start of a command that runs ``-m MODULE ...`` at every node; None where
+        ``eigenmesh launch`` cannot start it.
+    environment : mapping of str to str
+        Variables that a launch sets, unless they are set already.
+    device_arrays : bool
+        Whether it carries the arrays of a device, or NumPy arrays alone.
+    """
+
+    name: str
+    description: str
+    extra: str | None = None
+    connect: Callable[[str | None, float], Transport] | None = None
+    run_nodes: Callable[..., list[Any]] | None = None
+    launcher: Callable[[int], list[str]] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    device_arrays: bool = False
+
+    @property
+    def starts_by_name(self) -> bool:
+        """Whether the name is enough to start a fit, with nothing else to set up."""
+        return self.connect is not None or self.run_nodes is not None
 
 
 def _mpi(device: str | None, timeout_s: float) -> Transport:
     from eigenmesh.transports.mpi._transport import MPITransport
 
-    if device is not None:
-        raise InputError(f"MPI carries NumPy arrays; leave out device = {device!r}, or use torch.")
     return MPITransport(timeout_s=timeout_s)
 
 
@@ -22,12 +67,35 @@ def _torch(device: str | None, timeout_s: float) -> Transport:
     return TorchTransport(device, timeout_s)
 
 
-# Engines that start one process a node; the process finds out from the engine which node it is.
-TRANSPORTS: dict[str, Callable[[str | None, float], Transport]] = {"mpi": _mpi, "torch": _torch}
+TRANSPORTS: dict[str, TransportKind] = {
+    kind.name: kind
+    for kind in (
+        TransportKind("threads", "a thread of this process", run_nodes=run_threads, launcher=one_process),
+        TransportKind("mpi", "a rank under mpiexec", "mpi", connect=_mpi, launcher=mpiexec, environment=OPEN_MPI),
+        TransportKind("torch", "a rank under torchrun", "torch", connect=_torch, launcher=torchrun, device_arrays=True),
+        TransportKind("grpc", "a site that runs eigenmesh peer", "peers"),
+    )
+}
 
 
-def transport_by_name(name: str, device: str | None = None, timeout_s: float = 60.0) -> Transport:
-    """Join the nodes that an engine has started, "mpi" under mpiexec or "torch" under torchrun; arrays on a device."""
+def transport_kind(name: str, device: str | None = None) -> TransportKind:
+    """The transport of that name, for a fit with arrays on that device; None is NumPy."""
     if name not in TRANSPORTS:
-        raise UnknownNameError("transport", name, TRANSPORTS)
-    return TRANSPORTS[name](device, timeout_s)
+        raise UnknownNameError("transport", name, [kind.name for kind in TRANSPORTS.values() if kind.starts_by_name])
+    kind = TRANSPORTS[name]
+    if not kind.starts_by_name:
+        raise InputError(f"transport {name!r} cannot be started by its name: each of its nodes is {kind.description}.")
+    if device is not None and not kind.device_arrays:
+        able = ", ".join(other.name for other in TRANSPORTS.values() if other.device_arrays)
+        raise InputError(f"transport {name!r} carries NumPy arrays; leave out device = {device!r}, or use {able}.")
+    return kind
+
+
+def transport_by_name(name: str, device: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> Transport:
+    """Join the nodes that a launcher has started, one process per node, such as "mpi" under mpiexec."""
+    kind = transport_kind(name, device)
+    if kind.connect is None:
+        raise InputError(
+            f"transport {name!r} starts all nodes in one process: use TRANSPORTS[{name!r}].run_nodes(n_nodes, work)."
+        )
+    return kind.connect(device, timeout_s)

@@ -1,7 +1,8 @@
-"""A fit with every node in a thread of its own: real messages inside one process."""
+"""A fit with all nodes in this process, each at its own end of a transport: real messages, nothing to launch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,16 +14,28 @@ from eigenmesh.fitting._prepare import prepare
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Callback
-from eigenmesh.transports import Transport, run_threads
+from eigenmesh.transports import Transport
 
 
-def fit_in_threads(request: Request, shards: Shards, weights: Weights, callback: Callback | None = None) -> Fit:
-    """Fit shards of all nodes; the callback is called by node 0 alone."""
+def fit_at_every_node(
+    run_nodes: Callable[..., list[Fit]],
+    request: Request,
+    shards: Shards,
+    weights: Weights,
+    callback: Callback | None = None,
+) -> Fit:
+    """Fit shards of all nodes.
+
+    Parameters
+    ----------
+    run_nodes : as in the table of transports: starts all nodes.
+    callback : called by node 0 alone.
+    """
 
     def node(transport: Transport) -> Fit:
         own = NodeData(shards.take([transport.rank]), weights, transport)
         return fit(prepare(request, own), callback=callback if transport.rank == 0 else None)
 
-    fits = run_threads(shards.n_nodes, node)
+    fits = run_nodes(shards.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])
     return replace(fits[0], result=replace(fits[0].result, node_components=everyone))
