@@ -11,7 +11,7 @@ from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Traffic
 
 if TYPE_CHECKING:
-    from eigenmesh.estimator._pca import DecentralizedPCA
+    from eigenmesh.estimator import DecentralizedPCA, load_model
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ __all__ = [
     "data",
     "errors",
     "graphs",
+    "load_model",
     "metrics",
     "networks",
     "run",
@@ -38,8 +39,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # scikit-learn takes most of the time of an import, and a node of many does without the estimator.
-    if name == "DecentralizedPCA":
-        from eigenmesh.estimator._pca import DecentralizedPCA
+    if name in ("DecentralizedPCA", "load_model"):
+        from eigenmesh import estimator
 
-        return DecentralizedPCA
+        return getattr(estimator, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,45 +1,219 @@
-"""A fit as files: arrays in an .npz without pickle, numbers as JSON."""
+"""The model file: a fitted model as one .npz file without pickle, with a version and a digest."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eigenmesh.estimator._pca import DecentralizedPCA
-from eigenmesh.iteration._result import Result
+from eigenmesh._atomic_write import save_arrays
+from eigenmesh.errors import InputError, UnreadableFileError
+
+FORMAT_VERSION = 1
+
+# Shape of each array: K components, d features; the first axis of node_components is free.
+_SHAPES = {
+    "components": ("K", "d"),
+    "explained_variance": ("K",),
+    "explained_variance_ratio": ("K",),
+    "singular_values": ("K",),
+    "mean": ("d",),
+    "scale": ("d",),
+    "node_components": (None, "K", "d"),
+}
+_NAMES = ("feature_names", "node_names")
+_SCALARS: dict[str, type] = {
+    "noise_variance": float,
+    "n_samples": int,
+    "run_id": str,
+    "whole": bool,
+    "converged": bool,
+    "tol": float,
+    "error_bound": float,
+    "whiten": bool,
+    "missing": str,
+}
+_REQUIRED = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
+# Everything that version 0.1 wrote. It had neither a format version nor a digest.
+_FIRST_FORMAT = {*_REQUIRED, "scale", "node_components", *_NAMES, "run_id", "whole", "converged"}
+_HINT = "Give a file that DecentralizedPCA.save, eigenmesh fit --out or eigenmesh peer has written."
+_DAMAGED = "Copy it again from where it was written, or fit again."
 
 
-def fitted_arrays(pca: DecentralizedPCA, node_names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-    """Arrays of a fit, without any that would need pickle."""
-    arrays = {
-        "components": pca.components_,
-        "explained_variance": pca.explained_variance_,
-        "explained_variance_ratio": pca.explained_variance_ratio_,
-        "singular_values": pca.singular_values_,
-        "mean": pca.mean_,
-        "node_components": pca.node_components_,
-    }
-    if pca.scale_ is not None:
-        arrays["scale"] = pca.scale_
-    names = {"feature_names": getattr(pca, "feature_names_in_", None), "node_names": node_names}
-    arrays.update({key: np.asarray(list(value), dtype=np.str_) for key, value in names.items() if value is not None})
-    return arrays
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted model, independent of who fitted it: plain arrays and facts, checked when it is made.
+
+    Attributes
+    ----------
+    components : (K, d) principal axes.
+    explained_variance, explained_variance_ratio, singular_values : (K,) as scikit-learn's PCA defines them.
+    mean : (d,) pooled mean.
+    scale : (d,) what each feature was divided by; None if features were not scaled.
+    noise_variance : average variance outside the components; None if unknown, as in files of version 0.1.
+    n_samples : pooled number of samples; None if unknown.
+    node_components : (nodes, K, d) the estimate of each node that the writer held; None if not kept.
+    feature_names, node_names : None where there are none.
+    run_id : which run of peers it is the result of; None otherwise.
+    whole : False if sites were lost during the run, so that their samples are not in the model.
+    converged : True if the error bound reached tol.
+    tol, error_bound : the bound on sin(angle to the true components) that was asked for, and the one that was reached.
+    whiten, missing : how ``transform`` was set up.
+    """
+
+    components: np.ndarray = field(repr=False)
+    explained_variance: np.ndarray
+    explained_variance_ratio: np.ndarray = field(repr=False)
+    singular_values: np.ndarray = field(repr=False)
+    mean: np.ndarray = field(repr=False)
+    scale: np.ndarray | None = field(default=None, repr=False)
+    noise_variance: float | None = None
+    n_samples: int | None = None
+    node_components: np.ndarray | None = field(default=None, repr=False)
+    feature_names: tuple[str, ...] | None = field(default=None, repr=False)
+    node_names: tuple[str, ...] | None = None
+    run_id: str | None = None
+    whole: bool = True
+    converged: bool = True
+    tol: float | None = None
+    error_bound: float | None = None
+    whiten: bool = False
+    missing: str = "error"
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.components) != 2:
+            raise InputError(f"components have shape {np.shape(self.components)}; they must be (K, d).")
+        sizes = dict(zip("Kd", np.shape(self.components), strict=True))
+        for name, letters in _SHAPES.items():
+            array = getattr(self, name)
+            if array is not None:
+                _require_array(name, array, tuple(sizes.get(letter or "") for letter in letters))
+        if self.feature_names is not None and len(self.feature_names) != sizes["d"]:
+            raise InputError(f"there are {len(self.feature_names)} feature_names for {sizes['d']} features.")
+        if self.scale is not None and not (self.scale > 0).all():
+            raise InputError(f"scale is {self.scale.min():g} for a feature; it must be positive.")
+        if self.noise_variance is not None and not 0 <= self.noise_variance < np.inf:
+            raise InputError(f"noise_variance = {self.noise_variance:g} must be finite and not negative.")
+        if self.n_samples is not None and self.n_samples < 1:
+            raise InputError(f"n_samples = {self.n_samples} must be at least 1.")
+        if self.missing not in ("error", "mean"):
+            raise InputError(f'missing = {self.missing!r} must be "error" or "mean".')
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user of the model should know first, one sentence each; empty for a model without limitations."""
+        found = []
+        if not self.whole:
+            remaining = f" ({', '.join(self.node_names)})" if self.node_names else ""
+            found.append(f"sites were lost during the run, so it describes the remaining sites only{remaining}")
+        if not self.converged:
+            bound = "" if self.error_bound is None else f"; its error bound is {self.error_bound:.2g}"
+            asked = "" if self.tol is None else f" {self.tol:g}"
+            found.append(f"the run ended before it reached the tolerance{asked}{bound}")
+        return tuple(found)
 
 
-def fitted_numbers(result: Result, total_variance: float, about: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of a fit for JSON: what was asked, what came out and what it cost."""
-    shares = (result.explained_variance / total_variance).tolist()
-    plain: dict[str, Any] = _without_nan({**about, **result.summary(), "explained_variance_ratio": shares})
-    return plain
+def write_model(path: str | os.PathLike[str], model: Model) -> None:
+    """Write a model to a file, completely or not at all."""
+    values = {one.name: getattr(model, one.name) for one in fields(model)}
+    arrays = {name: _encoded(name, value) for name, value in values.items() if value is not None}
+    arrays["format_version"] = np.asarray(FORMAT_VERSION)
+    save_arrays(path, {**arrays, "digest": np.asarray(_digest(arrays))})
 
 
-def _without_nan(value: Any) -> Any:
-    """JSON has neither NaN nor infinity: null stands for them."""
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def read_model(path: str | os.PathLike[str]) -> Model:
+    """Read a model that any version up to this one has written; a damaged or edited file is refused."""
+    path = Path(path)
+    if not path.is_file():
+        raise UnreadableFileError(f"{path} does not exist or is not a file. {_HINT}")
+    arrays = _arrays(path)
+    if "format_version" in arrays or "digest" in arrays:
+        _require_intact(path, arrays)
+    else:
+        _require_first_format(path, arrays)
+    try:
+        return Model(**{name: _decoded(name, array) for name, array in arrays.items()})
+    except (InputError, TypeError) as error:
+        raise UnreadableFileError(f"{path} is not a usable model: {error} {_DAMAGED}") from error
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # a broken archive makes NumPy and zipfile raise a dozen kinds
+        raise UnreadableFileError(
+            f"{path} cannot be read as .npz ({error or type(error).__name__}): it is damaged, or no model. {_HINT}"
+        ) from error
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256 over name, dtype, shape and little-endian C-order bytes of each array, in the order of their names."""
+    running = hashlib.sha256()
+    for name in sorted(arrays):
+        canonical = arrays[name].astype(arrays[name].dtype.newbyteorder("<"), order="C", copy=False)
+        # One line of JSON: the end of a header cannot be taken for the start of the data.
+        running.update(json.dumps([name, canonical.dtype.str, canonical.shape]).encode() + b"\n")
+        running.update(canonical.tobytes())
+    return running.hexdigest()
+
+
+def _require_intact(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Check version and digest, and take both out."""
+    version, digest = arrays.pop("format_version", None), arrays.pop("digest", None)
+    if version is None or version.shape or version.dtype.kind != "i" or digest is None:
+        raise UnreadableFileError(f"{path} is damaged: it lacks a format version or a digest. {_DAMAGED}")
+    if version > FORMAT_VERSION:
+        raise UnreadableFileError(
+            f"{path} was written by a newer eigenmesh (format {version}; this one reads up to {FORMAT_VERSION}); "
+            "upgrade eigenmesh to read it."
+        )
+    if _digest({**arrays, "format_version": version}) != str(digest):
+        raise UnreadableFileError(f"{path} is damaged or was edited: its digest does not match. {_DAMAGED}")
+
+
+def _require_first_format(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    lacking = [name for name in _REQUIRED if name not in arrays]
+    if lacking:
+        raise UnreadableFileError(f"{path} is not a model: it has no {', no '.join(lacking)}. {_HINT}")
+    unknown = sorted(set(arrays) - _FIRST_FORMAT)
+    if unknown:
+        raise UnreadableFileError(f"{path} is damaged: it has {', '.join(unknown)} but no format version. {_DAMAGED}")
+
+
+def _encoded(name: str, value: Any) -> np.ndarray:
+    """A field of a model as an array that needs no pickle."""
+    if name in _NAMES:
+        return np.asarray(list(value), dtype=np.str_)
+    return np.asarray(_SCALARS[name](value) if name in _SCALARS else value)
+
+
+def _decoded(name: str, array: np.ndarray) -> Any:
+    """An array of the file as the field of the model that it is."""
+    if name in _NAMES:
+        if array.ndim != 1 or array.dtype.kind != "U":
+            raise InputError(f"{name} must be a list of text, but it has shape {array.shape} and dtype {array.dtype}.")
+        return tuple(array.tolist())
+    if name not in _SCALARS:
+        return array
+    kind = _SCALARS[name]
+    value = array.item() if array.ndim == 0 else array
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be one {kind.__name__}; it has shape {array.shape} and dtype {array.dtype}.")
+    return value
+
+
+def _require_array(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
+    matches = array.ndim == len(shape) and all(
+        size is None or size == found for size, found in zip(shape, array.shape, strict=True)
+    )
+    if not matches:
+        due = ", ".join("any" if size is None else str(size) for size in shape)
+        raise InputError(f"{name} has shape {array.shape}; it must be ({due}{',' if len(shape) == 1 else ''}).")
+    if array.dtype.kind != "f" or not np.isfinite(array).all():
+        raise InputError(f"{name} must be finite numbers, without NaN.")

@@ -148,7 +148,7 @@ def test_samples_are_read_and_their_columns_checked(tmp_path):
     assert table.feature_names == ("age", "bmi")
     with pytest.raises(DataError, match=r"column 0 of .*'age', but data.feature_names has 'bmi' there \(it is there"):
         read_samples(DataFile(file, "group", ("bmi", "age")))
-    with pytest.raises(DataError, match=r"2 columns but data\.feature_names has 3"):
+    with pytest.raises(DataError, match=r"2 columns, but data\.feature_names has 3"):
         read_samples(DataFile(file, "group", ("age", "bmi", "sex")))
     np.save(tmp_path / "data.npy", np.eye(2))
     assert read_samples(DataFile(tmp_path / "data.npy", None, ("a", "b"))).feature_names == ("a", "b")

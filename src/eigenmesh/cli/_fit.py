@@ -22,11 +22,12 @@ from eigenmesh.cli._processes import note_node
 from eigenmesh.cli._rank_files import has_rank, is_one_table
 from eigenmesh.data import Choice, CovarianceKind, choose, memory_needed
 from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.estimator._fitted_model import model_of
 from eigenmesh.estimator._pca import DecentralizedPCA
+from eigenmesh.fitting._numbers import fitted_numbers
 from eigenmesh.fitting._resolve import averaging_or_auto, solver_or_auto
 from eigenmesh.iteration._result import Result, with_set_up
 from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_components, require_settings
-from eigenmesh.model_file import fitted_arrays, fitted_numbers
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report._network_picture import counted
 from eigenmesh.report._progress import readable_bytes
@@ -185,7 +186,7 @@ def _carry_out(
     voice.tell(traffic_table(result.traffic, result.traffic_by_phase))
     voice.tell_end(result, pca.tol)
     about = {**_asked(pca, problem), **about, "covariance": str(choice.kind)}
-    written = outputs.write(fitted_arrays(pca, problem.shards.node_names), fitted_numbers(result, total, about))
+    written = outputs.write(model_of(pca, problem.shards.node_names), fitted_numbers(result, total, about))
     if outputs.picture is not None:
         written.append(save_picture(_picture(pca, problem, result, total), outputs.picture))
     for path in written:

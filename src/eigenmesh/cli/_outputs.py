@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from eigenmesh._atomic_write import require_writable, save_arrays, save_json
+from eigenmesh._atomic_write import require_writable, save_json
 from eigenmesh.cli._rank_files import has_rank, may_be_the_same, with_rank
 from eigenmesh.errors import InputError
+from eigenmesh.model_file import Model, write_model
 from eigenmesh.report import require_picture
 
 STANDARD_OUTPUT = "-"
@@ -20,20 +19,20 @@ STANDARD_OUTPUT = "-"
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where to write arrays, numbers and the picture; None where not asked for."""
+    """Where to write the model, numbers and the picture; None where not asked for."""
 
-    arrays: Path | None
+    model: Path | None
     numbers: str | None
     picture: Path | None
 
     @classmethod
-    def checked(cls, arrays: Path | None, numbers: str | None, picture: Path | None, inputs: Sequence[str]) -> Outputs:
+    def checked(cls, model: Path | None, numbers: str | None, picture: Path | None, inputs: Sequence[str]) -> Outputs:
         """Raise now if any of them could not be written later, or would overwrite another or an input."""
-        if arrays is not None and arrays.suffix.lower() != ".npz":
-            raise InputError(f"--out {arrays} must end in .npz, the kind of file it is.")
+        if model is not None and model.suffix.lower() != ".npz":
+            raise InputError(f"--out {model} must end in .npz, the kind of file it is.")
         numbers_file = None if numbers in (None, STANDARD_OUTPUT) else Path(str(numbers))
         taken = {str(Path(name).resolve()): "an input" for name in inputs}
-        for path in (arrays, numbers_file, picture):
+        for path in (model, numbers_file, picture):
             if path is None:
                 continue
             for other, what in taken.items():
@@ -43,7 +42,7 @@ class Outputs:
             require_writable(path)
         if picture is not None:
             require_picture(picture)
-        return cls(arrays, numbers, picture)
+        return cls(model, numbers, picture)
 
     def of_rank(self, rank: int) -> Outputs:
         """What one node of many writes: its own files where their names have {rank}; else node 0 alone writes."""
@@ -53,14 +52,14 @@ class Outputs:
                 return None
             return type(path)(with_rank(str(path), rank))
 
-        return Outputs(own(self.arrays), own(self.numbers), own(self.picture))
+        return Outputs(own(self.model), own(self.numbers), own(self.picture))
 
-    def write(self, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> list[Path]:
-        """Write arrays and numbers, and give the paths of what was written."""
+    def write(self, model: Model, numbers: dict[str, Any]) -> list[Path]:
+        """Write the model and the numbers, and give the paths of what was written."""
         written = []
-        if self.arrays is not None:
-            save_arrays(self.arrays, arrays)
-            written.append(self.arrays)
+        if self.model is not None:
+            write_model(self.model, model)
+            written.append(self.model)
         if self.numbers == STANDARD_OUTPUT:
             print(json.dumps(numbers, indent=2, allow_nan=False))
         elif self.numbers is not None:

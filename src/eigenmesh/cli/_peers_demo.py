@@ -20,6 +20,7 @@ from eigenmesh.cli._messages import Voice
 from eigenmesh.data import load
 from eigenmesh.errors import InputError, TransportError, import_extra
 from eigenmesh.metrics import sin_squared
+from eigenmesh.model_file import read_model
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import sites_table
 
@@ -138,8 +139,8 @@ class _Sites:
         worst = 0.0
         for name in self.names:
             numbers = json.loads((self.folder / name / "out" / "result.json").read_text())
-            with np.load(self.folder / name / "out" / "result.npz", allow_pickle=False) as arrays:
-                sine = float(np.sqrt(sin_squared(arrays["components"].T[np.newaxis], vectors)).max())
+            components = read_model(self.folder / name / "out" / "result.npz").components
+            sine = float(np.sqrt(sin_squared(components.T[np.newaxis], vectors)).max())
             sent = (self.folder / name / "out" / "audit.jsonl").read_text().splitlines()
             size = sum(json.loads(line).get("bytes", 0) for line in sent)
             rows[name] = (f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size))

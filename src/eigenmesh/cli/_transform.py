@@ -14,7 +14,7 @@ from eigenmesh.cli._messages import Voice
 from eigenmesh.data._files import read_table
 from eigenmesh.data._table import Table
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.estimator._saved_model import SavedModel
+from eigenmesh.estimator._saved_model import load_model
 
 MISSING: dict[str, Literal["error", "mean"]] = {"error": "error", "mean": "mean"}
 KINDS = (".npz", ".npy", ".csv")
@@ -25,7 +25,10 @@ def transform(
         Path, typer.Argument(metavar="DATA", show_default=False, help="A file: .csv, .npy, .npz or .parquet.")
     ],
     model: Annotated[
-        Path, typer.Option(metavar="FILE.npz", help="What eigenmesh fit --out or a peer has written (result.npz).")
+        Path,
+        typer.Option(
+            metavar="FILE.npz", help="A model: eigenmesh fit --out, a peer's result.npz, or DecentralizedPCA.save."
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to put the scores: .npz, .npy or .csv.")],
     label_column: options.LabelColumn = None,
@@ -33,7 +36,7 @@ def transform(
     whiten: Annotated[bool, typer.Option("--whiten", help="Give the scores of each component unit variance.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Project samples onto saved components: the scores of each sample, one column a component.
+    """Project samples onto saved components: the scores of each sample, one column per component.
 
     Samples are centred with the pooled mean of the model, and scaled as it was. Columns must be those of the model, in
     the same order: if both files have names, they are compared, and a mismatch is an error.
@@ -48,15 +51,14 @@ def transform(
     _require_output(out, (data, model))
     if missing not in MISSING:
         raise UnknownNameError("policy for missing entries", missing, MISSING)
-    saved = SavedModel.load(model, whiten, MISSING[missing])
-    for reservation in saved.reservations_:
-        voice.alert(f"note: {model}: {reservation}.", style="yellow")
+    saved = load_model(model, whiten=whiten, missing=MISSING[missing])
+    for warning in saved.warnings_:
+        voice.alert(f"warning: {model}: {warning}.", style="yellow")
     with voice.waiting("reading the data"):
         table = read_table(data, label_column=_label(label_column))
-    saved.require_columns(table, str(data))
     if table.feature_names is None and hasattr(saved, "feature_names_in_"):
-        voice.alert(f"note: {data} has no names of columns, so their order could not be checked.", style="yellow")
-    scores = saved.scores(table.X)
+        voice.alert(f"warning: {data} has no column names, so their order could not be checked.", style="yellow")
+    scores = saved.project_table(table, str(data))
     write_atomically(out, _writer(out.suffix.lower(), scores, table, label_column or "label"))
     voice.tell(f"wrote {out}: {len(scores):,} samples, {saved.n_components_} components")
 

@@ -22,18 +22,21 @@ def check_features(pca: Any, X: Any, reset: bool) -> None:
 
 
 def lazy_scores(pca: Any, X: Any) -> Any:
-    """Scores of dask data (n, d) as a dask array (n, K); nothing is computed yet."""
-    array = Blocks.of(X, Traffic()).array
+    """Scores of dask data (n, d) as a dask array (n, K), float32 if they are; nothing is computed yet."""
+    blocks = Blocks.of(X, Traffic())
+    array, meta = blocks.array, np.empty((0, 0), dtype=blocks.dtype)
     check_features(pca, X, reset=False)
     light = type(pca)(whiten=pca.whiten, missing=pca.missing)
     for name in NEEDED:
         setattr(light, name, getattr(pca, name))
     light.n_features_in_ = array.shape[1]
-    made = {"chunks": (array.chunks[0], (pca.n_components_,)), "meta": np.empty((0, 0)), "token": "eigenmesh-scores"}
-    return array.map_blocks(_scores, projection=light, **made)
+    chunks = (array.chunks[0], (pca.n_components_,))
+    return array.map_blocks(
+        _scores, projection=light, kept=blocks.dtype, chunks=chunks, meta=meta, token="eigenmesh-scores"
+    )
 
 
-def _scores(block: Any, projection: Any) -> np.ndarray:
+def _scores(block: Any, projection: Any, kept: np.dtype) -> np.ndarray:
     if block.shape[0] == 0:
-        return np.empty((0, projection.n_components_))
-    return np.asarray(projection.transform(scipy_or_dense(block)))
+        return np.empty((0, projection.n_components_), dtype=kept)
+    return np.asarray(projection.transform(scipy_or_dense(block)), dtype=kept)

@@ -56,6 +56,23 @@ def as_samples(X: object, what: str = "X") -> tuple[Samples, tuple[str, ...] | N
     return matrix, names
 
 
+def require_columns(table: Table, n_features: int, names: tuple[str, ...] | None, where: str, by: str) -> None:
+    """Raise unless a table has as many columns as ``by`` has, in the same order if both have names.
+
+    The first column that differs is named.
+    """
+    found = table.feature_names
+    for column, (ours, theirs) in enumerate(zip(found or (), names or (), strict=False)):
+        if ours != theirs:
+            known = " (it is there, in another place)" if theirs in (found or ()) else ""
+            raise DataError(
+                f"column {column} of {where} is {ours!r}, but {by} has {theirs!r} there{known}; put the columns in "
+                "that order."
+            )
+    if table.X.shape[1] != n_features:
+        raise DataError(f"{where} has {table.X.shape[1]} columns, but {by} has {n_features}; make them equal.")
+
+
 def _as_array(X: Any, what: str) -> np.ndarray:
     if not isinstance(X, np.ndarray) and array_api_compat.is_array_api_obj(X):
         return to_numpy(X)

@@ -1,6 +1,6 @@
 """DecentralizedPCA and saved models, behind scikit-learn's interface."""
 
 from eigenmesh.estimator._pca import DecentralizedPCA
-from eigenmesh.estimator._saved_model import SavedModel
+from eigenmesh.estimator._saved_model import SavedModel, load_model
 
-__all__ = ["DecentralizedPCA", "SavedModel"]
+__all__ = ["DecentralizedPCA", "SavedModel", "load_model"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
@@ -11,8 +12,10 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from eigenmesh import graphs
+from eigenmesh._atomic_write import require_writable
 from eigenmesh.arrays import namespace_for
 from eigenmesh.averaging import AllReduce, Averaging, averaging_by_name
 from eigenmesh.dask import is_dask
@@ -27,6 +30,7 @@ from eigenmesh.data import (
     split_by_name,
 )
 from eigenmesh.errors import InputError
+from eigenmesh.estimator._fitted_model import model_of
 from eigenmesh.estimator._projection import Projection
 from eigenmesh.fitting._matching import take_census
 from eigenmesh.fitting._planner import Costs, Plan, cheapest_averaging, plan
@@ -45,6 +49,7 @@ from eigenmesh.fitting._resolve import (
 from eigenmesh.iteration._result import Record, Result
 from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, require_settings, run
 from eigenmesh.iteration._variance import run_to_fraction
+from eigenmesh.model_file import write_model
 from eigenmesh.networks import Network, Peers, Stacked, Traffic
 from eigenmesh.report._progress import live_progress
 from eigenmesh.solvers import BlockKrylov, Solver, solver_by_name
@@ -243,6 +248,11 @@ class DecentralizedPCA(Projection):
         )
         self._set_fitted(self.result_, problem.moments, problem.network)
         self.n_nodes_ = problem.n_blocks
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
+        check_is_fitted(self)
+        write_model(require_writable(path), model_of(self))
 
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
         """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.

@@ -13,6 +13,11 @@ from eigenmesh.dask import is_dask
 from eigenmesh.errors import InputError
 
 
+def kept_dtype(dtype: np.dtype) -> np.dtype:
+    """float32 for float32, float64 for everything else, as scikit-learn's transformers keep them."""
+    return np.dtype(np.float32 if dtype == np.float32 else np.float64)
+
+
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Use of components that a subclass has fitted; it sets the attributes below and the parameters whiten, missing."""
 
@@ -22,7 +27,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     explained_variance_: np.ndarray
     mean_: np.ndarray
     scale_: np.ndarray | None
-    noise_variance_: float
+    noise_variance_: float | None
     n_components_: int
 
     def _checked(self, X: Any, reset: bool, fewest: int = 2) -> Any:
@@ -45,37 +50,45 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         )
 
     def _standardised(self, X: Any) -> np.ndarray:
-        """(X - mean) / scale, dense: (n, d)."""
+        """(X - mean) / scale, dense and in float64: (n, d)."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
-        centred = dense - self.mean_
+        centred = dense - self.mean_.astype(np.float64, copy=False)
         if self.missing == "mean":
             centred = np.where(np.isfinite(centred), centred, 0.0)
         return np.asarray(centred if self.scale_ is None else centred / self.scale_)
 
     def transform(self, X: Any) -> Any:
-        """Project samples onto the components: (n, d) -> (n, K); dask data give a dask array."""
+        """Project samples onto the components: (n, d) -> (n, K).
+
+        Dask data give a dask array; float32 gives float32, though the work is done in float64.
+        """
         check_is_fitted(self)
         if is_dask(X):
             from eigenmesh.dask._scores import lazy_scores
 
             return lazy_scores(self, X)
-        X = self._checked(X, reset=False)
+        return self._project(self._checked(X, reset=False))
+
+    def _project(self, X: Any) -> np.ndarray:
+        """Scores of samples that have been checked: (n, d) -> (n, K)."""
         if sparse.issparse(X) and self.missing == "error":
             # Never densified: centre after the product instead of before.
-            loadings = self.components_ if self.scale_ is None else self.components_ / self.scale_
+            components = self.components_.astype(np.float64, copy=False)
+            loadings = components if self.scale_ is None else components / self.scale_
             scores = np.asarray(X @ loadings.T) - self.mean_ @ loadings.T
         else:
             scores = self._standardised(X) @ self.components_.T
-        return np.asarray(scores / self._spread() if self.whiten else scores)
+        return np.asarray(scores / self._spread() if self.whiten else scores, dtype=kept_dtype(X.dtype))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Map scores back to the features: (n, K) -> (n, d)."""
+        """Map scores back to the features: (n, K) -> (n, d); float32 gives float32."""
         check_is_fitted(self)
         scores = np.asarray(X)
         if scores.ndim != 2 or scores.shape[1] != self.n_components_:
             raise InputError(f"scores have shape {scores.shape}; they must be (n, {self.n_components_}).")
         rebuilt = (scores * self._spread() if self.whiten else scores) @ self.components_
-        return np.asarray((rebuilt if self.scale_ is None else rebuilt * self.scale_) + self.mean_)
+        features = (rebuilt if self.scale_ is None else rebuilt * self.scale_) + self.mean_
+        return np.asarray(features, dtype=kept_dtype(scores.dtype))
 
     def _spread(self) -> np.ndarray:
         """Standard deviations of the scores, kept off zero for components without variance."""
@@ -83,13 +96,71 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         smallest = np.finfo(float).eps * max(float(values[0]), np.finfo(float).tiny)
         return np.asarray(np.sqrt(np.maximum(values, smallest)))
 
+    def _known_noise(self) -> float:
+        if self.noise_variance_ is None:
+            raise InputError(
+                "this model has no noise variance, which eigenmesh 0.1 did not save, so it gives no covariance and no "
+                "likelihood; fit again and save the model."
+            )
+        return float(self.noise_variance_)
+
+    def _positive_noise(self) -> float:
+        """Noise variance s > 0; what is no more than rounding of the total variance counts as none."""
+        noise = self._known_noise()
+        if noise <= np.finfo(self.components_.dtype).eps * float(self.explained_variance_[0]):
+            raise InputError(
+                f"n_components = {self.n_components_} leaves no variance for noise, so likelihood and precision are "
+                "not defined; ask for fewer components."
+            )
+        return noise
+
     def get_covariance(self) -> np.ndarray:
-        """Covariance of the features under the probabilistic PCA model: (d, d), in the units of the data."""
+        """Covariance of the features under the probabilistic PCA model, in the units of the data: (d, d).
+
+            C = V^T diag(max(l - s, 0)) V + s I
+
+        for components V (K, d), explained variances l and noise variance s; D C D for scaled data, D = diag(scale).
+        Other than in scikit-learn, ``whiten`` does not change it.
+        """
         check_is_fitted(self)
-        excess = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
-        model = (self.components_.T * excess) @ self.components_
-        model[np.diag_indices_from(model)] += self.noise_variance_
-        return np.asarray(model if self.scale_ is None else model * np.outer(self.scale_, self.scale_))
+        noise, factor = self._known_noise(), self._excess_factor()
+        model = np.asarray(factor @ factor.T)
+        model[np.diag_indices_from(model)] += noise
+        return model if self.scale_ is None else np.asarray(model * np.outer(self.scale_, self.scale_))
+
+    def get_precision(self) -> np.ndarray:
+        """Inverse of the covariance that ``get_covariance`` gives: (d, d), by the matrix inversion lemma.
+
+            (F F^T + s I)^-1 = (I - F (s I + F^T F)^-1 F^T) / s
+
+        with F = V^T diag(max(l - s, 0))^(1/2), so that only a K x K matrix is inverted unless K = d.
+        """
+        check_is_fitted(self)
+        n_components, n_features = self.components_.shape
+        if n_components == n_features:
+            self._require_full_rank()
+            return np.asarray(np.linalg.inv(self.get_covariance()))
+        noise, factor = self._positive_noise(), self._excess_factor()
+        small = factor.T @ factor
+        small[np.diag_indices_from(small)] += noise
+        precision = np.asarray(-factor @ np.linalg.solve(small, factor.T))
+        precision[np.diag_indices_from(precision)] += 1.0
+        precision /= noise
+        return precision if self.scale_ is None else np.asarray(precision / np.outer(self.scale_, self.scale_))
+
+    def _excess_factor(self) -> np.ndarray:
+        """F (d, K) with F F^T the part of the model covariance that is above the noise."""
+        excess = np.maximum(self.explained_variance_ - self._known_noise(), 0.0)
+        return np.asarray(self.components_.T * np.sqrt(excess), dtype=np.float64)
+
+    def _require_full_rank(self) -> None:
+        values = self.explained_variance_
+        rank = int(np.sum(values > np.finfo(self.components_.dtype).eps * len(values) * values[0]))
+        if rank < len(values):
+            raise InputError(
+                f"the covariance has rank {rank} of {len(values)}, so it has no inverse; ask for fewer than {rank} "
+                "components."
+            )
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of each sample under the probabilistic PCA model: (n, d) -> (n,).
@@ -98,6 +169,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         its inverse is formed.
         """
         check_is_fitted(self)
+        self._known_noise()
         Z = self._standardised(self._checked(X, reset=False))
         scores = Z @ self.components_.T
         n_features, rest = Z.shape[1], Z.shape[1] - self.n_components_
@@ -105,14 +177,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         distance = np.sum(scores**2 / values, axis=1)
         log_det = float(np.sum(np.log(values)))
         if rest:
-            if self.noise_variance_ <= 0:
-                raise InputError(
-                    f"n_components = {self.n_components_} leaves no variance for noise, so the likelihood is not "
-                    "defined; ask for fewer components."
-                )
+            noise = self._positive_noise()
             outside = np.maximum(np.sum(Z**2, axis=1) - np.sum(scores**2, axis=1), 0)
-            distance = distance + outside / self.noise_variance_
-            log_det += rest * np.log(self.noise_variance_)
+            distance = distance + outside / noise
+            log_det += rest * np.log(noise)
         if self.scale_ is not None:
             log_det += 2 * float(np.sum(np.log(self.scale_)))
         return np.asarray(-0.5 * (distance + log_det + n_features * np.log(2 * np.pi)))
@@ -130,5 +198,5 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = self.missing == "mean"
-        tags.transformer_tags.preserves_dtype = ["float64"]
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh._atomic_write import require_writable, save_arrays, save_json
+from eigenmesh._atomic_write import require_writable, save_json
 from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Shards
 from eigenmesh.errors import (
@@ -26,10 +26,12 @@ from eigenmesh.errors import (
     TransportError,
     UnreadableFileError,
 )
+from eigenmesh.estimator._fitted_model import model_of
 from eigenmesh.estimator._pca import DecentralizedPCA
+from eigenmesh.fitting._numbers import fitted_numbers
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.iteration._result import with_set_up
-from eigenmesh.model_file import fitted_arrays, fitted_numbers
+from eigenmesh.model_file import write_model
 from eigenmesh.sites._agreement import agree
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._credentials import load_credentials
@@ -205,10 +207,7 @@ class Peer:
             "census_bytes": pca.census_traffic_.bytes,
             "manifest": self.manifest.content,
         }
-        # The arrays say of themselves what they are of, should they part from the numbers.
-        which = {"run_id": self.manifest.run_id.hex(), "whole": not view.missing, "converged": pca.result_.converged}
-        arrays = fitted_arrays(pca, view.members)
-        save_arrays(out.result, {**arrays, **{name: np.asarray(value) for name, value in which.items()}})
+        write_model(out.result, model_of(pca, view.members, self.manifest.run_id.hex(), whole=not view.missing))
         # Last, since it is what says that the run is done.
         save_json(out.numbers, fitted_numbers(result, total, about))
         return out.result, out.numbers
