@@ -51,19 +51,32 @@ class Model:
 
     Attributes
     ----------
-    components : (K, d) principal axes.
-    explained_variance, explained_variance_ratio, singular_values : (K,) as scikit-learn's PCA defines them.
-    mean : (d,) pooled mean.
-    scale : (d,) what each feature was divided by; None if features were not scaled.
-    noise_variance : average variance outside the components; None if unknown, as in files of version 0.1.
-    n_samples : pooled number of samples; None if unknown.
-    node_components : (nodes, K, d) the estimate of each node that the writer held; None if not kept.
-    feature_names, node_names : None where there are none.
-    run_id : which run of peers it is the result of; None otherwise.
-    whole : False if sites were lost during the run, so that their samples are not in the model.
-    converged : True if the error bound reached tol.
-    tol, error_bound : the bound on sin(angle to the true components) that was asked for, and the one that was reached.
-    whiten, missing : how ``transform`` was set up.
+    components : array of shape (K, d)
+        Principal axes.
+    explained_variance, explained_variance_ratio, singular_values : arrays of shape (K,)
+        As scikit-learn's PCA defines them.
+    mean : array of shape (d,)
+        Pooled mean.
+    scale : array of shape (d,) or None
+        What each feature was divided by; None if features were not scaled.
+    noise_variance : float or None
+        Mean of the variances beyond K; None if unknown, as in files of version 0.1.
+    n_samples : int or None
+        Pooled number of samples; None if unknown.
+    node_components : array of shape (nodes, K, d) or None
+        The estimate of each node that the writer held.
+    feature_names, node_names : tuple of str or None
+        Names of the d features and of all nodes.
+    run_id : str or None
+        Which run of peers it is the result of.
+    whole : bool
+        False if sites were lost during the run, so that their samples are not in the model.
+    converged : bool
+        True if the error bound reached tol.
+    tol, error_bound : float or None
+        The bound on sin(angle to the true components) that was asked for, and the one that was reached.
+    whiten, missing : bool, str
+        How ``transform`` was set up.
     """
 
     components: np.ndarray = field(repr=False)

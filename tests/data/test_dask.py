@@ -10,7 +10,7 @@ from scipy import sparse as scipy_sparse
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import DecentralizedPCA, load_model
 from eigenmesh.dask import is_dask
 from eigenmesh.data import CovarianceKind, gaussian, geometric_spectrum
 from eigenmesh.errors import DataError, InputError
@@ -206,6 +206,16 @@ class TestLazyScores:
         assert is_dask(scores)
         assert scores.chunks == (UNEQUAL, (3,))
         assert np.allclose(scores.compute(), pca.transform(X), atol=1e-12)
+
+    def test_float32_stays_float32_also_with_a_loaded_model(self, tmp_path):
+        X = sample().astype(np.float32)
+        lazy = da.from_array(X, chunks=(UNEQUAL, 12))
+        pca = DecentralizedPCA(3, tol=1e-3).fit(lazy)
+        pca.save(tmp_path / "model.npz")
+        for model in (pca, load_model(tmp_path / "model.npz")):
+            scores = model.transform(lazy)
+            assert scores.dtype == scores.compute().dtype == np.float32
+            assert np.array_equal(scores.compute(), pca.transform(X))
 
     def test_refusals(self):
         X = sample()

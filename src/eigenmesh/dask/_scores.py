@@ -32,11 +32,11 @@ def lazy_scores(pca: Any, X: Any) -> Any:
     light.n_features_in_ = array.shape[1]
     chunks = (array.chunks[0], (pca.n_components_,))
     return array.map_blocks(
-        _scores, projection=light, dtype=blocks.dtype, chunks=chunks, meta=meta, token="eigenmesh-scores"
+        _scores, projection=light, kept=blocks.dtype, chunks=chunks, meta=meta, token="eigenmesh-scores"
     )
 
 
-def _scores(block: Any, projection: Any, dtype: np.dtype) -> np.ndarray:
+def _scores(block: Any, projection: Any, kept: np.dtype) -> np.ndarray:
     if block.shape[0] == 0:
-        return np.empty((0, projection.n_components_), dtype=dtype)
-    return np.asarray(projection.transform(scipy_or_dense(block)), dtype=dtype)
+        return np.empty((0, projection.n_components_), dtype=kept)
+    return np.asarray(projection.transform(scipy_or_dense(block)), dtype=kept)

@@ -26,9 +26,17 @@ def load_model(
 
     Parameters
     ----------
-    path : the .npz file; one that is damaged, edited or of a newer eigenmesh is refused.
-    whiten : give ``transform`` outputs unit variance; None for what the model was saved with.
-    missing : "error" names the first NaN or infinite entry, "mean" puts the pooled mean there; None as saved.
+    path : str or path
+        The .npz file. One that is damaged, edited or written by a newer eigenmesh is refused.
+    whiten : bool or None
+        Give ``transform`` outputs unit variance; None for what the model was saved with.
+    missing : "error", "mean" or None
+        What to do with NaN and infinite entries: name the first, or put the pooled mean there; None as saved.
+
+    Returns
+    -------
+    SavedModel
+        Ready for ``transform``, ``score`` and the rest.
     """
     if missing not in (None, "error", "mean"):
         raise UnknownNameError("policy for missing entries", missing, ["error", "mean"])
@@ -44,13 +52,18 @@ class SavedModel(Projection):
 
     Attributes
     ----------
-    components_, explained_variance_, explained_variance_ratio_, singular_values_ : as when it was fitted.
-    mean_, scale_ : what is subtracted from samples, and what they are divided by; scale_ may be None.
-    noise_variance_, n_samples_ : None in files of version 0.1, which did not hold them.
-    n_components_, n_features_in_ : K and d.
-    feature_names_in_ : only if the model has them.
-    model_ : Model, with the other contents of the file.
-    warnings_ : sentences about a model that did not converge or lacks sites; empty otherwise.
+    components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_ : arrays
+        As those of the estimator that was saved.
+    noise_variance_, n_samples_ : float, int
+        The same; None in files of version 0.1, which did not hold them.
+    n_components_, n_features_in_ : int
+        K and d.
+    feature_names_in_ : array of shape (d,)
+        Only if the model has names.
+    model_ : Model
+        The whole contents of the file.
+    warnings_ : tuple of str
+        Sentences about a model that did not converge or lacks sites; empty otherwise.
     """
 
     def __init__(self, whiten: bool = False, missing: Literal["error", "mean"] = "error") -> None:
