@@ -89,7 +89,9 @@ def imports() -> list[Import]:
     rooms = rooms_found()
     for path in sorted(SOURCE.rglob("*.py")):
         importer = room_of(_dotted(path))
-        for node, lazy in _import_nodes(ast.parse(path.read_text(encoding="utf-8")), lazy=False):
+        # The public names are loaded on first use; their imports are written out for type checkers.
+        typed = path == SOURCE / "__init__.py"
+        for node, lazy in _import_nodes(ast.parse(path.read_text(encoding="utf-8")), lazy=False, typed=typed):
             place = f"{path.relative_to(ROOT)}:{node.lineno}"
             found += [Import(importer, room, lazy, place) for room in _targets(node, path, rooms) if room != importer]
     return found
@@ -128,15 +130,17 @@ def _dotted(path: Path) -> str:
     return ".".join(words[:-1] if words[-1] == "__init__" else words)
 
 
-def _import_nodes(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+def _import_nodes(node: ast.AST, lazy: bool, typed: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Imports below a node, and whether each is lazy; those for type checkers only if ``typed``, as lazy ones."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, lazy
         elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            for other in child.orelse:
-                yield from _import_nodes(other, lazy)
+            for other in child.body if typed else child.orelse:
+                yield from _import_nodes(ast.Module([other], []), lazy=True if typed else lazy, typed=typed)
         else:
-            yield from _import_nodes(child, lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _import_nodes(child, lazy or inside, typed)
 
 
 def _targets(node: ast.Import | ast.ImportFrom, path: Path, rooms: set[str]) -> set[str]:

@@ -1,17 +1,15 @@
 """Exact PCA over data that stays where it is."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory
-from eigenmesh.certificate._certify import Certificate
-from eigenmesh.fitting import Costs, Plan
-from eigenmesh.iteration._result import Record, Result
-from eigenmesh.iteration._run import run
-from eigenmesh.iteration._stopping import StopReason
-from eigenmesh.networks import Traffic
-
 if TYPE_CHECKING:
+    from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory
+    from eigenmesh.certificate import Certificate
     from eigenmesh.estimator import DecentralizedPCA, load_model
+    from eigenmesh.fitting import Costs, Plan
+    from eigenmesh.iteration import Record, Result, StopReason, run
+    from eigenmesh.networks import Traffic
 
 __version__ = "0.1.0"
 
@@ -36,11 +34,32 @@ __all__ = [
     "theory",
 ]
 
+# Where each class and function is; the other names are packages and modules. All are imported when they are first asked
+# for: `eigenmesh --help` needs none of them, and a process that is one node of many does without scikit-learn.
+_HOMES = {
+    "Certificate": "certificate",
+    "Costs": "fitting",
+    "DecentralizedPCA": "estimator",
+    "Plan": "fitting",
+    "Record": "iteration",
+    "Result": "iteration",
+    "StopReason": "iteration",
+    "Traffic": "networks",
+    "load_model": "estimator",
+    "run": "iteration",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes most of the time of an import, and a node of many does without the estimator.
-    if name in ("DecentralizedPCA", "load_model"):
-        from eigenmesh import estimator
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        return import_module(f"{__name__}.{name}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    # The next time it is found without coming here.
+    globals()[name] = value
+    return value
 
-        return getattr(estimator, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return __all__

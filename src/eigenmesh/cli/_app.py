@@ -2,67 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from eigenmesh import __version__
-from eigenmesh.cli._audit import audit
-from eigenmesh.cli._compare import compare
-from eigenmesh.cli._demo import demo
 from eigenmesh.cli._exit_codes import BAD_INPUT, INTERRUPTED
-from eigenmesh.cli._fit import fit
-from eigenmesh.cli._graph import graph
-from eigenmesh.cli._init import init
-from eigenmesh.cli._launch import launch
-from eigenmesh.cli._messages import Messages, option_names
-from eigenmesh.cli._peer import peer
-from eigenmesh.cli._plan import plan
-from eigenmesh.cli._reproduce import reproduce
-from eigenmesh.cli._sign import sign
-from eigenmesh.cli._status import status
-from eigenmesh.cli._transform import transform
 from eigenmesh.errors import EigenmeshError
+
+# What `eigenmesh --help` says of each command. `eigenmesh fit` is the function `fit` of the module `_fit`.
+COMMANDS = {
+    "demo": "Watch 20 nodes find the components of handwritten digits.",
+    "fit": "Find the principal components of data that are spread over nodes.",
+    "graph": "Look at a network before using it: diameter, spectral gap, cost of an average.",
+    "plan": "Forecast rounds, bytes, memory and time of every solver, and say which is best.",
+    "compare": "Set solvers against each other: what each costs, and how near it gets.",
+    "reproduce": "Run the experiments of the FAST-PCA paper again, and check its claims.",
+    "launch": "Start the nodes of a run on this machine, and wait for them.",
+    "transform": "Project samples onto the components of a saved model.",
+    "init": "Make what every site of a network needs: key, certificate and site.toml.",
+    "sign": "Sign a site's certificate request with the network's own authority.",
+    "peer": "Take part in a run as one site; its samples stay where they are.",
+    "status": "Show how the run is going at this site.",
+    "audit": "Sum up what left a site: how much, to whom, of which kinds and shapes.",
+}
+MARKUP: Final = "markdown"
+
+
+class LazyCommand(TyperCommand):
+    """A command whose module is imported when it is called, so that ``eigenmesh --help`` need not wait for NumPy."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the real command, which takes it from here."""
+        return self.loaded().make_context(info_name, args, parent=parent, **extra)
+
+    def loaded(self) -> Any:
+        """The real command."""
+        name = str(self.name)
+        single = typer.Typer(rich_markup_mode=MARKUP, add_completion=False)
+        single.command(name)(getattr(import_module(f"eigenmesh.cli._{name}"), name))
+        return typer.main.get_command(single)
 
 
 class Commands(TyperGroup):
     """Commands whose mistakes in the input end with one line and status 2, not with a traceback."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, text in COMMANDS.items():
+            self.commands[name] = LazyCommand(name, help=text, rich_markup_mode=MARKUP)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; any error that was not raised on purpose goes on up."""
-        messages = Messages.of()
         try:
             return super().invoke(ctx)
         except EigenmeshError as error:
-            messages.alert(f"error: {option_names(str(error))}", style="bold red")
+            from eigenmesh.cli._messages import option_names
+
+            _alert(f"error: {option_names(str(error))}", style="bold red")
             raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
-            messages.alert("interrupted.", style="yellow")
+            _alert("interrupted.", style="yellow")
             raise typer.Exit(INTERRUPTED) from error
+
+
+def _alert(text: str, style: str) -> None:
+    # Not through `_messages`: an interrupt may come while that is being imported.
+    console = Console(stderr=True, highlight=False)
+    console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
 
 
 # A traceback with local variables would print samples; the plain one does not.
 app = typer.Typer(
     cls=Commands,
-    rich_markup_mode="markdown",
+    rich_markup_mode=MARKUP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(fit)
-app.command()(graph)
-app.command()(plan)
-app.command()(compare)
-app.command()(reproduce)
-app.command()(launch)
-app.command()(transform)
-app.command()(init)
-app.command()(sign)
-app.command()(peer)
-app.command()(status)
-app.command()(audit)
 
 
 def _version(wanted: bool) -> None:
