@@ -20,6 +20,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +56,7 @@ class Block:
     start, end : int
         Where the body lies in the text of the page.
     follows_code : bool
-        Whether there is nothing between the block and the python block before it.
+        Whether there is nothing between the block and the python block before it, which runs.
     not_run : str
         Why it is not run, or nothing.
     command : str
@@ -76,18 +77,22 @@ class PageError(Exception):
 
 
 def blocks(text: str) -> list[Block]:
-    """All python and text blocks of a page, in order."""
+    """All python and text blocks of a page, in order; raise if one does not say where it comes from."""
     found: list[Block] = []
     end_of_code = -1
     for match in BLOCK.finditer(text):
-        between = text[end_of_code : match.start()] if end_of_code >= 0 else "."
-        block = Block(match["language"], match["body"], *match.span("body"), follows_code=not between.strip())
+        adjacent = end_of_code >= 0 and not text[end_of_code : match.start()].strip()
+        block = Block(match["language"], match["body"], *match.span("body"), follows_code=adjacent)
         if match["mark"] == "not run":
             block = replace(block, not_run=match["why"])
         elif match["mark"] == "output of":
             block = replace(block, command=match["why"])
+        if block.language == "py":
+            raise PageError(f"mark code as python, not py, and say why it is not run:\n{block.body}")
+        if block.language == "text" and not (block.command or block.not_run or block.follows_code):
+            raise PageError(f"say which command prints this, or why it is not run:\n{block.body}")
         found.append(block)
-        end_of_code = match.end() if block.language == "python" else -1
+        end_of_code = match.end() if block.language == "python" and not block.not_run else -1
     return found
 
 
@@ -95,20 +100,13 @@ def outputs(text: str) -> list[tuple[Block, str]]:
     """Run a page: the blocks that show an output, each with what is printed now."""
     found = blocks(text)
     code = [block for block in found if block.language == "python" and not block.not_run]
-    printed = iter(_printed([block.body for block in code]))
+    printed = dict(zip(code, _printed([block.body for block in code]), strict=True))
     result: list[tuple[Block, str]] = []
-    latest = ""
-    for block in found:
-        if block.language == "py":
-            raise PageError(f"mark code as python, not py, and say why it is not run:\n{block.body}")
-        if block.language == "python":
-            latest = "" if block.not_run else next(printed)
-        elif block.command:
+    for before, block in pairwise([None, *found]):
+        if block.command:
             result.append((block, _output(tuple(shlex.split(block.command)))))
-        elif block.follows_code and latest:
-            result.append((block, latest))
-        elif not block.not_run:
-            raise PageError(f"say which command prints this, or why it is not run:\n{block.body}")
+        elif block.language == "text" and not block.not_run:
+            result.append((block, printed[before]))
     return result
 
 

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 
 
+WITH_CODE = [page for page in pages.PAGES if pages.BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
 def blocks(page: Path) -> list[pages.Block]:
     return pages.blocks(page.read_text(encoding="utf-8"))
-
-
-WITH_CODE = [page for page in pages.PAGES if blocks(page)]
 
 
 @pytest.mark.slow
@@ -33,7 +33,7 @@ def test_the_code_on_a_page_runs_and_prints_what_is_shown(page):
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
-def test_code_that_is_not_run_imports_what_there_is(page):
+def test_every_block_says_where_it_comes_from_and_code_that_is_not_run_imports_what_there_is(page):
     for block in blocks(page):
         if block.language == "python" and block.not_run:
             imports = [node for node in ast.parse(block.body).body if isinstance(node, ast.Import | ast.ImportFrom)]
