@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Shards
 from eigenmesh.errors import (
     AbortedError,
@@ -20,15 +18,15 @@ from eigenmesh.errors import (
     LostNeighbourError,
     ParkedError,
     TransportError,
-    UnreadableFileError,
 )
 from eigenmesh.fitting import NodeData, fit, prepare
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._agreement import agree
 from eigenmesh.sites._audit import AuditWriter
+from eigenmesh.sites._connector import START_AGAIN, Connector
 from eigenmesh.sites._credentials import load_credentials
 from eigenmesh.sites._epochs import Epoch, EpochFile
-from eigenmesh.sites._manifest import Manifest, differences
+from eigenmesh.sites._manifest import Manifest
 from eigenmesh.sites._membership import Membership
 from eigenmesh.sites._names import site_graph
 from eigenmesh.sites._reporting import Reporter
@@ -36,13 +34,9 @@ from eigenmesh.sites._results import Outcome, ResultFiles
 from eigenmesh.sites._samples import read_samples
 from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status
-from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run, Sent
+from eigenmesh.transports.grpc import GrpcTransport
 
 logger = logging.getLogger(__name__)
-
-# Bound on one wait for a neighbour that lives.
-ROUND_S = 3600.0
-START_AGAIN = "Start all sites again once that is mended."
 
 
 class ViewChangedError(TransportError):
@@ -72,13 +66,14 @@ class Peer:
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
         self.site = site
         credentials = load_credentials(site.tls, site.name)
-        self.credentials = Credentials(credentials.key, credentials.certificate, credentials.authorities)
         table = read_samples(site.data)
         self.samples = _as_dtype(table.X, site.settings.dtype)
         self.feature_names = table.feature_names
         self.request = site.settings.request(site.data.covariance)
         self.manifest = Manifest.of(site, int(self.samples.shape[1]), self.feature_names)
-        self.files = ResultFiles(site, self.manifest, self._fingerprint())
+        fingerprint = self._fingerprint()
+        self.connector = Connector(site, credentials, self.manifest, fingerprint, self.request, self.samples.shape[1])
+        self.files = ResultFiles(site, self.manifest, fingerprint)
         self.epochs = EpochFile(site.out.folder / "epoch.npz", self.manifest.run_id)
         self.reporter = Reporter(site, listener)
 
@@ -112,7 +107,7 @@ class Peer:
         while True:
             view = Membership(self.site.name, self.site.sites, self.site.edges, epoch.lost)
             latest = Latest(epoch.start)
-            transport = self._transport(view, audit, join_s)
+            transport = self.connector.connect(view, join_s, audit, self._hear)
             self.reporter.follow(transport, view.epoch)
             try:
                 outcome = self._until_a_loss(transport, view, latest)
@@ -166,48 +161,6 @@ class Peer:
             transport.park(reason)
             raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
 
-    def _transport(self, view: Membership, audit: AuditWriter, join_s: float) -> GrpcTransport:
-        site, members = self.site, view.members
-        linked = [a if b == site.name else b for a, b in view.links if site.name in (a, b)]
-        addresses = {name: site.neighbours[name] for name in linked}
-        neighbours = [
-            Neighbour(members.index(name), name, None if address is None else str(address))
-            for name, address in addresses.items()
-        ]
-        return GrpcTransport(
-            members.index(site.name),
-            members,
-            neighbours,
-            self.credentials,
-            Run(
-                self._run_id(view),
-                view.epoch,
-                self.manifest.text,
-                self._largest_message(),
-                fingerprint=self._fingerprint(),
-            ),
-            listen=str(site.listen) if site.listen is not None and None in addresses.values() else None,
-            journal=site.out.journal_of(view.epoch),
-            patience_s=site.settings.patience_s,
-            join_s=join_s,
-            # A neighbour that lives may itself wait for one that has yet to join.
-            round_s=ROUND_S + join_s,
-            on_sent=self._audited(audit),
-            on_control=self._hear,
-            compare=_differing,
-        )
-
-    def _audited(self, audit: AuditWriter) -> Callable[[Sent], None]:
-        """Note what leaves; where it cannot be noted, no numbers shall leave."""
-
-        def record(sent: Sent) -> None:
-            try:
-                audit.record(sent)
-            except UnreadableFileError as error:
-                raise ParkedError(f"{self.site.name} parked the run: {error}. {START_AGAIN}") from error
-
-        return record
-
     def _hear(self, rank: int, text: str) -> None:
         """A view has come: stop the run, whatever it waits for."""
         transport = self.reporter.transport
@@ -236,18 +189,6 @@ class Peer:
             raise
         # So that closing does not wait for the rounds of an epoch that is over.
         transport.interrupt(ViewChangedError("the members have changed"))
-
-    def _run_id(self, view: Membership) -> bytes:
-        """The run with these members: messages of another membership are of another run."""
-        return hashlib.sha256(self.manifest.run_id + (view.digest.encode() if view.lost else b"")).digest()[:16]
-
-    def _largest_message(self) -> int:
-        """Bytes in the largest message of the run: of an iteration, the certificate, the moments or a check."""
-        d, wanted, solver = int(self.samples.shape[1]), self.request.n_components, self.request.solver
-        # A share of the variance may take all components.
-        k = min(wanted, d) if isinstance(wanted, int) else d
-        iteration = d * d if solver is None else solver.largest_message(k, d)
-        return 8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096)
 
     def _fingerprint(self) -> str:
         """What tells this site's data from others, should they change between a crash and a restart."""
@@ -282,10 +223,6 @@ def _weights(view: Membership) -> Weights:
     """Metropolis weights on the sites and links that are left."""
     members = view.members
     return metropolis(site_graph(members, [edge for edge in view.links if edge[0] in members]))
-
-
-def _differing(ours: str, theirs: str) -> list[str]:
-    return differences(Manifest.parse(ours), Manifest.parse(theirs))
 
 
 def _as_dtype(samples: Any, dtype: str) -> Any:

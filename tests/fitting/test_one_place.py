@@ -1,0 +1,48 @@
+"""A fit is decided in one place: each decision has one caller in the package."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import eigenmesh
+
+SOURCE = Path(eigenmesh.__file__).parent
+# What decides or measures a fit -> the files that may call it.
+CALLERS = {
+    "match_nodes": {"fitting/_data.py"},
+    "pooled_moments": {"fitting/_data.py"},
+    "moments_by_sums": {"data/_moments.py", "dask/_data.py"},
+    # A Dask worker builds the operator of its own block.
+    "build_covariance": {"fitting/_data.py", "dask/_covariance.py"},
+    "choose_by_size": {"data/_choice.py", "fitting/_data.py", "dask/_data.py"},
+    "choose_method": {"fitting/_prepare.py", "fitting/_planner.py"},
+    "count_samples": {"fitting/_prepare.py", "fitting/_planner.py", "cli/_plan.py"},
+    "choose_covariance": {"fitting/_prepare.py"},
+    "measure": {"fitting/_prepare.py"},
+    "run": {"fitting/_fit.py", "iteration/_variance.py"},
+    "run_to_fraction": {"fitting/_fit.py"},
+}
+
+
+def callers(name: str) -> set[str]:
+    """Files in which a function or a method of that name is called."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                function = node.func
+                called = getattr(function, "id", None) if name == "run" else _name(function)
+                if called == name:
+                    found.add(path.relative_to(SOURCE).as_posix())
+    return found
+
+
+def _name(function: ast.expr) -> str | None:
+    return getattr(function, "id", None) or getattr(function, "attr", None)
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_each_decision_has_one_caller(name):
+    assert callers(name) <= CALLERS[name]
+    assert callers(name), "nobody calls it any more: take it off the list"
