@@ -136,7 +136,9 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     values = {one.name: getattr(model, one.name) for one in fields(model)}
     arrays = {name: _encoded(name, value) for name, value in values.items() if value is not None}
     arrays["format_version"] = np.asarray(FORMAT_VERSION)
-    save_arrays(path, {**arrays, "digest": np.asarray(_digest(arrays))})
+    # First in the file: a table of contents that lost its end must not look like one of version 0.1.
+    first = {"format_version": arrays["format_version"], "digest": np.asarray(_digest(arrays))}
+    save_arrays(path, {**first, **arrays})
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
@@ -191,7 +193,7 @@ def _require_intact(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _require_first_format(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    lacking = [name for name in _REQUIRED if name not in arrays]
+    lacking = [name for name in (*_REQUIRED, "node_components") if name not in arrays]
     if lacking:
         raise UnreadableFileError(f"{path} is not a model: it has no {', no '.join(lacking)}. {_HINT}")
     unknown = sorted(set(arrays) - _FIRST_FORMAT)
