@@ -14,6 +14,7 @@ from eigenmesh import DecentralizedPCA, load_model
 from eigenmesh.dask import is_dask
 from eigenmesh.data import CovarianceKind, gaussian, geometric_spectrum
 from eigenmesh.errors import DataError, InputError
+from eigenmesh.fitting import Request, prepare
 from eigenmesh.solvers import FastPCA
 from problems import angles, truth
 
@@ -21,8 +22,7 @@ dask = pytest.importorskip("dask", reason="dask is not installed: pip install 'e
 da = pytest.importorskip("dask.array", reason="dask.array is not installed: pip install 'eigenmesh[dask]'")
 dd = pytest.importorskip("dask.dataframe", reason="dask.dataframe is not installed: pip install 'eigenmesh[dask]'")
 
-from eigenmesh.dask._problem import dask_problem  # noqa: E402
-
+from eigenmesh.dask import _data as dask_data  # noqa: E402
 from eigenmesh.dask._blocks import FAN_IN, Blocks  # noqa: E402
 from eigenmesh.networks import Traffic  # noqa: E402
 
@@ -322,7 +322,7 @@ class TestOnePass:
 
 class TestHowItIsHeld:
     def problem(self, lazy, kind=None, k=3):
-        return dask_problem(DecentralizedPCA(k), lazy, None, kind)
+        return prepare(Request(k, covariance=kind), dask_data.DaskData.of(lazy))
 
     def test_small_d_is_formed_and_large_d_is_not(self):
         small = self.problem(da.from_array(sample(n=4000), chunks=(500, 12)))
@@ -331,9 +331,8 @@ class TestHowItIsHeld:
         assert self.problem(da.from_array(wide, chunks=(20, 2000))).covariance.kind is CovarianceKind.MATRIX_FREE
 
     def test_more_than_memory_is_read_anew(self, monkeypatch):
-        from eigenmesh.dask import problem
 
-        monkeypatch.setattr(problem, "COPY_BYTES", 100_000)
+        monkeypatch.setattr(dask_data, "COPY_BYTES", 100_000)
         reads = []
 
         def read(block_info=None):
@@ -393,7 +392,7 @@ class TestRefused:
         assert fitted(self.lazy(), n_nodes=4).n_nodes_ == 4
 
     def test_nodes(self):
-        with pytest.raises(InputError, match="dealt out by their chunks"):
+        with pytest.raises(InputError, match="split by their chunks"):
             DecentralizedPCA(3).fit(self.lazy(), nodes=np.zeros(400))
 
     def test_not_finite_entries_are_named(self):

@@ -124,8 +124,11 @@ def test_history_and_callback():
         callback=seen.append,
         reference=problem.vectors[:, :2],
     )
-    assert len(result.history) == result.iterations
+    # One record per iteration, and one for the certificate, which is where the traffic ends.
+    assert len(result.history) == result.iterations + 1
     assert set(seen) < set(result.history)
+    assert result.history[-1].bound == result.certificate.error_bound
+    assert result.history[-1][1:5] == tuple(vars(result.traffic).values())
     errors = np.array([record.error for record in result.history])
     assert errors[-1] < 1e-12 < errors[0]
     rounds = np.array([record.rounds for record in result.history])
