@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from eigenmesh.cli._processes import MARK, NODES
-from eigenmesh.cli._rank_files import every_file, has_rank, with_rank
+from eigenmesh.cli._rank_files import files_of_all_nodes, has_rank, with_rank
 from eigenmesh.errors import InputError
 from eigenmesh.transports import TRANSPORTS
 from patience import allowed_s
@@ -261,6 +261,6 @@ def test_names_of_files_by_rank():
     assert not has_rank("a-{rang}.npy")
     assert with_rank("a-{rank}.npy", 12) == "a-12.npy"
     assert with_rank("{rank:03d}/{rank}", 7) == "007/7"
-    assert every_file(["x.npy"], None) == ["x.npy"]
+    assert files_of_all_nodes(["x.npy"], None) == ["x.npy"]
     with pytest.raises(InputError, match="--nodes"):
-        every_file(["x-{rank}.npy"], None)
+        files_of_all_nodes(["x-{rank}.npy"], None)

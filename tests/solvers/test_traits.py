@@ -11,7 +11,7 @@ from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Formed, Shards, build_covariance, pooled_moments
 from eigenmesh.experiments._settings import Method
-from eigenmesh.experiments._trials import runs_unwatched
+from eigenmesh.experiments._trials import needs_no_checks
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import (
     DSA,
@@ -135,7 +135,7 @@ def test_a_fixed_schedule_is_not_changed_by_a_check(solver):
     covariance = random_covariances(M, D, seed=0)
     network = Stacked(graphs.metropolis(graphs.cycle(M)))
     state = solver.init(covariance, network, covariance.place(np.stack([random_basis(D, components(solver), 3)] * M)))
-    fixed = runs_unwatched(Method("", solver))
+    fixed = needs_no_checks(Method("", solver))
     assert fixed == (solver.traits.fixed_schedule and "auto" not in vars(solver).values())
     for _ in range(STEPS if fixed else 0):
         state = solver.step(covariance, network, state)

@@ -8,7 +8,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, orthonormal
-from eigenmesh.certificate._krylov import faded_polar, rayleigh_ritz
+from eigenmesh.certificate._krylov import rayleigh_ritz, soft_polar
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 
@@ -74,7 +74,7 @@ def probe_complement(
             if full or settled:
                 break
             previous = lower
-        B, whitening = faded_polar(Z, xp.concat([Q, V], axis=-1), noise=network.average.accuracy)
+        B, whitening = soft_polar(Z, xp.concat([Q, V], axis=-1), noise=network.average.accuracy)
     return Complement(lower, upper)
 
 

@@ -23,7 +23,7 @@ def rayleigh_ritz(V: Array, CV: Array, count: int) -> tuple[Array, Array, Array]
     return values, V @ vectors, CV @ vectors
 
 
-def faded_polar(Z: Array, V: Array, noise: float) -> tuple[Array, Array]:
+def soft_polar(Z: Array, V: Array, noise: float) -> tuple[Array, Array]:
     """Polar factor of ``W = (I - V V^T) Z`` with directions at noise level faded out, and what whitens it.
 
     With ``W = P s Q^T``: ``B = P f Q^T``, ``f = s / sqrt(s^2 + e^2)``, a continuous function of W; and

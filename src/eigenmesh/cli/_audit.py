@@ -10,7 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._messages import Messages
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.sites._audit_summary import AuditSummary, Count, summary
@@ -20,7 +20,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print plain numbers on sta
 MOST_SHAPES = 12
 
 
-@literal_errors()
+@plain_errors()
 def audit(file: AuditFile, as_json: AsJson = False) -> None:
     """Sum up what left a site: how much, to whom, of which kinds and shapes.
 

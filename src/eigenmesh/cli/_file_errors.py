@@ -13,7 +13,7 @@ from eigenmesh.errors import EigenmeshError
 
 
 @contextmanager
-def literal_errors() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """End with one line and status 2 on a mistake in the input; ``n_components`` in a file is not --components."""
     try:
         yield

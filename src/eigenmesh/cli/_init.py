@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._messages import Messages
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report._run_tables import facts_table
@@ -29,7 +29,7 @@ OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Wh
 Days = Annotated[int | None, typer.Option(min=1, metavar="N", help="Days that certificates are valid; 825 by default.")]
 
 
-@literal_errors()
+@plain_errors()
 def init(
     network: NetworkArgument = None,
     out: OutFolder = None,

@@ -105,7 +105,7 @@ def read_source(data: Sequence[str], label_column: str | None) -> Source:
     return Source(Path(name).name, read_table(name, label_column=column), label_column=column)
 
 
-def deal_out(source: Source, n_nodes: int | None, split: Split | None) -> Shards:
+def split_samples(source: Source, n_nodes: int | None, split: Split | None) -> Shards:
     """Samples of every node."""
     table = source.table
     if table is None or split is None:

@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
-from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._messages import LINE_EVERY_S, Messages
 from eigenmesh.errors import DisagreementError, ParkedError, TransportError, import_extra
 from eigenmesh.report._progress import readable_bytes
@@ -38,7 +38,7 @@ LOG_BYTES, LOG_FILES = 10_000_000, 3
 SHORT_WAIT_S = 2.0
 
 
-@literal_errors()
+@plain_errors()
 def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
     """Take part in a run beside this site's data, which do not leave it.
 

@@ -10,16 +10,16 @@ import networkx as nx
 from eigenmesh import graphs
 from eigenmesh.cli._inputs import (
     Source,
-    deal_out,
     in_order_of,
     parse_split,
     read_edge_list,
     read_source,
     require_topology,
+    split_samples,
     topology_name,
 )
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._rank_files import every_file, read_own_part
+from eigenmesh.cli._rank_files import files_of_all_nodes, read_node_samples
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.fitting import NodeData
@@ -82,15 +82,15 @@ def read_problem(
     if edge_list is None:
         require_topology(topology)
     require_weights(weights)
-    files = every_file(data, nodes)
+    files = files_of_all_nodes(data, nodes)
     rule = parse_split(split, by_label, len(files), seed) if transport is None else None
     with messages.waiting("reading the data"):
         if transport is not None:
             node = (transport.rank, transport.size)
-            source, shards, words = read_own_part(data, label_column, split, by_label, seed, node)
+            source, shards, words = read_node_samples(data, label_column, split, by_label, seed, node)
         else:
             source = read_source(files, label_column)
-            shards = deal_out(source, nodes if edge_list is None else edge_list.number_of_nodes(), rule)
+            shards = split_samples(source, nodes if edge_list is None else edge_list.number_of_nodes(), rule)
             words = "one node per file" if rule is None else "label" if by_label else split or "random"
     graph, shards = _graph_of(edge_list, topology, shards, seed)
     return Problem(source, shards, graphs.weighting(weights, graph), topology, words, transport)

@@ -25,7 +25,7 @@ from eigenmesh.report._progress import live_progress
 MARK = "EIGENMESH_LAUNCH"
 # A folder in which every node notes the number of its process; some engines name processes and not nodes.
 NODES = "EIGENMESH_NODES"
-LOOK_EVERY_S = 0.2
+POLL_S = 0.2
 # How long processes that were asked to end may take.
 GRACE_S = 5.0
 
@@ -150,7 +150,7 @@ def _watched(messages: Messages, progress: Path) -> Iterator[None]:
     def follow() -> None:
         with contextlib.ExitStack() as stack:
             show: Callback | None = None
-            while not ended.wait(LOOK_EVERY_S):
+            while not ended.wait(POLL_S):
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     last = json.loads(progress.read_text().splitlines()[-1])
                     max_rounds = last.pop("max_rounds")

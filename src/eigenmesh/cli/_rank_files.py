@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from eigenmesh.cli._inputs import Source, deal_out, parse_split, read_source
+from eigenmesh.cli._inputs import Source, parse_split, read_source, split_samples
 from eigenmesh.data import Shards, Table, is_dataset, load, read_table
-from eigenmesh.data._files import run_of_rows
+from eigenmesh.data._files import consecutive_rows
 from eigenmesh.errors import InputError
 
 RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
@@ -37,7 +37,7 @@ def is_one_table(data: Sequence[str]) -> bool:
     return len(data) == 1 and not has_rank(data[0])
 
 
-def every_file(data: Sequence[str], n_nodes: int | None) -> list[str]:
+def files_of_all_nodes(data: Sequence[str], n_nodes: int | None) -> list[str]:
     """The names with {rank} filled in for all nodes, where one process holds them all."""
     if not has_rank(data[0]):
         return list(data)
@@ -46,7 +46,7 @@ def every_file(data: Sequence[str], n_nodes: int | None) -> list[str]:
     return [with_rank(data[0], rank) for rank in range(n_nodes)]
 
 
-def read_own_part(
+def read_node_samples(
     data: Sequence[str],
     label_column: str | None,
     split: str | None,
@@ -60,7 +60,7 @@ def read_own_part(
     rows of the one file, or what ``split`` gives.
     """
     rank, size = node
-    files = every_file(data, size)
+    files = files_of_all_nodes(data, size)
     rule = parse_split(split, by_label, 1 if is_one_table(data) else 2, seed)
     if rule is None:
         if len(files) != size:
@@ -73,15 +73,15 @@ def read_own_part(
     if by_label or split != "contiguous":
         source = read_source(data, label_column)
         words = "label" if by_label else str(split)
-        return source, deal_out(source, size, rule).take([rank]), words
-    source = _run_of_one(data[0], label_column, node)
+        return source, split_samples(source, size, rule).take([rank]), words
+    source = _rows_of_one(data[0], label_column, node)
     return source, _one_node(source.table, node), "contiguous"
 
 
-def _run_of_one(name: str, label_column: str | None, node: tuple[int, int]) -> Source:
+def _rows_of_one(name: str, label_column: str | None, node: tuple[int, int]) -> Source:
     """A run of rows of the one file or data set; of the file no other rows are read where its kind allows it."""
     if is_dataset(name):
-        return Source(name, run_of_rows(load(name), node))
+        return Source(name, consecutive_rows(load(name), node))
     column = int(label_column) if label_column is not None and label_column.isdecimal() else label_column
     return Source(Path(name).name, read_table(name, label_column=column, share=node), label_column=column)
 

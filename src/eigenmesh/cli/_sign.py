@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._init import CA_FOLDER, CA_KEY, Days
 from eigenmesh.cli._messages import Messages
 from eigenmesh.errors import UnreadableFileError, import_extra
@@ -15,7 +15,7 @@ from eigenmesh.sites._new_files import NewFile, write_new
 from eigenmesh.sites._site_file import AUTHORITY, CERTIFICATE
 
 
-@literal_errors()
+@plain_errors()
 def sign(
     request: Annotated[Path, typer.Argument(metavar="REQUEST.pem", show_default=False, help="What the site sent.")],
     name: Annotated[str, typer.Option(metavar="NAME", help="The site that sent it; the request must name it alone.")],

@@ -14,7 +14,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from eigenmesh.cli._file_errors import literal_errors
+from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._messages import Messages
 from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import facts_table
@@ -26,7 +26,7 @@ LONGEST_REASON = 300
 AsJson = Annotated[bool, typer.Option("--json", help="Print plain values on standard output instead.")]
 
 
-@literal_errors()
+@plain_errors()
 def status(site: SiteFile, as_json: AsJson = False) -> None:
     """Show how the run is going at this site: round, residual, neighbours, whom it waits for, bytes.
 

@@ -45,7 +45,7 @@ def read_table(
             table = _read_parquet(file, label_column, share)
         else:
             table = read(file, label_column)
-            table = table if share is None else run_of_rows(table, share)
+            table = table if share is None else consecutive_rows(table, share)
     except EigenmeshError:
         raise
     except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise a dozen kinds
@@ -55,7 +55,7 @@ def read_table(
     return replace(table, name=file.stem)
 
 
-def run_of_rows(table: Table, share: tuple[int, int]) -> Table:
+def consecutive_rows(table: Table, share: tuple[int, int]) -> Table:
     """The i-th of n runs of rows of a table, ``share = (i, n)``; copies nothing of a dense one."""
     rows = _rows_of_share(int(table.X.shape[0]), share)
     labels = None if table.labels is None else table.labels[rows]

@@ -15,10 +15,10 @@ from eigenmesh.networks import Stacked, Traffic
 # Sine at which a run may end: far below the square root of the smallest error that is asked for.
 TOL = 1e-8
 # So few looks at the iterates that none of them is taken for a stall, and that a lost run does not go on for long.
-LOOKS = 40
+CHECKS = 40
 
 
-class Unwatched(Stacked):
+class UncountedChecks(Stacked):
     """A network on which mixing is counted, and maxima and exact averages are not.
 
     The published methods run without being looked at. Here they are, to end runs that are done or lost, and neither
@@ -38,7 +38,7 @@ class Unwatched(Stacked):
         return averaged
 
 
-def runs_unwatched(method: Method) -> bool:
+def needs_no_checks(method: Method) -> bool:
     """Whether the method has nothing to set by looking at its iterates."""
     return method.solver.traits.fixed_schedule and "auto" not in method.settings.values()
 
@@ -51,14 +51,14 @@ def follow(method: Method, comparison: Comparison, rounds: int, callback: Callba
     """
     alone = method.centralised
     prepared = comparison.centralised if alone else comparison.prepared
-    unwatched = runs_unwatched(method)
-    network = (Unwatched if unwatched else Stacked)(prepared.network.weights, prepared.averaging)
+    unwatched = needs_no_checks(method)
+    network = (UncountedChecks if unwatched else Stacked)(prepared.network.weights, prepared.averaging)
     request = replace(prepared.request, tol=TOL, max_rounds=rounds)
     fitted = fit(
         replace(prepared, request=request, solver=method.solver, network=network, set_up=Traffic()),
         comparison.start,
         callback=callback,
         reference=comparison.truth,
-        check_every=max(1, rounds // LOOKS) if unwatched else None,
+        check_every=max(1, rounds // CHECKS) if unwatched else None,
     )
     return thinned(curve_of(fitted.result.history, alone))

@@ -29,7 +29,7 @@ Report: TypeAlias = Callable[[Run], Any]
 
 ARCHIVES = {"mnist": MNIST, "cifar10": CIFAR10}
 # Seconds between two looks at what the workers have done.
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 def runs_of(experiment: Experiment, trials: int, seed: int) -> list[Run]:
@@ -110,7 +110,7 @@ def _make_in_processes(batches: list[list[Run]], store: Store, jobs: int, thread
             executor.submit(_work, number, batch, store) for number, batch in enumerate(batches)
         }
         while pending:
-            finished, pending = wait(pending, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            finished, pending = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
             while not done.empty():
                 number, position = done.get()
                 report(batches[number][position])

@@ -10,7 +10,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate._bounds import complement_from_ritz, gaps_from_ritz, relative_resolution
-from eigenmesh.certificate._krylov import faded_polar, rayleigh_ritz
+from eigenmesh.certificate._krylov import rayleigh_ritz, soft_polar
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
@@ -122,7 +122,7 @@ class BlockKrylov(Solver):
             CV = xp.concat([CV, Z @ state.whitening], axis=-1)
         values, U, CU = rayleigh_ritz(V, CV, state.B.shape[-1])
         residuals = column_norms(CU - U * values[:, None, :])[:, 0, :]
-        B, whitening = faded_polar(Z, V, noise=network.average.accuracy)
+        B, whitening = soft_polar(Z, V, noise=network.average.accuracy)
         if V.shape[-1] + B.shape[-1] > self._max_width(B):
             V, CV = U, CU
         return state._replace(

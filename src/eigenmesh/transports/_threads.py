@@ -17,7 +17,7 @@ from eigenmesh.transports._base import Arrays, Links, Transport
 T = TypeVar("T")
 
 # How often a waiting node looks whether another one has given up.
-LOOK_EVERY_S = 0.05
+POLL_S = 0.05
 
 
 class ThreadHub:
@@ -86,7 +86,7 @@ class ThreadTransport(Transport):
         mailbox = self._hub.mailbox(neighbour, self._rank)
         while True:
             try:
-                message = mailbox.get(timeout=LOOK_EVERY_S)
+                message = mailbox.get(timeout=POLL_S)
             except queue.Empty:
                 self._hub.check()
                 if time.monotonic() > deadline:

@@ -20,7 +20,7 @@ from eigenmesh.transports.grpc._wire import Body, Frame, Kind
 logger = logging.getLogger("eigenmesh.transports.grpc")
 
 # How often a waiting thread looks whether the thread that it waits for is still there.
-LOOK_EVERY_S = 0.5
+POLL_S = 0.5
 NO_TEXT = wire.text_body("")
 
 

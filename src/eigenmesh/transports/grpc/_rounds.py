@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from eigenmesh.errors import DeadlineError, InputError, TransportError
 from eigenmesh.transports.grpc import _wire as wire
-from eigenmesh.transports.grpc._board import LOOK_EVERY_S, Board
+from eigenmesh.transports.grpc._board import POLL_S, Board
 from eigenmesh.transports.grpc._journal import Journal
 from eigenmesh.transports.grpc._link import Letter, Link, Received
 from eigenmesh.transports.grpc._wire import Body, Kind
@@ -67,7 +67,7 @@ class Rounds:
     def _wait(self, ranks: Collection[int], deadline: float, what: str) -> None:
         """Wait for a change; the lock is held."""
         board = self._board
-        board.changed.wait(LOOK_EVERY_S)
+        board.changed.wait(POLL_S)
         board.check()
         board.check_lost(ranks)
         if ranks and time.monotonic() > deadline:

@@ -14,7 +14,7 @@ from eigenmesh.errors import AbortedError, InputError, ParkedError
 from eigenmesh.transports._base import Arrays, Links, Transport
 from eigenmesh.transports._packing import in_library_of
 from eigenmesh.transports.grpc import _wire as wire
-from eigenmesh.transports.grpc._board import LOOK_EVERY_S, Board, Run
+from eigenmesh.transports.grpc._board import POLL_S, Board, Run
 from eigenmesh.transports.grpc._greeting import Compare
 from eigenmesh.transports.grpc._journal import DONE, MET, Journal
 from eigenmesh.transports.grpc._link import Link, Neighbour, Sent
@@ -228,7 +228,7 @@ class GrpcTransport(Transport):
                 late = time.monotonic() - began > (PARTING_S if failed else self._round_s)
                 if late or not self._streams.thread.is_alive():
                     break
-                board.changed.wait(0.05 if failed else LOOK_EVERY_S)
+                board.changed.wait(0.05 if failed else POLL_S)
         if board.failure is None and board.interruption is None:
             for link in board.links.values():
                 if link.lost and not link.finished:

@@ -20,13 +20,13 @@ from eigenmesh.errors import DeadlineError, InputError, TransportError, import_e
 from eigenmesh.transports._base import Arrays, Links, Reduction, Transport
 from eigenmesh.transports._packing import Layout, MessageRows, in_library_of, layout_of
 from eigenmesh.transports.mpi._collectives import NeighbourGather, neighbour_gather
-from eigenmesh.transports.mpi._watchdog import Watchman
+from eigenmesh.transports.mpi._watchdog import Watchdog
 
 T = TypeVar("T")
 
 # A wait looks a few times, for Open MPI gives way by itself when it must, then gives its core to other ranks. After so
 # long, and the time that the bytes take on a slow link, it sleeps between looks, for a little longer each time.
-LOOKS = range(8)
+CHECKS = range(8)
 AWAKE_S = 0.005
 AWAKE_S_A_BYTE = 1e-8
 LONGEST_SLEEP_S = 0.001
@@ -76,7 +76,7 @@ class MPITransport(Transport):
         self._comm, self._council = self._duplicate(comm), self._duplicate(comm)
         self._graphs: dict[bytes, GraphLinks] = {}
         self._reducers: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
-        self._watchman = Watchman(timeout_s, self._end_late)
+        self._watchman = Watchdog(timeout_s, self._end_late)
 
     @property
     def rank(self) -> int:
@@ -173,19 +173,19 @@ class MPITransport(Transport):
             also = "" if reduction == "mean" else " or a type of whole numbers"
             raise InputError(f"MPI has no {reduction} of {dtype}; use float32, float64{also}.")
         self._agree_on(f"all_reduce {reduction}", f"{dtype}{list(shape)}")
-        watchman = self._watchman
-        watchman.start()
+        watchdog = self._watchman
+        watchdog.start()
         all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
         begin = _beginning(reduction, shape, self._share)
 
         def reduce(array: Any) -> Any:
             # Every step here counts: where ranks share cores, a microsecond of each is waited for by all.
-            total = watchman.call = begin(array)
+            total = watchdog.call = begin(array)
             try:
                 all_reduce(in_place, total, operation)
             finally:
-                watchman.call = None
+                watchdog.call = None
             return total
 
         return reduce
@@ -197,7 +197,7 @@ class MPITransport(Transport):
             began = time.monotonic()
             awake_s = AWAKE_S + (0 if rows is None else AWAKE_S_A_BYTE * rows.received.size)
             while True:
-                for _ in LOOKS:
+                for _ in CHECKS:
                     if test():
                         return
                 waited_s = time.monotonic() - began

@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 
 
-class Watchman:
+class Watchdog:
     """Looks now and then at ``call``: any object that is another one for each call, None between calls.
 
-    The watched thread only sets it; when a call began is what the watchman has seen of it, so a deadline may be late by
+    The watched thread only sets it; when a call began is what the watchdog has seen of it, so a deadline may be late by
     the time between two looks.
 
     Parameters
     ----------
     timeout_s : deadline of a call.
-    on_late : called in the watchman's own thread, once, when a call has gone beyond it.
+    on_late : called in the watchdog's own thread, once, when a call has gone beyond it.
     """
 
     def __init__(self, timeout_s: float, on_late: Callable[[], None]) -> None:
@@ -28,7 +28,7 @@ class Watchman:
     def start(self) -> None:
         """Begin to look; more than once is harmless."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="mpi-watchman", daemon=True)
+            self._thread = threading.Thread(target=self._watch, name="mpi-watchdog", daemon=True)
             self._thread.start()
 
     def close(self) -> None:

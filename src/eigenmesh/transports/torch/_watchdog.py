@@ -14,7 +14,7 @@ from eigenmesh.transports.torch._group import Group
 
 REASON, TOLD, LATE = "reason", "told", "late"
 # How often a node looks whether another one has given up.
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 # How long a node that gives up waits for the others to know; the store may end with its process.
 TELL_WITHIN_S = 1.0
 # How far apart nodes may reach a deadline and still count as having waited for the same.
@@ -108,7 +108,7 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(LOOK_EVERY_S):
+        while not self._end.wait(POLL_S):
             if self._failure is None and not self._read():
                 return
             if self._failure is not None:
