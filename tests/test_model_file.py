@@ -299,6 +299,11 @@ def test_whiten_and_missing_can_be_chosen_anew(tmp_path):
     plain = load_model(tmp_path / "model.npz", whiten=False, missing="mean")
     assert np.array_equal(plain.transform(SAMPLES), pca.set_params(whiten=False).transform(SAMPLES))
     assert plain.missing == "mean"
+    pca.set_params(missing="mean").save(tmp_path / "changed.npz")
+    assert (load_model(tmp_path / "changed.npz").whiten, load_model(tmp_path / "changed.npz").missing) == (
+        False,
+        "mean",
+    )
     with pytest.raises(UnknownNameError, match="'drop'"):
         load_model(tmp_path / "model.npz", missing="drop")
     with pytest.raises(InputError, match="whiten = 'no' must be True, False or None"):

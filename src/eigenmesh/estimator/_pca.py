@@ -216,8 +216,14 @@ class DecentralizedPCA(Projection):
         """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        facts = self._fitted.facts._replace(feature_names=None if names is None else tuple(str(name) for name in names))
-        write_model(require_writable(path), model_of(replace(self._fitted, facts=facts), whiten=self.whiten))
+        model = replace(
+            model_of(self._fitted),
+            feature_names=None if names is None else tuple(str(name) for name in names),
+            # As transform is set up now, which may be otherwise than when it was fitted.
+            whiten=self.whiten,
+            missing=self.missing,
+        )
+        write_model(require_writable(path), model)
 
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
         """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from eigenmesh.fitting._fit import Fit
 from eigenmesh.model_file import Model
 
 
-def model_of(fit: Fit, *, whiten: bool = False, run_id: str | None = None, whole: bool = True) -> Model:
+def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Model:
     """Everything of a fit that is needed to use it.
 
     Parameters
     ----------
-    whiten : how ``transform`` is set up.
     run_id, whole : what a run of peers adds; False if sites were lost.
     """
     result, moments = fit.result, fit.moments
     return Model(
         components=result.components,
-        explained_variance=result.explained_variance,
+        # In double precision, as the estimator has them, so that a loaded model gives the same answers.
+        explained_variance=np.asarray(result.explained_variance, dtype=float),
         explained_variance_ratio=fit.explained_variance_ratio,
         singular_values=fit.singular_values,
         mean=moments.mean,
@@ -35,7 +37,6 @@ def model_of(fit: Fit, *, whiten: bool = False, run_id: str | None = None, whole
         converged=result.converged,
         tol=fit.request.tol,
         error_bound=result.certificate.error_bound,
-        whiten=whiten,
         missing=fit.request.missing,
     )
 
