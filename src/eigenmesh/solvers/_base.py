@@ -77,11 +77,32 @@ class Traits:
     replay_key: tuple[str, ...] | None = None
 
 
+class Iterate(NamedTuple):
+    """The state of a method that keeps nothing but its estimates.
+
+    Attributes
+    ----------
+    X : array of shape (nodes, d, K)
+        Estimates.
+    residual : array of shape (nodes, K)
+        Residuals of the X before the last product, as each node sees them.
+    """
+
+    X: Array
+    residual: Array
+
+    @classmethod
+    def begin(cls, basis: Array) -> Iterate:
+        """X_i(0) = basis, the same at every node."""
+        return cls(basis, unmeasured(basis))
+
+
 class Solver(ABC):
-    """An algorithm as a frozen dataclass of hyperparameters with four functions of its state.
+    """An algorithm as a frozen dataclass of hyperparameters with functions of its state.
 
     The state is a NamedTuple of arrays with a leading axis over the nodes this process holds. A subclass writes
-    ``name`` and the four abstract functions; an object of it can be used without being registered.
+    ``name``, ``init`` and ``step``; ``readout`` and ``watch`` where the defaults do not suit. An object of it can be used
+    without being registered.
 
     Attributes
     ----------
@@ -102,13 +123,14 @@ class Solver(ABC):
     def step(self, covariance: Covariance, network: Network, state: Any) -> Any:
         """One iteration."""
 
-    @abstractmethod
     def readout(self, state: Any) -> Array:
-        """Unit-norm estimates of q_1 .. q_K: state -> (nodes, d, K)."""
+        """Unit-norm estimates of q_1 .. q_K: state -> (nodes, d, K); by default ``state.X``."""
+        X: Array = state.X
+        return X
 
-    @abstractmethod
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
-        """Check the state every few rounds; agree through ``network.worst`` alone."""
+        """Check the state every few rounds; agree through ``network.worst`` alone; by default on ``state.residual``."""
+        return watch_residual(network, state)
 
     def columns(self, n_components: int, n_features: int) -> int:
         """Columns of one product with the covariance, at most d; by default K."""

@@ -9,7 +9,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, product_residuals, require_count, unmeasured
 from eigenmesh.solvers._consensus import fast_mix
 
 
@@ -72,14 +72,6 @@ class DeEPCA(Solver):
         S = fast_mix(network, state.S + product - state.product, self.mixes)
         X = with_signs_of(state.start, orthonormal(S))
         return DeEPCAState(X, S, product, state.start, product_residuals(state.X, S))
-
-    def readout(self, state: DeEPCAState) -> Array:
-        """X_i, whose columns have norm one."""
-        return state.X
-
-    def watch(self, covariance: Covariance, network: Network, state: DeEPCAState) -> Watch:
-        """Agree on the residual: S_i estimates C X_i, and the iterates rest only where it is C X_i."""
-        return watch_residual(network, state)
 
 
 def with_signs_of(start: Array, X: Array) -> Array:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, normalised, squared_norms
+from eigenmesh.arrays import Array, squared_norms
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits, Watch, largest_norm
+from eigenmesh.solvers._base import Traits, largest_norm
 from eigenmesh.solvers._sanger import hebbian
-from eigenmesh.solvers._step_size import SteppedSolver, SteppedState, watch_step
+from eigenmesh.solvers._step_size import SteppedSolver, SteppedState
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,6 @@ class DSA(SteppedSolver):
         mixed = network.mix(state.X)
         X = mixed + state.step_size * hebbian(state.X, covariance.apply(state.X))
         return state._replace(X=X, residual=drift(network, state, mixed, X))
-
-    def readout(self, state: SteppedState) -> Array:
-        """Columns of X_i divided by their norms."""
-        return normalised(state.X)
-
-    def watch(self, covariance: Covariance, network: Network, state: SteppedState) -> Watch:
-        """Agree on the residual; with an automatic step, start again when the iterates blow up."""
-        return watch_step(network, state, automatic=self.step_size == "auto")
 
 
 def suggested_step(scale: float, second: float) -> float:

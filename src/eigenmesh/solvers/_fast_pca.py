@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms, inner_products, normalised
+from eigenmesh.arrays import Array, column_norms, inner_products
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits, Watch, largest_norm
@@ -98,10 +98,6 @@ class FastPCA(SteppedSolver):
         H = pseudo_gradient(covariance, X, state.upper)
         S += H - state.H
         return state._replace(X=X, S=S, H=H)
-
-    def readout(self, state: FastPCAState) -> Array:
-        """Columns of X_i divided by their norms."""
-        return normalised(state.X)
 
     def watch(self, covariance: Covariance, network: Network, state: FastPCAState) -> Watch:
         """Read the residual off the tracker; with an automatic step, start again when the iterates misbehave."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, normalised, squared_norms
+from eigenmesh.arrays import Array, squared_norms
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits, Watch, largest_norm, product_residuals
-from eigenmesh.solvers._step_size import BLOWN_UP, SteppedSolver, SteppedState, watch_step
+from eigenmesh.solvers._base import Traits, largest_norm, product_residuals
+from eigenmesh.solvers._step_size import BLOWN_UP, SteppedSolver, SteppedState
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Krasulina(SteppedSolver):
     """
 
     name: ClassVar[str] = "krasulina"
+    longest: ClassVar[float] = BLOWN_UP
     traits: ClassVar[Traits] = Traits(exact_averages=True, centralised=True, replay_key=("step_size",))
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
@@ -55,11 +56,3 @@ class Krasulina(SteppedSolver):
         theta = ea.namespace(x).vecdot(x, z, axis=-2) / squared_norms(x)
         x_next = x + state.step_size * (z - theta[:, None, :] * x)
         return state._replace(X=x_next, residual=product_residuals(x, z))
-
-    def readout(self, state: SteppedState) -> Array:
-        """x_i divided by its norm."""
-        return normalised(state.X)
-
-    def watch(self, covariance: Covariance, network: Network, state: SteppedState) -> Watch:
-        """Agree on the residual, which comes with the product."""
-        return watch_step(network, state, automatic=self.step_size == "auto", longest=BLOWN_UP)

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, unmeasured, watch_residual
-
-
-class OrthogonalIterationState(NamedTuple):
-    """Iterates of orthogonal iteration at the nodes held here.
-
-    Attributes
-    ----------
-    X : (nodes, d, K) estimates with orthonormal columns.
-    residual : (nodes, K) residuals of the X before the last product.
-    """
-
-    X: Array
-    residual: Array
+from eigenmesh.solvers._base import Iterate, Solver, Traits, product_residuals
 
 
 @dataclass(frozen=True)
@@ -46,21 +33,11 @@ class OrthogonalIteration(Solver):
         exact_averages=True, centralised=True, fixed_schedule=True, expected_products=150, replay_key=()
     )
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> OrthogonalIterationState:
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> Iterate:
         """X_i(0) = basis, the same at every node."""
-        return OrthogonalIterationState(basis, unmeasured(basis))
+        return Iterate.begin(basis)
 
-    def step(
-        self, covariance: Covariance, network: Network, state: OrthogonalIterationState
-    ) -> OrthogonalIterationState:
+    def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:
         """One product, one average, one QR."""
         Z = network.mean(covariance.apply(state.X))
-        return OrthogonalIterationState(orthonormal(Z), product_residuals(state.X, Z))
-
-    def readout(self, state: OrthogonalIterationState) -> Array:
-        """X_i, whose columns have norm one."""
-        return state.X
-
-    def watch(self, covariance: Covariance, network: Network, state: OrthogonalIterationState) -> Watch:
-        """Agree on the residual, which comes with the product; it is that of one iteration ago."""
-        return watch_residual(network, state)
+        return Iterate(orthonormal(Z), product_residuals(state.X, Z))

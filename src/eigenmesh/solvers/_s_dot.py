@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._base import (
+    Iterate,
+    Solver,
+    Traits,
+    product_residuals,
+    require_count,
+)
 from eigenmesh.solvers._consensus import plain_mix
-
-
-class SDOTState(NamedTuple):
-    """Iterates of S-DOT at the nodes held here.
-
-    Attributes
-    ----------
-    X : (nodes, d, K) estimates with orthonormal columns.
-    residual : (nodes, K) residuals of the X before the last product, as each node sees them.
-    """
-
-    X: Array
-    residual: Array
 
 
 @dataclass(frozen=True)
@@ -56,21 +49,13 @@ class SDOT(Solver):
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> SDOTState:
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> Iterate:
         """X_i(0) = basis, the same at every node."""
-        return SDOTState(basis, unmeasured(basis))
+        return Iterate.begin(basis)
 
-    def step(self, covariance: Covariance, network: Network, state: SDOTState) -> SDOTState:
+    def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:
         """One product, T_c mixes, one QR."""
-        return SDOTState(*gossiped_product(covariance, network, state.X, self.mixes))
-
-    def readout(self, state: SDOTState) -> Array:
-        """X_i, whose columns have norm one."""
-        return state.X
-
-    def watch(self, covariance: Covariance, network: Network, state: SDOTState) -> Watch:
-        """Agree on the residual, disagreement included: without it the floor would look like the answer."""
-        return watch_residual(network, state)
+        return Iterate(*gossiped_product(covariance, network, state.X, self.mixes))
 
 
 def gossiped_product(covariance: Covariance, network: Network, X: Array, mixes: int) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from eigenmesh.arrays import Array
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch, require_count, require_positive, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, require_count, require_positive, unmeasured
 from eigenmesh.solvers._s_dot import gossiped_product
 
 
@@ -80,11 +80,3 @@ class SADOT(Solver):
     def mixes(self, iteration: int) -> int:
         """T_c(t)."""
         return min(self.start + int(self.growth * iteration), self.cap)
-
-    def readout(self, state: SADOTState) -> Array:
-        """X_i, whose columns have norm one."""
-        return state.X
-
-    def watch(self, covariance: Covariance, network: Network, state: SADOTState) -> Watch:
-        """Agree on the residual, disagreement included."""
-        return watch_residual(network, state)

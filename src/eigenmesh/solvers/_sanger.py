@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, normalised
+from eigenmesh.arrays import Array
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits, Watch, largest_norm, product_residuals
-from eigenmesh.solvers._step_size import SteppedSolver, SteppedState, watch_step
+from eigenmesh.solvers._base import Traits, largest_norm, product_residuals
+from eigenmesh.solvers._step_size import SteppedSolver, SteppedState
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,6 @@ class Sanger(SteppedSolver):
         Z = network.mean(covariance.apply(state.X))
         X = state.X + state.step_size * hebbian(state.X, Z)
         return state._replace(X=X, residual=product_residuals(state.X, Z))
-
-    def readout(self, state: SteppedState) -> Array:
-        """Columns of X_i divided by their norms."""
-        return normalised(state.X)
-
-    def watch(self, covariance: Covariance, network: Network, state: SteppedState) -> Watch:
-        """Agree on the residual, which comes with the product."""
-        return watch_step(network, state, automatic=self.step_size == "auto")
 
 
 def hebbian(X: Array, Z: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from eigenmesh.arrays import Array
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, product_residuals, require_count, unmeasured
 from eigenmesh.solvers._consensus import plain_mix
 from eigenmesh.solvers._sequential_power import SequentialPowerState, component_in_work, deflated
 
@@ -61,11 +61,3 @@ class SequentialDistributedPower(Solver):
         x = state.X[:, :, k : k + 1]
         z, disagreement = plain_mix(network, covariance.apply(x), self.mixes)
         return deflated(state, k, z, product_residuals(x, z) + disagreement)
-
-    def readout(self, state: SequentialPowerState) -> Array:
-        """X_i, whose columns have norm one."""
-        return state.X
-
-    def watch(self, covariance: Covariance, network: Network, state: SequentialPowerState) -> Watch:
-        """Agree on the residuals, disagreement included; infinite until every component has been begun."""
-        return watch_residual(network, state)

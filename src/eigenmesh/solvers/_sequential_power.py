@@ -9,7 +9,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch, product_residuals, require_count, unmeasured, watch_residual
+from eigenmesh.solvers._base import Solver, Traits, product_residuals, require_count, unmeasured
 
 
 class SequentialPowerState(NamedTuple):
@@ -72,14 +72,6 @@ class SequentialPower(Solver):
         x = state.X[:, :, k : k + 1]
         z = network.mean(covariance.apply(x))
         return deflated(state, k, z, product_residuals(x, z))
-
-    def readout(self, state: SequentialPowerState) -> Array:
-        """X_i, whose columns have norm one."""
-        return state.X
-
-    def watch(self, covariance: Covariance, network: Network, state: SequentialPowerState) -> Watch:
-        """Agree on the residuals; they are infinite until every component has been begun."""
-        return watch_residual(network, state)
 
 
 def component_in_work(state: SequentialPowerState, iterations: int) -> int:

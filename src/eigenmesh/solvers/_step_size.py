@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, normalised, orthonormal
+from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Watch, require_positive, unmeasured
 
@@ -48,13 +49,26 @@ class SteppedState(NamedTuple):
 
 @dataclass(frozen=True)
 class SteppedSolver(Solver):
-    """A solver whose one setting is its step; the state has a field ``step_size``."""
+    """A solver whose one setting is its step; the state has a field ``step_size``.
+
+    With an automatic step a check halves the step and starts again where the iterates blow up.
+    """
 
     step_size: StepSize = "auto"
+    # Norm that no column reaches while an automatic step is sound.
+    longest: ClassVar[float] = LONGEST_COLUMN
 
     def __post_init__(self) -> None:
         if self.step_size != "auto":
             require_positive("step_size", self.step_size)
+
+    def readout(self, state: Any) -> Array:
+        """Columns of X_i divided by their norms."""
+        return normalised(state.X)
+
+    def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
+        """Agree on the residual, which comes with the product."""
+        return watch_step(network, state, automatic=self.step_size == "auto", longest=self.longest)
 
     def current_step(self, state: Any) -> float:
         """Step size in the state."""
@@ -66,7 +80,7 @@ def common_basis(network: Network, X: Array) -> Array:
     return orthonormal(network.mean(normalised(X)))
 
 
-def watch_step(network: Network, state: SteppedState, *, automatic: bool, longest: float = LONGEST_COLUMN) -> Watch:
+def watch_step(network: Network, state: SteppedState, *, automatic: bool, longest: float) -> Watch:
     """Agree on the residual and the longest column; with an automatic step, halve it and start again on a blow-up.
 
     The new start is one orthonormal basis for all nodes, the average of their best X so far. A fixed step is the

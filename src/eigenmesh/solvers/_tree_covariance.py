@@ -86,10 +86,6 @@ class TreeCovariance(Solver):
         agreed = network.worst(ea.like(values[np.newaxis, : -keep - 1 : -1], state.X))
         return TreeCovarianceState(state.k, ea.everywhere(X, n_nodes), ea.to_numpy(agreed[0, ...]))
 
-    def readout(self, state: TreeCovarianceState) -> Array:
-        """The leading K eigenvectors."""
-        return state.X
-
     def watch(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> Watch:
         """Solved after one step, up to rounding and the accuracy of the average."""
         values, k = state.values, state.k
