@@ -101,8 +101,8 @@ class Solver(ABC):
     """An algorithm as a frozen dataclass of hyperparameters with functions of its state.
 
     The state is a NamedTuple of arrays with a leading axis over the nodes this process holds. A subclass writes
-    ``name``, ``init`` and ``step``; ``readout`` and ``watch`` where the defaults do not suit. An object of it can be used
-    without being registered.
+    ``name``, ``init`` and ``step``; ``readout`` and ``watch`` where the defaults do not suit. An object of it can be
+    used without being registered.
 
     Attributes
     ----------
