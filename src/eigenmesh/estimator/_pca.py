@@ -189,10 +189,13 @@ class DecentralizedPCA(Projection):
 
         Parameters
         ----------
-        X : (N, d) array, memory map, sparse matrix or data frame; or a list of M of them; or Shards; or a dask array or
-            data frame, whose blocks are the nodes. With a transport: this node's own samples.
-        y : (N,) labels, used only by the splits "label" and "dirichlet:...".
-        nodes : (N,) the node that holds each sample, instead of a split.
+        X : array, memory map, sparse matrix or data frame of shape (N, d)
+            The samples; or a list of M of these; or Shards; or a dask array or data frame, whose blocks are the nodes.
+            With a transport: the samples of this node.
+        y : array of shape (N,) or None
+            Labels, used only by the splits "label" and "dirichlet:...".
+        nodes : array of shape (N,) or None
+            The node that holds each sample, instead of a split.
         """
         request, transport = self._request(), self.transport
         engine = transport_kind(transport, self.device) if isinstance(transport, str) else None
@@ -230,8 +233,10 @@ class DecentralizedPCA(Projection):
 
         Parameters
         ----------
-        X, y, nodes : as for ``fit``.
-        costs : as the parameter of that name, which it stands in for.
+        X, y, nodes : arrays
+            As for ``fit``.
+        costs : Costs or None
+            As the parameter of that name, which it stands in for.
         """
         # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
         planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))

@@ -13,10 +13,14 @@ class Costs:
 
     Attributes
     ----------
-    latency_s : seconds per round between neighbours, however small the message.
-    bandwidth_bytes_s : bytes that a node can send per second.
-    flops_s : floating-point operations that a node makes per second.
-    memory_bytes : bytes that a node may use beside its data.
+    latency_s : float
+        Seconds per round between neighbours, however small the message.
+    bandwidth_bytes_s : float
+        Bytes that a node can send per second.
+    flops_s : float
+        Floating-point operations that a node makes per second.
+    memory_bytes : float
+        Bytes that a node may use beside its data.
     """
 
     latency_s: float = 0.02

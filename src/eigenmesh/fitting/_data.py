@@ -26,11 +26,16 @@ class DataFacts(NamedTuple):
 
     Attributes
     ----------
-    n_nodes : M, nodes that hold samples.
-    n_features : d.
-    item_bytes : bytes of one number that is sent.
-    has_all_reduce : True if the engine can sum over all nodes.
-    feature_names, node_names : None where there are none.
+    n_nodes : int
+        M, nodes that hold samples.
+    n_features : int
+        d.
+    item_bytes : int
+        Bytes of one number that is sent.
+    has_all_reduce : bool
+        True if the engine can sum over all nodes.
+    feature_names, node_names : tuple of str or None
+        None where there are none.
     """
 
     n_nodes: int

@@ -28,8 +28,10 @@ def fit_at_every_node(
 
     Parameters
     ----------
-    run_nodes : as in the table of transports: starts all nodes.
-    callback : called by node 0 alone.
+    run_nodes : callable
+        As in the table of transports: starts all nodes.
+    callback : callable or None
+        Called by node 0 alone.
     """
 
     def node(transport: Transport) -> Fit:

@@ -27,12 +27,18 @@ class Fit:
 
     Attributes
     ----------
-    result : components, certificate, history and the traffic of the whole fit.
-    moments : pooled size, mean, variance and scale.
-    noise_variance : mean variance of the directions beyond component K.
-    weights : the network.
-    averaging : name of the averaging.
-    choice : how the covariances were held.
+    result : Result
+        Components, certificate, history and the traffic of the whole fit.
+    moments : Moments
+        Pooled size, mean, variance and scale.
+    noise_variance : float
+        Mean variance of the directions beyond component K.
+    weights : Weights
+        The network.
+    averaging : str
+        Name of the averaging.
+    choice : Choice
+        How the covariances were held.
     """
 
     request: Request
@@ -75,10 +81,13 @@ def fit(
 
     Parameters
     ----------
-    start : (d, K) with orthonormal columns, the same at every node; None for a random one.
-    average_start : True if ``start`` is this node's own estimate, or None where it has none: all nodes then begin
-        from the average of theirs. All nodes must say the same.
-    callback, on_estimate, reference, check_every : as for ``run``.
+    start : array of shape (d, K) or None
+        With orthonormal columns, the same at every node; None for a random one.
+    average_start : bool
+        True if ``start`` is this node's own estimate, or None where it has none: all nodes then begin from the average
+        of theirs. All nodes must say the same.
+    callback, on_estimate, reference, check_every
+        As for ``run``.
     """
     request, network, covariance = prepared.request, prepared.network, prepared.covariance
     settings: dict[str, Any] = {

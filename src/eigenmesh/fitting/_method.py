@@ -15,10 +15,14 @@ class Workload(NamedTuple):
 
     Attributes
     ----------
-    n_features, n_components : d and K.
-    item_bytes : bytes of one number that is sent.
-    n_samples : N over all nodes; None where it is not known yet.
-    has_all_reduce : True if the engine can sum over all nodes.
+    n_features, n_components : int
+        d and K.
+    item_bytes : int
+        Bytes of one number that is sent.
+    n_samples : int or None
+        N over all nodes; None where it is not known yet.
+    has_all_reduce : bool
+        True if the engine can sum over all nodes.
     """
 
     weights: Weights

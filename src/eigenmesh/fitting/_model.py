@@ -16,7 +16,8 @@ def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Mode
 
     Parameters
     ----------
-    run_id, whole : what a run of peers adds; False if sites were lost.
+    run_id, whole : str or None, bool
+        What a run of peers adds; False if sites were lost.
     """
     result, moments = fit.result, fit.moments
     return Model(

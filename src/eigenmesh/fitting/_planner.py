@@ -34,10 +34,14 @@ class Forecast:
 
     Attributes
     ----------
-    rounds, messages, bytes : over the whole network, set-up and certificate included.
-    memory_bytes : at one node, beside its data.
-    seconds : communication and arithmetic, one after the other.
-    shows_covariances : True if covariances are sent as such; such a line is never chosen.
+    rounds, messages, bytes : float
+        Over the whole network, set-up and certificate included.
+    memory_bytes : float
+        At one node, beside its data.
+    seconds : float
+        Communication and arithmetic, one after the other.
+    shows_covariances : bool
+        True if covariances are sent as such; such a line is never chosen.
     """
 
     solver: str
@@ -73,7 +77,8 @@ def plan(request: Request, data: NodeData, rehearse: bool = True) -> Plan:
 
     Parameters
     ----------
-    rehearse : solve the problem on the data of three single nodes first, without any message, to know how many products
+    rehearse : bool
+        Solve the problem on the data of three single nodes first, without any message, to know how many products
         it takes; otherwise the usual number is assumed.
     """
     shards, weights, costs, tol = data.shards, data.weights, request.costs, request.tol

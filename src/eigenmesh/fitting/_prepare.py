@@ -20,10 +20,14 @@ class Prepared:
 
     Attributes
     ----------
-    n_components : K, or the share of the variance to explain.
-    averaging : how exact averages are made.
-    choice : how the covariances are held, and why.
-    set_up : what was sent so far.
+    n_components : int or float
+        K, or the share of the variance to explain.
+    averaging : Averaging
+        How exact averages are made.
+    choice : Choice
+        How the covariances are held, and why.
+    set_up : Traffic
+        What was sent so far.
     """
 
     request: Request

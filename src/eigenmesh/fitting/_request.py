@@ -26,17 +26,28 @@ class Request:
 
     Attributes
     ----------
-    n_components : K; or, between 0 and 1, the share of the variance to explain; None for min(N - 1, d).
-    at_most : True if a K above min(N - 1, d) is lowered to it instead of being refused.
-    solver, averaging : None lets the planner choose.
-    tol : bound on sin(angle) between every component at every node and the true one.
-    max_rounds : budget of neighbour exchanges.
-    scale : divide each feature by its pooled standard deviation.
-    missing : "error", or "mean" to put the pooled mean in the place of NaN and infinite entries.
-    covariance : how products with a node's covariance are made; None to choose.
-    device : where arrays are: None for NumPy, "cpu", "cuda", "cuda:1" for PyTorch.
-    seed : of the start; the same at every node.
-    costs : what the planner decides by.
+    n_components : int, float or None
+        K; or, between 0 and 1, the share of the variance to explain; None for min(N - 1, d).
+    at_most : bool
+        True if a K above min(N - 1, d) is lowered to it instead of being refused.
+    solver, averaging : Solver, Averaging or None
+        None lets the planner choose.
+    tol : float
+        Bound on sin(angle) between every component at every node and the true one.
+    max_rounds : int
+        Budget of neighbour exchanges.
+    scale : bool
+        Divide each feature by its pooled standard deviation.
+    missing : "error" or "mean"
+        Refuse NaN and infinite entries, or put the pooled mean in their place.
+    covariance : CovarianceKind or None
+        How products with a node's covariance are made; None to choose.
+    device : str or None
+        Where arrays are: None for NumPy, "cpu", "cuda", "cuda:1" for PyTorch.
+    seed : int
+        Of the start; the same at every node.
+    costs : Costs
+        What the planner decides by.
     """
 
     n_components: int | float | None = None
