@@ -19,7 +19,7 @@ from timing import side_by_side
 
 from eigenmesh.experiments._curves import Curve
 from eigenmesh.experiments._figures import FIGURES
-from eigenmesh.experiments._problems import Problem, make_problem
+from eigenmesh.experiments._problems import Comparison, make_comparison
 from eigenmesh.experiments._settings import Experiment, Method
 from eigenmesh.experiments._trials import follow
 from eigenmesh.experiments._work import missing_data
@@ -31,14 +31,14 @@ SEQUENTIAL = {"seq-pm", "seq-dist-pm"}
 
 @dataclass
 class Floor:
-    """Seconds of the products C_i X and the mixes W X of one problem, each size measured once."""
+    """Seconds of the products C_i X and the mixes W X of one comparison, each size measured once."""
 
-    problem: Problem
+    comparison: Comparison
     known: dict[tuple[bool, int], tuple[float, float]] = field(default_factory=dict)
 
     def seconds(self, method: Method, curve: Curve) -> float:
         """What the run's products and mixes take on their own."""
-        width = 1 if method.solver.name in SEQUENTIAL else self.problem.n_components
+        width = 1 if method.solver.name in SEQUENTIAL else self.comparison.truth.shape[1]
         key = (method.centralised, width)
         if key not in self.known:
             self.known[key] = self._measure(*key)
@@ -47,8 +47,9 @@ class Floor:
         return product * int(curve.iterations[-1]) + mix * mixes
 
     def _measure(self, centralised: bool, width: int) -> tuple[float, float]:
-        C = (self.problem.pooled if centralised else self.problem.covariance).matrices
-        W = self.problem.weights.matrix
+        prepared = self.comparison.prepared
+        C = (self.comparison.centralised if centralised else prepared).covariance.matrices
+        W = prepared.network.weights.matrix
         X = np.random.default_rng(0).standard_normal((*C.shape[:2], width))
         flat = np.zeros((len(W), C.shape[1] * width))
         repeats = 200 if C.shape[1] < 100 else 2
@@ -64,12 +65,12 @@ def one_trial(experiment: Experiment) -> None:
     preparing = 0.0
     for panel in experiment.panels:
         began = time.process_time()
-        problem = make_problem(panel, seed=0, trial=0)
+        comparison = make_comparison(panel, seed=0, trial=0)
         preparing += time.process_time() - began
-        floor = Floor(problem)
+        floor = Floor(comparison)
         for method in panel.methods:
             began = time.process_time()
-            curve = follow(method, problem, panel.rounds)
+            curve = follow(method, comparison, panel.rounds)
             times = np.array([time.process_time() - began, floor.seconds(method, curve)])
             spent[method.label] = spent.get(method.label, np.zeros(2)) + times
     for label, (taken, bare) in spent.items():
