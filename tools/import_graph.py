@@ -24,6 +24,7 @@ PICTURE = ROOT / "docs" / "images" / "imports.svg"
 # From bottom to top.
 ROOMS = [
     "errors",
+    "_text",
     "arrays",
     "_atomic_write",
     "model_file",
@@ -38,10 +39,10 @@ ROOMS = [
     "solvers",
     "iteration",
     "fitting",
-    "report",
     "dask",
     "estimator",
     "experiments",
+    "report",
     "sites",
     "cli",
     # The public names, for users: nothing inside imports from there.

@@ -10,9 +10,9 @@ import typer
 from rich import box
 from rich.table import Table
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._messages import Messages
-from eigenmesh.report._progress import readable_bytes
 from eigenmesh.sites._audit_summary import AuditSummary, Count, summary
 
 AuditFile = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="audit.jsonl of a site.")]

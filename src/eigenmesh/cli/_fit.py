@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
@@ -23,7 +24,6 @@ from eigenmesh.fitting import fit as run_fit
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report._network_picture import counted
-from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import components_table, facts_table, traffic_table
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 

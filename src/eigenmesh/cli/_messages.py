@@ -13,10 +13,11 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.certificate._certify import Certificate
 from eigenmesh.iteration._result import Record, Result
 from eigenmesh.iteration._run import Callback
-from eigenmesh.report._progress import live_progress, readable_bytes
+from eigenmesh.report._progress import live_progress
 
 # Seconds between two lines of progress where there is no terminal to redraw.
 LINE_EVERY_S = 10.0

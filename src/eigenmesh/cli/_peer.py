@@ -18,12 +18,12 @@ import typer
 from rich.console import Console
 from sklearn.exceptions import ConvergenceWarning
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._messages import LINE_EVERY_S, Messages
 from eigenmesh.errors import DisagreementError, ParkedError, TransportError, import_extra
-from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import components_table, traffic_table
 
 if TYPE_CHECKING:

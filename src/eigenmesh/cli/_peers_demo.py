@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.cli._init import make_network
 from eigenmesh.cli._messages import Messages
 from eigenmesh.data import load
 from eigenmesh.errors import InputError, TransportError, import_extra
 from eigenmesh.metrics import sin_squared
 from eigenmesh.model_file import read_model
-from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import sites_table
 
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss", "hamar", "narvik", "molde", "alta", "lom", "vardo")

@@ -14,9 +14,9 @@ import typer
 from rich import box
 from rich.table import Table
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._messages import Messages
-from eigenmesh.report._progress import readable_bytes
 from eigenmesh.report._run_tables import facts_table
 from eigenmesh.sites._site import read_site
 from eigenmesh.sites._status import NeighbourStatus, Status, health, read_status

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.experiments._curves import TARGETS, goal
 from eigenmesh.experiments._tables import CostRow
-from eigenmesh.report._progress import readable_bytes
 
 OURS = "FAST-PCA"
 # Costs within this factor of each other are alike, or close.

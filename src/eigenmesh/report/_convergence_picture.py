@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.certificate._certify import Certificate
 from eigenmesh.iteration._result import Record, Result
 from eigenmesh.report._pictures import TEXT_SIZE, new_figure, set_heading
-from eigenmesh.report._progress import readable_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.experiments._claims import Finding
 from eigenmesh.experiments._curves import TARGETS, goal
 from eigenmesh.experiments._tables import NEVER, CostRow, cell
-from eigenmesh.report._progress import readable_bytes
 
 
 def cost_table(rows: Sequence[CostRow], unit: str, title: str = "", settings: bool = True) -> Table:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.iteration._result import Record
 from eigenmesh.iteration._run import Callback
 
@@ -34,12 +35,3 @@ def live_progress(max_rounds: int, console: Console | None = None) -> Iterator[C
             )
 
         yield show
-
-
-def readable_bytes(count: float) -> str:
-    """Write a number of bytes the way people read it: 1.5 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

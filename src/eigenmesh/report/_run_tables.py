@@ -8,12 +8,12 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import Chebyshev, Gossip, LinearRound, Polynomial, Tree
 from eigenmesh.certificate._certify import Certificate
 from eigenmesh.fitting._planner import Plan
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Traffic
-from eigenmesh.report._progress import readable_bytes
 
 # Rows of a table of components; the files have the rest.
 LONGEST = 20
