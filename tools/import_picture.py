@@ -52,25 +52,21 @@ def svg(rooms: Sequence[str], found: Iterable[Any]) -> str:
     height = {room: position for position, room in enumerate(rooms)}
     always = {(one.importer, one.imported) for one in found if not one.lazy}
     lazy = {(one.importer, one.imported) for one in found if one.lazy} - always
-    down = {(above, below) for above, below in always if height[above] > height[below]}
-    reach = _closure(rooms, down)
-    needed = {
-        (above, below) for above, below in down if not any(below in reach[middle] for middle in reach[above] - {below})
-    }
-    kinds = dict.fromkeys(needed, "import")
-    kinds |= {edge: "lazy" for edge in lazy if edge[1] not in reach[edge[0]]}
+    down = {(above, below) for above, below in always | lazy if height[above] > height[below]}
+    kinds = dict.fromkeys(_needed(rooms, always & down), "import")
+    kinds |= dict.fromkeys((_needed(rooms, down) | lazy - down) & lazy, "lazy")
     kinds |= dict.fromkeys(always - down, "up")
     layers = _layers(rooms, kinds, {edge for edge in kinds if height[edge[0]] > height[edge[1]]})
     return _drawn(rooms, layers, _columns(layers, kinds), kinds)
 
 
-def _closure(rooms: Sequence[str], edges: set[Edge]) -> dict[str, set[str]]:
-    """Every room below each room; the rooms come from bottom to top."""
+def _needed(rooms: Sequence[str], edges: set[Edge]) -> set[Edge]:
+    """The edges, all of which point down, that do not follow from others."""
     reach: dict[str, set[str]] = {}
     for room in rooms:
         direct = {below for above, below in edges if above == room}
         reach[room] = direct.union(*(reach[below] for below in direct))
-    return reach
+    return {(above, below) for above, below in edges if not any(below in reach[middle] for middle in reach[above])}
 
 
 def _layers(rooms: Sequence[str], edges: Iterable[Edge], down: set[Edge]) -> list[list[Place]]:
