@@ -1,6 +1,11 @@
 """What holds for all tests."""
 
+import signal
 from pathlib import Path
+
+# A shell starts what runs in its background with SIGINT ignored, and processes that tests start would inherit that: no
+# Ctrl-C would reach them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose tests start processes and wait for them.
 SLOW = ("sites", "transports", "networks", "cli")

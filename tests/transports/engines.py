@@ -50,8 +50,7 @@ class Ended:
     ----------
     status : exit status of the command.
     output : what all processes printed, both streams.
-    at : clock time of the end.
-    failed_at : clock time of the first error that a node wrote down; that of the end if there was none.
+    by_itself : whether it ended without being killed at the limit.
     alive : ids of nodes' processes that were still there after the end; they are killed after being counted.
     results : by rank, what the node's scenarios returned, ``"scenario/key" -> value``; None for a node without any.
     errors : by rank, the text of the error that ended the node.
@@ -59,8 +58,7 @@ class Ended:
 
     status: int
     output: str
-    at: float
-    failed_at: float
+    by_itself: bool
     alive: tuple[int, ...]
     results: dict[int, dict[str, np.ndarray]]
     errors: dict[int, str]
@@ -116,29 +114,29 @@ def launch(
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, **kind.environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
         command = [*kind.launcher(size), *settings.words()]
-        status, output = _run(command, environment, folder, time.monotonic() + limit_s)
+        status, output, by_itself = _run(command, environment, folder, time.monotonic() + limit_s)
     else:
-        status, output = node.run_in_threads(settings, size)
-    at = time.time()
-    failed_at = min([path.stat().st_mtime for path in folder.glob("*.error")], default=at)
-    return Ended(status, output, at, failed_at, _stop_what_is_left(folder, size), *node.read(folder, size))
+        status, output, by_itself = *node.run_in_threads(settings, size), True
+    return Ended(status, output, by_itself, _stop_what_is_left(folder, size), *node.read(folder, size))
 
 
-def _run(command: list[str], environment: dict[str, str], folder: Path, deadline: float) -> tuple[int, str]:
+def _run(command: list[str], environment: dict[str, str], folder: Path, deadline: float) -> tuple[int, str, bool]:
     # Into a file, for a pipe would stay open as long as any process that was left behind.
     with open(folder / "output.txt", "w+b") as output:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder
         )
+        by_itself = True
         try:
             process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
+            by_itself = False
             process.kill()
             process.wait()
-    return process.returncode, (folder / "output.txt").read_text(errors="replace")
+    return process.returncode, (folder / "output.txt").read_text(errors="replace"), by_itself
 
 
-def _stop_what_is_left(folder: Path, size: int, grace_s: float = 1.0) -> tuple[int, ...]:
+def _stop_what_is_left(folder: Path, size: int, grace_s: float = 20.0) -> tuple[int, ...]:
     """Kill the nodes whose processes outlived the command that started them; their ids."""
     ids = [int(path.read_text()) for rank in range(size) if (path := folder / f"{rank}.pid").exists()]
     others = [number for number in ids if number != os.getpid()]

@@ -8,12 +8,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from patience import allowed_s
 from transports.engines import ENGINES, launch
-from transports.failures import CULPRIT
+from transports.failures import CULPRIT, FOR_EVER_S
 from transports.scenarios import DUE
 
 NAMES = list(DUE)
+# A busy machine must not make those late that are well.
+DEADLINE_S = 2
 PROCESSES = [name for name, engine in ENGINES.items() if engine.processes]
 
 
@@ -58,14 +59,15 @@ def test_every_node_gets_what_is_due(engine, size, scenario):
             assert (got[key] == value).all(), key
 
 
-def failed(engine, scenario, folder, timeout_s=30.0, size=3):
-    """A launch that must end badly, with nothing left running and no result at any node that failed."""
-    ended = launch(
-        engine_named(engine), size, "transports.failures", [scenario], folder, timeout_s=timeout_s, limit_s=50
-    )
+def failed(engine, scenario, folder, timeout_s=FOR_EVER_S, size=3):
+    """A launch that must end badly, with nothing left running and no result at any node that failed.
+
+    Unless a deadline is asked for, it lies beyond the limit of the launch, so that the failure itself must end it.
+    """
+    ended = launch(engine_named(engine), size, "transports.failures", [scenario], folder, timeout_s=timeout_s)
+    assert ended.by_itself, ended.output
     assert ended.status != 0, ended.output
     assert ended.alive == (), ended.output
-    assert ended.at - ended.failed_at < allowed_s(10), ended.output
     return ended
 
 
@@ -78,31 +80,29 @@ def test_a_node_that_raises_ends_all_with_its_reason(engine, tmp_path):
 
 
 @pytest.mark.parametrize("engine", PROCESSES)
-def test_a_node_that_dies_ends_all_within_10_s_and_is_named(engine, tmp_path):
+def test_a_node_that_dies_ends_all_and_is_named(engine, tmp_path):
     ended = failed(engine, "dies", tmp_path)
-    died_at = float(re.search(r"dies at (\S+)", ended.output).group(1))
-    assert ended.at - died_at < 10
     assert re.search(rf"\b(node|rank) {CULPRIT}\b", ended.output), ended.output
     assert not ended.results
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_node_that_is_stuck_is_named_at_the_deadline(engine, tmp_path):
-    ended = failed(engine, "sleeps", tmp_path, timeout_s=1.0)
+    ended = failed(engine, "sleeps", tmp_path, timeout_s=DEADLINE_S)
     late = [text for text in ended.errors.values() if "DeadlineError" in text]
-    assert re.search(rf"waited 1 s for node {CULPRIT}\b", late[0])
+    assert re.search(rf"waited {DEADLINE_S} s for node {CULPRIT}\b", late[0])
     assert CULPRIT not in ended.results
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_node_that_left_early_is_named_at_the_deadline(engine, tmp_path):
-    ended = failed(engine, "leaves", tmp_path, timeout_s=1.0)
+    ended = failed(engine, "leaves", tmp_path, timeout_s=DEADLINE_S)
     assert f"node {CULPRIT}" in ended.output
 
 
 @pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if engine.reduces])
 def test_an_all_reduce_has_a_deadline(engine, tmp_path):
-    ended = failed(engine, "reduces-alone", tmp_path, timeout_s=1.0)
+    ended = failed(engine, "reduces-alone", tmp_path, timeout_s=DEADLINE_S)
     assert any("DeadlineError" in text for text in ended.errors.values())
 
 

@@ -20,7 +20,7 @@ from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSu
 from eigenmesh.transports import Transport
 from eigenmesh.transports.torch import TorchTransport
 from problems import angles, make_problem
-from transports.failures import CULPRIT, rounds_without_end
+from transports.failures import CULPRIT, FOR_EVER_S, rounds_without_end
 
 SOLVERS = {
     solver.name: solver
@@ -129,7 +129,7 @@ def terminated(transport: Transport):
 
     def wait_for_the_signal():
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
+        time.sleep(FOR_EVER_S)
 
     return rounds_without_end(transport, wait_for_the_signal)
 
