@@ -19,8 +19,9 @@ import numpy as np
 from eigenmesh.cli._init import init
 from ports import free_ports
 from problems import angles, truth
+from waiting import until
 
-LIMIT_S = 150.0
+LIMIT_S = 300.0
 
 
 class Mesh:
@@ -82,11 +83,11 @@ class Mesh:
     def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
         self.running[name].send_signal(how)
         if how is signal.SIGKILL:
-            self.running[name].wait(10)
+            self.running[name].wait(60)
 
-    def wait(self, *names: str, limit_s: float = LIMIT_S) -> dict[str, int]:
+    def wait(self, *names: str) -> dict[str, int]:
         """Exit statuses, once all have ended."""
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + LIMIT_S
         chosen = names or tuple(self.running)
         for name in chosen:
             try:
@@ -104,13 +105,13 @@ class Mesh:
         except (OSError, ValueError):
             return {"round": 0, "phase": "unknown"}
 
-    def until(self, name: str, round_: int, limit_s: float = LIMIT_S) -> None:
+    def until(self, name: str, round_: int) -> None:
         """Wait until a site is beyond a round."""
-        deadline = time.monotonic() + limit_s
-        while self.status(name)["round"] < round_:
-            assert self.running[name].poll() is None, f"{name} ended early: {self.said(name)}"
-            assert time.monotonic() < deadline, f"{name} is stuck: {self.status(name)}\n{self.said(name)}"
-            time.sleep(0.05)
+        until(
+            lambda: self.status(name)["round"] >= round_ or self.running[name].poll() is not None,
+            lambda: f"{name} is stuck: {self.status(name)}\n{self.said(name)}",
+        )
+        assert self.status(name)["round"] >= round_, f"{name} ended early: {self.said(name)}"
 
     def result(self, name: str) -> dict[str, np.ndarray]:
         with np.load(self.out(name) / "result.npz", allow_pickle=False) as arrays:

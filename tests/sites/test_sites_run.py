@@ -17,6 +17,8 @@ pytest.importorskip("cryptography")
 
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss")
 PARKED, ENDED, BAD_INPUT = 75, 4, 2
+# Of tests that wait until it is over; sites that are well must not be silent for so long on a busy machine.
+PATIENCE_S = 6
 # FAST-PCA with this step goes on for two thousand rounds: time enough to disturb it.
 SLOW = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.001}, "max_rounds": 20000, "n_components": 2}
 # The same for four thousand.
@@ -101,7 +103,7 @@ def test_a_stopped_peer_is_waited_for(tmp_path, alike):
         mesh.start()
         mesh.until("bodo", 50)
         mesh.kill("bodo", signal.SIGSTOP)
-        time.sleep(10)
+        until(lambda: mesh.status("tromso")["waiting_s"] > 2, "tromso does not wait")
         waiting = mesh.status("tromso")["neighbours"]
         assert [link["name"] for link in waiting if link["waiting"]] == ["bodo"]
         mesh.kill("bodo", signal.SIGCONT)
@@ -114,7 +116,7 @@ def test_ctrl_c_parks_the_run_everywhere_and_a_restart_goes_on(tmp_path, alike):
         mesh.start()
         mesh.until("voss", 50)
         mesh.kill("voss", signal.SIGINT)
-        assert set(mesh.wait(limit_s=30).values()) == {PARKED}
+        assert set(mesh.wait().values()) == {PARKED}
         assert "voss parked the run: stopped by its operator" in mesh.said("tromso")
         assert not (mesh.out("oslo") / "result.npz").exists()
         before = mesh.status("oslo")["round"]
@@ -131,24 +133,24 @@ def test_a_site_that_begins_anew_is_not_mixed_into_the_run(tmp_path, alike):
         mesh.start()
         mesh.until("oslo", 50)
         mesh.kill("tromso", signal.SIGINT)
-        assert set(mesh.wait(limit_s=30).values()) == {PARKED}
+        assert set(mesh.wait().values()) == {PARKED}
         np.save(mesh.folder("tromso") / "data.npy", three["tromso"][::-1] * 0.5)
         mesh.start("tromso")
-        assert mesh.wait("tromso", limit_s=30) == {"tromso": BAD_INPUT}
+        assert mesh.wait("tromso") == {"tromso": BAD_INPUT}
         assert "own data differ" in mesh.said("tromso")
         shutil.rmtree(mesh.out("tromso"))
         for _ in range(2):
             for name in three:
                 mesh.edit(name, r"patience_s = .*", "patience_s = 3")
             mesh.start()
-            assert 0 not in mesh.wait(limit_s=60).values()
+            assert 0 not in mesh.wait().values()
         assert "has begun the run anew" in mesh.said("tromso") + mesh.log("bergen")
         assert not any((mesh.out(name) / "result.npz").exists() for name in three)
 
 
 def test_survivors_finish_with_the_data_that_are_left(tmp_path, alike):
     edges = [*ring(NAMES), ("oslo", "bodo")]
-    with Mesh(tmp_path, alike, edges, **SLOW, on_loss="continue", patience_s=3) as mesh:
+    with Mesh(tmp_path, alike, edges, **SLOW, on_loss="continue", patience_s=PATIENCE_S) as mesh:
         mesh.start()
         mesh.until("tromso", 50)
         mesh.kill("tromso")
@@ -166,7 +168,7 @@ def test_survivors_finish_with_the_data_that_are_left(tmp_path, alike):
 def test_two_halves_are_never_reported_as_a_whole(tmp_path, alike):
     four = {name: alike[name] for name in NAMES[:4]}
     edges = [("oslo", "bergen"), ("bergen", "tromso"), ("tromso", "bodo")]
-    with Mesh(tmp_path, four, edges, **SLOW, on_loss="continue", patience_s=3) as mesh:
+    with Mesh(tmp_path, four, edges, **SLOW, on_loss="continue", patience_s=PATIENCE_S) as mesh:
         mesh.start()
         mesh.until("oslo", 50)
         # Without tromso the path falls apart into two sites and one.
@@ -179,14 +181,14 @@ def test_two_halves_are_never_reported_as_a_whole(tmp_path, alike):
 
 @pytest.mark.parametrize(("on_loss", "status"), [("wait", PARKED), ("abort", ENDED)])
 def test_a_loss_parks_or_ends_the_run_as_asked(tmp_path, alike, on_loss, status):
-    with Mesh(tmp_path, alike, ring(NAMES), **SLOW, on_loss=on_loss, patience_s=3) as mesh:
+    with Mesh(tmp_path, alike, ring(NAMES), **SLOW, on_loss=on_loss, patience_s=PATIENCE_S) as mesh:
         mesh.start()
         mesh.until("oslo", 50)
         mesh.kill("bergen")
         left = [name for name in NAMES if name != "bergen"]
-        assert set(mesh.wait(*left, limit_s=60).values()) == {status}
+        assert set(mesh.wait(*left).values()) == {status}
         for name in left:
-            assert "nothing from bergen for 3 s" in mesh.said(name).replace("\n", " ")
+            assert f"nothing from bergen for {PATIENCE_S} s" in mesh.said(name).replace("\n", " ")
         if on_loss == "wait":
             mesh.start()
             assert set(mesh.wait().values()) == {0}
@@ -199,7 +201,7 @@ def test_columns_in_another_order_are_refused_by_name(tmp_path, parts):
     headers = {name: swapped if name == "bodo" else header for name in NAMES}
     with Mesh(tmp_path, parts, ring(NAMES), headers=headers) as mesh:
         mesh.start()
-        codes = mesh.wait(limit_s=60)
+        codes = mesh.wait()
         assert 0 not in codes.values()
         assert codes["bodo"] == BAD_INPUT
         assert 'feature_names: column 5 is "pixel6" here, "pixel5" there' in mesh.said("bodo").replace("\n", " ")
@@ -213,6 +215,6 @@ def test_a_finished_run_is_not_done_again(tmp_path, parts):
         assert set(mesh.wait().values()) == {0}
         written = (mesh.out("oslo") / "result.npz").stat().st_mtime_ns
         mesh.start("oslo")
-        assert mesh.wait("oslo", limit_s=30) == {"oslo": 0}
+        assert mesh.wait("oslo") == {"oslo": 0}
         assert "there already" in mesh.said("oslo")
         assert (mesh.out("oslo") / "result.npz").stat().st_mtime_ns == written

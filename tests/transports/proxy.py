@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from eigenmesh.transports.grpc._streams import new_loop
 
 CHUNK_BYTES = 1 << 18
+LOOK_EVERY_S = 0.01
 
 
 class Proxy:
@@ -25,11 +26,13 @@ class Proxy:
     address : host:port to dial.
     passed : bytes passed on, both directions together.
     connections : how many have been made.
+    holds : asked before anything is passed on; while it says yes, nothing is.
     """
 
     def __init__(self, host: str, port: int, delay_s: float = 0.0) -> None:
         self._target, self.delay_s = (host, port), delay_s
         self.passed, self.connections = 0, 0
+        self.holds: Callable[[], bool] = lambda: False
         self._open, self._fault = True, ""
         self._left: int | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -73,7 +76,7 @@ class Proxy:
         self.close()
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(5.0)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60.0)
 
     async def _set_open(self, value: bool, close: bool = True) -> None:
         self._open = value
@@ -130,6 +133,8 @@ class Proxy:
             due, data = await queue.get()
             if due > self._loop.time():
                 await asyncio.sleep(due - self._loop.time())
+            while self.holds():
+                await asyncio.sleep(LOOK_EVERY_S)
             if not data:
                 if writer.can_write_eof():
                     writer.write_eof()

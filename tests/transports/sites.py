@@ -128,7 +128,7 @@ def intrude(
         over.wait(wait_s)
 
     with grpc.secure_channel(address, secure, options=options) as channel:
-        call = channel.stream_stream(METHOD)(requests(), timeout=wait_s + 5.0)
+        call = channel.stream_stream(METHOD)(requests(), timeout=wait_s + 60.0)
         try:
             for data in call:
                 got.append(wire.decode(data, 1 << 30))

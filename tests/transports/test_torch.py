@@ -111,7 +111,9 @@ def test_a_deadline_is_not_taken_for_the_death_of_the_node_that_met_it(tmp_path)
 
 
 def test_a_node_that_is_told_to_end_tells_the_others(tmp_path):
-    ended = launch(ENGINES["torch"], RANKS, "transports.torch_scenarios", ["terminated"], tmp_path, timeout_s=FOR_EVER_S)
+    ended = launch(
+        ENGINES["torch"], RANKS, "transports.torch_scenarios", ["terminated"], tmp_path, timeout_s=FOR_EVER_S
+    )
     assert ended.status != 0
     assert ended.alive == ()
     assert len(ended.errors) == RANKS
