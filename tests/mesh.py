@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +17,7 @@ import numpy as np
 from eigenmesh.cli._init import init
 from ports import free_ports
 from problems import angles, truth
+from processes import Command
 from waiting import until
 
 LIMIT_S = 300.0
@@ -36,7 +35,7 @@ class Mesh:
         **settings: Any,
     ) -> None:
         self.root, self.parts = root, dict(parts)
-        self.running: dict[str, subprocess.Popen[str]] = {}
+        self.running: dict[str, Command | subprocess.Popen[bytes]] = {}
         ports = dict(zip(parts, free_ports(len(parts)), strict=True))
         self.ports = ports
         settings = {"n_components": 3, "tol": 1e-9, "patience_s": 30, **settings}
@@ -69,15 +68,20 @@ class Mesh:
         assert count, f"{pattern} is not in {path}"
         path.write_text(changed)
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, before: Callable[[], None] | None = None) -> None:
+        """Start some sites, or all; ``before`` is called in their processes first."""
         for name in names or self.parts:
+            words = ["peer", str(self.folder(name) / "site.toml")]
+            self.running[name] = Command(words, self.folder(name) / "said.txt", {"COLUMNS": "200"}, before)
+
+    def start_anew(self) -> None:
+        """As operators do: one command per site, each in a Python of its own, which takes some seconds to start."""
+        for name in self.parts:
             with open(self.folder(name) / "said.txt", "a", encoding="utf-8") as said:
                 self.running[name] = subprocess.Popen(
                     [sys.executable, "-m", "eigenmesh", "peer", str(self.folder(name) / "site.toml")],
                     stdout=said,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-                    text=True,
                 )
 
     def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
@@ -141,9 +145,8 @@ class Mesh:
 
     def __exit__(self, *_: object) -> None:
         for process in self.running.values():
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)
-                process.kill()
+            process.send_signal(signal.SIGCONT)
+            process.kill()
             process.wait()
 
 

@@ -71,7 +71,7 @@ def test_ctrl_c_ends_a_run_with_130_and_no_files(tmp_path):
         if line.startswith("covariance"):
             break
     os.kill(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=120)
     assert running.returncode == 130
     assert said.endswith("interrupted.\n")
     assert list(tmp_path.iterdir()) == []

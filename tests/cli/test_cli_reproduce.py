@@ -8,13 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from eigenmesh.experiments import _figures as figures
 from eigenmesh.experiments import _unlike as unlike
 from eigenmesh.experiments import _work as work
+from waiting import LIMIT_S, until
 
 SMALL = ("--trials", 1, "--rounds", 60, "--jobs", 1)
 EIGHT = ["OI", "SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", "DeEPCA", "DSA", "FAST-PCA"]
@@ -131,22 +131,20 @@ def test_workers_end_with_the_command_and_what_is_done_is_kept(tmp_path, end):
         [sys.executable, "-m", "eigenmesh", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     kept = tmp_path / "r" / "cache"
-    deadline = time.monotonic() + 60
-    while not (kept.is_dir() and len(list(kept.glob("*.npz"))) > 3) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: len(list(kept.glob("*.npz"))) > 3, "nothing is kept")
     children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True, check=False)
     os.kill(running.pid, getattr(signal, end))
     # Read until the last process that could write is gone, workers and their helper too.
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=LIMIT_S)
     if end == "SIGINT":
         assert running.returncode == 130
         assert said.endswith("interrupted.\n")
     assert "Traceback" not in said
     assert len(list(kept.glob("*.npz"))) > 3
-    deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{child}") for child in children.stdout.split()):
-        assert time.monotonic() < deadline, "workers outlive their parent"
-        time.sleep(0.1)
+    until(
+        lambda: not any(os.path.exists(f"/proc/{child}") for child in children.stdout.split()),
+        "workers outlive their parent",
+    )
 
 
 def test_help_teaches(call):

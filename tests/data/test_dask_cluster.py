@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from sklearn.decomposition import PCA
 from eigenmesh import DecentralizedPCA
 from eigenmesh.errors import DataError
 from problems import angles
+from waiting import until
 
 da = pytest.importorskip("dask.array", reason="dask.array is not installed: pip install 'eigenmesh[dask]'")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed: pip install 'eigenmesh[dask]'")
@@ -124,11 +124,12 @@ def test_readable_on_the_dashboard_and_nothing_left_behind(cluster, client):
     DecentralizedPCA(4, covariance="matrix-free").fit(lazy_samples())
     names = {"eigenmesh-count-and-sum", "eigenmesh-deviations", "eigenmesh-product", "eigenmesh-product-sum"}
     assert names <= set(cluster.scheduler.task_prefixes)
-    deadline = time.monotonic() + 30
-    while left := [key for key in list(cluster.scheduler.tasks) if "eigenmesh" in str(key)]:
-        assert time.monotonic() < deadline, left
+
+    def left():
         gc.collect()
-        time.sleep(0.1)
+        return [key for key in list(cluster.scheduler.tasks) if "eigenmesh" in str(key)]
+
+    until(lambda: not left(), lambda: f"{left()} are left")
 
 
 def test_an_error_at_a_worker_is_ours(client):

@@ -46,7 +46,7 @@ def audit(mesh, name):
 @pytest.mark.parametrize("averaging", ["tree", "polynomial"])
 def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, parts, averaging):
     with Mesh(tmp_path, parts, ring(NAMES), averaging=averaging) as mesh:
-        mesh.start()
+        mesh.start_anew()
         assert set(mesh.wait().values()) == {0}
         mesh.assert_exact()
         sent = 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Self
 
 from eigenmesh.transports.grpc._streams import new_loop
 
 CHUNK_BYTES = 1 << 18
-LOOK_EVERY_S = 0.01
 
 
 class Proxy:
@@ -26,13 +25,11 @@ class Proxy:
     address : host:port to dial.
     passed : bytes passed on, both directions together.
     connections : how many have been made.
-    holds : asked before anything is passed on; while it says yes, nothing is.
     """
 
     def __init__(self, host: str, port: int, delay_s: float = 0.0) -> None:
         self._target, self.delay_s = (host, port), delay_s
         self.passed, self.connections = 0, 0
-        self.holds: Callable[[], bool] = lambda: False
         self._open, self._fault = True, ""
         self._left: int | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -133,8 +130,6 @@ class Proxy:
             due, data = await queue.get()
             if due > self._loop.time():
                 await asyncio.sleep(due - self._loop.time())
-            while self.holds():
-                await asyncio.sleep(LOOK_EVERY_S)
             if not data:
                 if writer.can_write_eof():
                     writer.write_eof()
