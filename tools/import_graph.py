@@ -25,6 +25,7 @@ PICTURE = ROOT / "docs" / "images" / "imports.svg"
 ROOMS = [
     "errors",
     "_text",
+    "_lookup",
     "arrays",
     "_atomic_write",
     "model_file",

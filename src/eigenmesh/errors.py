@@ -49,7 +49,7 @@ class UnknownNameError(InputError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(known)
-        close = difflib.get_close_matches(str(name), known, n=1)
+        close = difflib.get_close_matches(str(name).lower(), known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         super().__init__(f"unknown {kind} {name!r}; there are: {', '.join(known)}.{hint}")
 

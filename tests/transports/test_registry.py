@@ -53,7 +53,7 @@ def test_the_table_imports_no_engine():
 
 
 def test_what_cannot_be_joined_by_name_is_said():
-    with pytest.raises(UnknownNameError, match=r"unknown transport 'smoke'; there are: mpi, threads, torch"):
+    with pytest.raises(UnknownNameError, match=r"unknown transport 'smoke'; there are: grpc, mpi, threads, torch"):
         transport_by_name("smoke")
     with pytest.raises(InputError, match=r"'grpc' cannot be started by its name: .* a site that runs eigenmesh peer"):
         transport_kind("grpc")

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from eigenmesh._lookup import lookup
 from eigenmesh.averaging._allreduce import AllReduce
 from eigenmesh.averaging._base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
 from eigenmesh.averaging._chebyshev import Chebyshev
 from eigenmesh.averaging._gossip import Gossip
 from eigenmesh.averaging._polynomial import Polynomial
 from eigenmesh.averaging._tree import Tree
-from eigenmesh.errors import UnknownNameError
 
 # Kernels that use the links of the graph alone, from neighbour to neighbour.
 OVER_LINKS: dict[str, Callable[[], Averaging]] = {
@@ -22,9 +22,7 @@ AVERAGINGS: dict[str, Callable[[], Averaging]] = {**OVER_LINKS, "allreduce": All
 
 def averaging_by_name(name: str) -> Averaging:
     """Averaging kernel of that name, for the command line and the estimator."""
-    if name not in AVERAGINGS:
-        raise UnknownNameError("averaging", name, AVERAGINGS)
-    return AVERAGINGS[name]()
+    return lookup("averaging", name, AVERAGINGS)()
 
 
 def name_of(averaging: Averaging) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -73,6 +73,7 @@ class Average(Protocol):
         ...
 
 
+@runtime_checkable
 class Averaging(Protocol):
     """A way to average, chosen by the network: ``prepare`` fits it to the weights."""
 

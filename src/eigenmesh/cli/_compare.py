@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from eigenmesh._atomic_write import require_writable, write_atomically
+from eigenmesh._lookup import canonical_name, find_name
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._methods import parse_methods
 from eigenmesh.cli._problem import Problem, read_problem
-from eigenmesh.errors import InputError, MissingExtraError, UnknownNameError, UnreadableFileError
+from eigenmesh.errors import InputError, MissingExtraError, UnreadableFileError
 from eigenmesh.experiments._curves import UNITS, Curve
 from eigenmesh.experiments._problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
 from eigenmesh.experiments._settings import Method
@@ -98,14 +99,14 @@ def compare(
     """
     messages = Messages.of(quiet)
     methods = parse_methods(solvers)
-    _require_known("unit of cost", cost, UNITS)
+    cost = canonical_name("unit of cost", cost, UNITS)
     files = Files.checked(out, data)
     request = Request.parse(
         n_components=components or DEFAULT_COMPONENTS,
         at_most=components is None,
         # Covariances are held in the way that suits the method with the most products.
         solver=max((method.solver for method in methods), key=lambda solver: solver.traits.expected_products),
-        averaging="tree" if averaging == "auto" and cost == "bytes" else averaging,
+        averaging="tree" if cost == "bytes" and find_name(averaging, ["auto"]) else averaging,
         max_rounds=max_rounds,
         scale=scale,
         missing=missing,
@@ -131,11 +132,6 @@ def compare(
     rows = [CostRow.of(method, [curve]) for method, curve in curves]
     messages.tell(cost_table(rows, cost))
     _write(messages, files, problem, rows, curves, cost)
-
-
-def _require_known(kind: str, name: str, known: Any) -> None:
-    if name not in known:
-        raise UnknownNameError(kind, name, known)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
-from eigenmesh.cli._inputs import require_topology
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._peers_demo import demo_with_peers
 from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.errors import MissingExtraError, UnreadableFileError
 from eigenmesh.fitting import Fit, Request, fit, prepare
+from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
 from eigenmesh.report import require_picture, run_picture, save_picture
@@ -71,7 +72,7 @@ def demo(
         if not demo_with_peers(messages, peers, out.parent / "peers-demo"):
             raise typer.Exit(NOT_CONVERGED)
         return
-    require_topology(topology)
+    topology = canonical_name("topology", topology, TOPOLOGIES)
     request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=seed)
     problem = read_problem(
         messages,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from eigenmesh._lookup import canonical_name
 from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import _options as options
@@ -21,6 +22,7 @@ from eigenmesh.cli._rank_files import has_rank, is_one_table
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Fit, Prepared, Request, fit_numbers, model_of, prepare
 from eigenmesh.fitting import fit as run_fit
+from eigenmesh.graphs import WEIGHTS
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.report._network_picture import counted
@@ -110,7 +112,11 @@ def fit(
         "weights": weights,
         "seed": seed,
     }
-    about = {"weights": weights, "step_size": step_size, "transport": transport}
+    about = {
+        "weights": canonical_name("weights", weights, WEIGHTS),
+        "step_size": step_size,
+        "transport": None if engine is None else engine.name,
+    }
     if engine is None:
         converged = _carry_out(messages, outputs, request, read_problem(messages, data, **asked), about)
     elif engine.run_nodes is not None:

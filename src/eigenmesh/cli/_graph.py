@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from eigenmesh import graphs
+from eigenmesh._lookup import canonical_name
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._inputs import read_edge_list, require_topology, topology_name
+from eigenmesh.cli._inputs import read_edge_list
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._problem import require_weights
 from eigenmesh.fitting._topology import DEFAULT_NODES
 from eigenmesh.report import network_picture, require_picture, save_picture
 from eigenmesh.report._run_tables import averaging_table, facts_table
@@ -55,11 +55,11 @@ def graph(
     messages = Messages.of()
     if plot is not None:
         require_picture(plot)
-    require_weights(weights)
+    weights = canonical_name("weights", weights, graphs.WEIGHTS)
     drawn = read_edge_list(topology, nodes)
     if drawn is None:
-        require_topology(topology)
-        drawn = graphs.topology(topology_name(topology), nodes or DEFAULT_NODES, seed=seed)
+        topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
+        drawn = graphs.topology(topology, nodes or DEFAULT_NODES, seed=seed)
     network = graphs.weighting(weights, drawn)
     messages.tell(facts_table(_facts(network, topology, weights)))
     messages.tell(averaging_table(network))

@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh import graphs
+from eigenmesh._lookup import find_name
 from eigenmesh.data import (
     DATASETS,
     LabelSplit,
@@ -68,16 +69,17 @@ def parse_components(text: str | None) -> int | float | None:
 def parse_step_size(text: str) -> float | str:
     """A number, or "auto"; the solver checks the number."""
     try:
-        return text if text == "auto" else float(text)
+        return find_name(text, ["auto"]) or float(text)
     except ValueError as error:
         raise InputError(f"--step-size {text} must be a number above 0, or auto.") from error
 
 
 def parse_split(split: str | None, by_label: bool, n_files: int, seed: int) -> Split | None:
     """The split that was asked for, or None where every file is a node."""
-    if by_label and split not in (None, "label"):
-        raise InputError(f"--by-label is --split label, but --split {split} was given too; leave one out.")
-    split = "label" if by_label else split
+    if by_label:
+        if split is not None and not isinstance(split_by_name(split), LabelSplit):
+            raise InputError(f"--by-label is --split label, but --split {split} was given too; leave one out.")
+        split = "label"
     if n_files > 1:
         if split is not None:
             raise InputError(f"{n_files} files are {n_files} nodes, one a file; leave out --split {split}.")
@@ -99,7 +101,8 @@ def read_source(data: Sequence[str], label_column: str | None) -> Source:
     if is_dataset(name):
         if column is not None:
             raise InputError(f"the data set {name} has labels of its own; leave out --label-column {label_column}.")
-        return Source(name, load(name))
+        table = load(name)
+        return Source(table.name, table)
     if not Path(name).exists() and Path(name).suffix.lower() not in READERS and not _is_path(name):
         raise UnknownNameError("data set (and no file)", name, [*DATASETS, "synthetic:..."])
     return Source(Path(name).name, read_table(name, label_column=column), label_column=column)
@@ -139,25 +142,16 @@ def _nodes_for(split: Split, n_samples: int) -> int:
 
 
 def read_edge_list(topology: str, n_nodes: int | None = None) -> nx.Graph | None:
-    """Graph of an edge-list file, or None where the topology is a name, known or not."""
-    if topology_name(topology) in graphs.TOPOLOGIES or not (Path(topology).is_file() or _is_path(topology)):
+    """Graph of an edge-list file, or None where the topology is a name."""
+    if find_name(topology, graphs.TOPOLOGIES) is not None:
         return None
+    if not (Path(topology).is_file() or _is_path(topology)):
+        raise UnknownNameError("topology (and no file)", topology, graphs.TOPOLOGIES)
     graph = graphs.from_edge_list(topology)
     graphs.require_connected(graph)
     if n_nodes not in (None, graph.number_of_nodes()):
         raise InputError(f"{topology} links {graph.number_of_nodes()} nodes, not --nodes {n_nodes}; leave out --nodes.")
     return graph
-
-
-def topology_name(topology: str) -> str:
-    """Name as the library spells it: erdos-renyi is erdos_renyi."""
-    return topology.strip().lower().replace("-", "_")
-
-
-def require_topology(topology: str) -> None:
-    """Raise unless there is a topology of that name."""
-    if topology_name(topology) not in graphs.TOPOLOGIES:
-        raise UnknownNameError("topology (and no file)", topology, graphs.TOPOLOGIES)
 
 
 def in_order_of(graph: nx.Graph, names: Sequence[str] | None) -> nx.Graph:

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
+from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._processes import Processes
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.errors import InputError
 from eigenmesh.transports import TRANSPORTS
 
 NodesToStart = Annotated[int, typer.Option(min=1, metavar="M", help="How many nodes to start.")]
@@ -46,8 +47,7 @@ def launch(words: Words, nodes: NodesToStart = 4, transport: TransportToStart = 
 
     - `eigenmesh launch --nodes 5 --transport threads -- fit samples.npy --topology cycle`
     """
-    if transport not in LAUNCHERS:
-        raise UnknownNameError("transport", transport, LAUNCHERS)
+    transport = canonical_name("transport", transport, LAUNCHERS)
     kind = TRANSPORTS[transport]
     if words[0] != COMMAND:
         raise InputError(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh._lookup import canonical_name
+from eigenmesh.errors import InputError
 from eigenmesh.experiments._settings import Method
 from eigenmesh.solvers import SOLVERS
 
@@ -19,9 +20,7 @@ def parse_methods(text: str) -> list[Method]:
         if not colon and "=" in part:
             name, setting = "", part
         if name or not (setting and parts):
-            if name not in SOLVERS:
-                raise UnknownNameError("solver", name or part, SOLVERS)
-            parts.append((name, {}))
+            parts.append((canonical_name("solver", name or part, SOLVERS), {}))
         if setting or colon:
             _add_setting(*parts[-1], setting)
     methods = [Method(name, SOLVERS[name](**settings)) for name, settings in parts]
@@ -38,15 +37,13 @@ def _add_setting(name: str, settings: dict[str, Any], text: str) -> None:
     field, equals, value = (piece.strip() for piece in text.partition("="))
     if not equals or not value:
         raise InputError(f"settings of a solver are written {name}:field=value; got {text!r}.")
-    known = [key for key in SOLVERS[name].__dataclass_fields__ if key != "name"]
-    if field not in known:
-        raise UnknownNameError(f"setting of {name}", field, known)
+    field = canonical_name(f"setting of {name}", field, [known.name for known in fields(SOLVERS[name])])
     settings[field] = _value(name, field, value)
 
 
 def _value(name: str, field: str, text: str) -> Any:
-    if text in ("auto", "none"):
-        return "auto" if text == "auto" else None
+    if text.lower() in ("auto", "none"):
+        return "auto" if text.lower() == "auto" else None
     for kind in (int, float):
         try:
             return kind(text)

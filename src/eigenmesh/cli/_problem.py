@@ -8,20 +8,19 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from eigenmesh import graphs
+from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._inputs import (
     Source,
     in_order_of,
     parse_split,
     read_edge_list,
     read_source,
-    require_topology,
     split_samples,
-    topology_name,
 )
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._rank_files import files_of_all_nodes, read_node_samples
 from eigenmesh.data import Shards
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.errors import InputError
 from eigenmesh.fitting import NodeData
 from eigenmesh.report._network_picture import describe_network
 from eigenmesh.transports import Transport
@@ -80,8 +79,8 @@ def read_problem(
         nodes = transport.size
     edge_list = read_edge_list(topology, nodes)
     if edge_list is None:
-        require_topology(topology)
-    require_weights(weights)
+        topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
+    weights = canonical_name("weights", weights, graphs.WEIGHTS)
     files = files_of_all_nodes(data, nodes)
     rule = parse_split(split, by_label, len(files), seed) if transport is None else None
     with messages.waiting("reading the data"):
@@ -99,15 +98,9 @@ def read_problem(
 def _graph_of(edge_list: nx.Graph | None, topology: str, shards: Shards, seed: int) -> tuple[nx.Graph, Shards]:
     """The network of the nodes; an edge list may name them, or is put in the order of their names."""
     if edge_list is None:
-        return graphs.topology(topology_name(topology), shards.n_nodes, seed=seed), shards
+        return graphs.topology(topology, shards.n_nodes, seed=seed), shards
     graph = in_order_of(edge_list, shards.node_names)
     if shards.node_names is None:
         names = tuple(str(graph.nodes[node]["name"]) for node in range(graph.number_of_nodes()))
         shards = replace(shards, node_names=names)
     return graph, shards
-
-
-def require_weights(name: str) -> None:
-    """Raise unless there are weights of that name."""
-    if name not in graphs.WEIGHTS:
-        raise UnknownNameError("weights", name, graphs.WEIGHTS)

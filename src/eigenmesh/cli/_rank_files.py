@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eigenmesh.cli._inputs import Source, parse_split, read_source, split_samples
-from eigenmesh.data import Shards, Table, is_dataset, load, read_table
+from eigenmesh.data import ContiguousSplit, Shards, Table, is_dataset, load, read_table
 from eigenmesh.data._files import consecutive_rows
 from eigenmesh.errors import InputError
 
@@ -70,7 +70,7 @@ def read_node_samples(
         source = replace(read_source([files[rank]], label_column), name=data[0] if len(data) == 1 else f"{size} files")
         names = [Path(file).stem for file in files]
         return source, _one_node(source.table, node, names if len(set(names)) == size else None), "one node per file"
-    if by_label or split != "contiguous":
+    if not isinstance(rule, ContiguousSplit):
         source = read_source(data, label_column)
         words = "label" if by_label else str(split)
         return source, split_samples(source, size, rule).take([rank]), words

@@ -12,9 +12,10 @@ import typer
 
 from eigenmesh import __version__
 from eigenmesh._atomic_write import write_atomically
+from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._counted_progress import counted_progress
 from eigenmesh.cli._messages import Messages
-from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
+from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.experiments._cache import Store
 from eigenmesh.experiments._claims import check_claims
 from eigenmesh.experiments._figures import FIGURES
@@ -96,6 +97,7 @@ def reproduce(
     - `eigenmesh reproduce unlike --quick`
     """
     messages = Messages.of(quiet)
+    what = canonical_name("experiment", what, CHOICES)
     experiments = _experiments(what, rounds, quick)
     trials = trials or (UNLIKE_TRIALS if what == UNLIKE else TRIALS)
     # What is needed at the very end is looked for first.
@@ -119,8 +121,6 @@ def reproduce(
 
 
 def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]:
-    if what not in CHOICES:
-        raise UnknownNameError("experiment", what, CHOICES)
     if what == UNLIKE:
         return [unlike_nodes(rounds, quick)]
     if quick:

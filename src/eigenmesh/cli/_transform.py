@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any
 
 import numpy as np
 import typer
@@ -11,12 +11,12 @@ import typer
 from eigenmesh._atomic_write import require_writable, write_atomically
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._messages import Messages
+from eigenmesh.data import missing_policy
 from eigenmesh.data._files import read_table
 from eigenmesh.data._table import Table
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.errors import InputError
 from eigenmesh.estimator._saved_model import load_model
 
-MISSING: dict[str, Literal["error", "mean"]] = {"error": "error", "mean": "mean"}
 KINDS = (".npz", ".npy", ".csv")
 
 
@@ -49,9 +49,7 @@ def transform(
     """
     messages = Messages.of(quiet)
     _require_output(out, (data, model))
-    if missing not in MISSING:
-        raise UnknownNameError("policy for missing entries", missing, MISSING)
-    saved = load_model(model, whiten=whiten, missing=MISSING[missing])
+    saved = load_model(model, whiten=whiten, missing=missing_policy(missing))
     for warning in saved.warnings_:
         messages.alert(f"warning: {model}: {warning}.", style="yellow")
     with messages.waiting("reading the data"):

@@ -10,7 +10,7 @@ from eigenmesh.data._datasets import DATASETS, is_dataset, load
 from eigenmesh.data._dense_covariance import Formed, MatrixFree
 from eigenmesh.data._files import read_table
 from eigenmesh.data._lazy_covariance import Chunked, Sparse
-from eigenmesh.data._moments import Averager, Missing, Moments, pooled_moments
+from eigenmesh.data._moments import Averager, Missing, Moments, missing_policy, pooled_moments
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._splits import (
     SPLITS,
@@ -63,6 +63,7 @@ __all__ = [
     "is_dataset",
     "load",
     "memory_needed",
+    "missing_policy",
     "nearly_equal",
     "paper_spectrum",
     "pooled_moments",

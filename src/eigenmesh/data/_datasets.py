@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh._lookup import canonical_name, find_name, lookup
 from eigenmesh.data._archives import Archive, find_archive
 from eigenmesh.data._downloads import Cifar10Originals, MnistOriginals
 from eigenmesh.data._files import read_table
@@ -43,17 +44,19 @@ _SYNTHETIC = "synthetic"
 
 def load(name: str) -> Table:
     """A data set by name: one of ``DATASETS``, or ``synthetic:kind=paper,d=20,k=5,gap=0.8,n=1000,seed=0``."""
-    kind, _, spec = name.partition(":")
-    if kind == _SYNTHETIC:
-        return replace(synthetic(spec), name=name)
-    if name not in DATASETS:
-        raise UnknownNameError("data set", name, [*DATASETS, f"{_SYNTHETIC}:..."])
+    if isinstance(name, str) and _is_synthetic(name):
+        return replace(synthetic(name.partition(":")[2]), name=name)
+    name = canonical_name("data set", name, [*DATASETS, f"{_SYNTHETIC}:..."])
     return replace(DATASETS[name](), name=name)
 
 
 def is_dataset(name: str) -> bool:
     """Whether a name is that of a data set, as against a path."""
-    return name in DATASETS or name.partition(":")[0] == _SYNTHETIC
+    return find_name(name, DATASETS) is not None or _is_synthetic(name)
+
+
+def _is_synthetic(name: str) -> bool:
+    return find_name(name.partition(":")[0], [_SYNTHETIC]) is not None
 
 
 def digits() -> Table:
@@ -90,9 +93,7 @@ def synthetic(spec: str) -> Table:
     """
     given = dict(_key_and_value(part) for part in spec.split(",") if part.strip())
     kind = given.pop("kind", "paper")
-    if kind not in SPECTRA:
-        raise UnknownNameError("kind of synthetic data", kind, SPECTRA)
-    spectrum, defaults = SPECTRA[kind]
+    spectrum, defaults = lookup("kind of synthetic data", kind, SPECTRA)
     settings: dict[str, Any] = {**defaults, "n": 100_000, "seed": 0}
     for key, text in given.items():
         if key not in settings:
@@ -115,7 +116,7 @@ def _key_and_value(part: str) -> tuple[str, str]:
     key, equals, value = part.partition("=")
     if not equals:
         raise InputError(f"synthetic data are written synthetic:key=value,key=value; got {part!r}")
-    return key.strip(), value.strip()
+    return key.strip().lower(), value.strip()
 
 
 def _parsed(key: str, text: str, kind: type) -> Any:

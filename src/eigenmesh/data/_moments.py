@@ -9,13 +9,15 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from eigenmesh._lookup import lookup
 from eigenmesh.data._block import Block
 from eigenmesh.data._centring import CHUNK_BYTES, Centring, dense_rows, stored_rows
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._table import Samples
-from eigenmesh.errors import DataError, InputError, UnknownNameError
+from eigenmesh.errors import DataError, InputError
 
 Missing: TypeAlias = Literal["error", "mean"]
+MISSING: dict[str, Missing] = {"error": "error", "mean": "mean"}
 # What one node makes of its own samples, given where it stands among those held here.
 NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
 
@@ -87,6 +89,11 @@ class Moments:
         return Centring(self.mean, factor, fills=self.n_missing > 0)
 
 
+def missing_policy(name: str) -> Missing:
+    """The policy for missing entries of that name, as the library writes it."""
+    return lookup("policy for missing entries", name, MISSING)
+
+
 def pooled_moments(shards: Shards, network: Averager, *, scale: bool = False, missing: Missing = "error") -> Moments:
     """Moments of all M nodes' samples, by two passes over the data held here and two network averages.
 
@@ -108,9 +115,7 @@ def moments_by_sums(
     over_nodes: Callable[[NodePart], np.ndarray], columns: Columns, *, scale: bool = False, missing: Missing = "error"
 ) -> Moments:
     """``pooled_moments`` for whatever can sum over all nodes what each makes of its own samples."""
-    if missing not in ("error", "mean"):
-        raise UnknownNameError("policy for missing entries", missing, ("error", "mean"))
-    fills = missing == "mean"
+    fills = missing_policy(missing) == "mean"
     n_samples, observed, mean = _counts_and_mean(over_nodes(partial(count_and_sum, fills=fills)), columns, fills)
     n_missing = n_samples * columns.n_features - int(observed.sum())
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from eigenmesh.errors import DataError, InputError, UnknownNameError
+from eigenmesh._lookup import lookup
+from eigenmesh.errors import DataError, InputError
 
 Rows: TypeAlias = slice | np.ndarray
 
 
+@runtime_checkable
 class Split(Protocol):
     """A rule that cuts n_samples rows into n_nodes parts: disjoint, complete, none empty."""
 
@@ -135,12 +137,12 @@ class SizesSplit:
         return counts
 
 
-def split_by_name(name: str, seed: int = 0) -> Split:
-    """Split from text: ``random``, ``contiguous``, ``label``, ``dirichlet:0.1`` or ``sizes:10,20,30``."""
-    kind, _, argument = name.partition(":")
-    if kind not in SPLITS:
-        raise UnknownNameError("split", kind, SPLITS)
-    return SPLITS[kind](argument, seed)
+def split_by_name(name: str | Split, seed: int = 0) -> Split:
+    """Split from text: ``random``, ``contiguous``, ``label``, ``dirichlet:0.1`` or ``sizes:10,20,30``; or a Split."""
+    if isinstance(name, Split) and not isinstance(name, type):
+        return name
+    kind, _, argument = name.partition(":") if isinstance(name, str) else (name, "", "")
+    return lookup("split", kind, SPLITS, also="a Split object")(argument, seed)
 
 
 def rows_by_value(values: np.ndarray, what: str) -> tuple[np.ndarray, list[np.ndarray]]:

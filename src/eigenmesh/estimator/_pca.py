@@ -197,8 +197,9 @@ class DecentralizedPCA(Projection):
         nodes : array of shape (N,) or None
             The node that holds each sample, instead of a split.
         """
-        request, transport = self._request(), self.transport
-        engine = transport_kind(transport, self.device) if isinstance(transport, str) else None
+        request, transport, engine = self._request(), self.transport, None
+        if transport is not None and not isinstance(transport, Transport):
+            engine, transport = transport_kind(transport, self.device), None
         with ExitStack() as stack:
             callback = self._callback(stack)
             if is_dask(X):
@@ -207,8 +208,8 @@ class DecentralizedPCA(Projection):
                 shards, weights = self._problem(X, y, nodes, request.seed)
                 fitted = fit_at_every_node(engine.run_nodes, request, shards, weights, callback)
             else:
-                if isinstance(transport, str):
-                    transport = stack.enter_context(transport_by_name(transport, self.device))
+                if engine is not None:
+                    transport = stack.enter_context(transport_by_name(engine.name, self.device))
                 fitted = fit(prepare(request, self._data(X, y, nodes, request, transport)), callback=callback)
         self._set_fitted(fitted)
         if not self.result_.converged:
@@ -359,8 +360,8 @@ class DecentralizedPCA(Projection):
         X = self._checked(X, reset=True)
         if nodes is not None:
             return Shards.from_labels(X, nodes)
-        split = split_by_name(self.split, seed) if isinstance(self.split, str) else self.split
-        return Shards.from_array(X, count_nodes(self.topology, self.n_nodes, X.shape[0]), split, y)
+        n_nodes = count_nodes(self.topology, self.n_nodes, X.shape[0])
+        return Shards.from_array(X, n_nodes, split_by_name(self.split, seed), y)
 
 
 def is_parts(X: Any) -> bool:

@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from eigenmesh._lookup import find_name
 from eigenmesh.dask import is_dask
 from eigenmesh.errors import InputError
 
@@ -46,14 +47,14 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_min_samples=fewest if reset else 1,
-            ensure_all_finite=False if reset else self.missing == "error",
+            ensure_all_finite=False if reset else not self._fills_missing,
         )
 
     def _standardised(self, X: Any) -> np.ndarray:
         """(X - mean) / scale, dense and in float64: (n, d)."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         centred = dense - self.mean_.astype(np.float64, copy=False)
-        if self.missing == "mean":
+        if self._fills_missing:
             centred = np.where(np.isfinite(centred), centred, 0.0)
         return np.asarray(centred if self.scale_ is None else centred / self.scale_)
 
@@ -71,7 +72,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _project(self, X: Any) -> np.ndarray:
         """Scores of samples that have been checked: (n, d) -> (n, K)."""
-        if sparse.issparse(X) and self.missing == "error":
+        if sparse.issparse(X) and not self._fills_missing:
             # Never densified: centre after the product instead of before.
             components = self.components_.astype(np.float64, copy=False)
             loadings = components if self.scale_ is None else components / self.scale_
@@ -190,6 +191,11 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return float(np.mean(self.score_samples(X)))
 
     @property
+    def _fills_missing(self) -> bool:
+        """Whether missing entries count as the pooled mean; ``fit`` refuses what is no policy at all."""
+        return isinstance(self.missing, str) and find_name(self.missing, ["mean"]) is not None
+
+    @property
     def _n_features_out(self) -> int:
         """For scikit-learn's names of output features."""
         return int(self.components_.shape[0])
@@ -197,6 +203,6 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.missing == "mean"
+        tags.input_tags.allow_nan = self._fills_missing
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

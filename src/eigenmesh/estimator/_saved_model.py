@@ -10,8 +10,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from eigenmesh.data import missing_policy
 from eigenmesh.data._table import Table, require_columns
-from eigenmesh.errors import DataError, InputError, UnknownNameError
+from eigenmesh.errors import DataError, InputError
 from eigenmesh.estimator._projection import Projection, kept_dtype
 from eigenmesh.model_file import Model, read_model
 
@@ -38,13 +39,12 @@ def load_model(
     SavedModel
         Ready for ``transform``, ``score`` and the rest.
     """
-    if missing not in (None, "error", "mean"):
-        raise UnknownNameError("policy for missing entries", missing, ["error", "mean"])
+    policy = None if missing is None else missing_policy(missing)
     if whiten not in (None, True, False):
         raise InputError(f"whiten = {whiten!r} must be True, False or None.")
     model = read_model(path)
     kept = cast(Literal["error", "mean"], model.missing)
-    return SavedModel.of(model, model.whiten if whiten is None else whiten, kept if missing is None else missing)
+    return SavedModel.of(model, model.whiten if whiten is None else whiten, policy or kept)
 
 
 class SavedModel(Projection):
@@ -102,7 +102,7 @@ class SavedModel(Projection):
         require_columns(table, self.n_features_in_, None if names is None else tuple(names), where, "the model")
         projected = np.empty((table.X.shape[0], self.n_components_), dtype=kept_dtype(table.X.dtype))
         for start, piece in self._pieces(table.X):
-            if self.missing == "error":
+            if not self._fills_missing:
                 _require_finite(piece, start, names, where)
             projected[start : start + piece.shape[0]] = self._project(piece)
         return projected

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from eigenmesh.averaging import AVERAGINGS, Averaging, averaging_by_name
-from eigenmesh.data import CovarianceKind, Missing
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh._lookup import canonical_name, lookup
+from eigenmesh.averaging import AVERAGINGS, Averaging
+from eigenmesh.data import CovarianceKind, Missing, missing_policy
+from eigenmesh.errors import InputError
 from eigenmesh.fitting._costs import Costs
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.iteration._run import require_components, require_settings
@@ -65,8 +66,7 @@ class Request:
 
     def __post_init__(self) -> None:
         require_settings(self.tol, self.max_rounds)
-        if self.missing not in get_args(Missing):
-            raise UnknownNameError("policy for missing entries", self.missing, get_args(Missing))
+        object.__setattr__(self, "missing", missing_policy(self.missing))
 
     @classmethod
     def parse(
@@ -115,32 +115,25 @@ def expected_components(wanted: int | float, n_features: int) -> int:
 
 def parse_solver(solver: str | Solver, step_size: float | str = "auto") -> Solver | None:
     """The solver that is asked for by name or as an object; None for "auto"."""
-    if not isinstance(solver, str):
+    if isinstance(solver, Solver):
         return solver
-    if solver not in ("auto", *SOLVERS):
-        raise UnknownNameError("solver", solver, ["auto", *SOLVERS])
+    name = canonical_name("solver", solver, ["auto", *SOLVERS], also="a Solver object")
     if step_size != "auto":
         require_positive("step_size", step_size)
-    return None if solver == "auto" else solver_by_name(solver, step_size=step_size)
+    return None if name == "auto" else solver_by_name(name, step_size=step_size)
 
 
 def parse_averaging(averaging: str | Averaging) -> Averaging | None:
     """The averaging that is asked for by name or as an object; None for "auto"."""
-    if not isinstance(averaging, str):
+    if isinstance(averaging, Averaging) and not isinstance(averaging, type):
         return averaging
-    if averaging not in ("auto", *AVERAGINGS):
-        raise UnknownNameError("averaging", averaging, ["auto", *AVERAGINGS])
-    return None if averaging == "auto" else averaging_by_name(averaging)
+    make = lookup("averaging", averaging, {"auto": lambda: None, **AVERAGINGS}, also="an Averaging object")
+    return make()
 
 
 def parse_covariance(name: str) -> CovarianceKind | None:
     """The way to hold covariances that is asked for; None for "auto"."""
-    if name == "auto":
-        return None
-    kinds = {kind.value: kind for kind in CovarianceKind}
-    if name not in kinds:
-        raise UnknownNameError("covariance", name, ["auto", *kinds])
-    return kinds[name]
+    return lookup("covariance", name, {"auto": None, **{kind.value: kind for kind in CovarianceKind}})
 
 
 def parse_seed(random_state: Any) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+from scipy import sparse
 
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
@@ -19,7 +20,7 @@ def parse_weights(topology: Any, weighting: str, n_nodes: int, seed: int) -> gra
         topology = graphs.topology(topology, n_nodes, seed=seed)
     if isinstance(topology, nx.Graph):
         topology = graphs.weighting(weighting, graphs.from_networkx(topology))
-    weights = topology if isinstance(topology, graphs.Weights) else graphs.from_matrix(topology)
+    weights = topology if isinstance(topology, graphs.Weights) else graphs.from_matrix(_matrix(topology))
     if weights.n_nodes != n_nodes:
         raise InputError(f"the network has {weights.n_nodes} nodes but the data have {n_nodes} parts; make them equal.")
     return weights
@@ -32,8 +33,20 @@ def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
     if isinstance(topology, nx.Graph):
         return int(topology.number_of_nodes())
     if not isinstance(topology, str):
-        return int(np.shape(topology)[0])
+        return int(_matrix(topology).shape[0])
     return n_nodes if n_nodes is not None else default_nodes(n_samples)
+
+
+def _matrix(topology: Any) -> Any:
+    """The (M, M) matrix, dense or sparse, or an error that says what a topology may be."""
+    try:
+        matrix = topology if sparse.issparse(topology) else np.asarray(topology, dtype=float)
+    except (TypeError, ValueError):
+        matrix = None
+    if matrix is None or matrix.ndim != 2:
+        also = "a networkx graph, Weights, a symmetric (M, M) matrix"
+        raise InputError(f"topology = {topology!r} must be {also} or a name: {', '.join(sorted(graphs.TOPOLOGIES))}.")
+    return matrix
 
 
 def default_nodes(n_samples: int) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 
 import networkx as nx
 
-from eigenmesh.errors import GraphError, UnknownNameError
+from eigenmesh._lookup import lookup
+from eigenmesh.errors import GraphError
 
 # Draws of a random graph before it is taken to be hopelessly disconnected.
 DRAWS = 100
@@ -170,9 +171,7 @@ TOPOLOGIES: dict[str, Callable[..., nx.Graph]] = {
 
 def by_name(name: str, n_nodes: int, seed: int = 0) -> nx.Graph:
     """Topology of that name with its defaults; the seed counts where the topology is random."""
-    if name not in TOPOLOGIES:
-        raise UnknownNameError("topology", name, TOPOLOGIES)
-    build = TOPOLOGIES[name]
+    build = lookup("topology", name, TOPOLOGIES)
     return build(n_nodes, seed=seed) if "seed" in inspect.signature(build).parameters else build(n_nodes)
 
 

@@ -14,7 +14,8 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from eigenmesh.errors import GraphError, UnknownNameError
+from eigenmesh._lookup import lookup
+from eigenmesh.errors import GraphError
 from eigenmesh.graphs._existing import require_connected, require_numbered, require_simple
 from eigenmesh.graphs._spectrum import Matrix, Spectrum, laplacian_extremes, spectrum
 
@@ -108,9 +109,7 @@ WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {
 
 def by_name(name: str, graph: nx.Graph) -> Weights:
     """Weights of that name on the graph."""
-    if name not in WEIGHTS:
-        raise UnknownNameError("weights", name, WEIGHTS)
-    return WEIGHTS[name](graph)
+    return lookup("weights", name, WEIGHTS)(graph)
 
 
 def _adjacency(graph: nx.Graph) -> sparse.csr_array:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from eigenmesh._lookup import canonical_name
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
 
 # A configuration of a thousand sites is far smaller; whoever names a data file by mistake hears of it at once.
@@ -67,13 +68,11 @@ class Fields:
             raise self.error(key, f"cannot be used: {error}") from error
 
     def text(self, key: str, default: str | None = None, choices: Sequence[str] = ()) -> str:
-        """A string, perhaps one of a few."""
+        """A string, perhaps one of a few names, which then comes back as the library writes it."""
         value = self._value(key, default)
         if not isinstance(value, str) or not value:
             raise self.wrong(key, "must be a text that is not empty, in quotes.")
-        if choices and value not in choices:
-            raise UnknownNameError(f"{self._full_name(key)} in {self.place(key)}", value, choices)
-        return value
+        return canonical_name(f"{self._full_name(key)} in {self.place(key)}", value, choices) if choices else value
 
     def whole(self, key: str, least: int, default: int | None = None, most: int | None = None) -> int:
         """A whole number within bounds."""

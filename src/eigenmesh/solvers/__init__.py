@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from eigenmesh.errors import UnknownNameError
+from eigenmesh._lookup import lookup
 from eigenmesh.solvers._base import (
     Solver,
     Traits,
@@ -48,9 +48,7 @@ SOLVERS: dict[str, type[Any]] = {
 
 def solver_by_name(name: str, **settings: Any) -> Solver:
     """Solver of that name with the settings it has a field for, for the command line and the estimator."""
-    if name not in SOLVERS:
-        raise UnknownNameError("solver", name, SOLVERS)
-    kind = SOLVERS[name]
+    kind = lookup("solver", name, SOLVERS)
     solver: Solver = kind(**{key: value for key, value in settings.items() if key in kind.__dataclass_fields__})
     return solver
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh._lookup import lookup
+from eigenmesh.errors import InputError
 from eigenmesh.transports._base import Transport
 from eigenmesh.transports._launchers import OPEN_MPI, mpiexec, one_process, torchrun
 from eigenmesh.transports._threads import run_threads
@@ -80,14 +81,14 @@ TRANSPORTS: dict[str, TransportKind] = {
 
 def transport_kind(name: str, device: str | None = None) -> TransportKind:
     """The transport of that name, for a fit with arrays on that device; None is NumPy."""
-    if name not in TRANSPORTS:
-        raise UnknownNameError("transport", name, [kind.name for kind in TRANSPORTS.values() if kind.starts_by_name])
-    kind = TRANSPORTS[name]
+    kind = lookup("transport", name, TRANSPORTS, also="a Transport object")
     if not kind.starts_by_name:
-        raise InputError(f"transport {name!r} cannot be started by its name: each of its nodes is {kind.description}.")
+        raise InputError(
+            f"transport {kind.name!r} cannot be started by its name: each of its nodes is {kind.description}."
+        )
     if device is not None and not kind.device_arrays:
         able = ", ".join(other.name for other in TRANSPORTS.values() if other.device_arrays)
-        raise InputError(f"transport {name!r} carries NumPy arrays; leave out device = {device!r}, or use {able}.")
+        raise InputError(f"transport {kind.name!r} carries NumPy arrays; leave out device = {device!r}, or use {able}.")
     return kind
 
 
@@ -96,6 +97,6 @@ def transport_by_name(name: str, device: str | None = None, timeout_s: float = D
     kind = transport_kind(name, device)
     if kind.connect is None:
         raise InputError(
-            f"transport {name!r} starts all nodes in one process: use TRANSPORTS[{name!r}].run_nodes(n_nodes, work)."
+            f"transport {kind.name!r} starts all nodes in one process: call TRANSPORTS[{kind.name!r}].run_nodes."
         )
     return kind.connect(device, timeout_s)
