@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+from sphinx.addnodes import pending_xref
+
 from eigenmesh import __version__
 
 project = "eigenmesh"
@@ -45,6 +47,14 @@ def _skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any)
     return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
 
 
+def _unlink(app: Any, doctree: Any) -> None:
+    """In "array of shape (n, d)" the word shape is prose, not a link to an attribute of that name."""
+    for link in list(doctree.findall(pending_xref)):
+        if link["reftarget"] in ("shape", "dtype"):
+            link.replace_self(link.children)
+
+
 def setup(app: Any) -> None:
     """Register with Sphinx."""
     app.connect("autodoc-skip-member", _skip)
+    app.connect("doctree-read", _unlink)

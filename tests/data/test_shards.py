@@ -9,14 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenmesh.data import Block, ContiguousSplit, LabelSplit, RandomSplit, Shards
+from eigenmesh.data import Block, ContiguousSplit, LabelSplit, RandomSplit, Shards, as_source
 from eigenmesh.errors import DataError, InputError
 
 X = np.arange(60.0).reshape(12, 5)
 
 
 def pooled(shards):
-    return [np.asarray(block.read(0, block.n_rows)) for block in shards.blocks]
+    return [np.asarray(block.read(slice(None))) for block in shards.blocks]
 
 
 @given(
@@ -30,13 +30,17 @@ def pooled(shards):
     sparse=st.booleans(),
 )
 def test_a_block_reads_as_the_indexed_matrix_does(rows, start, length, chunk, sparse):
-    block = Block(scipy.sparse.csr_array(X) if sparse else X, rows)
+    block = Block(as_source(scipy.sparse.csr_array(X) if sparse else X), rows)
     expected = X[rows]
     dense = (lambda piece: piece.toarray()) if sparse else (lambda piece: piece)
     assert block.n_rows == len(expected)
-    assert block.n_stored == (np.count_nonzero(expected) if sparse else expected.size)
-    assert np.array_equal(dense(block.read(start, start + length)), expected[start : start + length])
-    pieces = list(block.chunks(chunk))
+    assert block.shape == expected.shape
+    # The rows of a sparse source count as equally full.
+    assert block.n_stored == (round(np.count_nonzero(X) * len(expected) / len(X)) if sparse else None)
+    piece = slice(start, start + length)
+    assert np.array_equal(dense(block.read(piece)), expected[piece])
+    assert np.array_equal(dense(Block(block, piece).read(slice(None, None, -1))), expected[piece][::-1])
+    pieces = list(block.chunks(8 * X.shape[1] * chunk))
     assert [first for first, _ in pieces] == list(range(0, len(expected), chunk))
     if pieces:
         assert np.array_equal(np.concatenate([dense(piece) for _, piece in pieces]), expected)
@@ -47,11 +51,11 @@ def test_a_split_copies_nothing(tmp_path):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     for source in (X, mapped):
         shards = Shards.from_array(source, 3, RandomSplit(0))
-        assert all(np.shares_memory(block.source, source) for block in shards.blocks)
+        assert all(np.shares_memory(block.source.matrix, source) for block in shards.blocks)
         assert np.array_equal(np.sort(np.concatenate(pooled(shards)), axis=0), X)
-    assert [block.is_mapped for block in shards.blocks] == [True] * 3
-    assert Block(np.asarray(mapped)[2:]).is_mapped
-    assert not Block(X).is_mapped
+    assert not any(block.in_memory for block in shards.blocks)
+    assert not as_source(np.asarray(mapped)[2:]).in_memory
+    assert as_source(X).in_memory
 
 
 def test_from_array_by_label():
@@ -90,7 +94,7 @@ def test_from_list_at_a_peer_and_take():
 def test_working_dtype(dtype, working):
     shards = Shards.from_array(X.astype(dtype), 2)
     assert shards.dtype == working
-    assert shards.n_bytes == X.size * np.dtype(dtype).itemsize
+    assert sum(block.n_bytes for block in shards.blocks) == X.size * np.dtype(dtype).itemsize
     assert Shards.from_list([X.astype(dtype), X]).dtype == "float64"
 
 
@@ -117,12 +121,12 @@ def test_lists_tensors_and_masked_arrays_are_taken():
 def test_sparse_of_any_format_becomes_csr_with_entries_stored_once():
     doubled = scipy.sparse.csr_matrix(([1.0, 2.0], [1, 1], [0, 2]), shape=(1, 3))
     block = Shards.from_list([doubled]).blocks[0]
-    assert block.source.nnz == 1
-    assert block.source.toarray().tolist() == [[0, 3, 0]]
+    assert block.n_stored == 1
+    assert block.source.matrix.toarray().tolist() == [[0, 3, 0]]
     assert doubled.nnz == 2
     shards = Shards.from_array(scipy.sparse.coo_array(X), 2, ContiguousSplit())
     assert shards.is_sparse
-    assert np.array_equal(shards.blocks[1].read(0, 6).toarray(), X[6:])
+    assert np.array_equal(shards.blocks[1].read(slice(0, 6)).toarray(), X[6:])
 
 
 class TestErrors:
@@ -169,5 +173,5 @@ class TestErrors:
         self.check("1 node names for 2 nodes", lambda: Shards.from_list([X, X], node_names=["a"]), InputError)
 
     def test_rows_of_a_block(self):
-        self.check("1-D integer array; got bool", lambda: Block(X, np.ones(12, dtype=bool)), InputError)
-        self.check(r"rows must lie in 0..11; got 3..12", lambda: Block(X, np.array([3, 12])), InputError)
+        self.check("1-D integer array; got bool", lambda: Block(as_source(X), np.ones(12, dtype=bool)), InputError)
+        self.check(r"rows must lie in 0..11; got 3..12", lambda: Block(as_source(X), np.array([3, 12])), InputError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import networkx as nx
@@ -24,7 +24,7 @@ from eigenmesh.data import (
     read_table,
     split_by_name,
 )
-from eigenmesh.data._files import READERS
+from eigenmesh.data._files import READERS, consecutive_rows
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.fitting._topology import DEFAULT_NODES
 
@@ -34,7 +34,7 @@ IMAGE_SHAPES = {"digits": (8, 8), "mnist": (28, 28), "cifar10": (32, 32)}
 
 
 @dataclass(frozen=True)
-class Source:
+class NamedData:
     """The data as they were named: one table to be split, or several files that are a node each."""
 
     name: str
@@ -87,8 +87,11 @@ def parse_split(split: str | None, by_label: bool, n_files: int, seed: int) -> S
     return split_by_name(split or DEFAULT_SPLIT, seed)
 
 
-def read_source(data: Sequence[str], label_column: str | None) -> Source:
-    """Load a named data set or one file; several files are looked at only when they are dealt out."""
+def read_data(data: Sequence[str], label_column: str | None, share: tuple[int, int] | None = None) -> NamedData:
+    """Load a named data set or one file; several files are looked at only when they are dealt out.
+
+    ``share = (i, n)`` takes the i-th of n runs of its rows.
+    """
     column = int(label_column) if label_column is not None and label_column.isdecimal() else label_column
     if len(data) > 1:
         named = [name for name in data if is_dataset(name) and not Path(name).is_file()]
@@ -96,33 +99,33 @@ def read_source(data: Sequence[str], label_column: str | None) -> Source:
             raise InputError(
                 f"{named[0]} is a data set, and {len(data)} sources were given; name it alone, or give files only."
             )
-        return Source(f"{len(data)} files", None, tuple(Path(name) for name in data), column)
+        return NamedData(f"{len(data)} files", None, tuple(Path(name) for name in data), column)
     (name,) = data
     if is_dataset(name):
         if column is not None:
             raise InputError(f"the data set {name} has labels of its own; leave out --label-column {label_column}.")
         table = load(name)
-        return Source(table.name, table)
+        return NamedData(table.name, table.take(consecutive_rows(table.n_samples, share)))
     if not Path(name).exists() and Path(name).suffix.lower() not in READERS and not _is_path(name):
         raise UnknownNameError("data set (and no file)", name, [*DATASETS, "synthetic:..."])
-    return Source(Path(name).name, read_table(name, label_column=column), label_column=column)
+    return NamedData(Path(name).name, read_table(name, label_column=column, share=share), label_column=column)
 
 
-def split_samples(source: Source, n_nodes: int | None, split: Split | None) -> Shards:
+def split_samples(data: NamedData, n_nodes: int | None, split: Split | None) -> Shards:
     """Samples of every node."""
-    table = source.table
+    table = data.table
     if table is None or split is None:
-        if n_nodes not in (None, len(source.files)):
+        if n_nodes not in (None, len(data.files)):
             raise InputError(
-                f"{source.name} are {len(source.files)} nodes, one a file, not {n_nodes}; leave out --nodes, or give a "
-                f"network of {len(source.files)} nodes."
+                f"{data.name} are {len(data.files)} nodes, one a file, not {n_nodes}; leave out --nodes, or give a "
+                f"network of {len(data.files)} nodes."
             )
-        return Shards.from_files(source.files, label_column=source.label_column)
-    n_samples = int(table.X.shape[0])
+        return Shards.from_files(data.files, label_column=data.label_column)
     shards = _one_label_a_node(table, n_nodes) if isinstance(split, LabelSplit) else None
     if shards is None:
-        shards = Shards.from_array(table.X, n_nodes or _nodes_for(split, n_samples), split, table.labels)
-    return replace(shards, feature_names=table.feature_names)
+        n_nodes = n_nodes or _nodes_for(split, table.n_samples)
+        shards = Shards.from_array(table.source, n_nodes, split, table.labels)
+    return shards
 
 
 def _one_label_a_node(table: Table, n_nodes: int | None) -> Shards | None:
@@ -134,7 +137,7 @@ def _one_label_a_node(table: Table, n_nodes: int | None) -> Shards | None:
         )
     if n_nodes not in (None, len(np.unique(table.labels))):
         return None
-    return Shards.from_labels(table.X, table.labels)
+    return Shards.from_labels(table.source, table.labels)
 
 
 def _nodes_for(split: Split, n_samples: int) -> int:

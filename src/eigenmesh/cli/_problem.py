@@ -10,11 +10,11 @@ import networkx as nx
 from eigenmesh import graphs
 from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._inputs import (
-    Source,
+    NamedData,
     in_order_of,
     parse_split,
+    read_data,
     read_edge_list,
-    read_source,
     split_samples,
 )
 from eigenmesh.cli._messages import Messages
@@ -33,7 +33,7 @@ class Problem:
     The shards are those of all nodes or, with a transport, of one.
     """
 
-    source: Source
+    source: NamedData
     shards: Shards
     weights: graphs.Weights
     topology: str
@@ -88,7 +88,7 @@ def read_problem(
             node = (transport.rank, transport.size)
             source, shards, words = read_node_samples(data, label_column, split, by_label, seed, node)
         else:
-            source = read_source(files, label_column)
+            source = read_data(files, label_column)
             shards = split_samples(source, nodes if edge_list is None else edge_list.number_of_nodes(), rule)
             words = "one node per file" if rule is None else "label" if by_label else split or "random"
     graph, shards = _graph_of(edge_list, topology, shards, seed)

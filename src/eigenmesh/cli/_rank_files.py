@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from eigenmesh.cli._inputs import Source, parse_split, read_source, split_samples
-from eigenmesh.data import ContiguousSplit, Shards, Table, is_dataset, load, read_table
-from eigenmesh.data._files import consecutive_rows
+from eigenmesh.cli._inputs import NamedData, parse_split, read_data, split_samples
+from eigenmesh.data import ContiguousSplit, Shards, Table
 from eigenmesh.errors import InputError
 
 RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
@@ -53,7 +52,7 @@ def read_node_samples(
     by_label: bool,
     seed: int,
     node: tuple[int, int],
-) -> tuple[Source, Shards, str]:
+) -> tuple[NamedData, Shards, str]:
     """Samples of node i of n, ``node = (i, n)``, and how they were dealt out, in words.
 
     One file a node where the name has {rank} or several files are given: no other file is looked at. Else a run of
@@ -67,28 +66,19 @@ def read_node_samples(
             raise InputError(
                 f"{len(files)} files are {len(files)} nodes, one a file, but {size} processes were started."
             )
-        source = replace(read_source([files[rank]], label_column), name=data[0] if len(data) == 1 else f"{size} files")
+        source = replace(read_data([files[rank]], label_column), name=data[0] if len(data) == 1 else f"{size} files")
         names = [Path(file).stem for file in files]
         return source, _one_node(source.table, node, names if len(set(names)) == size else None), "one node per file"
     if not isinstance(rule, ContiguousSplit):
-        source = read_source(data, label_column)
+        source = read_data(data, label_column)
         words = "label" if by_label else str(split)
         return source, split_samples(source, size, rule).take([rank]), words
-    source = _rows_of_one(data[0], label_column, node)
+    source = read_data(data, label_column, share=node)
     return source, _one_node(source.table, node), "contiguous"
-
-
-def _rows_of_one(name: str, label_column: str | None, node: tuple[int, int]) -> Source:
-    """A run of rows of the one file or data set; of the file no other rows are read where its kind allows it."""
-    if is_dataset(name):
-        return Source(name, consecutive_rows(load(name), node))
-    column = int(label_column) if label_column is not None and label_column.isdecimal() else label_column
-    return Source(Path(name).name, read_table(name, label_column=column, share=node), label_column=column)
 
 
 def _one_node(table: Table | None, node: tuple[int, int], names: Sequence[str] | None = None) -> Shards:
     if table is None:
         raise InputError("there are no data to read.")
     rank, size = node
-    shards = Shards.from_list([table.X], ids=[rank], n_nodes=size, node_names=names)
-    return replace(shards, feature_names=table.feature_names)
+    return Shards.from_list([table.source], ids=[rank], n_nodes=size, node_names=names)

@@ -11,9 +11,7 @@ import typer
 from eigenmesh._atomic_write import require_writable, write_atomically
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._messages import Messages
-from eigenmesh.data import missing_policy
-from eigenmesh.data._files import read_table
-from eigenmesh.data._table import Table
+from eigenmesh.data import Table, missing_policy, read_table
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._saved_model import load_model
 
@@ -56,7 +54,7 @@ def transform(
         table = read_table(data, label_column=_label(label_column))
     if table.feature_names is None and hasattr(saved, "feature_names_in_"):
         messages.alert(f"warning: {data} has no column names, so their order could not be checked.", style="yellow")
-    scores = saved.project_table(table, str(data))
+    scores = saved.project_source(table.source, str(data))
     write_atomically(out, _writer(out.suffix.lower(), scores, table, label_column or "label"))
     messages.tell(f"wrote {out}: {len(scores):,} samples, {saved.n_components_} components")
 

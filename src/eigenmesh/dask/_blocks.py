@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 
-from eigenmesh.data import Block, Shards, as_samples
+from eigenmesh.data import Block, Shards, as_source
 from eigenmesh.data._moments import NodePart
 from eigenmesh.data._shards import column_label
 from eigenmesh.errors import DataError, InputError, import_extra
@@ -32,10 +32,10 @@ class Layout:
 
     def shards(self, block: Any, number: int) -> Shards | None:
         """A block as the samples of one node out of n_blocks; None if it is empty."""
-        samples, _ = as_samples(scipy_or_dense(block))
-        if samples.shape[0] == 0:
+        source = as_source(scipy_or_dense(block))
+        if source.shape[0] == 0:
             return None
-        return Shards((Block(samples),), self.n_blocks, (number,), self.feature_names)
+        return Shards((Block(source),), self.n_blocks, (number,), self.feature_names)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _size_of_node(shards: Shards, position: int) -> np.ndarray:
 
 
 def _frame_samples(frame: Any) -> np.ndarray:
-    return np.asarray(as_samples(frame)[0])
+    return np.asarray(as_source(frame).read(slice(0, len(frame))))
 
 
 def _frame_dtype(dtypes: Any) -> np.dtype:

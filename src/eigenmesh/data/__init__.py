@@ -1,6 +1,6 @@
 """Data: who holds what, the pooled moments, and each node's covariance as an operator.
 
-Flows one way: table -> shards -> moments -> covariance.
+Flows one way: source -> shards -> moments -> covariance.
 """
 
 from eigenmesh.data._block import Block
@@ -12,6 +12,7 @@ from eigenmesh.data._files import read_table
 from eigenmesh.data._lazy_covariance import Chunked, Sparse
 from eigenmesh.data._moments import Averager, Missing, Moments, missing_policy, pooled_moments
 from eigenmesh.data._shards import Shards
+from eigenmesh.data._source import Source, as_source
 from eigenmesh.data._splits import (
     SPLITS,
     ContiguousSplit,
@@ -30,7 +31,7 @@ from eigenmesh.data._synthetic import (
     power_law_spectrum,
     unlike_nodes,
 )
-from eigenmesh.data._table import Table, as_samples
+from eigenmesh.data._table import Table
 
 __all__ = [
     "DATASETS",
@@ -52,10 +53,11 @@ __all__ = [
     "RandomSplit",
     "Shards",
     "SizesSplit",
+    "Source",
     "Sparse",
     "Split",
     "Table",
-    "as_samples",
+    "as_source",
     "build_covariance",
     "choose",
     "gaussian",

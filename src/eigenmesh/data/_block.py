@@ -1,4 +1,4 @@
-"""The rows of one source that one node holds, read piece by piece."""
+"""Rows of one source, read piece by piece."""
 
 from __future__ import annotations
 
@@ -6,43 +6,42 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.sparse
 
+from eigenmesh.data._source import Samples, Source
 from eigenmesh.data._splits import Rows
-from eigenmesh.data._table import Samples
-from eigenmesh.errors import InputError
+from eigenmesh.errors import DataError, InputError
+
+# Large enough for BLAS and for sequential reading, small next to any memory.
+CHUNK_BYTES = 4 * 2**20
+# Bytes of a column number in CSR, as scipy stores it up to 2^31 entries.
+INDEX_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of one source held by one node; nothing is copied before it is read.
+    """Rows of one source, as one node holds them, and a source itself; nothing is copied before it is read.
 
     Attributes
     ----------
-    source : array, memory map or csr_array of shape (n, d)
-        Where the rows are read from.
+    source : Source
+        Where the rows are read from, of shape (n, d).
     rows : slice or array of int
-        Which of them the node holds.
+        Which of them; kept as ``slice(start, stop)`` or as row numbers.
+    names : tuple of str or None
+        Names of the columns, instead of the source's own.
     """
 
-    source: Samples
+    source: Source
     rows: Rows = field(default_factory=lambda: slice(None))
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.rows, slice):
-            return
-        rows = np.asarray(self.rows)
-        total = self.source.shape[0]
-        if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise InputError(f"rows must be a slice or a 1-D integer array; got {rows.dtype} of shape {rows.shape}")
-        if rows.size and not 0 <= rows.min() <= rows.max() < total:
-            raise InputError(f"rows must lie in 0..{total - 1}; got {rows.min()}..{rows.max()}")
-        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "rows", _plain_rows(self.rows, self.source.shape[0]))
 
     @property
     def n_rows(self) -> int:
         """Number of samples, N_i."""
-        return len(self._range()) if isinstance(self.rows, slice) else len(self.rows)
+        return _count(self.rows)
 
     @property
     def n_features(self) -> int:
@@ -50,59 +49,87 @@ class Block:
         return int(self.source.shape[1])
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples and of columns."""
+        return self.n_rows, self.n_features
+
+    @property
     def dtype(self) -> np.dtype:
         """Dtype of the source."""
-        dtype: np.dtype = self.source.dtype
-        return dtype
+        return np.dtype(self.source.dtype)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns."""
+        return self.source.feature_names if self.names is None else self.names
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the source is a CSR array."""
-        return bool(scipy.sparse.issparse(self.source))
+        """Whether rows are read as CSR arrays."""
+        return self.source.n_stored is not None
 
     @property
-    def is_mapped(self) -> bool:
-        """Whether the source lies in a file and is memory-mapped, itself or as a view."""
-        source = self.source
-        while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
-            source = source.base
-        return isinstance(source, np.memmap)
+    def in_memory(self) -> bool:
+        """Whether the source lies in memory."""
+        return self.source.in_memory
 
     @property
-    def n_stored(self) -> int:
-        """Number of entries that are stored: N_i d if dense."""
-        if not self.is_sparse:
-            return self.n_rows * self.n_features
-        counts = np.diff(self.source.indptr)
-        return int(counts[self.rows].sum())
+    def n_stored(self) -> int | None:
+        """Stored entries of these rows if they are as full as the others, None if the source is dense."""
+        whole = self.source.n_stored
+        return None if whole is None else round(whole * self.n_rows / max(1, self.source.shape[0]))
 
     @property
     def n_bytes(self) -> int:
         """Size of these rows where they lie."""
-        index_bytes = self.source.indices.itemsize if self.is_sparse else 0
-        return self.n_stored * (self.dtype.itemsize + int(index_bytes))
+        stored, item = self.n_stored, self.dtype.itemsize
+        return self.n_rows * self.n_features * item if stored is None else stored * (item + INDEX_BYTES)
 
-    def read(self, start: int, stop: int) -> Samples:
-        """Rows start..stop of this node, (stop - start, n_features), in the source's dtype."""
-        if not isinstance(self.rows, slice):
-            piece = self.source[self.rows[start:stop]]
-        elif (part := self._range()[start:stop]) == range(self.source.shape[0]):
-            piece = self.source  # scipy copies even for a slice that takes all
-        else:
-            # A range that counts down to row 0 ends at -1, which as the end of a slice would be the last row.
-            end = part.stop if part.stop >= 0 else None
-            piece = self.source[slice(part.start, end, part.step) if part else slice(0)]
-        return piece if self.is_sparse else np.asarray(piece)
+    def read(self, rows: Rows) -> Samples:
+        """These of the block's rows, (len(rows), d), in the source's dtype."""
+        rows = _plain_rows(rows, self.n_rows)
+        piece = self.source.read(self._in_source(rows))
+        piece = piece if self.is_sparse else np.asarray(piece)
+        if piece.shape != (_count(rows), self.n_features):
+            raise DataError(
+                f"{type(self.source).__name__}.read gave shape {piece.shape} where "
+                f"{(_count(rows), self.n_features)} was asked for; give every row asked for, with all columns"
+            )
+        return piece
 
     def source_row(self, row: int) -> int:
-        """Where a row of this node lies in the source."""
-        return int(self._range()[row] if isinstance(self.rows, slice) else self.rows[row])
+        """Where a row of this block lies in the source."""
+        return int(self.rows.start + row if isinstance(self.rows, slice) else self.rows[row])
 
-    def chunks(self, rows_per_chunk: int) -> Iterator[tuple[int, Samples]]:
-        """Pairs (first row, piece) that cover this node's rows in order."""
-        for start in range(0, self.n_rows, rows_per_chunk):
-            yield start, self.read(start, min(start + rows_per_chunk, self.n_rows))
+    def chunks(self, n_bytes: int = CHUNK_BYTES, made_dense: bool = True) -> Iterator[tuple[int, Samples]]:
+        """Pairs (first row, piece) that cover the block's rows in order.
 
-    def _range(self) -> range:
-        rows = self.rows if isinstance(self.rows, slice) else slice(0)
-        return range(*rows.indices(self.source.shape[0]))
+        A piece takes at most n_bytes as dense float64; or, if it is sparse and not ``made_dense``, as it is stored.
+        """
+        entries = self.n_rows * self.n_features if made_dense or self.n_stored is None else 2 * self.n_stored
+        step = max(1, n_bytes * self.n_rows // (8 * max(1, entries)))
+        for start in range(0, self.n_rows, step):
+            yield start, self.read(slice(start, start + step))
+
+    def _in_source(self, rows: Rows) -> Rows:
+        if not isinstance(self.rows, slice):
+            return self.rows[rows]
+        first = self.rows.start
+        return slice(first + rows.start, first + rows.stop) if isinstance(rows, slice) else first + rows
+
+
+def _plain_rows(rows: Rows, total: int) -> Rows:
+    """Rows within 0..total-1, in the two forms that every source understands: slice(start, stop) and row numbers."""
+    if isinstance(rows, slice):
+        run = range(total)[rows]
+        return slice(run.start, run.start + len(run)) if run.step == 1 else np.asarray(run, dtype=np.intp)
+    rows = np.asarray(rows)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise InputError(f"rows must be a slice or a 1-D integer array; got {rows.dtype} of shape {rows.shape}")
+    if rows.size and not 0 <= rows.min() <= rows.max() < total:
+        raise InputError(f"rows must lie in 0..{total - 1}; got {rows.min()}..{rows.max()}")
+    return rows
+
+
+def _count(rows: Rows) -> int:
+    return int(rows.stop - rows.start) if isinstance(rows, slice) else len(rows)

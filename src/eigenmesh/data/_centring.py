@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenmesh.data._block import Block
-from eigenmesh.data._table import Samples
-
-# Large enough for BLAS and for sequential reading, small next to any memory.
-CHUNK_BYTES = 4 * 2**20
+from eigenmesh.data._block import CHUNK_BYTES, Block
+from eigenmesh.data._source import Samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,20 +41,10 @@ class Centring:
 
     def chunks(self, block: Block, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[int, np.ndarray]]:
         """Pairs (first row, ready rows) that cover a block, each piece within a byte budget as float64."""
-        for start, piece in block.chunks(dense_rows(block, chunk_bytes)):
+        for start, piece in block.chunks(chunk_bytes):
             yield start, self.apply(piece)
 
     @property
     def is_weighted(self) -> bool:
         """Whether the factor does anything."""
         return isinstance(self.factor, np.ndarray) or self.factor != 1.0
-
-
-def dense_rows(block: Block, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Rows that fit a byte budget as dense float64."""
-    return max(1, chunk_bytes // (8 * block.n_features))
-
-
-def stored_rows(block: Block, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Rows of a sparse block whose stored entries, value and index, fit a byte budget on average."""
-    return max(1, chunk_bytes * block.n_rows // (16 * max(1, block.n_stored)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eigenmesh.data._centring import CHUNK_BYTES
+from eigenmesh.data._block import CHUNK_BYTES, INDEX_BYTES
 from eigenmesh.data._shards import Shards
 from eigenmesh.errors import InputError
 
 MEMORY_BYTES = 2 * 2**30
-# Centred copies are made of small data only: twice the memory is much to ask for, and whoever maps a file has less.
-COPY_BYTES, MAPPED_COPY_BYTES = 256 * 2**20, 64 * 2**20
+# Centred copies are made of small data only: twice the memory is much to ask for, and who reads from files has less.
+COPY_BYTES, FILE_COPY_BYTES = 256 * 2**20, 64 * 2**20
 
 
 class CovarianceKind(StrEnum):
@@ -52,11 +52,9 @@ class Sizes:
     def of(cls, shards: Shards) -> Sizes:
         """Sizes of the samples held here."""
         n_samples = sum(block.n_rows for block in shards.blocks)
-        sparse_bytes = None
-        if shards.is_sparse:
-            index_bytes = int(shards.blocks[0].source.indices.itemsize)
-            sparse_bytes = sum(block.n_stored for block in shards.blocks) * (8 + index_bytes)
-        copy_bytes = MAPPED_COPY_BYTES if any(block.is_mapped for block in shards.blocks) else COPY_BYTES
+        stored = sum(block.n_stored or 0 for block in shards.blocks)
+        sparse_bytes = stored * (8 + INDEX_BYTES) if shards.is_sparse else None
+        copy_bytes = COPY_BYTES if all(block.in_memory for block in shards.blocks) else FILE_COPY_BYTES
         n_matrices, itemsize = len(shards.blocks), shards.dtype.itemsize
         return cls(n_samples, shards.n_features, n_matrices, itemsize, sparse_bytes, copy_bytes)
 

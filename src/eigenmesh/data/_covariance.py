@@ -21,30 +21,24 @@ class Covariance(Protocol):
     @property
     def kind(self) -> CovarianceKind:
         """How it is held."""
-        ...
 
     @property
     def n_features(self) -> int:
         """Number of columns of the data, d."""
-        ...
 
     @property
     def n_nodes_here(self) -> int:
         """Number of nodes this process holds."""
-        ...
 
     @property
     def dtype(self) -> Any:
         """Dtype of the products, in the arrays' own library."""
-        ...
 
     def place(self, values: np.ndarray) -> Array:
         """Values in the library, dtype and device that ``apply`` takes."""
-        ...
 
     def apply(self, X: Array) -> Array:
         """C_i X_i at every node held here, in X's library and dtype: (nodes, d, k) -> (nodes, d, k)."""
-        ...
 
 
 def build_covariance(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from eigenmesh.data._source import as_source
 from eigenmesh.data._table import Table
 from eigenmesh.errors import DataError, UnreadableFileError
 
@@ -27,7 +28,7 @@ def read_csv(file: Path, label_column: str | int | None = None) -> Table:
         # A gap, a word, or a line that is too short: the slow way fills the first and names the others.
         X, labels = _read_with_gaps(file, header, fields, label)
     names = tuple(fields[column] for column in columns) if header else None
-    return Table(X, None if labels is None else _as_numbers(labels), names)
+    return Table(as_source(X, str(file), names), None if labels is None else _as_numbers(labels))
 
 
 def label_position(file: Path, label: str | int, names: list[str], header: bool = True) -> int:

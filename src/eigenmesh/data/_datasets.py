@@ -12,6 +12,7 @@ from eigenmesh._lookup import canonical_name, find_name, lookup
 from eigenmesh.data._archives import Archive, find_archive
 from eigenmesh.data._downloads import Cifar10Originals, MnistOriginals
 from eigenmesh.data._files import read_table
+from eigenmesh.data._source import as_source
 from eigenmesh.data._synthetic import (
     gaussian,
     geometric_spectrum,
@@ -64,7 +65,7 @@ def digits() -> Table:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    return Table(bunch.data, bunch.target, tuple(bunch.feature_names))
+    return Table(as_source(bunch.data, feature_names=tuple(bunch.feature_names)), bunch.target)
 
 
 def mnist(archive: Archive = MNIST) -> Table:
@@ -83,7 +84,7 @@ def hapmap3(archive: Archive = HAPMAP3) -> Table:
     The file holds float32; X is float64, so that components can be certified to 1e-6 and beyond.
     """
     table = read_table(find_archive(archive))
-    return replace(table, X=table.X.astype(np.float64))
+    return replace(table, source=as_source(table.X.astype(np.float64), feature_names=table.feature_names))
 
 
 def synthetic(spec: str) -> Table:
@@ -100,12 +101,12 @@ def synthetic(spec: str) -> Table:
             raise UnknownNameError(f"key of synthetic data of kind {kind}", key, ["kind", *settings])
         settings[key] = _parsed(key, text, type(settings[key]))
     n_samples, seed = settings.pop("n"), settings.pop("seed")
-    return Table(gaussian(spectrum(**settings), n_samples, seed), name=_SYNTHETIC)
+    return Table(as_source(gaussian(spectrum(**settings), n_samples, seed)), name=_SYNTHETIC)
 
 
 def _images(archive: Archive) -> Table:
     table = read_table(find_archive(archive))
-    return replace(table, X=np.divide(table.X, 255.0))
+    return replace(table, source=as_source(np.divide(table.X, 255.0)))
 
 
 def _equal_spectrum(d: int, k: int, gap: float) -> np.ndarray:

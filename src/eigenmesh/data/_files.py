@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from eigenmesh.data._csv_file import label_position, read_csv
+from eigenmesh.data._csv_file import read_csv
+from eigenmesh.data._parquet_file import open_parquet
+from eigenmesh.data._source import Samples, as_source
 from eigenmesh.data._splits import ContiguousSplit
-from eigenmesh.data._table import Samples, Table
-from eigenmesh.errors import DataError, EigenmeshError, InputError, UnreadableFileError, import_extra
+from eigenmesh.data._table import Table, Unread
+from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
 
 _SAMPLES = ("X", "data", "images")
 _LABELS = ("y", "labels", "label", "site", "target")
@@ -35,17 +37,14 @@ def read_table(
     other rows are read; the other kinds are read whole first.
     """
     file = Path(path)
-    read = READERS.get(file.suffix.lower())
+    open_file = READERS.get(file.suffix.lower())
     if not file.is_file():
         raise UnreadableFileError(f"{file} does not exist or is not a file; eigenmesh reads {_kinds()} files")
-    if read is None:
+    if open_file is None:
         raise UnreadableFileError(f"{file} is of unknown kind {file.suffix!r}; eigenmesh reads {_kinds()} files")
     try:
-        if share is not None and file.suffix.lower() == ".parquet":
-            table = _read_parquet(file, label_column, share)
-        else:
-            table = read(file, label_column)
-            table = table if share is None else consecutive_rows(table, share)
+        opened = open_file(file, label_column)
+        table = opened.take(consecutive_rows(opened.n_samples, share))
     except EigenmeshError:
         raise
     except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise a dozen kinds
@@ -55,17 +54,12 @@ def read_table(
     return replace(table, name=file.stem)
 
 
-def consecutive_rows(table: Table, share: tuple[int, int]) -> Table:
-    """The i-th of n runs of rows of a table, ``share = (i, n)``; copies nothing of a dense one."""
-    rows = _rows_of_share(int(table.X.shape[0]), share)
-    labels = None if table.labels is None else table.labels[rows]
-    return replace(table, X=table.X[rows], labels=labels)
-
-
-def _rows_of_share(n_samples: int, share: tuple[int, int]) -> slice:
+def consecutive_rows(n_samples: int, share: tuple[int, int] | None) -> slice:
+    """The i-th of n runs of rows, ``share = (i, n)``; all rows for None."""
+    if share is None:
+        return slice(0, n_samples)
     which, n_shares = share
-    rows = ContiguousSplit().rows(n_samples, n_shares)[which]
-    return rows if isinstance(rows, slice) else slice(None)
+    return ContiguousSplit().rows(n_samples, n_shares)[which]
 
 
 def _kinds() -> str:
@@ -79,18 +73,18 @@ def _no_label_column(file: Path, label_column: str | int | None) -> None:
 
 def _read_npy(file: Path, label_column: str | int | None) -> Table:
     _no_label_column(file, label_column)
-    return Table(np.load(file, mmap_mode="r", allow_pickle=False))
+    return Table(as_source(np.load(file, mmap_mode="r", allow_pickle=False), str(file)))
 
 
 def _read_npz(file: Path, label_column: str | int | None) -> Table:
     _no_label_column(file, label_column)
     with np.load(file, allow_pickle=False) as archive:
         if {"format", "shape", "data"} <= set(archive.files):
-            return Table(scipy.sparse.csr_array(scipy.sparse.load_npz(file)))
+            return Table(as_source(scipy.sparse.load_npz(file), str(file)))
         X = _find_samples(archive, file)
         names = archive["feature_names"] if "feature_names" in archive.files else np.empty(0)
         feature_names = tuple(str(name) for name in names) if names.shape == X.shape[1:] else None
-        return Table(X, _find_labels(archive, len(X)), feature_names)
+        return Table(as_source(X, str(file), feature_names), _find_labels(archive, len(X)))
 
 
 def _find_samples(archive: Any, file: Path) -> Samples:
@@ -117,40 +111,10 @@ def _find_labels(archive: Any, n_samples: int) -> np.ndarray | None:
     return None
 
 
-def _read_parquet(file: Path, label_column: str | int | None, share: tuple[int, int] | None = None) -> Table:
-    parquet = import_extra("pyarrow.parquet", "parquet", "reading a .parquet file")
-    arrow = import_extra("pyarrow", "parquet", "reading a .parquet file")
-    frame = parquet.read_table(file) if share is None else _parquet_rows(parquet.ParquetFile(file), share)
-    # pandas stores a nameless index as a column of this name; it is no feature.
-    names = [name for name in frame.column_names if not name.startswith("__index_level_")]
-    labels = None
-    if label_column is not None:
-        label = names.pop(label_position(file, label_column, names))
-        labels = np.asarray(frame.column(label).to_numpy())
-    kinds = [frame.schema.field(name).type for name in names]
-    single = all(arrow.types.is_float32(kind) for kind in kinds)
-    X = np.empty((frame.num_rows, len(names)), dtype=np.float32 if single else np.float64)
-    for column, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)):
-            raise DataError(f"column {name!r} of {file} is not numeric ({kind}); drop it or make it label_column")
-        X[:, column] = frame.column(name).cast(arrow.float64(), safe=False).to_numpy()
-    return Table(X, labels, tuple(names))
-
-
-def _parquet_rows(file: Any, share: tuple[int, int]) -> Any:
-    """Only the row groups that a share of the rows lies in, cut to size."""
-    rows = _rows_of_share(file.metadata.num_rows, share)
-    ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
-    first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")
-    before = int(ends[first - 1]) if first else 0
-    frame = file.read_row_groups(list(range(int(first), int(last) + 1)))
-    return frame.slice(rows.start - before, rows.stop - rows.start)
-
-
-# To add a kind of file: a function above, a row here.
-READERS: dict[str, Callable[[Path, str | int | None], Table]] = {
+# To add a kind of file: a function (file, label_column) -> Table in a file of its own, a row here.
+READERS: dict[str, Callable[[Path, str | int | None], Table | Unread]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".csv": read_csv,
-    ".parquet": _read_parquet,
+    ".parquet": open_parquet,
 }

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from eigenmesh.arrays import Array
-from eigenmesh.data._block import Block
-from eigenmesh.data._centring import CHUNK_BYTES, Centring
+from eigenmesh.data._block import CHUNK_BYTES, Block
+from eigenmesh.data._centring import Centring
 from eigenmesh.data._choice import CovarianceKind
 from eigenmesh.data._moments import Moments
 from eigenmesh.data._shards import Shards
-from eigenmesh.data._table import Samples
+from eigenmesh.data._source import Samples
 from eigenmesh.errors import InputError
 
 
@@ -86,7 +86,7 @@ class Sparse:
         weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
         matrices = []
         for block in shards.blocks:
-            matrix = block.read(0, block.n_rows).astype(np.float64, copy=False)
+            matrix = block.read(slice(None)).astype(np.float64, copy=False)
             missing = ~np.isfinite(matrix.data) if centring.fills else np.zeros(0, dtype=bool)
             if missing.any():
                 matrix = matrix.copy()

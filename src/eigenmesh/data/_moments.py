@@ -10,10 +10,9 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from eigenmesh._lookup import lookup
-from eigenmesh.data._block import Block
-from eigenmesh.data._centring import CHUNK_BYTES, Centring, dense_rows, stored_rows
+from eigenmesh.data._centring import Centring
 from eigenmesh.data._shards import Shards
-from eigenmesh.data._table import Samples
+from eigenmesh.data._source import Samples
 from eigenmesh.errors import DataError, InputError
 
 Missing: TypeAlias = Literal["error", "mean"]
@@ -28,11 +27,9 @@ class Averager(Protocol):
     @property
     def n_nodes(self) -> int:
         """Number of nodes, M."""
-        ...
 
     def mean(self, array: np.ndarray, /) -> np.ndarray:
         """Average over all nodes, at every node held here: (nodes, ..) -> (nodes, ..)."""
-        ...
 
 
 class Columns(Protocol):
@@ -41,16 +38,13 @@ class Columns(Protocol):
     @property
     def n_features(self) -> int:
         """Number of columns, d."""
-        ...
 
     @property
     def dtype(self) -> np.dtype:
         """Floating dtype to work in."""
-        ...
 
     def column_label(self, column: int) -> str:
         """Name of a column, for messages."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,15 +158,16 @@ def _sums(shards: Shards, position: int, fills: bool) -> tuple[np.ndarray, np.nd
     block = shards.blocks[position]
     total = np.zeros(block.n_features)
     observed = np.full(block.n_features, float(block.n_rows))
-    for start, piece in block.chunks(_chunk_rows(block)):
-        sums = _column_sums(piece)
+    for start, piece in block.chunks(made_dense=False):
+        values = stored(piece)
+        sums = _by_column(piece, values)
         # Sums are not finite where an entry is not, so a clean piece is never searched.
         if not np.isfinite(sums).all():
-            absent = ~np.isfinite(piece.data if block.is_sparse else piece)
+            absent = ~np.isfinite(values)
             if absent.any() and not fills:
-                raise _not_finite(shards, position, start, piece, absent)
-            observed -= _column_counts(piece, absent)
-            sums = _column_sums(_without(piece, absent))
+                raise _not_finite(shards, position, start, piece)
+            observed -= _by_column(piece, absent)
+            sums = _by_column(piece, np.where(absent, values.dtype.type(0), values))
         total += sums
     if not np.isfinite(total).all():
         columns = _columns(shards, ~np.isfinite(total))
@@ -187,7 +182,7 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
     block = shards.blocks[position]
     total = np.zeros((2, block.n_features))
-    for _, piece in block.chunks(_chunk_rows(block)):
+    for _, piece in block.chunks(made_dense=False):
         if not block.is_sparse:
             ready = centring.apply(piece)
             total += [ready.sum(axis=0), np.einsum("nd,nd->d", ready, ready)]
@@ -230,48 +225,36 @@ def _require_range(total: float, dtype: np.dtype) -> None:
         )
 
 
-def _not_finite(shards: Shards, position: int, start: int, piece: Samples, absent: np.ndarray) -> DataError:
-    if isinstance(piece, np.ndarray):
-        row, column = np.unravel_index(int(np.argmax(absent)), absent.shape)
-        value = piece[row, column]
-    else:
-        entry = int(np.argmax(absent))
-        row = np.searchsorted(piece.indptr, entry, side="right") - 1
-        column, value = piece.indices[entry], piece.data[entry]
-    own = start + int(row)
+def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
+    row, column, value = first_not_finite(piece)
+    own = start + row
     source = shards.blocks[position].source_row(own)
     here = f"row {own}" if source == own else f"row {own} (row {source} of the data)"
-    where = f"{shards.node_label(position)}, {here}, {shards.column_label(int(column))}"
+    where = f"{shards.node_label(position)}, {here}, {shards.column_label(column)}"
     return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean"')
 
 
-def _chunk_rows(block: Block) -> int:
-    return stored_rows(block, CHUNK_BYTES) if block.is_sparse else dense_rows(block, CHUNK_BYTES)
+def stored(piece: Samples) -> np.ndarray:
+    """Entries of a piece that are stored: all (rows, d) of an array, (stored,) of a csr_array."""
+    values: np.ndarray = piece if isinstance(piece, np.ndarray) else piece.data
+    return values
 
 
-def _by_column(piece: Samples, values: np.ndarray) -> np.ndarray:
-    """Sums by column (d,) of values given for the stored entries of a CSR piece."""
-    return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
-
-
-def _column_sums(piece: Samples) -> np.ndarray:
-    with np.errstate(invalid="ignore", over="ignore"):
-        if isinstance(piece, np.ndarray):
-            return np.asarray(piece.sum(axis=0, dtype=np.float64))
-        return _by_column(piece, piece.data)
-
-
-def _column_counts(piece: Samples, absent: np.ndarray) -> np.ndarray:
-    return absent.sum(axis=0) if isinstance(piece, np.ndarray) else _by_column(piece, absent)
-
-
-def _without(piece: Samples, absent: np.ndarray) -> Samples:
-    """The piece with zeros where entries are absent, which leaves sums as they should be."""
+def first_not_finite(piece: Samples) -> tuple[int, int, float]:
+    """Row, column and value of the first entry of a piece that is NaN or infinite."""
+    place = int(np.argmax(~np.isfinite(stored(piece))))
     if isinstance(piece, np.ndarray):
-        return np.where(absent, piece.dtype.type(0), piece)
-    filled = piece.copy()
-    filled.data[absent] = 0
-    return filled
+        return *divmod(place, piece.shape[1]), float(piece.flat[place])
+    row = int(np.searchsorted(piece.indptr, place, side="right")) - 1
+    return row, int(piece.indices[place]), float(piece.data[place])
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def _by_column(piece: Samples, values: np.ndarray) -> np.ndarray:
+    """Sums by column (d,) of values given for the stored entries of a piece."""
+    if isinstance(piece, np.ndarray):
+        return np.asarray(values.sum(axis=0, dtype=np.float64))
+    return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
 
 
 def _columns(columns: Columns, chosen: np.ndarray) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 
 from eigenmesh.data._block import Block
 from eigenmesh.data._files import read_table
+from eigenmesh.data._source import Source, as_source
 from eigenmesh.data._splits import RandomSplit, Split, rows_by_value
-from eigenmesh.data._table import as_samples
 from eigenmesh.errors import DataError, InputError
 
 
@@ -32,6 +32,8 @@ class Shards:
         Names of the columns.
     node_names : tuple of str or None
         Names of all M nodes.
+    precision : dtype or None
+        float32 or float64, to work in; None for that of the data.
     """
 
     blocks: tuple[Block, ...]
@@ -39,6 +41,7 @@ class Shards:
     ids: tuple[int, ...]
     feature_names: tuple[str, ...] | None = None
     node_names: tuple[str, ...] | None = None
+    precision: np.dtype | None = None
 
     def __post_init__(self) -> None:
         _check_ids(self)
@@ -54,14 +57,11 @@ class Shards:
 
     @property
     def dtype(self) -> np.dtype:
-        """Floating dtype to work in: float32 where all data are float32, else float64."""
+        """Floating dtype to work in: ``precision``, or float32 where all data are float32, else float64."""
+        if self.precision is not None:
+            return np.dtype(self.precision)
         single = all(block.dtype == np.float32 for block in self.blocks)
         return np.dtype(np.float32 if single else np.float64)
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the samples where they lie."""
-        return sum(block.n_bytes for block in self.blocks)
 
     @property
     def is_sparse(self) -> bool:
@@ -88,25 +88,23 @@ class Shards:
     @classmethod
     def from_array(cls, X: object, n_nodes: int, split: Split | None = None, labels: object | None = None) -> Shards:
         """Deal out one matrix X (N, d) by a split, at random if none is given; copies nothing."""
-        samples, feature_names = as_samples(X)
+        source = as_source(X)
         values = None if labels is None else np.asarray(labels)
-        rows = (split or RandomSplit(seed=0)).rows(samples.shape[0], n_nodes, values)
-        blocks = tuple(Block(samples, part) for part in rows)
-        return cls(blocks, n_nodes, tuple(range(n_nodes)), feature_names)
+        rows = (split or RandomSplit(seed=0)).rows(source.shape[0], n_nodes, values)
+        blocks = tuple(Block(source, part) for part in rows)
+        return cls(blocks, n_nodes, tuple(range(n_nodes)), source.feature_names)
 
     @classmethod
     def from_labels(cls, X: object, nodes: object) -> Shards:
         """One node for each distinct value of ``nodes`` (N,), in sorted order."""
-        samples, feature_names = as_samples(X)
+        source = as_source(X)
         values = np.asarray(nodes)
-        if values.shape != (samples.shape[0],):
-            raise DataError(
-                f"nodes must give one node for each of {samples.shape[0]} samples; got shape {values.shape}"
-            )
+        if values.shape != (source.shape[0],):
+            raise DataError(f"nodes must give one node for each of {source.shape[0]} samples; got shape {values.shape}")
         names, rows = rows_by_value(values, "nodes")
-        blocks = tuple(Block(samples, part) for part in rows)
+        blocks = tuple(Block(source, part) for part in rows)
         node_names = tuple(str(name) for name in names)
-        return cls(blocks, len(blocks), tuple(range(len(blocks))), feature_names, node_names)
+        return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names, node_names)
 
     @classmethod
     def from_list(
@@ -123,10 +121,9 @@ class Shards:
         if len(held) != len(matrices):
             raise InputError(f"{len(matrices)} matrices but {len(held)} node ids; give one id a matrix")
         where = [f"node {node}" for node in held]
-        pairs = [as_samples(X, f"X at {place}") for place, X in zip(where, matrices, strict=True)]
-        feature_names = _common_names([pair[1] for pair in pairs], where)
+        blocks = tuple(Block(as_source(X, f"X at {place}")) for place, X in zip(where, matrices, strict=True))
         names = None if node_names is None else tuple(node_names)
-        return cls(tuple(Block(pair[0]) for pair in pairs), total, held, feature_names, names)
+        return cls(blocks, total, held, _common_names(blocks, where), names)
 
     @classmethod
     def from_files(
@@ -145,16 +142,15 @@ class Shards:
             if n_nodes is None:
                 raise InputError(f"{files[0]} is one file: say over how many nodes to split it, n_nodes=")
             table = read_table(files[0], label_column=label_column)
-            return replace(cls.from_array(table.X, n_nodes, split, table.labels), feature_names=table.feature_names)
+            return cls.from_array(table.source, n_nodes, split, table.labels)
         if split is not None or n_nodes not in (None, len(files)):
             raise InputError(
                 f"{len(files)} files make {len(files)} nodes; leave out n_nodes (got {n_nodes}) and split, "
                 "or give one file"
             )
-        tables = [read_table(file, label_column=label_column) for file in files]
-        feature_names = _common_names([table.feature_names for table in tables], [str(file) for file in files])
-        shards = cls.from_list([table.X for table in tables], node_names=[file.stem for file in files])
-        return replace(shards, feature_names=feature_names)
+        sources = [read_table(file, label_column=label_column).source for file in files]
+        _common_names(sources, files)  # a difference is named by file
+        return cls.from_list(sources, node_names=[file.stem for file in files])
 
 
 def column_label(feature_names: Sequence[str] | None, column: int) -> str:
@@ -162,9 +158,10 @@ def column_label(feature_names: Sequence[str] | None, column: int) -> str:
     return f"column {column}" if feature_names is None else f"column {column} ({feature_names[column]!r})"
 
 
-def _common_names(names: Sequence[tuple[str, ...] | None], where: Sequence[str]) -> tuple[str, ...] | None:
+def _common_names(sources: Sequence[Source], where: Sequence[object]) -> tuple[str, ...] | None:
     """Feature names that all who have names agree on, in order."""
-    given = [(place, some) for place, some in zip(where, names, strict=True) if some is not None]
+    names = zip(where, (source.feature_names for source in sources), strict=True)
+    given = [(place, some) for place, some in names if some is not None]
     for place, some in given[1:]:
         first_place, first = given[0]
         for column, (a, b) in enumerate(zip(first, some, strict=False)):

@@ -21,14 +21,13 @@ class Split(Protocol):
 
     def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
         """Rows of each node, a slice or an ascending index array."""
-        ...
 
 
 @dataclass(frozen=True)
 class ContiguousSplit:
     """Runs of consecutive rows, of equal length to within one."""
 
-    def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
+    def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[slice]:
         """Rows of each node, as slices."""
         ends = np.cumsum(_even_sizes(n_samples, n_nodes))
         return [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]

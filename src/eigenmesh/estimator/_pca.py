@@ -189,7 +189,7 @@ class DecentralizedPCA(Projection):
 
         Parameters
         ----------
-        X : array, memory map, sparse matrix or data frame of shape (N, d)
+        X : array, memory map, sparse matrix, data frame or Source of shape (N, d)
             The samples; or a list of M of these; or Shards; or a dask array or data frame, whose blocks are the nodes.
             With a transport: the samples of this node.
         y : array of shape (N,) or None
@@ -366,4 +366,4 @@ class DecentralizedPCA(Projection):
 
 def is_parts(X: Any) -> bool:
     """True for a list of matrices; a nested list of numbers is one matrix."""
-    return isinstance(X, Sequence) and len(X) > 0 and all(getattr(part, "ndim", None) == 2 for part in X)
+    return isinstance(X, Sequence) and len(X) > 0 and all(len(getattr(part, "shape", ())) == 2 for part in X)

@@ -11,7 +11,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigenmesh._lookup import find_name
 from eigenmesh.dask import is_dask
-from eigenmesh.errors import InputError
+from eigenmesh.data import Block, Source, as_source
+from eigenmesh.data._moments import first_not_finite, stored
+from eigenmesh.data._shards import column_label
+from eigenmesh.data._source import is_mapped
+from eigenmesh.data._table import require_columns
+from eigenmesh.errors import DataError, InputError
+
+# Rows of a source that are made dense and centred at a time, as float64.
+PIECE_BYTES = 32 * 2**20
 
 
 def kept_dtype(dtype: np.dtype) -> np.dtype:
@@ -36,10 +44,15 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if is_dask(X):
             # scikit-learn would compute it whole.
             raise InputError("of dask data there are fit and transform alone; for the rest, compute() a part of them.")
-        if isinstance(X, np.memmap) and reset:
-            # scikit-learn would read a memory map whole.
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return X
+        if isinstance(X, Source) and not reset:
+            raise InputError("of a Source there are fit and transform alone; for the rest, read() a part of it.")
+        if isinstance(X, Source) or (is_mapped(X) and reset):
+            # scikit-learn would read it whole.
+            source = as_source(X)
+            validate_data(self, source, reset=True, skip_check_array=True)
+            if source.feature_names is not None:
+                self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+            return source
         return validate_data(
             self,
             X,
@@ -68,7 +81,22 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             from eigenmesh.dask._scores import lazy_scores
 
             return lazy_scores(self, X)
-        return self._project(self._checked(X, reset=False))
+        return self.project_source(X) if isinstance(X, Source) else self._project(self._checked(X, reset=False))
+
+    def project_source(self, source: Source, where: str = "the source") -> np.ndarray:
+        """Scores of a source of any size, a piece at a time: (n, d) -> (n, K). Errors name it as ``where``."""
+        names = tuple(str(name) for name in getattr(self, "feature_names_in_", ())) or None
+        require_columns(source, self.n_features_in_, names, where, "the model")
+        scores = np.empty((source.shape[0], self.n_components_), dtype=kept_dtype(source.dtype))
+        for start, piece in Block(source).chunks(PIECE_BYTES):
+            if not self._fills_missing and not np.isfinite(stored(piece)).all():
+                row, column, value = first_not_finite(piece)
+                raise DataError(
+                    f"{where}: row {start + row}, {column_label(names, column)} is {value}; drop the row, or put the "
+                    'pooled mean there with missing="mean" (--missing mean).'
+                )
+            scores[start : start + piece.shape[0]] = self._project(piece)
+        return scores
 
     def _project(self, X: Any) -> np.ndarray:
         """Scores of samples that have been checked: (n, d) -> (n, K)."""

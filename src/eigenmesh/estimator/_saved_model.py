@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from eigenmesh.data import missing_policy
-from eigenmesh.data._table import Table, require_columns
-from eigenmesh.errors import DataError, InputError
-from eigenmesh.estimator._projection import Projection, kept_dtype
+from eigenmesh.errors import InputError
+from eigenmesh.estimator._projection import Projection
 from eigenmesh.model_file import Model, read_model
-
-# Rows that are made dense and centred at a time.
-CHUNK_BYTES = 32 * 2**20
 
 
 def load_model(
@@ -96,23 +90,6 @@ class SavedModel(Projection):
         check_is_fitted(self)
         return np.asarray([f"decentralizedpca{k}" for k in range(self.n_components_)], dtype=object)
 
-    def project_table(self, table: Table, where: str) -> np.ndarray:
-        """Scores of a table of any size, a piece at a time: (n, d) -> (n, K). Errors name the file and the entry."""
-        names = getattr(self, "feature_names_in_", None)
-        require_columns(table, self.n_features_in_, None if names is None else tuple(names), where, "the model")
-        projected = np.empty((table.X.shape[0], self.n_components_), dtype=kept_dtype(table.X.dtype))
-        for start, piece in self._pieces(table.X):
-            if not self._fills_missing:
-                _require_finite(piece, start, names, where)
-            projected[start : start + piece.shape[0]] = self._project(piece)
-        return projected
-
-    def _pieces(self, X: Any) -> Iterator[tuple[int, Any]]:
-        rows = max(1, CHUNK_BYTES // (8 * self.n_features_in_))
-        for start in range(0, X.shape[0], rows):
-            piece = X[start : start + rows]
-            yield start, piece if sparse.issparse(piece) else np.asarray(piece)
-
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         if not hasattr(self, "model_"):
             return str(super().__repr__(N_CHAR_MAX))
@@ -129,16 +106,3 @@ class SavedModel(Projection):
         ]
         settings = [f"whiten={self.whiten}", f"missing={self.missing!r}"]
         return f"SavedModel({', '.join([*shown, *settings])})"
-
-
-def _require_finite(piece: Any, start: int, names: np.ndarray | None, where: str) -> None:
-    values = piece.data if sparse.issparse(piece) else piece
-    if values.dtype.kind not in "fc" or np.isfinite(values).all():
-        return
-    dense = piece.toarray() if sparse.issparse(piece) else piece
-    row, column = (int(place) for place in np.argwhere(~np.isfinite(dense))[0])
-    name = "" if names is None else f" ({names[column]!r})"
-    raise DataError(
-        f"{where}: row {start + row}, column {column}{name} is {dense[row, column]}; drop the row, or put the pooled "
-        'mean there with missing="mean" (--missing mean).'
-    )

@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class Peer:
         self.site = site
         credentials = load_credentials(site.tls, site.name)
         table = read_samples(site.data)
-        self.samples = _as_dtype(table.X, site.settings.dtype)
+        self.samples = table.source
         self.feature_names = table.feature_names
         self.request = site.settings.request(site.data.covariance)
         self.manifest = Manifest.of(site, int(self.samples.shape[1]), self.feature_names)
@@ -144,7 +143,7 @@ class Peer:
 
     def _fit(self, transport: GrpcTransport, view: Membership, latest: Latest) -> Outcome:
         shards = Shards.from_list([self.samples], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
-        shards = replace(shards, feature_names=self.feature_names)
+        shards = replace(shards, precision=np.dtype(self.site.settings.dtype))
         prepared = prepare(self.request, NodeData(shards, _weights(view), transport))
         # After a loss the sites that are left go on from the average of what they have.
         found = fit(
@@ -223,8 +222,3 @@ def _weights(view: Membership) -> Weights:
     """Metropolis weights on the sites and links that are left."""
     members = view.members
     return metropolis(site_graph(members, [edge for edge in view.links if edge[0] in members]))
-
-
-def _as_dtype(samples: Any, dtype: str) -> Any:
-    """Samples in the precision of the run; a memory map that has it already stays one."""
-    return samples if samples.dtype == dtype else samples.astype(dtype)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eigenmesh.data._files import read_table
-from eigenmesh.data._table import Table, require_columns
+from eigenmesh.data import Block, Table, read_table
+from eigenmesh.data._table import require_columns
 from eigenmesh.sites._site import DataFile
 
 
@@ -15,5 +15,5 @@ def read_samples(data: DataFile) -> Table:
     if data.feature_names is None:
         return table
     names = data.feature_names
-    require_columns(table, len(names), names, str(data.file), "data.feature_names")
-    return replace(table, feature_names=names)
+    require_columns(table.source, len(names), names, str(data.file), "data.feature_names")
+    return replace(table, source=Block(table.source, names=names))

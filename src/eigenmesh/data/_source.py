@@ -1,0 +1,152 @@
+"""Where samples come from: anything that gives rows when it is asked for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import array_api_compat
+import numpy as np
+import scipy.sparse
+
+from eigenmesh.arrays import to_numpy
+from eigenmesh.data._splits import Rows
+from eigenmesh.errors import DataError
+
+# np.ndarray, or scipy.sparse.csr_array; scipy carries no types.
+Samples: TypeAlias = Any
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Samples (n, d) wherever they are: in memory, in a file, or computed as they are read.
+
+    Any object with these six members is a source. It inherits nothing and is registered nowhere.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples n and of columns d."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype of the values that ``read`` returns: real numbers, integers or booleans."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the d columns, if they have names."""
+
+    @property
+    def n_stored(self) -> int | None:
+        """Number of stored entries if the source is sparse, None if it is dense."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the samples lie in memory. If not, only a small centred copy of them is kept."""
+
+    def read(self, rows: Rows) -> Samples:
+        """These rows, (len(rows), d), as an array; as a csr_array in canonical format if the source is sparse.
+
+        rows : ``slice(start, stop)`` with 0 <= start <= stop <= n, or an integer array of row numbers.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixSource:
+    """An array, in memory or mapped from a file, or a csr_array in canonical format."""
+
+    matrix: Samples
+    feature_names: tuple[str, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples and of columns."""
+        shape: tuple[int, int] = self.matrix.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype of the values."""
+        dtype: np.dtype = self.matrix.dtype
+        return dtype
+
+    @property
+    def n_stored(self) -> int | None:
+        """Number of stored entries of a csr_array."""
+        return int(self.matrix.nnz) if scipy.sparse.issparse(self.matrix) else None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the matrix is not mapped from a file."""
+        return not is_mapped(self.matrix)
+
+    def read(self, rows: Rows) -> Samples:
+        """These rows: of an array a view if they are a slice, else a copy."""
+        # scipy copies even for a slice that takes all.
+        everything = isinstance(rows, slice) and rows == slice(0, self.shape[0])
+        return self.matrix if everything else self.matrix[rows]
+
+
+def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None = None) -> Source:
+    """Anything that holds samples as a Source; copies only where it must.
+
+    Takes a Source, NumPy arrays, memory maps, anything sparse, data frames, nested lists and Array API arrays.
+    ``what`` is what messages call it. ``feature_names`` are for data without names.
+    """
+    if isinstance(X, Source):
+        source = X
+    elif hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        source = MatrixSource(_from_frame(X, what), tuple(str(column) for column in X.columns))
+    else:
+        source = MatrixSource(_as_matrix(X, what), feature_names)
+    shape, dtype = source.shape, np.dtype(source.dtype)
+    if len(shape) != 2:
+        raise DataError(f"{what} must be 2-D (samples, features); got shape {shape}")
+    if shape[1] == 0:
+        raise DataError(f"{what} has no columns; got shape {shape}")
+    if dtype.kind == "c":
+        raise DataError(f"{what} is complex ({dtype}); PCA here is real: stack real and imaginary parts")
+    if dtype.kind not in "biuf":
+        raise DataError(f"{what} is not numeric: dtype {dtype}; convert it with X.astype(float)")
+    return source
+
+
+def is_mapped(X: object) -> bool:
+    """Whether X is an array that is memory-mapped from a file, itself or as a view."""
+    while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
+        X = X.base
+    return isinstance(X, np.memmap)
+
+
+def _as_matrix(X: Any, what: str) -> Samples:
+    if scipy.sparse.issparse(X):
+        matrix = scipy.sparse.csr_array(X) if X.ndim == 2 else X
+        if X.ndim == 2 and not matrix.has_canonical_format:
+            # Entries stored twice stand for their sum; a copy, for the caller's matrix is not ours to change.
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        return matrix
+    if isinstance(X, np.ma.MaskedArray):
+        # np.asarray would drop the mask and pass hidden values off as data.
+        return np.ma.filled(X.astype(np.float64), np.nan)
+    if not isinstance(X, np.ndarray) and array_api_compat.is_array_api_obj(X):
+        return to_numpy(X)
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise DataError(f"{what} is not a matrix: its rows are of unequal length") from error
+
+
+def _from_frame(frame: Any, what: str) -> np.ndarray:
+    values = np.asarray(frame.to_numpy())
+    if values.dtype.kind != "O":
+        return values
+    try:
+        # Nullable and mixed columns come out as objects; missing ones become NaN here.
+        return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (TypeError, ValueError) as error:
+        dtypes = zip(frame.columns, frame.dtypes, strict=True)
+        culprits = [f"{name!r} ({dtype})" for name, dtype in dtypes if getattr(dtype, "kind", "O") not in "biuf"]
+        raise DataError(
+            f"{what} has columns that are not numbers: {', '.join(culprits[:5])}; drop or encode them"
+        ) from error

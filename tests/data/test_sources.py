@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import torch
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.data import Block, Shards, Source, Table, as_source, read_table
+from eigenmesh.data._files import READERS
+from eigenmesh.errors import DataError, InputError
+from eigenmesh.metrics import largest_angle
+
+# Rows of 2 kB as float64, of which 2,048 make a chunk.
+N, D, CHUNK_ROWS = 5000, 256, 2048
+TIMES = np.linspace(0, 1, D)
+NOISE = np.random.default_rng(0).uniform(0, 1e4, D)
+
+VALUES = np.random.default_rng(1).standard_normal((30, 4))
+# How to write a file of every kind: one row for each suffix.
+WRITERS = {
+    ".npy": np.save,
+    ".npz": lambda path, X: np.savez(path, X=X),
+    ".csv": lambda path, X: np.savetxt(path, X, delimiter=",", fmt="%.17g"),
+    ".parquet": lambda path, X: pd.DataFrame(X, columns=list("abcd")).to_parquet(path),
+}
+KINDS = {
+    "array": np.asarray,
+    "list": np.ndarray.tolist,
+    "tensor": torch.asarray,
+    "masked": np.ma.asarray,
+    "frame": lambda X: pd.DataFrame(X, columns=list("abcd")),
+    "csr": scipy.sparse.csr_array,
+    "coo": scipy.sparse.coo_matrix,
+    "block": lambda X: Block(as_source(np.repeat(X, 2, axis=0)), slice(0, None, 2)),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Waves:
+    """Sums of three waves and noise, computed from the row numbers whenever rows are read."""
+
+    shape: tuple[int, int] = (N, D)
+    sparse: bool = False
+    reads: list[int] = field(default_factory=list)
+    dtype = np.float64
+    feature_names = tuple(f"t{column}" for column in range(D))
+    in_memory = False
+
+    @property
+    def n_stored(self):
+        return self.shape[0] * self.shape[1] if self.sparse else None
+
+    def read(self, rows):
+        numbers = np.arange(self.shape[0])[rows]
+        self.reads.append(len(numbers))
+        samples = self.rows(numbers)
+        return scipy.sparse.csr_array(samples) if self.sparse else samples
+
+    def rows(self, numbers):
+        heights = [3.0, 2.0, 1.0] * np.cos(np.outer(numbers, [1.0, 2.3, 3.1]))
+        waves = np.sin(np.pi * np.outer([1, 2, 3], TIMES))
+        return 5.0 + heights @ waves + 0.1 * np.cos(np.outer(numbers, NOISE))
+
+    def whole(self):
+        return self.rows(np.arange(self.shape[0]))
+
+
+def pooled_directions(*parts):
+    return np.linalg.eigh(np.cov(np.concatenate(parts), rowvar=False))[1][:, :-4:-1]
+
+
+def angle(pca, *parts):
+    return largest_angle(pca.components_.T[np.newaxis], pooled_directions(*parts))
+
+
+def check_source(source, sparse=False):
+    assert isinstance(source, Source)
+    assert (source.shape, source.dtype) == (VALUES.shape, VALUES.dtype)
+    assert source.n_stored == (VALUES.size if sparse else None)
+    assert source.feature_names in (None, tuple("abcd"))
+    for rows in (slice(0, 30), slice(5, 9), slice(3, 3), np.array([29, 0, 7, 7]), np.array([], dtype=int)):
+        piece = source.read(rows)
+        assert isinstance(piece, scipy.sparse.csr_array if sparse else np.ndarray)
+        assert np.array_equal(piece.toarray() if sparse else piece, VALUES[rows])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_anything_that_holds_samples_is_made_a_source(kind):
+    source = as_source(KINDS[kind](VALUES))
+    check_source(source, sparse=kind in ("csr", "coo"))
+    assert source.in_memory
+
+
+@pytest.mark.parametrize("suffix", READERS)
+@pytest.mark.parametrize("share", [None, (0, 1)])
+def test_files_of_every_kind_are_sources(tmp_path, suffix, share):
+    path = tmp_path / f"values{suffix}"
+    WRITERS[suffix](path, VALUES)
+    check_source(read_table(path, share=share).source)
+
+
+def test_a_home_made_source_is_one_and_is_passed_on_as_it_is():
+    waves = Waves()
+    assert isinstance(waves, Source)
+    assert as_source(waves) is waves
+    assert not any(isinstance(other, Source) for other in (np.eye(2), scipy.sparse.eye_array(2), Table(waves)))
+
+
+@pytest.mark.parametrize("covariance", ["auto", "chunked", "matrix-free"])
+@pytest.mark.parametrize("split", ["contiguous", "random"])
+def test_fit_reads_a_source_in_pieces(covariance, split):
+    waves = Waves()
+    pca = DecentralizedPCA(3, n_nodes=2, split=split, topology="complete", covariance=covariance).fit(waves)
+    assert max(waves.reads) == CHUNK_ROWS
+    assert sum(waves.reads) % N == 0
+    assert angle(pca, waves.whole()) < 1e-6
+    assert pca.feature_names_in_.tolist() == list(waves.feature_names)
+    assert np.allclose(pca.transform(waves), (waves.whole() - pca.mean_) @ pca.components_.T)
+
+
+def test_chunked_reads_the_source_once_a_product():
+    waves = Waves()
+    DecentralizedPCA(3, n_nodes=1, topology="complete", covariance="chunked").fit(waves)
+    passes, rest = divmod(sum(waves.reads), N)
+    assert rest == 0
+    assert passes > 4
+    held = Waves()
+    DecentralizedPCA(3, n_nodes=1, topology="complete", covariance="matrix-free").fit(held)
+    assert sum(held.reads) == 3 * N
+
+
+def test_sources_by_node_in_lists_and_as_shards():
+    waves, array = Waves(), Waves((400, D)).whole() * 2
+    sites = np.arange(N) % 3
+    by_node = DecentralizedPCA(3, topology="complete").fit(waves, nodes=sites)
+    assert angle(by_node, waves.whole()) < 1e-6
+    for parts in ([waves, array], Shards.from_list([waves, array])):
+        pca = DecentralizedPCA(3, topology="complete").fit(parts)
+        assert angle(pca, waves.whole(), array) < 1e-6
+        assert pca.feature_names_in_.tolist() == list(waves.feature_names)
+    assert max(waves.reads) <= CHUNK_ROWS
+
+
+def test_a_sparse_source_stays_sparse():
+    waves = Waves(sparse=True)
+    shards = Shards.from_array(waves, 3)
+    assert shards.is_sparse
+    pca = DecentralizedPCA(3, topology="complete").fit(shards)
+    assert angle(pca, waves.whole()) < 1e-6
+    assert np.allclose(pca.transform(waves), (waves.whole() - pca.mean_) @ pca.components_.T)
+
+
+def test_a_part_of_a_lazy_table_is_read_later():
+    waves = Waves()
+    part = Table(waves, np.arange(N)).take(slice(100, 130))
+    assert (part.n_samples, part.labels.tolist()) == (30, list(range(100, 130)))
+    assert waves.reads == []
+    assert np.array_equal(part.X, waves.whole()[100:130])
+    assert waves.reads == [30]
+
+
+def test_names_may_be_given_to_a_source():
+    block = Block(as_source(np.eye(2)), names=("a", "b"))
+    assert Shards.from_list([block]).column_label(1) == "column 1 ('b')"
+
+
+def test_precision_is_that_of_the_data_unless_it_is_given():
+    shards = Shards.from_list([np.eye(3, dtype=np.float32)])
+    assert shards.dtype == np.float32
+    assert Shards(shards.blocks, 1, (0,), precision=np.dtype(np.float64)).dtype == np.float64
+
+
+class TestErrors:
+    def test_a_row_that_is_not_finite_is_named(self):
+        @dataclass(frozen=True)
+        class Torn(Waves):
+            def rows(self, numbers):
+                return np.where(numbers == 4000, np.nan, numbers)[:, np.newaxis] * np.ones(D)
+
+        with pytest.raises(DataError, match=r"node 1, row 1500 \(row 4000 of the data\), column 0 \('t0'\) is NaN"):
+            DecentralizedPCA(2, n_nodes=2, split="contiguous", topology="complete").fit(Torn())
+
+    def test_a_source_that_gives_other_rows_than_asked_for(self):
+        @dataclass(frozen=True)
+        class Short(Waves):
+            def read(self, rows):
+                return super().read(rows)[1:]
+
+        with pytest.raises(DataError, match=r"Short\.read gave shape \(2047, 256\) where \(2048, 256\) was asked for"):
+            DecentralizedPCA(2, topology="complete", n_nodes=1).fit(Short())
+
+    @pytest.mark.parametrize(("shape", "message"), [((3,), "must be 2-D"), ((3, 0), "has no columns")])
+    def test_shape(self, shape, message):
+        with pytest.raises(DataError, match=message):
+            as_source(Waves(shape))
+
+    def test_transform_of_other_columns(self):
+        pca = DecentralizedPCA(2, topology="complete").fit(Waves())
+        with pytest.raises(DataError, match="the source has 7 columns, but the model has 256; make them equal"):
+            pca.transform(as_source(np.ones((3, 7))))
+        with pytest.raises(DataError, match="column 0 of the source is 't255', but the model has 't0' there"):
+            pca.transform(Block(Waves(), names=Waves.feature_names[::-1]))
+        holed = np.ones((3, D))
+        holed[1, 2] = np.inf
+        with pytest.raises(DataError, match=r"the source: row 1, column 2 \('t2'\) is inf; drop the row"):
+            pca.transform(as_source(holed))
+        with pytest.raises(InputError, match="fit and transform alone"):
+            pca.score(Waves())
