@@ -184,7 +184,7 @@ def _made(folder: Path) -> Path:
 def _comparison(request: Request, problem: Problem) -> Comparison:
     prepared = prepare(request, problem.data)
     k = int(prepared.n_components)
-    _, truth = leading_eigenvectors(pooled_covariance(prepared.covariance), k)
+    _, truth = leading_eigenvectors(pooled_covariance(prepared.covariance, prepared.facts.n_nodes), k)
     return Comparison(prepared, truth, random_basis(prepared.facts.n_features, k, request.seed))
 
 

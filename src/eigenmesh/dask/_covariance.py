@@ -95,7 +95,6 @@ class BlockCovariance:
     kind: CovarianceKind
     n_features: int
     make: MakeOperator | None = None
-    n_nodes_here: int = 1
 
     @property
     def dtype(self) -> np.dtype:
@@ -103,7 +102,6 @@ class BlockCovariance:
         return self.blocks.dtype
 
     def place(self, values: np.ndarray) -> np.ndarray:
-        """Values in the dtype that ``apply`` takes."""
         return np.asarray(values, dtype=self.dtype)
 
     def apply(self, X: Array) -> np.ndarray:

@@ -26,14 +26,6 @@ class Covariance(Protocol):
     def n_features(self) -> int:
         """Number of columns of the data, d."""
 
-    @property
-    def n_nodes_here(self) -> int:
-        """Number of nodes this process holds."""
-
-    @property
-    def dtype(self) -> Any:
-        """Dtype of the products, in the arrays' own library."""
-
     def place(self, values: np.ndarray) -> Array:
         """Values in the library, dtype and device that ``apply`` takes."""
 

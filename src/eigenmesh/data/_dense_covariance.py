@@ -37,21 +37,9 @@ class Formed:
 
     @property
     def n_features(self) -> int:
-        """Number of columns of the data, d."""
         return int(self.matrices.shape[1])
 
-    @property
-    def n_nodes_here(self) -> int:
-        """Number of nodes this process holds."""
-        return int(self.matrices.shape[0])
-
-    @property
-    def dtype(self) -> Any:
-        """Dtype of the products, in the arrays' own library."""
-        return self.matrices.dtype
-
     def place(self, values: np.ndarray) -> Array:
-        """Values in the library, dtype and device that ``apply`` takes."""
         return like(values, self.matrices)
 
     def apply(self, X: Array) -> Array:
@@ -80,21 +68,9 @@ class MatrixFree:
 
     @property
     def n_features(self) -> int:
-        """Number of columns of the data, d."""
         return int(self.factors[0].shape[1])
 
-    @property
-    def n_nodes_here(self) -> int:
-        """Number of nodes this process holds."""
-        return len(self.factors)
-
-    @property
-    def dtype(self) -> Any:
-        """Dtype of the products, in the arrays' own library."""
-        return self.factors[0].dtype
-
     def place(self, values: np.ndarray) -> Array:
-        """Values in the library, dtype and device that ``apply`` takes."""
         return like(values, self.factors[0])
 
     def apply(self, X: Array) -> Array:

@@ -34,16 +34,9 @@ class Chunked:
 
     @property
     def n_features(self) -> int:
-        """Number of columns of the data, d."""
         return self.blocks[0].n_features
 
-    @property
-    def n_nodes_here(self) -> int:
-        """Number of nodes this process holds."""
-        return len(self.blocks)
-
     def place(self, values: np.ndarray) -> np.ndarray:
-        """Values in the dtype that ``apply`` takes."""
         return np.asarray(values, dtype=self.dtype)
 
     def apply(self, X: Array) -> np.ndarray:
@@ -96,16 +89,9 @@ class Sparse:
 
     @property
     def n_features(self) -> int:
-        """Number of columns of the data, d."""
         return len(self.mean)
 
-    @property
-    def n_nodes_here(self) -> int:
-        """Number of nodes this process holds."""
-        return len(self.matrices)
-
     def place(self, values: np.ndarray) -> np.ndarray:
-        """Values in the dtype that ``apply`` takes."""
         return np.asarray(values, dtype=self.dtype)
 
     def apply(self, X: Array) -> np.ndarray:

@@ -57,7 +57,8 @@ class Comparison:
     def centralised(self) -> Prepared:
         """The pooled covariance at a single node, for centralised methods."""
         alone = Stacked(graphs.metropolis(graphs.complete(1)))
-        return replace(self.prepared, network=alone, covariance=pooled_covariance(self.prepared.covariance))
+        pooled = pooled_covariance(self.prepared.covariance, self.prepared.facts.n_nodes)
+        return replace(self.prepared, network=alone, covariance=pooled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,46 +92,34 @@ class KnownData:
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """The pooled covariance C = mean of C_i as that of one node, applied through its parts."""
+    """The pooled covariance C = mean of C_i as that of one node, applied through its M parts."""
 
     parts: Covariance
+    n_nodes: int
 
     @property
     def kind(self) -> CovarianceKind:
-        """How the parts are held."""
         return self.parts.kind
 
     @property
     def n_features(self) -> int:
-        """Number of columns, d."""
         return self.parts.n_features
 
-    @property
-    def n_nodes_here(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def dtype(self) -> Any:
-        """Dtype of the products."""
-        return self.parts.dtype
-
     def place(self, values: np.ndarray) -> Array:
-        """Values in the library, dtype and device that ``apply`` takes."""
         return self.parts.place(values)
 
     def apply(self, X: Array) -> Array:
         """C X: (1, d, k) -> (1, d, k)."""
         xp = namespace(X)
-        everywhere = xp.broadcast_to(X, (self.parts.n_nodes_here, *X.shape[1:]))
+        everywhere = xp.broadcast_to(X, (self.n_nodes, *X.shape[1:]))
         return xp.mean(self.parts.apply(everywhere), axis=0, keepdims=True)
 
 
-def pooled_covariance(covariance: Covariance) -> Covariance:
+def pooled_covariance(covariance: Covariance, n_nodes: int) -> Covariance:
     """C = mean of C_i as the covariance of one node; formed where the parts are."""
     if isinstance(covariance, Formed):
         return Formed(namespace(covariance.matrices).mean(covariance.matrices, axis=0, keepdims=True))
-    return Pooled(covariance)
+    return Pooled(covariance, n_nodes)
 
 
 def leading_eigenvectors(pooled: Covariance, n_components: int) -> tuple[np.ndarray, np.ndarray]:
