@@ -55,10 +55,9 @@ class AuditWriter:
 
     def record(self, sent: Sent) -> None:
         """Write the line of a message that is about to leave the site."""
-        to, kind, epoch, round_, shapes, dtypes, size, frame_size, sha256, again = sent
         # Only round and hash change in every message, and they need no quoting; the rest is cached.
-        rest = _message_fields(to, kind, epoch, shapes, dtypes, size, frame_size, again)
-        self._write(_line(f'{rest},"round":{round_},"sha256":"{sha256}"'))
+        rest = _message_fields(sent._replace(round=0, sha256=""))
+        self._write(_line(f'{rest},"round":{sent.round},"sha256":"{sent.sha256}"'))
         self.messages += 1
         self.bytes += sent.bytes
 
@@ -125,18 +124,9 @@ def _date(second: int) -> str:
 
 
 @lru_cache(maxsize=64)
-def _message_fields(
-    to: str,
-    kind: str,
-    epoch: int,
-    shapes: tuple[tuple[int, ...], ...],
-    dtypes: tuple[str, ...],
-    size: int,
-    frame_size: int,
-    again: bool,
-) -> str:
-    fields = {"to": to, "kind": kind, "epoch": epoch, "shapes": shapes, "dtypes": dtypes}
-    return _fields({**fields, "bytes": size, "frame_bytes": frame_size, "again": again})
+def _message_fields(sent: Sent) -> str:
+    fields = {"to": sent.neighbour, **sent._asdict()}
+    return _fields({key: value for key, value in fields.items() if key not in ("neighbour", "round", "sha256")})
 
 
 def _fields(content: dict[str, Any]) -> str:
