@@ -179,7 +179,7 @@ def test_the_sum_of_a_single_sample_is_that_sample():
 
 def test_a_file_that_is_no_audit_is_refused(tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UnreadableFileError, match="no audit file"):
+    with pytest.raises(UnreadableFileError, match="not an audit file"):
         summary(tmp_path / "other.csv")
     with pytest.raises(UnreadableFileError, match="cannot be read"):
         summary(tmp_path / "none.jsonl")

@@ -8,7 +8,7 @@ import pytest
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.sites import TlsFiles, read_site
 from eigenmesh.sites._credentials import load_credentials
-from eigenmesh.sites._x509 import make_authority
+from eigenmesh.sites._x509 import make_certificate_authority
 
 
 def _files(folder):
@@ -19,7 +19,7 @@ def test_what_init_makes_is_accepted(mesh):
     site = read_site(mesh / "bergen" / "site.toml")
     credentials = load_credentials(site.tls, site.name)
     assert credentials.certificate == (mesh / "bergen" / "cert.pem").read_bytes()
-    assert credentials.authorities == (mesh / "ca" / "ca.pem").read_bytes()
+    assert credentials.authority == (mesh / "ca" / "ca.pem").read_bytes()
 
 
 def test_files_that_do_not_belong_together_are_refused(mesh):
@@ -28,7 +28,7 @@ def test_files_that_do_not_belong_together_are_refused(mesh):
         load_credentials(bergen, "oslo")
     with pytest.raises(InputError, match="is not the key of"):
         load_credentials(TlsFiles(bergen.certificate, mesh / "oslo" / "key.pem", bergen.ca), "bergen")
-    (mesh / "bergen" / "other.pem").write_bytes(make_authority().credentials.certificate)
+    (mesh / "bergen" / "other.pem").write_bytes(make_certificate_authority().certificate_and_key.certificate)
     with pytest.raises(InputError, match="not signed by an authority"):
         load_credentials(TlsFiles(bergen.certificate, bergen.key, mesh / "bergen" / "other.pem"), "bergen")
     with pytest.raises(InputError, match="holds no certificate"):
@@ -36,7 +36,7 @@ def test_files_that_do_not_belong_together_are_refused(mesh):
     no_key = mesh / "bergen" / "nokey.pem"
     shutil.copy(bergen.certificate, no_key)
     os.chmod(no_key, 0o600)
-    with pytest.raises(InputError, match="no private key"):
+    with pytest.raises(InputError, match="not a private key"):
         load_credentials(TlsFiles(bergen.certificate, no_key, bergen.ca), "bergen")
     with pytest.raises(UnreadableFileError, match=r"none.pem cannot be read"):
         load_credentials(TlsFiles(mesh / "none.pem", bergen.key, bergen.ca), "bergen")

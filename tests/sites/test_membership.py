@@ -27,7 +27,7 @@ def settle(views, rng, dead=()):
         if tuple(sorted((sender, receiver))) in views[sender].lost:
             continue
         delivered += 1
-        if views[receiver].hear(views[sender].text()):
+        if views[receiver].merge(views[sender].to_json()):
             around = [edge for edge in edges if receiver in edge]
             others = [a if b == receiver else b for a, b in around]
             waiting += [(receiver, other) for other in others if other not in dead]
@@ -68,12 +68,12 @@ def test_not_agreed_before_all_members_are_known_to_have_the_view():
     edges = network(nx.path_graph(4))
     views = {name: Membership(name, NAMES[:4], edges) for name in "abc"}
     views["c"].lose([("c", "d")])
-    views["b"].hear(views["c"].text())
+    views["b"].merge(views["c"].to_json())
     assert not views["b"].agreed
-    views["a"].hear(views["b"].text())
+    views["a"].merge(views["b"].to_json())
     assert views["a"].agreed
     assert not views["b"].agreed
-    views["b"].hear(views["a"].text())
+    views["b"].merge(views["a"].to_json())
     assert views["b"].agreed
 
 
@@ -85,11 +85,11 @@ def test_a_view_that_grows_is_agreed_on_anew():
     for _ in range(2):
         for a in views.values():
             for b in views.values():
-                a.hear(b.text())
+                a.merge(b.to_json())
     assert all(view.agreed for view in views.values())
     views["a"].lose([("a", "b")])
     assert not views["a"].agreed
-    views["c"].hear(views["a"].text())
+    views["c"].merge(views["a"].to_json())
     assert not views["c"].agreed
     assert views["c"].members == ("a", "b", "c")
 
@@ -112,7 +112,7 @@ def test_of_two_halves_neither_goes_on():
 )  # fmt: skip
 def test_views_that_make_no_sense_are_refused_and_change_nothing(text):
     view = Membership("a", NAMES[:3], [("a", "b"), ("b", "c")])
-    before = json.loads(view.text())
+    before = json.loads(view.to_json())
     with pytest.raises((TransportError, InputError)):
-        view.hear(text)
-    assert json.loads(view.text()) == before
+        view.merge(text)
+    assert json.loads(view.to_json()) == before

@@ -37,9 +37,9 @@ def write_site(write_network, tmp_path):
 
 def test_what_init_writes_is_what_is_read(write_network, write_site, tmp_path):
     network = read_network_file(write_network())
-    for rank, name in enumerate(network.names):
+    for name in network.names:
         site = read_site(write_site(name=name))
-        assert (site.name, site.rank, site.run) == (name, rank, "cohort-1")
+        assert (site.name, site.run) == (name, "cohort-1")
         assert site.sites == network.names
         assert site.edges == network.edges
         assert site.settings == network.settings
@@ -50,10 +50,10 @@ def test_what_init_writes_is_what_is_read(write_network, write_site, tmp_path):
 
 def test_each_link_is_called_from_one_end_and_heard_at_the_other(write_site):
     sites = {name: read_site(write_site(name=name)) for name in ("oslo", "bergen", "trondheim")}
-    for site in sites.values():
-        assert {*site.dials, *site.accepts} == set(sites) - {site.name}
-        for called in site.dials:
-            assert site.name in sites[called].accepts
+    for name, site in sites.items():
+        assert set(site.neighbours) == set(sites) - {name}
+        for other, address in site.neighbours.items():
+            assert (address is None) != (sites[other].neighbours[name] is None)
     assert sites["trondheim"].listen is None
     assert sites["oslo"].listen == Address("0.0.0.0", 7400)
 
@@ -87,7 +87,7 @@ def test_settings_make_a_request(write_site):
         ('oslo = "incoming"', "", ("oslo is linked to bergen", "[neighbours]", '"incoming"')),
         ('oslo = "incoming"', 'oslo = "incoming"\nbodo = "incoming"', ("bodo is not linked", "add the link")),
         ('oslo = "incoming"', 'oslo = "somewhere"', ("neighbours.oslo", "host:port")),
-        ('listen = "127.0.0.1:7401"', "", ("oslo, trondheim will call", "listen is missing")),
+        ('listen = "127.0.0.1:7401"', "", ("oslo, trondheim will call this site", "listen is missing")),
         ("[tls]", "[other]", ("'other'",)),
         ('key = "key.pem"', "", ("tls.key is missing",)),
         ('file = "data.csv"', 'file = "data.csv"\ncovariance = "large"', ("data.covariance", "matrix-free")),

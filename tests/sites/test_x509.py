@@ -11,18 +11,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from handshakes import context, shake_hands
 
 from eigenmesh.errors import InputError
-from eigenmesh.sites import _x509 as certificates
-from eigenmesh.sites._x509 import load_authority, make_authority, make_request
+from eigenmesh.sites import _x509
+from eigenmesh.sites._x509 import load_certificate_authority, make_certificate_authority, make_certificate_request
 
 
 @pytest.fixture(scope="module")
 def authority():
-    return make_authority("test")
+    return make_certificate_authority("test")
 
 
 def _folder(path, authority, credentials):
     path.mkdir()
-    (path / "ca.pem").write_bytes(authority.credentials.certificate)
+    (path / "ca.pem").write_bytes(authority.certificate_and_key.certificate)
     (path / "cert.pem").write_bytes(credentials.certificate)
     (path / "key.pem").write_bytes(credentials.key)
     return path
@@ -48,7 +48,7 @@ def test_a_listener_with_another_name_is_refused(sites):
 
 
 def test_a_listener_of_another_authority_is_refused(sites, tmp_path):
-    other = make_authority("other")
+    other = make_certificate_authority("other")
     false = _folder(tmp_path / "false", other, other.issue("oslo"))
     server = context(false, server=True, ca=sites["oslo"] / "ca.pem")
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
@@ -57,7 +57,7 @@ def test_a_listener_of_another_authority_is_refused(sites, tmp_path):
 
 def test_a_caller_of_another_authority_is_refused(sites, tmp_path):
     # Of the same name and the same subject as the true authority: only the key tells them apart.
-    other = make_authority("test")
+    other = make_certificate_authority("test")
     false = _folder(tmp_path / "false", other, other.issue("bergen"))
     client = context(false, server=False, ca=sites["oslo"] / "ca.pem")
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -66,7 +66,7 @@ def test_a_caller_of_another_authority_is_refused(sites, tmp_path):
 
 def test_a_site_cannot_certify_others(sites, tmp_path, authority):
     issued = authority.issue("bergen")
-    own = load_authority(issued.certificate, issued.key)
+    own = load_certificate_authority(issued.certificate, issued.key)
     false = own.issue("oslo", days=10)
     folder = _folder(tmp_path / "false", authority, false)
     (folder / "cert.pem").write_bytes(false.certificate + issued.certificate)
@@ -77,7 +77,7 @@ def test_a_site_cannot_certify_others(sites, tmp_path, authority):
 def test_an_expired_certificate_is_refused(sites, tmp_path, authority, monkeypatch):
     long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(days=30)
     with monkeypatch.context() as patch:
-        patch.setattr(certificates, "_now", lambda: long_ago)
+        patch.setattr(_x509, "_now", lambda: long_ago)
         old = authority.issue("oslo", days=29)
     server = context(_folder(tmp_path / "old", authority, old), server=True)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
@@ -90,7 +90,7 @@ def test_what_a_certificate_allows(authority):
     uses = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert set(uses) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
     assert not extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert certificates.alternative_names(made) == ("oslo",)
+    assert _x509.alternative_names(made) == ("oslo",)
     assert isinstance(made.public_key().curve, ec.SECP256R1)
     assert isinstance(made.signature_hash_algorithm, hashes.SHA256)
     assert made.not_valid_after_utc - dt.datetime.now(dt.UTC) == pytest.approx(
@@ -101,15 +101,15 @@ def test_what_a_certificate_allows(authority):
 
 
 def test_a_signed_request_works_like_an_issued_certificate(sites, tmp_path, authority):
-    asked = make_request("trondheim")
-    again = load_authority(*vars(authority.credentials).values())
-    signed = certificates.Credentials(again.sign(asked.request, "trondheim"), asked.key)
+    asked = make_certificate_request("trondheim")
+    again = load_certificate_authority(*vars(authority.certificate_and_key).values())
+    signed = _x509.CertificateAndKey(again.sign(asked.request, "trondheim"), asked.key)
     client = context(_folder(tmp_path / "trondheim", authority, signed), server=False)
     assert shake_hands(context(sites["oslo"], server=True), client, called="oslo") == ("trondheim", "oslo")
 
 
 def _request(key, *names):
-    builder = x509.CertificateSigningRequestBuilder().subject_name(certificates._subject("oslo"))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_x509._subject("oslo"))
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), False)
     algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
@@ -118,7 +118,7 @@ def _request(key, *names):
 
 def test_a_request_for_another_name_or_more_names_is_refused(authority):
     key = ec.generate_private_key(ec.SECP256R1())
-    for names, said in ((("bergen",), "names bergen"), (("oslo", "bergen"), "oslo, bergen"), ((), "names nobody")):
+    for names, said in ((("bergen",), "names bergen"), (("oslo", "bergen"), "oslo, bergen"), ((), "names no site")):
         with pytest.raises(InputError, match=said):
             authority.sign(_request(key, *names), "oslo")
 
@@ -149,5 +149,6 @@ def test_no_certificate_outlives_its_authority(authority):
 
 
 def test_certificate_and_key_of_different_authorities_are_refused(authority):
+    own, other = authority.certificate_and_key, make_certificate_authority().certificate_and_key
     with pytest.raises(InputError, match="do not belong together"):
-        load_authority(authority.credentials.certificate, make_authority().credentials.key)
+        load_certificate_authority(own.certificate, other.key)

@@ -67,6 +67,23 @@ class Sites:
             **{**self.settings, **settings},
         )
 
+    @staticmethod
+    def crash(transport: GrpcTransport) -> None:
+        """End a transport as a crash would: no farewell, and what its journal has not written yet is lost."""
+        streams, journal = transport._streams, transport._journal
+
+        def end_tasks() -> None:
+            streams._sessions.stopping = True
+            for task in list(streams._tasks):
+                task.cancel()
+
+        transport._closed = transport._board.closing = True
+        streams._loop.call_soon_threadsafe(end_tasks)
+        streams.stop()
+        if journal is not None:
+            journal._store = lambda batch: None
+            journal.close()
+
     def run(self, work: Callable[[GrpcTransport], T], **settings: Any) -> list[T]:
         """Run ``work`` at every site; results by rank, or the error of the site that failed first."""
 

@@ -15,7 +15,7 @@ LIMIT = 1 << 20
 
 
 def board_with(on_sent=None):
-    board = Board("oslo", Run(bytes(16), 0, "", LIMIT), [Neighbour(1, "bergen")], 1.0, 1.0, on_sent, None, None)
+    board = Board("oslo", Run(bytes(16), 0, "", LIMIT), [Neighbour(1, "bergen")], 1.0, 1.0, on_sent, None)
     return board, board.links[1]
 
 

@@ -207,7 +207,7 @@ def test_a_silent_neighbour_is_lost_and_named(caplog):
         transport = sites.transport(rank)
         rounds(transport, [1 - rank], 3)
         if rank == 1:
-            transport.drop()
+            sites.crash(transport)
             return
         with transport:
             until(lambda: transport.status().links[0].problem, "site1 is still there")
@@ -535,7 +535,7 @@ def test_sites_that_are_dropped_resume_from_their_journals(tmp_path, seed):
         for stop in stops[rank]:
             transport = sites.transport(rank, journal=tmp_path / f"{rank}")
             rounds(transport, neighbours, stop)
-            transport.drop()
+            sites.crash(transport)
             time.sleep(0.3 * (stop % 2))
         with sites.transport(rank, journal=tmp_path / f"{rank}") as transport:
             rounds(transport, neighbours, total)
@@ -573,7 +573,7 @@ def test_a_site_resumes_even_when_all_others_have_finished(tmp_path):
     def alone(rank):
         # It waits for nobody, or it would never end.
         with sites.transport(0, journal=tmp_path / "0", join_s=1e6, round_s=1e6) as transport:
-            assert transport.resumed
+            assert transport.status().replaying
             rounds(transport, [1], 20)
 
     assert in_threads(alone, 1) == {}
@@ -587,7 +587,7 @@ def test_a_site_whose_journal_is_gone_is_told_that_it_cannot_resume(tmp_path):
         if rank == 0:
             transport = sites.transport(0, journal=tmp_path / "0")
             rounds(transport, [1], 20)
-            transport.drop()
+            sites.crash(transport)
             (tmp_path / "0").unlink()
         with sites.transport(rank, journal=tmp_path / f"{rank}") as transports[rank]:
             try:

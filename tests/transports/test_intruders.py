@@ -1,5 +1,6 @@
 """Intruders are turned away and logged, and the run that they came for goes on undisturbed."""
 
+import logging
 import os
 import random
 import re
@@ -27,6 +28,25 @@ from waiting import LIMIT_S, until
 
 STATUS = grpc.StatusCode
 PAUSE_S = 0.002
+LOGGER = logging.getLogger("eigenmesh.transports.grpc")
+
+
+@contextmanager
+def refusals(prefix="refused "):
+    """What is logged about refused strangers, without the prefix; the list grows."""
+    found, handler = [], logging.Handler()
+
+    def emit(record):
+        message = record.getMessage()
+        if message.startswith(prefix):
+            found.append(message.removeprefix(prefix))
+
+    handler.emit = emit
+    LOGGER.addHandler(handler)
+    try:
+        yield found
+    finally:
+        LOGGER.removeHandler(handler)
 
 
 class Besieged:
@@ -37,17 +57,14 @@ class Besieged:
     gate : no site begins another round while it is clear.
     """
 
-    def __init__(self):
+    def __init__(self, refused):
         self.gate = threading.Event()
         self.gate.set()
         self.sites = Sites(nx.path_graph(3))
-        self.refused = []
+        self.refused = refused
         self.stop = threading.Event()
         self.rounds = [0, 0, 0]
-        self.transports = [
-            self.sites.transport(rank, on_refused=lambda who, why: self.refused.append(f"{who}: {why}"))
-            for rank in range(3)
-        ]
+        self.transports = [self.sites.transport(rank) for rank in range(3)]
         self.errors = []
         self.threads = [threading.Thread(target=self._work, args=(rank,)) for rank in range(3)]
         for thread in self.threads:
@@ -114,19 +131,19 @@ class Besieged:
 
 @pytest.fixture
 def besieged():
-    run = Besieged()
-    try:
-        yield run
-        run.progress()
-    finally:
-        run.end()
+    with refusals() as refused:
+        run = Besieged(refused)
+        try:
+            yield run
+            run.progress()
+        finally:
+            run.end()
 
 
 @contextmanager
 def one_refused_handshake():
     """Wait for a refused TLS handshake; its reason comes into the list."""
-    reasons = []
-    with HandshakeWatch(lambda who, why: reasons.append(why)):
+    with refusals("refused a TLS handshake: ") as reasons, HandshakeWatch():
         yield reasons
         until(lambda: reasons, "no handshake is refused")
 

@@ -71,7 +71,7 @@ def test_tensors_stay_tensors(rank):
 
 def test_unlike_reductions_are_refused(tmp_path):
     ended = failed("unlike-reduction", tmp_path)
-    assert f"node {CULPRIT} brought another kind of array than node 0's float64[4]" in "".join(ended.errors.values())
+    assert f"node {CULPRIT} has another kind of array than node 0's float64[4]" in "".join(ended.errors.values())
 
 
 def test_nodes_at_different_calls_are_named(tmp_path):

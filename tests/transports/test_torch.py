@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from eigenmesh.errors import InputError, TransportError  # noqa: E402
 from eigenmesh.transports.torch import TorchTransport  # noqa: E402
-from eigenmesh.transports.torch._messages import Message, gist  # noqa: E402
+from eigenmesh.transports.torch._messages import Message, short_reason  # noqa: E402
 from transports.engines import ENGINES, launch  # noqa: E402
 from transports.failures import CULPRIT, FOR_EVER_S  # noqa: E402
 from transports.torch_scenarios import SOLVED  # noqa: E402
@@ -184,5 +184,5 @@ def test_one_array_is_sent_from_where_it_lies():
 
 def test_an_error_of_the_engine_is_cut_to_what_it_says():
     raw = "[/a/b/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:20. This is typically caused by"
-    assert gist(RuntimeError(raw)) == "Connection closed by peer [127.0.0.1]:20"
-    assert gist(RuntimeError("")) == "RuntimeError"
+    assert short_reason(RuntimeError(raw)) == "Connection closed by peer [127.0.0.1]:20"
+    assert short_reason(RuntimeError("")) == "RuntimeError"

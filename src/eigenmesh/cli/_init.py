@@ -13,10 +13,10 @@ from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report._run_tables import facts_table
 from eigenmesh.sites._network_file import EXAMPLE, NetworkFile, read_network_file
 from eigenmesh.sites._new_files import NewFile, write_new
-from eigenmesh.sites._site_file import AUTHORITY, CERTIFICATE, KEY, REQUEST, SITE, site_toml
+from eigenmesh.sites._site_file import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, REQUEST_FILE, SITE_FILE, site_toml
 
 if TYPE_CHECKING:
-    from eigenmesh.sites._x509 import Authority
+    from eigenmesh.sites._x509 import CertificateAuthority
 
 # The folder of the authority; no site may have this name.
 CA_FOLDER, CA_KEY = "ca", "ca.key"
@@ -104,37 +104,39 @@ def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | 
 
 
 def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile]:
-    from eigenmesh.sites._x509 import make_request
+    from eigenmesh.sites._x509 import make_certificate_request
 
-    made = make_request(name)
+    made = make_certificate_request(name)
     return [
-        NewFile(folder / KEY, made.key, private=True),
-        NewFile(folder / REQUEST, made.request),
-        NewFile(folder / SITE, site_toml(network, name).encode()),
+        NewFile(folder / KEY_FILE, made.key, private=True),
+        NewFile(folder / REQUEST_FILE, made.request),
+        NewFile(folder / SITE_FILE, site_toml(network, name).encode()),
     ]
 
 
 def _with_authority(
     network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None, alone: bool
 ) -> list[NewFile]:
-    from eigenmesh.sites._x509 import SITE_DAYS, make_authority
+    from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, make_certificate_authority
 
-    authority = make_authority(f"eigenmesh {network.path.stem}")
-    own = authority.credentials
+    authority = make_certificate_authority(f"eigenmesh {network.path.stem}")
+    own = authority.certificate_and_key
     files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]
-    files.append(NewFile(out / CA_FOLDER / AUTHORITY, own.certificate))
+    files.append(NewFile(out / CA_FOLDER / AUTHORITY_FILE, own.certificate))
     for name in () if alone else names:
-        files += _site_files(network, authority, name, out / name, days or SITE_DAYS)
+        files += _site_files(network, authority, name, out / name, days or SITE_CERTIFICATE_DAYS)
     return files
 
 
-def _site_files(network: NetworkFile, authority: Authority, name: str, folder: Path, days: int) -> list[NewFile]:
+def _site_files(
+    network: NetworkFile, authority: CertificateAuthority, name: str, folder: Path, days: int
+) -> list[NewFile]:
     made = authority.issue(name, days)
     return [
-        NewFile(folder / KEY, made.key, private=True),
-        NewFile(folder / CERTIFICATE, made.certificate),
-        NewFile(folder / AUTHORITY, authority.credentials.certificate),
-        NewFile(folder / SITE, site_toml(network, name).encode()),
+        NewFile(folder / KEY_FILE, made.key, private=True),
+        NewFile(folder / CERTIFICATE_FILE, made.certificate),
+        NewFile(folder / AUTHORITY_FILE, authority.certificate_and_key.certificate),
+        NewFile(folder / SITE_FILE, site_toml(network, name).encode()),
     ]
 
 
@@ -148,18 +150,18 @@ def _tell(
     messages.tell(facts_table(facts))
     messages.tell()
     if requests:
-        messages.tell(f"Have each {REQUEST} signed, and put the certificate beside it as {CERTIFICATE}.")
+        messages.tell(f"Have each {REQUEST_FILE} signed, and put the certificate beside it as {CERTIFICATE_FILE}.")
         messages.tell(
-            f"Put the certificates of all authorities that sign for the network into {AUTHORITY} at every site."
+            f"Put the certificates of all authorities that sign for the network into {AUTHORITY_FILE} at every site."
         )
     elif only == CA_FOLDER:
         messages.tell(f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}")
-        messages.tell(f"Send {AUTHORITY} to every site, with its certificate.")
+        messages.tell(f"Send {AUTHORITY_FILE} to every site, with its certificate.")
     else:
         messages.tell("Send each site its own folder, over a channel that nobody else reads, and delete it here.")
     if names:
         messages.tell("At each site: set the data file in site.toml, then run: eigenmesh peer site.toml")
-        messages.tell(f"Secret: {KEY} in each folder. Who has it can pass for that site.")
+        messages.tell(f"Secret: {KEY_FILE} in each folder. Who has it can pass for that site.")
     if not requests:
         messages.tell(
             f"Most secret: {out / CA_FOLDER / CA_KEY}. Who has it can pass for any site; keep it off the network."

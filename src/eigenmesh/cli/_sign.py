@@ -12,7 +12,7 @@ from eigenmesh.cli._init import CA_FOLDER, CA_KEY, Days
 from eigenmesh.cli._messages import Messages
 from eigenmesh.errors import UnreadableFileError, import_extra
 from eigenmesh.sites._new_files import NewFile, write_new
-from eigenmesh.sites._site_file import AUTHORITY, CERTIFICATE
+from eigenmesh.sites._site_file import AUTHORITY_FILE, CERTIFICATE_FILE
 
 
 @plain_errors()
@@ -22,7 +22,7 @@ def sign(
     ca: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the authority, with ca.pem and ca.key.")] = Path(
         CA_FOLDER
     ),
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to put the certificate.")] = Path(CERTIFICATE),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to put the certificate.")] = Path(CERTIFICATE_FILE),
     days: Days = None,
 ) -> None:
     """Sign a site's certificate request with the network's own authority.
@@ -34,13 +34,13 @@ def sign(
     - `eigenmesh sign oslo-request.pem --name oslo --ca mesh/ca --out oslo-cert.pem`
     """
     import_extra("cryptography", "peers", "signing certificates")
-    from eigenmesh.sites._x509 import SITE_DAYS, load_authority
+    from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, load_certificate_authority
 
-    authority = load_authority(_read(ca / AUTHORITY), _read(ca / CA_KEY))
-    signed = authority.sign(_read(request), name, days or SITE_DAYS)
+    authority = load_certificate_authority(_read(ca / AUTHORITY_FILE), _read(ca / CA_KEY))
+    signed = authority.sign(_read(request), name, days or SITE_CERTIFICATE_DAYS)
     write_new([NewFile(out, signed)])
     messages = Messages.of()
-    messages.tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY}; neither is secret.")
+    messages.tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")
 
 
 def _read(path: Path) -> bytes:

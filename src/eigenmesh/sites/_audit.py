@@ -1,7 +1,7 @@
-"""The audit: one line for everything that leaves the site, written before it does, in a file that stays.
+"""The audit file: one JSON line per message, written before the message leaves the site.
 
-Each line is a JSON object. A line of kind START opens a run, or goes on with one after a restart, and says what the
-site holds, so that shapes can be judged later; all others are messages.
+A line of kind START begins a run, or continues one after a restart, and holds the shape of the site's data, so that
+shapes of messages can be judged later. All other lines are messages.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 START = "START"
-# A line is a few hundred bytes; what is longer was not written here.
-LONGEST_LINE = 1 << 20
+# A line is a few hundred bytes; a longer one was not written here.
+MAX_LINE_BYTES = 1 << 20
 
 
 class AuditWriter:
-    """Appends lines, each with the operating system before ``record`` returns; a killed process loses none.
+    """Appends lines without a buffer: each is with the operating system when ``record`` returns.
 
-    A line that cannot be written raises an UnreadableFileError, and so does every later one.
+    After the first line that cannot be written, every call raises UnreadableFileError.
     """
 
     def __init__(self, path: Path, site: str, run: str, n_features: int, n_samples: int) -> None:
@@ -54,16 +54,15 @@ class AuditWriter:
             raise
 
     def record(self, sent: Sent) -> None:
-        """Note a message that is about to leave the site."""
-        to, kind, epoch, round_, shapes, dtypes, size, frame_size, sha256, again = sent
-        # What changes with the round needs no quoting; the rest is put into words once.
-        same = _about(to, kind, epoch, shapes, dtypes, size, frame_size, again)
-        self._write(_line(f'{same},"round":{round_},"sha256":"{sha256}"'))
+        """Write the line of a message that is about to leave the site."""
+        # Only round and hash change in every message, and they need no quoting; the rest is cached.
+        rest = _message_fields(sent._replace(round=0, sha256=""))
+        self._write(_line(f'{rest},"round":{sent.round},"sha256":"{sent.sha256}"'))
         self.messages += 1
         self.bytes += sent.bytes
 
     def close(self) -> None:
-        """Bring everything to the disk and let go of the file; more than once is harmless."""
+        """Flush to the disk and close; may be called more than once."""
         with self._lock:
             if self._file < 0:
                 return
@@ -85,14 +84,14 @@ class AuditWriter:
         with self._lock:
             reason = self.failure or ("it is closed" if self._file < 0 else "")
             try:
-                # A line after a torn one would be lost with it.
+                # No line may follow an incomplete one, or it would be unreadable too.
                 if not reason and os.write(self._file, line) < len(line):
                     reason = os.strerror(errno.ENOSPC)
             except OSError as error:
                 reason = error.strerror or str(error)
         if reason:
             self._fail(reason)
-            # Other sites are told too, and where files lie here is none of their business.
+            # Without the path: the message also goes to other sites.
             raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
 
     def _fail(self, reason: str) -> None:
@@ -102,12 +101,12 @@ class AuditWriter:
 
 
 def read_audit(path: str | os.PathLike[str]) -> Iterator[dict[str, Any] | None]:
-    """The lines of an audit file, one at a time; None for one that is torn or damaged."""
+    """The entries of an audit file, one at a time; None for a damaged line."""
     try:
         with Path(path).open("rb") as file:
-            while line := file.readline(LONGEST_LINE):
+            while line := file.readline(MAX_LINE_BYTES):
                 if line.strip():
-                    yield _decoded(line)
+                    yield _parse(line)
     except OSError as error:
         raise UnreadableFileError(
             f"{path} cannot be read: {error.strerror}; give the audit.jsonl of a site's out folder."
@@ -125,45 +124,34 @@ def _date(second: int) -> str:
 
 
 @lru_cache(maxsize=64)
-def _about(
-    to: str,
-    kind: str,
-    epoch: int,
-    shapes: tuple[tuple[int, ...], ...],
-    dtypes: tuple[str, ...],
-    size: int,
-    frame_size: int,
-    again: bool,
-) -> str:
-    """Everything about a message but its round and hash."""
-    what = {"to": to, "kind": kind, "epoch": epoch, "shapes": shapes, "dtypes": dtypes}
-    return _fields({**what, "bytes": size, "frame_bytes": frame_size, "again": again})
+def _message_fields(sent: Sent) -> str:
+    fields = {"to": sent.neighbour, **sent._asdict()}
+    return _fields({key: value for key, value in fields.items() if key not in ("neighbour", "round", "sha256")})
 
 
 def _fields(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"))[1:-1]
 
 
-def _decoded(line: bytes) -> dict[str, Any] | None:
-    """An entry, or None unless it is whole and has the fields of its kind."""
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """An entry, or None if it is not JSON or lacks a field of its kind."""
     try:
         entry = json.loads(line)
         dt.datetime.fromisoformat(entry["at"])
         if entry["kind"] == START:
-            sound = all(isinstance(entry[key], int) for key in ("n_features", "n_samples"))
+            valid = all(isinstance(entry[key], int) for key in ("n_features", "n_samples"))
         else:
-            sound = isinstance(entry["to"], str) and all(
-                isinstance(entry[key], int) for key in ("bytes", "frame_bytes", "round", "epoch", "again")
-            )
-            sound = sound and all(isinstance(size, int) for shape in entry["shapes"] for size in shape)
-            sound = sound and isinstance(entry["kind"], str) and len(entry["sha256"]) == 64
+            numbers = [entry[key] for key in ("bytes", "frame_bytes", "round", "epoch", "again")]
+            numbers += [size for shape in entry["shapes"] for size in shape]
+            valid = all(isinstance(number, int) for number in numbers) and len(entry["sha256"]) == 64
+            valid = valid and isinstance(entry["to"], str) and isinstance(entry["kind"], str)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return entry if sound else None
+    return entry if valid else None
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether the last line of a file lacks its end, as after a crash."""
+    """Whether the last line has no newline, as after a crash."""
     with path.open("rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
             return False

@@ -1,4 +1,4 @@
-"""What an audit file says, added up: how much went to whom, in which shapes, and whether any shape gives data away."""
+"""Totals of an audit file: what was sent to whom, in which shapes, and whether a shape could reveal data."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from eigenmesh.errors import UnreadableFileError
 from eigenmesh.sites._audit import START, read_audit
 
 DATA = "DATA"
-# Shapes that are listed; a run has about a dozen.
-MOST_SHAPES = 200
+# Number of shapes that are listed; a run has about a dozen.
+MAX_SHAPES = 200
 
 Shape = tuple[int, ...]
 
 
 @dataclass
 class Count:
-    """Messages and bytes: ``bytes`` of payload, ``frame_bytes`` with heads; ``columns`` of d numbers in DATA."""
+    """Messages, ``bytes`` of payload, ``frame_bytes`` with headers, and ``columns`` of d numbers in DATA messages."""
 
     messages: int = 0
     bytes: int = 0
@@ -27,7 +27,6 @@ class Count:
     columns: int = 0
 
     def add(self, entry: dict[str, Any], columns: int = 0) -> None:
-        """Count one message."""
         self.messages += 1
         self.bytes += entry["bytes"]
         self.frame_bytes += entry["frame_bytes"]
@@ -36,14 +35,14 @@ class Count:
 
 @dataclass
 class AuditSummary:
-    """An audit file added up.
+    """Totals of an audit file.
 
     Attributes
     ----------
-    data : DATA messages without those that were sent again, as a run counts its traffic; ``again`` the others.
-    shapes : messages by the shape and dtype of an array in them.
-    covariance_shaped, sample_shaped : DATA messages that hold an array of such a shape, and the first of them.
-    damaged : numbers of lines that could not be read.
+    data : DATA messages sent for the first time, as a run counts its traffic; ``again`` counts repeated ones.
+    shapes : number of messages by shape and dtype of an array in them.
+    covariance_shaped, sample_shaped : DATA messages with an array of such a shape; ``example`` is the first of them.
+    damaged : numbers of the lines that could not be read.
     """
 
     site: str = ""
@@ -67,19 +66,18 @@ class AuditSummary:
 
     @property
     def enough_columns(self) -> int:
-        """Products with so many known columns give a covariance C away.
+        """Number of known columns of B from which products C B determine the covariance C.
 
-        N_i of them do, for that bounds its rank. And n of them leave (d - n)(d - n + 1) / 2 unknown numbers, for which
-        the squares that went before the run, the diagonal of C, are d equations.
+        N_i columns are enough, because they bound the rank of C. And n columns leave (d - n)(d - n + 1) / 2 unknowns,
+        for which the diagonal of C, sent before the run, gives d equations.
         """
         unseen = (math.isqrt(8 * self.n_features + 1) - 1) // 2
         return max(1, min(self.n_features - unseen, self.n_samples))
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self)
 
-    def _take(self, entry: dict[str, Any]) -> None:
+    def _add(self, entry: dict[str, Any]) -> None:
         self.first = self.first or entry["at"]
         self.last = entry["at"]
         if entry["kind"] == START:
@@ -96,13 +94,13 @@ class AuditSummary:
             self.largest = entry
         if entry["kind"] == DATA:
             (self.again if entry["again"] else self.data).add(entry, columns)
-            self._look_at_shapes(entry, shapes)
+            self._add_shapes(entry, shapes)
 
-    def _look_at_shapes(self, entry: dict[str, Any], shapes: list[Shape]) -> None:
+    def _add_shapes(self, entry: dict[str, Any], shapes: list[Shape]) -> None:
         dtypes = [str(dtype) for dtype in entry.get("dtypes", ())]
         for shape, dtype in zip(shapes, dtypes, strict=False):
             name = f"{' x '.join(map(str, shape)) or 'a number'} {dtype}"
-            if name in self.shapes or len(self.shapes) < MOST_SHAPES:
+            if name in self.shapes or len(self.shapes) < MAX_SHAPES:
                 self.shapes[name] = self.shapes.get(name, 0) + 1
         covariance = any(is_covariance_shaped(shape, self.n_features) for shape in shapes)
         samples = any(is_sample_shaped(shape, self.n_samples, self.n_features) for shape in shapes)
@@ -113,30 +111,29 @@ class AuditSummary:
 
 
 def summary(path: str | os.PathLike[str]) -> AuditSummary:
-    """Add up an audit file."""
     found = AuditSummary()
     for number, entry in enumerate(read_audit(path), start=1):
         if entry is None:
             found.damaged.append(number)
         else:
-            found._take(entry)
+            found._add(entry)
     if not found.starts:
-        raise UnreadableFileError(f"{path} is no audit file; give the audit.jsonl of a site's out folder.")
+        raise UnreadableFileError(f"{path} is not an audit file; give the audit.jsonl of a site's out folder.")
     return found
 
 
 def is_covariance_shaped(shape: Shape, n_features: int) -> bool:
-    """Whether an array has a (d, d) matrix in it, or as many numbers in one axis as half of one has."""
+    """Whether an array contains a (d, d) matrix, or has an axis as long as such a matrix or its triangle."""
     half = n_features * (n_features + 1) // 2
     whole = len(shape) >= 2 and shape[-1] == shape[-2] == n_features
     return n_features > 1 and (whole or any(size in (half, n_features**2) for size in shape))
 
 
 def is_sample_shaped(shape: Shape, n_samples: int, n_features: int) -> bool:
-    """Whether an array has the site's number of rows, or columns, of d numbers each."""
+    """Whether an array contains a matrix as large as the site's data, (N_i, d) or transposed."""
     return len(shape) >= 2 and shape[-2:] in ((n_samples, n_features), (n_features, n_samples))
 
 
 def _columns(shape: Shape, n_features: int) -> int:
-    """Columns of d numbers: (1, d, k) has k; what has no axis of length d has none."""
+    """Number of columns of d numbers: k for (1, d, k), else 0."""
     return shape[-1] if len(shape) >= 3 and shape[-2] == n_features else 0

@@ -1,48 +1,42 @@
-"""A site's connections: the transport to its neighbours, for one membership."""
+"""Makes the transport of a site to its neighbours, for one membership."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
 from eigenmesh.errors import ParkedError, UnreadableFileError
 from eigenmesh.fitting import Request
 from eigenmesh.sites._audit import AuditWriter
-from eigenmesh.sites._credentials import SiteCredentials
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._membership import Membership
 from eigenmesh.sites._site import Site
 from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run, Sent
 
-# Bound on one wait for a neighbour that lives.
+# Longest wait in one round for a neighbour that is alive.
 ROUND_S = 3600.0
-START_AGAIN = "Start all sites again once that is mended."
+START_AGAIN = "Start all sites again once that is fixed."
 
 
 @dataclass(frozen=True)
 class Connector:
-    """What a site needs to connect, whoever is left.
-
-    Attributes
-    ----------
-    fingerprint : tells this site's data from others.
-    n_features : d.
-    """
+    """What a site needs to connect in any membership; ``fingerprint`` identifies its data."""
 
     site: Site
-    credentials: SiteCredentials
+    credentials: Credentials
     manifest: Manifest
     fingerprint: str
     request: Request
     n_features: int
 
     def connect(
-        self, view: Membership, join_s: float, audit: AuditWriter, hear: Callable[[int, str], None]
+        self, view: Membership, join_s: float, audit: AuditWriter, on_view: Callable[[int, str], None]
     ) -> GrpcTransport:
-        """Links to the neighbours of one membership; ``hear`` is called with what they say of losses."""
-        site, credentials, members = self.site, self.credentials, view.members
+        """Links to the neighbours of one membership; ``on_view`` is called with the views that they send."""
+        site, members = self.site, view.members
         linked = [a if b == site.name else b for a, b in view.links if site.name in (a, b)]
         addresses = {name: site.neighbours[name] for name in linked}
         neighbours = [
@@ -53,48 +47,34 @@ class Connector:
             members.index(site.name),
             members,
             neighbours,
-            Credentials(credentials.key, credentials.certificate, credentials.authorities),
-            Run(
-                self._run_id(view),
-                view.epoch,
-                self.manifest.text,
-                self._largest_message(),
-                fingerprint=self.fingerprint,
-            ),
+            self.credentials,
+            Run(self._run_id(view), view.epoch, self.manifest.text, self._largest_message(), self.fingerprint),
             listen=str(site.listen) if site.listen is not None and None in addresses.values() else None,
             journal=site.out.journal_of(view.epoch),
             patience_s=site.settings.patience_s,
             join_s=join_s,
-            # A neighbour that lives may itself wait for one that has yet to join.
+            # A live neighbour may itself wait for one that has not joined yet.
             round_s=ROUND_S + join_s,
-            on_sent=self._audited(audit),
-            on_control=hear,
-            compare=_differing,
+            on_sent=partial(self._record, audit),
+            on_control=on_view,
+            compare=lambda ours, theirs: differences(Manifest.parse(ours), Manifest.parse(theirs)),
         )
 
-    def _audited(self, audit: AuditWriter) -> Callable[[Sent], None]:
-        """Note what leaves; where it cannot be noted, no numbers shall leave."""
-
-        def record(sent: Sent) -> None:
-            try:
-                audit.record(sent)
-            except UnreadableFileError as error:
-                raise ParkedError(f"{self.site.name} parked the run: {error}. {START_AGAIN}") from error
-
-        return record
+    def _record(self, audit: AuditWriter, sent: Sent) -> None:
+        """Record what leaves; if that fails, the run is parked and no array leaves."""
+        try:
+            audit.record(sent)
+        except UnreadableFileError as error:
+            raise ParkedError(f"{self.site.name} parked the run: {error}. {START_AGAIN}") from error
 
     def _run_id(self, view: Membership) -> bytes:
-        """The run with these members: messages of another membership are of another run."""
+        """Run id for this membership, so that messages of another membership are refused."""
         return hashlib.sha256(self.manifest.run_id + (view.digest.encode() if view.lost else b"")).digest()[:16]
 
     def _largest_message(self) -> int:
-        """Bytes in the largest message of the run: of an iteration, the certificate, the moments or a check."""
+        """Bytes of the largest message: of an iteration, the PCA certificate, the moments or a check."""
         d, wanted, solver = self.n_features, self.request.n_components, self.request.solver
-        # A share of the variance may take all components.
+        # A share of the variance may need all components.
         k = min(wanted, d) if isinstance(wanted, int) else d
         iteration = d * d if solver is None else solver.largest_message(k, d)
         return 8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096)
-
-
-def _differing(ours: str, theirs: str) -> list[str]:
-    return differences(Manifest.parse(ours), Manifest.parse(theirs))

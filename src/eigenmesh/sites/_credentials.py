@@ -1,11 +1,10 @@
-"""A site's own key and certificates, looked at before the run: what would fail at a neighbour fails here, in words."""
+"""A site's key and X.509 certificates, checked before the run: errors that neighbours would meet appear here."""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -15,20 +14,11 @@ from cryptography.hazmat.primitives import serialization
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.sites._site import TlsFiles
 from eigenmesh.sites._x509 import alternative_names
+from eigenmesh.transports.grpc import Credentials
 
 
-@dataclass(frozen=True)
-class SiteCredentials:
-    """Certificate with its chain, key, and the authorities that neighbours must be certified by, all PEM."""
-
-    certificate: bytes
-    key: bytes
-    authorities: bytes
-    expires: dt.datetime
-
-
-def load_credentials(tls: TlsFiles, name: str) -> SiteCredentials:
-    """Read the files and check that they belong together, name this site, are valid now, and the key is private."""
+def load_credentials(tls: TlsFiles, name: str) -> Credentials:
+    """Read the files and check that they fit together, name this site, are valid now, and that the key is private."""
     certificate, key, authorities = (_read(path) for path in (tls.certificate, tls.key, tls.ca))
     _require_private(tls.key)
     chain, trusted = _certificates(tls.certificate, certificate), _certificates(tls.ca, authorities)
@@ -36,15 +26,15 @@ def load_credentials(tls: TlsFiles, name: str) -> SiteCredentials:
     try:
         private = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{tls.key} is no private key without a password ({error}); give the key as PEM.") from error
+        raise InputError(f"{tls.key} is not a private key without password ({error}); give the key as PEM.") from error
     if private.public_key() != own.public_key():
         raise InputError(f"{tls.key} is not the key of {tls.certificate}; give the two that were made together.")
     if alternative_names(own) != (name,):
-        names = ", ".join(alternative_names(own)) or "nobody"
-        raise InputError(f"{tls.certificate} is for {names}, not for {name} alone; give the certificate of this site.")
+        names = ", ".join(alternative_names(own)) or "no site"
+        raise InputError(f"{tls.certificate} is for {names}, not for {name} only; give the certificate of this site.")
     _require_valid_now(tls.certificate, own)
     _require_trusted(tls, chain, trusted)
-    return SiteCredentials(certificate, key, authorities, own.not_valid_after_utc)
+    return Credentials(key, certificate, authorities)
 
 
 def _read(path: Path) -> bytes:
@@ -55,9 +45,9 @@ def _read(path: Path) -> bytes:
 
 
 def _require_private(path: Path) -> None:
-    # Windows has no such bits; its lists of rights are not looked at.
+    # Windows has no such bits; its access control lists are not checked.
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InputError(f"{path} can be read by others than its owner; run: chmod 600 {path}")
+        raise InputError(f"{path} can be read by users other than its owner; run: chmod 600 {path}")
 
 
 def _certificates(path: Path, content: bytes) -> list[x509.Certificate]:
@@ -71,14 +61,14 @@ def _require_valid_now(path: Path, certificate: x509.Certificate) -> None:
     now, begin, end = dt.datetime.now(dt.UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
         raise InputError(
-            f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC on; it is {now:%Y-%m-%d %H:%M}: look at the clock."
+            f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC, but it is {now:%Y-%m-%d %H:%M} now; check the clock."
         )
     if now > end:
-        raise InputError(f"{path} expired on {end:%Y-%m-%d}; have a new one made for the same key.")
+        raise InputError(f"{path} expired on {end:%Y-%m-%d}; get a new certificate for the same key.")
 
 
 def _require_trusted(tls: TlsFiles, chain: list[x509.Certificate], trusted: list[x509.Certificate]) -> None:
-    """Each certificate signed by the next, the last by an authority that is trusted."""
+    """Each certificate must be signed by the next one, and the last by a trusted authority."""
     current = chain[0]
     for above in chain[1:]:
         if not _signed_by(current, above):

@@ -1,4 +1,4 @@
-"""Which membership a site is in, and what it had found when the last one ended: kept on disk for a restart."""
+"""The file that keeps the current membership and the latest estimate, for a restart."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from eigenmesh.sites._membership import Link
 
 
 class Epoch(NamedTuple):
-    """Links that are lost, and (d, K) the latest estimate, or None before the first."""
+    """Lost links, and the latest estimate (d, K), or None before the first."""
 
     lost: tuple[Link, ...] = ()
     start: np.ndarray | None = None
 
 
 class EpochFile:
-    """A small file, replaced whole; one of another run counts as none."""
+    """A small file that is replaced atomically; the file of another run is ignored."""
 
     def __init__(self, path: Path, run_id: bytes) -> None:
         self.path, self.run_id = path, run_id
 
     def read(self) -> Epoch:
-        """The membership to go on in; all sites and links if there is no file."""
+        """The membership to continue with; all sites and links if there is no file."""
         if not self.path.exists():
             return Epoch()
         try:
@@ -38,11 +38,10 @@ class EpochFile:
                 return Epoch(lost, arrays["start"] if arrays["start"].size else None)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UnreadableFileError(
-                f"{self.path} cannot be read ({error}); start anew at all sites: give the run another name there."
+                f"{self.path} cannot be read ({error}); give the run another name at all sites and start again."
             ) from error
 
     def write(self, epoch: Epoch) -> None:
-        """Keep the membership for a restart."""
         save_arrays(
             self.path,
             {

@@ -1,6 +1,6 @@
-"""What all sites of a run must agree on before they work: one text, the same to the last byte at every site.
+"""The manifest: what all sites of a run must agree on before it starts, as one text that is the same at every site.
 
-It holds what a neighbour has to know to take part, and nothing else: no number of samples, no path, no address.
+It contains no number of samples, no path and no address.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from eigenmesh.sites._site import Site
 
 PROTOCOL = 1
 RUN_ID_BYTES = 16
-# A manifest travels in one control message.
-LARGEST_BYTES = 1 << 20
-# Lists that are longer than this as text travel as digests of their parts.
-LISTED_BYTES = 200_000
-PARTS = 512
-# Decimals of the weights that count: sites on unlike processors may differ in the last bits.
+# A manifest is sent in one control message.
+MAX_BYTES = 1 << 20
+# Lists that are longer than this as text are replaced by digests of their parts.
+MAX_LIST_BYTES = 200_000
+MAX_PARTS = 512
+# Weights are rounded to this many decimals: different processors may differ in the last bits.
 WEIGHT_DECIMALS = 10
-LONGEST_VALUE = 120
-DEEPEST = 3
+MAX_VALUE_CHARACTERS = 120
+MAX_DEPTH = 3
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run is, in plain values; ``text`` is the same at every site that agrees."""
+    """The description of a run as JSON values; ``text`` is the same at all sites that agree."""
 
     content: dict[str, Any]
 
     @classmethod
     def of(cls, site: Site, n_features: int, feature_names: Sequence[str] | None) -> Manifest:
-        """What this site is set up for, with data of so many columns of these names."""
+        """The manifest of this site, for data with these columns."""
         settings = site.settings
         request = settings.request()
         return cls(
@@ -72,21 +72,21 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
-        """The manifest in a text from elsewhere; raises InputError if it is none."""
-        if len(text) > LARGEST_BYTES:
-            raise InputError(f"a manifest of {len(text)} characters is too long; at most {LARGEST_BYTES} are read.")
+        """The manifest in a text that another site has sent; raises InputError if it is not one."""
+        if len(text) > MAX_BYTES:
+            raise InputError(f"a manifest of {len(text)} characters is too long; at most {MAX_BYTES} are read.")
         try:
             content = json.loads(text)
             canonical(content)
         except (ValueError, RecursionError) as error:
             raise InputError(f"the manifest is not plain JSON: {error}") from error
         if not isinstance(content, dict):
-            raise InputError("the manifest is no JSON object.")
+            raise InputError(f"the manifest is not a JSON object but a {type(content).__name__}.")
         return cls(content)
 
     @cached_property
     def text(self) -> str:
-        """Canonical JSON: sorted, without white space, plain ASCII."""
+        """Canonical JSON: sorted keys, no white space, ASCII."""
         return canonical(self.content)
 
     @cached_property
@@ -96,17 +96,16 @@ class Manifest:
 
     @property
     def run_id(self) -> bytes:
-        """16 bytes that name the run: all sites that agree on manifest and run name come to the same."""
+        """16 bytes that identify the run; the same at all sites with the same manifest."""
         return hashlib.sha256(f"eigenmesh run\n{self.digest}".encode()).digest()[:RUN_ID_BYTES]
 
 
 def canonical(value: Any) -> str:
-    """The one text of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def weights_digest(weights: Weights) -> str:
-    """SHA-256 of the weight matrix, rounded so that processors agree."""
+    """SHA-256 of the rounded weight matrix."""
     matrix = sparse.coo_array(weights.matrix)
     order = np.lexsort((matrix.col, matrix.row))
     places = np.stack([matrix.row[order], matrix.col[order]]).astype("<i8")
@@ -115,7 +114,7 @@ def weights_digest(weights: Weights) -> str:
 
 
 def differences(ours: Manifest, theirs: Manifest) -> list[str]:
-    """Fields in which two manifests differ, each with both values; empty if and only if the digests are equal."""
+    """Fields that differ between two manifests, each with both values; empty if and only if the digests are equal."""
     mine, other = _flat(ours.content), _flat(theirs.content)
     found = []
     for path in sorted({*mine, *other}):
@@ -138,11 +137,11 @@ def _first_difference(ours: list[Any], theirs: list[Any], name: str) -> str:
 
 
 def _listed(values: Sequence[str]) -> Any:
-    """The values, or where they are long the digests of their parts, so that a difference can still be placed."""
+    """The values, or digests of their parts if they are long, so that a difference can still be located."""
     listed = [str(value) for value in values]
-    if len(canonical(listed)) <= LISTED_BYTES:
+    if len(canonical(listed)) <= MAX_LIST_BYTES:
         return listed
-    size = -(-len(listed) // PARTS)
+    size = -(-len(listed) // MAX_PARTS)
     parts = {
         f"{start} to {min(start + size, len(listed)) - 1}": hashlib.sha256(
             canonical(listed[start : start + size]).encode()
@@ -152,20 +151,17 @@ def _listed(values: Sequence[str]) -> Any:
     return {"count": len(listed), "parts": parts}
 
 
-def _parameters(made: Any) -> dict[str, Any]:
-    """Fields of a solver or an averaging, in values that JSON has; none where it is left to the planner."""
-    if made is None:
-        return {}
-    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(made), default=repr))
-    return plain
+def _parameters(method: Any) -> dict[str, Any]:
+    """Fields of a solver or an averaging as JSON values; empty if the planner chooses it."""
+    return {} if method is None else dict(json.loads(json.dumps(dataclasses.asdict(method), default=repr)))
 
 
 def _flat(content: dict[str, Any], before: Path = ()) -> dict[Path, Any]:
-    """Nested objects as one, by the names on the way; what comes from elsewhere may be nested deeper than is looked."""
+    """Nested objects as one, by path; another site's may be nested deeper, so the depth is bounded."""
     flat: dict[Path, Any] = {}
     for key, value in content.items():
         path = (*before, key)
-        if isinstance(value, dict) and value and len(path) < DEEPEST:
+        if isinstance(value, dict) and value and len(path) < MAX_DEPTH:
             flat.update(_flat(value, path))
         else:
             flat[path] = value
@@ -177,7 +173,7 @@ def _shown(content: dict[Path, Any], path: Path) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value in a message: on one line, and not longer than a line; it may come from elsewhere."""
+    """A value for an error message, on one line of bounded length; it may come from another site."""
     text = f"{len(value)} values" if isinstance(value, list) else canonical(value)
     text = "none" if value is None else text
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 4]}...{text[-1]}"
+    return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[: MAX_VALUE_CHARACTERS - 4]}...{text[-1]}"

@@ -11,42 +11,44 @@ import networkx as nx
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import from_networkx, require_connected
 
-# The folder of the certificate authority lies beside those of the sites.
+# The folder of the certificate authority is next to those of the sites.
 RESERVED = ("ca",)
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def require_name(name: str) -> None:
-    """Raise unless a name can stand in a certificate, a file name and a message."""
+    """Raise unless the name of a site is valid in an X.509 certificate and as a folder."""
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{name!r} is no name for a site; use 1 to 63 small letters, digits and hyphens, a letter first and no "
-            "hyphen last."
+            f"{name!r} is not a valid name of a site; use 1 to 63 lower-case letters, digits and hyphens, starting "
+            "with a letter and not ending with a hyphen."
         )
     if name in RESERVED:
-        raise InputError(f"{name!r} is kept for the folder of the certificate authority; choose another name.")
+        raise InputError(f"{name!r} is reserved for the folder of the certificate authority; choose another name.")
 
 
 def require_run(run: str) -> None:
-    """Raise unless a run's name is short and plain."""
     if not _RUN.fullmatch(run):
-        raise InputError(f"{run!r} is no name for a run; use up to 64 letters, digits, dots, hyphens and underscores.")
+        raise InputError(
+            f"{run!r} is not a valid name of a run; use 1 to 64 letters, digits, dots, hyphens and underscores, "
+            "starting with a letter or digit."
+        )
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a site can be called: host and port."""
+    """Host and port of a site."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """``host:port``; a version 6 address stands in brackets, ``[::1]:7400``."""
+        """``host:port``; an IPv6 address is in brackets, ``[::1]:7400``."""
         found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})", text)
         if not found or not 1 <= int(found.group(3)) <= 65535:
-            raise InputError(f"{text!r} is no address; write host:port with a port from 1 to 65535.")
+            raise InputError(f"{text!r} is not an address; write host:port with a port from 1 to 65535.")
         return cls(found.group(1) or found.group(2), int(found.group(3)))
 
     def __str__(self) -> str:
@@ -55,19 +57,19 @@ class Address:
 
 
 def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Graph:
-    """The graph of named sites on 0 .. M - 1, in the order of their names; it must be connected."""
+    """The graph on 0 .. M - 1 in the order of ``sites``; it must be connected."""
     graph = nx.Graph()
     graph.add_nodes_from(sites)
     for first, second in edges:
         for name in (first, second):
             if name not in graph:
                 raise GraphError(
-                    f"the link {first} - {second} names {name!r}, which is no site; add it, or mend the link."
+                    f"the link {first} - {second} names {name!r}, which is not a site; add it or correct the link."
                 )
         if first == second:
             raise GraphError(f"the link {first} - {second} joins a site to itself; remove it.")
         if graph.has_edge(first, second):
-            raise GraphError(f"the link {first} - {second} is there twice; remove one.")
+            raise GraphError(f"the link {first} - {second} is given twice; remove one.")
         graph.add_edge(first, second)
     numbered = from_networkx(graph)
     require_connected(numbered)
@@ -75,7 +77,7 @@ def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Gra
 
 
 def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Links sorted, each with the site that comes first in the list first."""
+    """Links sorted by the order of ``sites``, and so are the two ends of each link."""
     place = {name: number for number, name in enumerate(sites)}
     pairs = [sorted(edge, key=place.__getitem__) for edge in edges]
     return tuple((a, b) for a, b in sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]])))

@@ -1,4 +1,4 @@
-"""The description of a network that ``eigenmesh init`` reads: sites, links and what the run shall do."""
+"""The network file that ``eigenmesh init`` reads: sites, links and settings of the run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from eigenmesh.sites._names import Address, in_order, require_name, require_run,
 from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._toml_fields import Fields
 
-WHAT = "the description of a network (eigenmesh init --example prints one)"
+WHAT = "a network file (eigenmesh init --example prints one)"
 DEFAULT_RUN = "run-1"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 EXAMPLE = """\
-# The network that `eigenmesh init network.toml --out mesh` makes keys, certificates and settings for.
-run = "cohort-1"                  # a name for the run; a new run takes a new name
+# `eigenmesh init network.toml --out mesh` makes keys, certificates and settings for this network.
+run = "cohort-1"                  # name of the run; use a new name for a new run
 
-# Who is linked to whom: pairs of names, or a topology such as "cycle", "complete" or "grid".
+# Links between sites: pairs of names, or a topology such as "cycle", "complete" or "grid".
 edges = [["oslo", "bergen"], ["bergen", "trondheim"], ["trondheim", "oslo"]]
 # topology = "cycle"
 
@@ -31,30 +31,30 @@ address = "pca.oslo.example:7400" # where the others reach it
 [[site]]
 name = "bergen"
 address = "pca.bergen.example:7400"
-# listen = "10.0.0.7:7400"        # where it listens, if not on this port of all its interfaces
+# listen = "10.0.0.7:7400"        # where it listens; by default on this port of all its interfaces
 
 [[site]]
-name = "trondheim"                # without an address: it calls its neighbours, nobody calls it
+name = "trondheim"                # no address: it calls its neighbours, and they never call it
 
 [settings]                        # the same at all sites
 n_components = 5
 solver = "block-krylov"
-averaging = "tree"                # or "polynomial"; see the page on the threat model for who sees what
+averaging = "tree"                # or "polynomial"; the threat model says who sees what
 tol = 1e-6
 max_rounds = 5000
 scale = false                     # true: divide each column by its pooled standard deviation
-missing = "error"                 # "mean": put the pooled mean where an entry is missing
+missing = "error"                 # "mean": replace missing entries by the pooled mean
 seed = 0
 dtype = "float64"
-patience_s = 300                  # how long a silent neighbour is waited for
-join_s = 3600                     # how long a neighbour is waited for that has not started yet
-on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it, "continue" goes on without it
+patience_s = 300                  # how long to wait for a silent neighbour
+join_s = 3600                     # how long to wait for a neighbour to start
+on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it, "continue" finishes without it
 """
 
 
 @dataclass(frozen=True)
 class NetworkSite:
-    """One site of the description; without an address nobody can call it."""
+    """One site of a network file; without an address its neighbours cannot call it."""
 
     name: str
     address: Address | None
@@ -63,7 +63,7 @@ class NetworkSite:
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network as described: sites in order, links between them, settings for all."""
+    """A network: sites in order, links between them, settings for all."""
 
     path: Path
     run: str
@@ -73,17 +73,15 @@ class NetworkFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the sites, in order."""
         return tuple(site.name for site in self.sites)
 
     def site(self, name: str) -> NetworkSite:
-        """The site of that name."""
         return self.sites[self.names.index(name)]
 
     def neighbours(self, name: str) -> dict[str, Address | None]:
-        """Neighbours of a site, each with the address to call it at; None for one that calls in.
+        """Neighbours of a site, each with the address to call; None for one that calls this site.
 
-        Of two linked sites the one that comes first calls, unless the other cannot be called.
+        Of two linked sites the first in the file calls, unless the other has no address.
         """
         found: dict[str, Address | None] = {}
         for first, second in self.edges:
@@ -96,7 +94,7 @@ class NetworkFile:
 
 
 def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
-    """Read and check a description; every error names the line or the field, and the fix."""
+    """Read and check a network file; every error names the line or the field, and the fix."""
     fields = Fields.read(Path(path), WHAT)
     fields.require_known(["run", "edges", "topology", "site", "settings"])
     run = fields.text("run", DEFAULT_RUN)
@@ -104,32 +102,36 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     sites = _sites(fields)
     settings = RunSettings.from_fields(fields.table("settings"))
     edges = _edges(fields, tuple(site.name for site in sites), settings.seed)
-    described = NetworkFile(fields.path, run, sites, edges, settings)
-    _require_reachable(described)
-    return described
+    network = NetworkFile(fields.path, run, sites, edges, settings)
+    for first, second in edges:
+        if not network.site(first).address and not network.site(second).address:
+            raise InputError(
+                f"{fields.path}: {first} and {second} are linked, but neither has an address; add one to either."
+            )
+    return network
 
 
 def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
     tables = fields.tables("site")
     if not tables:
-        raise InputError(f"{fields.path} has no sites; add a table [[site]] with a name and an address for each.")
+        raise InputError(f"{fields.path} has no sites; add a table [[site]] with name and address for each.")
     found: dict[str, NetworkSite] = {}
     for table in tables:
         table.require_known(["name", "address", "listen"])
         name = table.text("name")
         table.checked("name", require_name, name)
         if name in found:
-            raise table.wrong("name", "is taken by another site; names must be unique.")
+            raise table.wrong("name", "is used by another site; names must be unique.")
         address = _address(table, "address")
-        listen = _address(table, "listen") or (None if address is None else _everywhere(address))
+        listen = _address(table, "listen") or (None if address is None else _all_interfaces(address))
         if address is None and listen is not None:
-            raise table.error("listen", "needs an address at which the others reach the site; add address.")
+            raise table.error("listen", "needs the address at which others reach the site; add address.")
         found[name] = NetworkSite(name, address, listen)
     return tuple(found.values())
 
 
-def _everywhere(address: Address) -> Address:
-    """Where a site listens that can be called at this address."""
+def _all_interfaces(address: Address) -> Address:
+    """The default of ``listen``: the port of the address on all interfaces."""
     if address.host in LOOPBACK:
         return address
     return Address("::" if ":" in address.host else "0.0.0.0", address.port)
@@ -141,7 +143,7 @@ def _address(table: Fields, key: str) -> Address | None:
 
 def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str, str], ...]:
     if ("edges" in fields) == ("topology" in fields):
-        raise InputError(f"{fields.path} must have either edges or topology; give one of them.")
+        raise InputError(f"{fields.path} must have edges or topology; give exactly one of them.")
     if "edges" in fields:
         edges = fields.pairs("edges")
         fields.checked("edges", site_graph, names, edges)
@@ -149,11 +151,3 @@ def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str
     name = fields.text("topology", choices=tuple(graphs.TOPOLOGIES))
     graph = fields.checked("topology", graphs.topology, name, len(names), seed=seed)
     return in_order(names, [(names[a], names[b]) for a, b in graph.edges])
-
-
-def _require_reachable(described: NetworkFile) -> None:
-    for first, second in described.edges:
-        if not described.site(first).address and not described.site(second).address:
-            raise InputError(
-                f"{described.path}: {first} and {second} are linked, but neither has an address; give one to either."
-            )

@@ -1,4 +1,4 @@
-"""Files that must not be there yet: all are written, or none, and private ones are private from their first byte."""
+"""Write new files, all or none; existing files are never overwritten, and private ones are private from the start."""
 
 from __future__ import annotations
 
@@ -12,31 +12,27 @@ from eigenmesh.errors import InputError, UnreadableFileError
 
 @dataclass(frozen=True)
 class NewFile:
-    """A file to be written; a private one can be read by its owner alone."""
+    """A file to be written; a private one can be read only by its owner."""
 
     path: Path
     content: bytes
     private: bool = False
 
 
-def require_absent(paths: Iterable[Path]) -> None:
-    """Raise if any of these exists, also as a link that leads nowhere."""
-    there = [path for path in paths if os.path.lexists(path)]
-    if there:
-        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise InputError(f"{there[0]}{more} exists already, and nothing is overwritten; give another folder.")
-
-
 def write_new(files: Iterable[NewFile]) -> None:
-    """Write all files, with the folders they need; if one fails, those already written are taken away again."""
+    """Write all files and the folders they need; if one fails, everything written so far is removed."""
     files = tuple(files)
-    require_absent(file.path for file in files)
+    # Also finds broken symbolic links.
+    existing = [file.path for file in files if os.path.lexists(file.path)]
+    if existing:
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise InputError(f"{existing[0]}{more} exists already, and nothing is overwritten; give another folder.")
     written: list[Path] = []
     folders: list[Path] = []
     try:
         for file in files:
             _make_folder(file.path.parent, folders)
-            # Made with these rights, it is at no time readable by others; O_EXCL never takes one that is there.
+            # The mode is set at creation, so others can never read it; O_EXCL never opens an existing file.
             handle = os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file.private else 0o644)
             written.append(file.path)
             with os.fdopen(handle, "wb") as out:
@@ -44,26 +40,26 @@ def write_new(files: Iterable[NewFile]) -> None:
                 out.flush()
                 os.fsync(out.fileno())
     except BaseException as error:
-        _take_back(written, folders)
+        _remove(written, folders)
         if isinstance(error, OSError):
             raise UnreadableFileError(
-                f"cannot write {error.filename}: {error.strerror}; nothing was left behind. Choose another folder."
+                f"cannot write {error.filename}: {error.strerror}; all new files were removed. Choose another folder."
             ) from error
         raise
 
 
 def _make_folder(folder: Path, made: list[Path]) -> None:
-    """Make a folder and those above it that are missing, and note which were made."""
+    """Make a folder and its missing parents, and add them to ``made``."""
     missing = [above for above in (folder, *folder.parents) if not above.exists()]
     for above in reversed(missing):
         above.mkdir(mode=0o700 if above == folder else 0o755)
         made.append(above)
 
 
-def _take_back(written: list[Path], folders: list[Path]) -> None:
+def _remove(written: list[Path], folders: list[Path]) -> None:
     for path in written:
         path.unlink(missing_ok=True)
     for folder in reversed(folders):
-        # Somebody else may have put something there meanwhile.
+        # Someone else may have put a file there meanwhile.
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

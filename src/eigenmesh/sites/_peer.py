@@ -1,4 +1,4 @@
-"""One site's part in a run: connect, agree, fit, write; and what becomes of it when others are lost."""
+"""One site of a run: connect, fit, write the result; after a loss, continue with the remaining sites if so set."""
 
 from __future__ import annotations
 
@@ -39,27 +39,26 @@ logger = logging.getLogger(__name__)
 
 
 class ViewChangedError(TransportError):
-    """Sites were lost somewhere: the run stops until those that are left agree on who they are."""
+    """Sites were lost somewhere: the run stops until the remaining sites agree on the membership."""
 
 
 class Latest:
-    """The latest sound estimate of a run, kept for the case that sites are lost: (d, K), or None before the first."""
+    """The latest healthy estimate (d, K), to continue from after a loss; None before the first."""
 
     def __init__(self, estimate: np.ndarray | None) -> None:
         self.estimate = estimate
 
-    def note(self, estimate: np.ndarray) -> None:
-        """Keep a newer one."""
+    def store(self, estimate: np.ndarray) -> None:
         self.estimate = estimate
 
 
 class Peer:
-    """A site in a run. Everything that can be wrong without a neighbour is found when it is made.
+    """A site in a run. All checks that need no neighbour are made at construction.
 
     Parameters
     ----------
     site : as its site.toml describes it.
-    listener : called about every second with the status, in a thread of its own.
+    listener : called about every second with the status, in another thread.
     """
 
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
@@ -77,7 +76,7 @@ class Peer:
         self.reporter = Reporter(site, listener)
 
     def run(self) -> Outcome:
-        """Take part until the result is written, the run is parked, or it cannot go on."""
+        """Take part until the result is written, or the run is parked, aborted or fails."""
         done = self.files.written_before()
         if done is not None:
             return done
@@ -101,12 +100,12 @@ class Peer:
             return outcome
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
-        """Run with all sites; after a loss, and if so asked, again with those that are left."""
+        """Run with all sites; after a loss, and if ``on_loss`` is "continue", again with the remaining ones."""
         epoch, join_s = self.epochs.read(), self.site.settings.join_s
         while True:
             view = Membership(self.site.name, self.site.sites, self.site.edges, epoch.lost)
             latest = Latest(epoch.start)
-            transport = self.connector.connect(view, join_s, audit, self._hear)
+            transport = self.connector.connect(view, join_s, audit, self._on_view)
             self.reporter.follow(transport, view.epoch)
             try:
                 outcome = self._until_a_loss(transport, view, latest)
@@ -118,23 +117,23 @@ class Peer:
                     return replace(outcome, owed=owed)
                 epoch = Epoch(view.lost, latest.estimate)
                 self.epochs.write(epoch)
-                # Those that are left were there a moment ago.
+                # The remaining sites are already running.
                 join_s = self.site.settings.patience_s
             except KeyboardInterrupt:
-                transport.park("stopped by its operator; start all sites again to go on.")
+                transport.park("stopped by its operator; start all sites again to continue.")
                 raise
             except EigenmeshError as error:
                 if not isinstance(error, AbortedError):
-                    transport.abort(_to_others(error))
+                    transport.abort(_public_reason(error))
                 raise
             except BaseException as error:
-                transport.abort(f"{type(error).__name__}; its operator knows more.")
+                transport.abort(f"{type(error).__name__}; ask its operator.")
                 raise
             finally:
                 transport.close()
 
     def _until_a_loss(self, transport: GrpcTransport, view: Membership, latest: Latest) -> Outcome | None:
-        """The outcome with these members; None if some were lost and those that are left have agreed to go on."""
+        """The outcome with these members; None if some were lost and the others have agreed to continue."""
         try:
             return self._fit(transport, view, latest)
         except (LostNeighbourError, ViewChangedError) as error:
@@ -145,13 +144,13 @@ class Peer:
         shards = Shards.from_list([self.samples], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
         shards = replace(shards, precision=np.dtype(self.site.settings.dtype))
         prepared = prepare(self.request, NodeData(shards, _weights(view), transport))
-        # After a loss the sites that are left go on from the average of what they have.
+        # After a loss the remaining sites start from the average of their latest estimates.
         found = fit(
             prepared,
             latest.estimate,
             average_start=bool(view.lost),
             callback=self.reporter.record,
-            on_estimate=latest.note,
+            on_estimate=latest.store,
         )
         try:
             return self.files.write(found, view)
@@ -160,23 +159,23 @@ class Peer:
             transport.park(reason)
             raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
 
-    def _hear(self, rank: int, text: str) -> None:
-        """A view has come: stop the run, whatever it waits for."""
+    def _on_view(self, rank: int, text: str) -> None:
+        """A neighbour has sent a view: stop the run, whatever it waits for."""
         transport = self.reporter.transport
         if transport is not None and self.site.settings.on_loss == "continue":
             transport.interrupt(ViewChangedError("sites were lost"))
 
     def _after_a_loss(self, transport: GrpcTransport, view: Membership, error: TransportError) -> None:
-        """End as asked, or come to one view of who is left with all who are."""
+        """Do what ``on_loss`` says: abort, park, or agree on the membership with the remaining sites."""
         on_loss = self.site.settings.on_loss
         if on_loss == "abort":
             transport.abort(str(error))
             raise error
         if on_loss == "wait":
-            reason = f"{error} Start all sites again to go on."
+            reason = f"{error} Start all sites again to continue."
             transport.park(reason)
             raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
-        logger.warning("%s; agreeing with the sites that are left on how to go on.", error)
+        logger.warning("%s The remaining sites now agree on who continues.", error)
         self.reporter.phase = "agreeing"
         if isinstance(error, LostNeighbourError):
             view.lose((self.site.name, name) for name in error.neighbours)
@@ -186,16 +185,16 @@ class Peer:
             transport.interrupt(None)
             transport.abort(str(failure))
             raise
-        # So that closing does not wait for the rounds of an epoch that is over.
+        # So that close() does not wait for rounds of the previous membership.
         transport.interrupt(ViewChangedError("the members have changed"))
 
     def _fingerprint(self) -> str:
-        """What tells this site's data from others, should they change between a crash and a restart."""
+        """Identifies this site's data, to detect a change between a crash and a restart."""
         facts = self.site.data.file.stat()
         return f"{facts.st_size} {facts.st_mtime_ns} {self.samples.shape} {self.samples.dtype}"
 
     def _owed(self, transport: GrpcTransport) -> tuple[str, ...]:
-        """Neighbours that may need this site once more: lost at the end, or part of a run that was parked by then."""
+        """Neighbours that may need this site again: lost at the end, or in a run that was parked meanwhile."""
         links = [link for link in transport.status().links if not link.finished]
         try:
             transport.check()
@@ -204,21 +203,21 @@ class Peer:
         return tuple(link.name for link in links if link.lost)
 
     def _clean_up(self) -> None:
-        """Nothing is left to resume."""
+        """Remove the files to resume from."""
         out = self.site.out
-        for path in [*out.folder.glob(f"{out.journal.name}-*"), self.epochs.path]:
+        for path in [*out.folder.glob("journal-*"), self.epochs.path]:
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
-def _to_others(error: EigenmeshError) -> str:
-    """What other sites are told: messages about links and settings whole, of those about data only their kind."""
+def _public_reason(error: EigenmeshError) -> str:
+    """The reason that other sites get: the message if it is about links or settings, else only the kind of error."""
     if isinstance(error, TransportError | DisagreementError):
         return str(error)
-    return f"{type(error).__name__}; its operator knows more."
+    return f"{type(error).__name__}; ask its operator."
 
 
 def _weights(view: Membership) -> Weights:
-    """Metropolis weights on the sites and links that are left."""
+    """Metropolis weights on the remaining sites and links."""
     members = view.members
     return metropolis(site_graph(members, [edge for edge in view.links if edge[0] in members]))

@@ -1,4 +1,4 @@
-"""The files that a run leaves at a site, and whether they are there already."""
+"""The result files of a run at one site."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eigenmesh.sites._site import Site
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run at this site.
+    """How a run ended at this site.
 
     Attributes
     ----------
-    fit : None where the result was there before.
-    members, missing : sites whose samples the result is of, and those that were lost on the way.
+    fit : None if the result was written by an earlier start.
+    members, missing : sites whose samples are in the result, and sites that were lost.
     written : files of the result.
-    owed : neighbours that may not have everything yet; the journal is kept for them.
+    owed : neighbours that may not have received everything yet; the journal is kept for them.
     """
 
     fit: Fit | None
@@ -36,12 +36,7 @@ class Outcome:
 
 
 class ResultFiles:
-    """Result and numbers of one run at one site.
-
-    Parameters
-    ----------
-    fingerprint : tells this site's data from others.
-    """
+    """Writes the model and the numbers of one run at one site; ``fingerprint`` identifies the site's data."""
 
     def __init__(self, site: Site, manifest: Manifest, fingerprint: str) -> None:
         self.site, self.manifest, self.fingerprint = site, manifest, fingerprint
@@ -54,7 +49,7 @@ class ResultFiles:
             require_writable(path)
 
     def write(self, fit: Fit, view: Membership) -> Outcome:
-        """Write the model, then the numbers, which say that the run is done."""
+        """Write the model, then the numbers, which mark the run as done."""
         out, run_id = self.site.out, self.manifest.run_id.hex()
         about = {
             "site": self.site.name,
@@ -73,7 +68,7 @@ class ResultFiles:
         return Outcome(fit, view.members, view.missing, (out.result, out.numbers), fit.result.converged)
 
     def written_before(self) -> Outcome | None:
-        """The result of this very run, if it is there already and no neighbour can still need this site."""
+        """The result of this run, if it is already written and no neighbour can still need this site."""
         out = self.site.out
         try:
             numbers = json.loads(out.numbers.read_text(encoding="utf-8"))
@@ -83,10 +78,10 @@ class ResultFiles:
             return None
         if numbers.get("own_data") != self.fingerprint:
             raise InputError(
-                f"{out.numbers} is the result of run {self.site.run!r} on data that have changed since; give the run "
-                "another name at all sites, or another out.folder."
+                f"{out.numbers} is the result of run {self.site.run!r}, but the data have changed since; give the run "
+                "another name at all sites, or choose another out.folder."
             )
-        # Neighbours may still need what this site had sent; only the journal knows whether they do.
+        # Neighbours may still need messages of this site; only with the journal can it send them again.
         if out.journal_of(len(numbers["lost_links"])).exists():
             return None
         members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])

@@ -1,4 +1,4 @@
-"""A site's samples, read as its site.toml says."""
+"""Reads a site's samples as its site.toml says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eigenmesh.sites._site import DataFile
 
 
 def read_samples(data: DataFile) -> Table:
-    """The table of the file, with the label column taken out and the names of its columns checked, in order."""
+    """The table of the file without the label column, the names of its columns checked in order."""
     table = read_table(data.file, label_column=data.label_column)
     if data.feature_names is None:
         return table

@@ -1,4 +1,4 @@
-"""What all sites of a run must ask for alike."""
+"""Settings that all sites of a run must have in common."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ class RunSettings:
     Attributes
     ----------
     n_components : K, or the share of the variance to explain.
-    solver, solver_parameters : name of a solver, and what differs from its defaults.
-    averaging : name of an averaging over links; "auto" takes the quickest for the graph.
-    patience_s : how long a silent neighbour is waited for.
-    join_s : how long a neighbour is waited for that has yet to start.
-    on_loss : what becomes of the run then.
+    solver, solver_parameters : name of a solver, and parameters that differ from its defaults.
+    averaging : name of an averaging over links; "auto" chooses the fastest for the graph.
+    patience_s : how long to wait for a silent neighbour; join_s : for a neighbour that has not started yet.
+    on_loss : what happens to the run after that.
     """
 
     n_components: int | float = DEFAULT_COMPONENTS
@@ -76,11 +75,11 @@ class RunSettings:
         try:
             settings.request()
         except (EigenmeshError, TypeError) as error:
-            raise fields.error("solver_parameters", f"do not suit {solver}: {error}") from error
+            raise fields.error("solver_parameters", f"do not fit {solver}: {error}") from error
         return settings
 
     def request(self, covariance: str = "auto") -> Request:
-        """What is asked for, as objects; how covariances are held is for each site to say."""
+        """The settings as a request; each site chooses how it holds its covariance."""
         return Request.parse(
             n_components=self.n_components,
             solver=SOLVERS[self.solver](**self.solver_parameters),
@@ -98,7 +97,7 @@ def _components(fields: Fields) -> int | float:
     value = fields.content.get("n_components", RunSettings.n_components)
     if isinstance(value, float):
         if not 0 < value < 1:
-            raise fields.wrong("n_components", "must be a whole number from 1 up, or a share between 0 and 1.")
+            raise fields.wrong("n_components", "must be a whole number of at least 1, or a share between 0 and 1.")
         return value
     return fields.whole("n_components", 1, DEFAULT_COMPONENTS)
 
@@ -111,5 +110,5 @@ def _parameters(fields: Fields, solver: str) -> Mapping[str, Any]:
                 raise InputError(f"{fields.place(key)}: {solver} has no parameters; remove {key}.")
             raise UnknownNameError(f"parameter of {solver} in {fields.place(key)}", key, known)
         if not isinstance(value, bool | int | float | str):
-            raise fields.wrong(key, "must be a number, a text, true or false.")
+            raise fields.wrong(key, "must be a number, a string, true or false.")
     return MappingProxyType(dict(fields.content))

@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-import networkx as nx
-
 from eigenmesh.data import CovarianceKind
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights, metropolis
@@ -19,7 +17,7 @@ from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._toml_fields import Fields
 
 WHAT = "a site.toml (eigenmesh init makes one for each site)"
-# What stands in the place of an address where the neighbour calls this site.
+# Written instead of an address if the neighbour calls this site.
 INCOMING = "incoming"
 TABLES = ("neighbours", "tls", "data", "out", "settings")
 FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", *TABLES)
@@ -27,7 +25,7 @@ FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", *TABLES)
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of the certificate (its chain with it), of its key, and of the authorities that neighbours must have."""
+    """Paths of the X.509 certificate with its chain, of its key, and of the trusted authorities."""
 
     certificate: Path
     key: Path
@@ -41,8 +39,8 @@ class DataFile:
     Attributes
     ----------
     label_column : a column to leave out, by name or number.
-    feature_names : names that the columns must have, in this order; they name the columns of a file without names.
-    covariance : how products with the covariance are made; a site's own affair.
+    feature_names : names that the columns must have, in this order; for a file without names, the names of its columns.
+    covariance : how products with the covariance are computed; sites may differ.
     """
 
     file: Path
@@ -59,43 +57,35 @@ class OutFolder:
 
     @property
     def result(self) -> Path:
-        """Arrays of the result."""
         return self.folder / "result.npz"
 
     @property
     def numbers(self) -> Path:
-        """Certificate, cost, settings and manifest of the result."""
+        """PCA certificate, cost, settings and manifest of the result."""
         return self.folder / "result.json"
 
-    @property
-    def journal(self) -> Path:
-        """What was received, to resume from."""
-        return self.folder / "journal"
-
     def journal_of(self, epoch: int) -> Path:
-        """The journal of one membership."""
-        return self.journal.with_name(f"{self.journal.name}-{epoch}")
+        """Received messages of one membership, to resume from."""
+        return self.folder / f"journal-{epoch}"
 
     @property
     def audit(self) -> Path:
-        """Everything that left the site."""
         return self.folder / "audit.jsonl"
 
     @property
     def status(self) -> Path:
-        """How the run is going."""
         return self.folder / "status.json"
 
 
 @dataclass(frozen=True)
 class Site:
-    """A site: who it is, whom it is linked to, what it holds and what the run shall do.
+    """A site: its name, links, files and settings.
 
     Attributes
     ----------
     sites, edges : the whole graph by names; needed for its diameter, trees and spectrum.
-    neighbours : address to call each neighbour at; None for one that calls in.
-    listen : where neighbours call in; None if none does.
+    neighbours : address of each neighbour that this site calls; None for one that calls this site.
+    listen : where neighbours call; None if none does.
     """
 
     path: Path
@@ -111,30 +101,10 @@ class Site:
     settings: RunSettings
     metrics_port: int | None = None
 
-    @property
-    def rank(self) -> int:
-        """Number of this site among all, from 0."""
-        return self.sites.index(self.name)
-
-    @property
-    def dials(self) -> dict[str, Address]:
-        """Neighbours that this site calls, with their addresses."""
-        return {name: address for name, address in self.neighbours.items() if address is not None}
-
-    @property
-    def accepts(self) -> tuple[str, ...]:
-        """Neighbours that call this site."""
-        return tuple(name for name, address in self.neighbours.items() if address is None)
-
-    @cached_property
-    def graph(self) -> nx.Graph:
-        """The graph on 0 .. M - 1, in the order of ``sites``."""
-        return site_graph(self.sites, self.edges)
-
     @cached_property
     def weights(self) -> Weights:
-        """Metropolis weights on the graph; every site works out the same."""
-        return metropolis(self.graph)
+        """Metropolis weights on the graph 0 .. M - 1, in the order of ``sites``; the same at every site."""
+        return metropolis(site_graph(self.sites, self.edges))
 
 
 def read_site(path: str | os.PathLike[str]) -> Site:
@@ -146,7 +116,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     fields.checked("run", require_run, run)
     sites = _names(fields)
     if name not in sites:
-        raise fields.wrong("name", f"is not among sites ({', '.join(sites)}); mend the one or the other.")
+        raise fields.wrong("name", f"is not in sites ({', '.join(sites)}); correct the name or the list.")
     edges = fields.pairs("edges")
     fields.checked("edges", site_graph, sites, edges)
     edges = in_order(sites, edges)
@@ -154,7 +124,9 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     listen = fields.checked("listen", Address.parse, fields.text("listen")) if "listen" in fields else None
     callers = [neighbour for neighbour, address in neighbours.items() if address is None]
     if callers and listen is None:
-        raise InputError(f"{fields.path}: {', '.join(callers)} will call, so listen is missing; add the address.")
+        raise InputError(
+            f'{fields.path}: listen is missing, but {", ".join(callers)} will call this site; add listen = "host:port".'
+        )
     return Site(
         path=fields.path,
         name=name,

@@ -1,4 +1,4 @@
-"""The text of a ``site.toml``, written from the description of a network."""
+"""Writes the text of a ``site.toml`` from a network file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 from eigenmesh.sites._network_file import NetworkFile
 from eigenmesh.sites._site import INCOMING
 
-CERTIFICATE, KEY, AUTHORITY, REQUEST, SITE = "cert.pem", "key.pem", "ca.pem", "request.pem", "site.toml"
+# X.509 files of a site, and its settings.
+CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE, REQUEST_FILE = "cert.pem", "key.pem", "ca.pem", "request.pem"
+SITE_FILE = "site.toml"
 
 
 def site_toml(network: NetworkFile, name: str) -> str:
-    """What one site needs to know: the graph by names, the addresses that it calls itself, and the settings."""
+    """The settings of one site: the graph by names, the addresses that it calls, and the settings of the run."""
     site = network.site(name)
     neighbours = network.neighbours(name)
     incoming = any(address is None for address in neighbours.values())
@@ -28,16 +30,14 @@ def site_toml(network: NetworkFile, name: str) -> str:
         "",
     ]
     if site.listen is not None and incoming:
-        lines += ["# Where neighbours call in.", f"listen = {_value(str(site.listen))}", ""]
+        lines += ["# Where neighbours call this site.", f"listen = {_value(str(site.listen))}", ""]
     lines += ["# metrics_port = 9400            # Prometheus metrics, on 127.0.0.1 only", ""]
     lines += ["[neighbours]                     # an address to call, or incoming for one that calls this site"]
-    lines += [
-        f"{other} = {_value(INCOMING if address is None else str(address))}" for other, address in neighbours.items()
-    ]
-    lines += ["", "[tls]", f'certificate = "{CERTIFICATE}"', f'key = "{KEY}"', f'ca = "{AUTHORITY}"', ""]
+    lines += [f"{other} = {_value(str(address or INCOMING))}" for other, address in neighbours.items()]
+    lines += ["", "[tls]", f'certificate = "{CERTIFICATE_FILE}"', f'key = "{KEY_FILE}"', f'ca = "{AUTHORITY_FILE}"', ""]
     lines += [
         "[data]",
-        'file = "data.csv"                # .csv, .npy, .npz or .parquet; stays here',
+        'file = "data.csv"                # .csv, .npy, .npz or .parquet; it is never sent',
         '# label_column = "diagnosis"     # a column to leave out',
         '# feature_names = ["age", "bmi"] # what the columns must be called, in this order',
         "",
@@ -54,14 +54,11 @@ def _settings(network: NetworkFile) -> list[str]:
     parameters = values.pop("solver_parameters")
     lines = [f"{key} = {_value(value)}" for key, value in values.items()]
     if parameters:
-        lines += [
-            "",
-            "[settings.solver_parameters]",
-            *(f"{key} = {_value(value)}" for key, value in parameters.items()),
-        ]
+        lines += ["", "[settings.solver_parameters]"]
+        lines += [f"{key} = {_value(value)}" for key, value in parameters.items()]
     return lines
 
 
 def _value(value: Any) -> str:
-    """A value in TOML; numbers, texts and lists are written there as JSON writes them."""
+    """A value in TOML, where numbers, strings and lists are written as in JSON."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Tables of a TOML file, read field by field, with errors that name the file, the line and the field."""
+"""Reads tables of a TOML file field by field; errors name the file, the line and the field."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 from eigenmesh._lookup import canonical_name
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
 
-# A configuration of a thousand sites is far smaller; whoever names a data file by mistake hears of it at once.
-LARGEST_BYTES = 4 * 2**20
+# Settings of a thousand sites are far smaller; a data file given by mistake is refused at once.
+MAX_BYTES = 4 * 2**20
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,8 +21,7 @@ T = TypeVar("T")
 class Fields:
     """One table of a TOML file.
 
-    Every getter raises InputError with the value, what it should be, and where it stands. ``default=None`` makes a
-    field required.
+    Every getter raises InputError with the value, its bound and its line. ``default=None`` makes a field required.
     """
 
     def __init__(self, path: Path, text: str, content: dict[str, Any], header: str = "", index: int = 0) -> None:
@@ -31,7 +30,7 @@ class Fields:
 
     @classmethod
     def read(cls, path: Path, what: str) -> Fields:
-        """The top of a TOML file; ``what`` says what kind of file was wanted."""
+        """The top table of a TOML file; ``what`` describes the expected file in errors."""
         text = _read(path, what)
         try:
             return cls(path, text, tomllib.loads(text))
@@ -42,50 +41,44 @@ class Fields:
         return key in self.content
 
     def require_known(self, known: Sequence[str]) -> None:
-        """Raise for the first field that is not in the list, with the one it may have meant."""
+        """Raise for the first unknown field, with the closest known one."""
         for key in self.content:
             if key not in known:
                 raise UnknownNameError(f"field in {self.place(key)}{self._in_table()}", key, known)
 
     def place(self, key: str) -> str:
-        """The file and, where it can be told, the line of a field."""
+        """The file and, if it can be found, the line of a field."""
         line = _line_of(self._text, self.header, self._index, key)
         return str(self.path) if line is None else f"{self.path}, line {line}"
 
     def error(self, key: str, message: str) -> InputError:
-        """An error about a field, to be raised."""
         return InputError(f"{self.place(key)}: {self._full_name(key)} {message}")
 
     def wrong(self, key: str, wanted: str) -> InputError:
-        """An error for a field with a value that cannot be used."""
+        """An error about the value of a field."""
         return self.error(key, f"= {self.content[key]!r} {wanted}")
 
     def checked(self, key: str, check: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What ``check`` gives; its errors get the place of the field."""
+        """The result of ``check``; its errors get the place of the field."""
         try:
             return check(*args, **kwargs)
         except InputError as error:
-            raise self.error(key, f"cannot be used: {error}") from error
+            raise self.error(key, f"is not valid: {error}") from error
 
     def text(self, key: str, default: str | None = None, choices: Sequence[str] = ()) -> str:
-        """A string, perhaps one of a few names, which then comes back as the library writes it."""
+        """A string; if there are choices, the canonical name of one of them."""
         value = self._value(key, default)
         if not isinstance(value, str) or not value:
-            raise self.wrong(key, "must be a text that is not empty, in quotes.")
+            raise self.wrong(key, "must be a string that is not empty, in quotes.")
         return canonical_name(f"{self._full_name(key)} in {self.place(key)}", value, choices) if choices else value
 
     def whole(self, key: str, least: int, default: int | None = None, most: int | None = None) -> int:
-        """A whole number within bounds."""
         value = self._value(key, default)
-        bounds = f"from {least} up" if most is None else f"from {least} to {most}"
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or value < least
-            or (most is not None and value > most)
-        ):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < least or (most is not None and value > most):
+            bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
             raise self.wrong(key, f"must be a whole number {bounds}.")
-        return value
+        return int(value)
 
     def number(self, key: str, above: float, below: float = float("inf"), default: float | None = None) -> float:
         """A number strictly between two bounds."""
@@ -96,31 +89,28 @@ class Fields:
         return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """True or false."""
         value = self._value(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, "must be true or false, without quotes.")
         return value
 
-    def texts(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
-        """A list of strings."""
-        values = self._value(key, default)
-        if not isinstance(values, list | tuple) or not all(isinstance(value, str) and value for value in values):
-            raise self.wrong(key, 'must be a list of texts, such as ["one", "two"].')
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self._value(key, None)
+        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+            raise self.wrong(key, 'must be a list of strings, such as ["one", "two"].')
         return tuple(values)
 
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
-        """A list of pairs of strings."""
         values = self._value(key, None)
         if not isinstance(values, list):
             raise self.wrong(key, 'must be a list of pairs, such as [["one", "two"], ["two", "three"]].')
         for value in values:
             if not isinstance(value, list) or len(value) != 2 or not all(isinstance(name, str) for name in value):
-                raise self.error(key, f'has {value!r}, which is not a pair of names, such as ["one", "two"].')
+                raise self.error(key, f'has {value!r}, which is not a pair of names; write ["one", "two"].')
         return tuple((first, second) for first, second in values)
 
     def table(self, key: str, required: bool = False) -> Fields:
-        """A table within this one; an empty one if it is not there."""
+        """A table within this one; empty if it is missing."""
         value = self.content.get(key, {})
         if not isinstance(value, dict):
             raise self.wrong(key, f"must be a table; write [{self._full_name(key)}] and its fields below.")
@@ -151,8 +141,8 @@ class Fields:
 
 def _read(path: Path, what: str) -> str:
     try:
-        if path.is_file() and path.stat().st_size > LARGEST_BYTES:
-            raise UnreadableFileError(f"{path} has more than {LARGEST_BYTES:,} bytes; {what} is a short TOML file.")
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            raise UnreadableFileError(f"{path} has more than {MAX_BYTES:,} bytes; {what} is a short TOML file.")
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise UnreadableFileError(f"{path} does not exist; give the path of {what}.") from error
@@ -165,7 +155,7 @@ def _read(path: Path, what: str) -> str:
 
 
 def _line_of(text: str, header: str, index: int, key: str) -> int | None:
-    """Line of a field as people write it; None where it is written in another way, such as in an inline table."""
+    """Line of a field in the usual style; None if it is written in another way, such as in an inline table."""
     current, seen = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         if found := re.match(r"\s*\[{1,2}\s*([^\[\]\s]+)\s*\]{1,2}\s*(#.*)?$", line):

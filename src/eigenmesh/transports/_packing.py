@@ -1,4 +1,4 @@
-"""Messages of many arrays as rows of one block of bytes: nothing is copied but this node's own arrays."""
+"""Messages of several arrays as rows of one block of bytes; only this node's own arrays are copied."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.transports._base import Arrays
 
-# Room for the mark at the head of a row, and what the arrays in it are aligned to.
+# Bytes of the mark at the start of a row, and alignment of the arrays in it.
 ALIGNMENT = 16
 
 Layout = tuple[Any, ...]
 
 
 def layout_of(arrays: Arrays) -> Layout:
-    """What two messages must have in common to be of one kind: shapes and dtypes, in order."""
+    """Shapes and dtypes in order; messages of one kind have the same."""
     return tuple([part for array in arrays for part in (array.shape, array.dtype)])
 
 
 class MessageRows:
-    """This node's message and those of its neighbours, a row each.
+    """This node's message and those of its neighbours, one row each.
 
-    A row begins with a mark that stands for the layout, so that a message of another kind is told from a good one,
-    and a row that has not been written yet from one that has.
+    A row begins with a mark, a checksum of the layout. A wrong mark shows a message of another kind, and a zero mark a
+    row that has not been received yet.
 
     Attributes
     ----------
     sent : (bytes,) this node's row.
-    received : (senders, bytes) the neighbours' rows, to be written by the transport.
-    stacks : for each array, (1 + senders, ...) its copies in all rows.
+    received : (senders, bytes) the neighbours' rows, written by the transport.
+    stacks : for each array, a view (1 + senders, ...) of it in all rows.
+    messages : for each neighbour, views of its arrays.
+    description : dtypes and shapes, for error messages.
     """
 
     def __init__(self, arrays: Arrays, n_senders: int) -> None:
@@ -52,39 +54,37 @@ class MessageRows:
             for model, offset in zip(models, offsets, strict=False)
         )
         self._own = tuple(stack[0, ...] for stack in self.stacks)
-        # Views of each neighbour's arrays, made once.
         self.messages = tuple(tuple(stack[row, ...] for stack in self.stacks) for row in range(1, 1 + n_senders))
         described = [(model.shape, model.dtype.str) for model in models]
-        # Never zero, which is what a row not yet written begins with.
+        # Never zero, which marks a row that has not been received.
         mark = np.uint64(zlib.crc32(repr(described).encode()) | 1 << 32)
-        self.described = ", ".join(f"{dtype[1:]}{list(shape)}" for shape, dtype in described)
+        self.description = ", ".join(f"{dtype[1:]}{list(shape)}" for shape, dtype in described)
         rows[0, :8].view(np.uint64)[0] = mark
         self._marks = self.received[:, :8]
-        self._good = mark.tobytes() * n_senders
+        self._expected_marks = mark.tobytes() * n_senders
 
     def pack(self, arrays: Arrays) -> None:
-        """Copy this node's arrays into its row, and forget what the neighbours sent before."""
+        """Copy this node's arrays into its row, and clear the neighbours' marks."""
         for own, array in zip(self._own, arrays, strict=True):
             own[...] = array if isinstance(array, np.ndarray) else ea.to_numpy(array)
         self._marks[...] = 0
 
     @property
-    def good(self) -> bool:
+    def complete(self) -> bool:
         """Whether every neighbour has sent a message of this layout."""
-        return self._marks.tobytes() == self._good
+        return self._marks.tobytes() == self._expected_marks
 
     def missing(self) -> list[int]:
-        """Positions of the neighbours whose message has not come."""
+        """Positions of the neighbours whose message has not arrived."""
         return [int(row) for row in np.flatnonzero(~self._marks.any(axis=1))]
 
-    def unlike(self) -> list[int]:
-        """Positions of the neighbours whose message is of another kind, or has not come."""
+    def mismatched(self) -> list[int]:
+        """Positions of the neighbours whose message is of another kind, or has not arrived."""
         return [int(row) for row in np.flatnonzero((self._marks != self.sent[:8]).any(axis=1))]
 
 
 def in_library_of(models: Arrays, arrays: tuple[np.ndarray, ...]) -> Arrays:
-    """Each array in the library of its model; NumPy's as they are."""
-    # A message is of one library.
+    """Each array in the library of its model; all arrays of a message are of one library."""
     if not models or isinstance(models[0], np.ndarray):
         return arrays
     return tuple([ea.like(array, model) for array, model in zip(arrays, models, strict=True)])

@@ -1,4 +1,4 @@
-"""All transports in one table; each is imported only when it is asked for."""
+"""All transports in one table; each is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -17,28 +17,19 @@ DEFAULT_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class TransportKind:
-    """One row of the registry: what a transport is called, what it needs and how its nodes are started.
+    """One transport of the registry: its name, the extra it needs, and how its nodes are started.
 
     Attributes
     ----------
-    name : str
-        What the estimator and the command line call it.
-    description : str
-        What a node is, in a few words.
-    extra : str or None
-        The extra of ``pip install 'eigenmesh[...]'`` that brings what it needs.
-    connect : callable or None
-        ``(device, timeout_s) -> Transport``: join the other nodes, where a launcher has started one process per node.
-    run_nodes : callable or None
-        ``(n_nodes, work, timeout_s) -> results by rank``: start all nodes in this process, and call ``work(transport)``
-        at each.
-    launcher : callable or None
-        ``n_nodes -> words``: the start of a command that runs ``-m MODULE ...`` at every node; None where
+    name : its name in the estimator and on the command line.
+    description : what a node is, in a few words.
+    extra : the extra in ``pip install 'eigenmesh[...]'`` with its dependencies.
+    connect : ``(device, timeout_s) -> Transport``: join the processes that a launcher has started, one per node.
+    run_nodes : ``(n_nodes, work, timeout_s) -> results by rank``: call ``work(transport)`` at all nodes of one process.
+    launcher : ``n_nodes -> words``: the start of a command that runs ``-m MODULE ...`` at every node; None where
         ``eigenmesh launch`` cannot start it.
-    environment : mapping of str to str
-        Variables that a launch sets, unless they are set already.
-    device_arrays : bool
-        Whether it carries the arrays of a device, or NumPy arrays alone.
+    environment : variables that a launch sets, unless they are already set.
+    device_arrays : whether it carries arrays on a device, or NumPy arrays only.
     """
 
     name: str
@@ -52,7 +43,7 @@ class TransportKind:
 
     @property
     def starts_by_name(self) -> bool:
-        """Whether the name is enough to start a fit, with nothing else to set up."""
+        """Whether its name is enough to start a fit."""
         return self.connect is not None or self.run_nodes is not None
 
 
@@ -80,7 +71,7 @@ TRANSPORTS: dict[str, TransportKind] = {
 
 
 def transport_kind(name: str, device: str | None = None) -> TransportKind:
-    """The transport of that name, for a fit with arrays on that device; None is NumPy."""
+    """The transport of that name, for a fit with arrays on that device; None means NumPy."""
     kind = lookup("transport", name, TRANSPORTS, also="a Transport object")
     if not kind.starts_by_name:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Peers in one process, a thread each: a real transport that needs no engine."""
+"""All nodes in one process, one thread per node: a transport without dependencies."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from eigenmesh.transports._base import Arrays, Links, Transport
 
 T = TypeVar("T")
 
-# How often a waiting node looks whether another one has given up.
+# How often a waiting node checks whether another one has failed.
 POLL_S = 0.05
 
 
 class ThreadHub:
-    """What the nodes of one process share: a mailbox for each directed link, and the reason if one has failed."""
+    """State that the nodes of one process share: a mailbox per directed link, and the reason if one has failed."""
 
     def __init__(self, size: int, timeout_s: float = 60.0) -> None:
         if size < 1:
@@ -34,12 +34,11 @@ class ThreadHub:
         self._failure: tuple[int, str] | None = None
 
     def mailbox(self, sender: int, receiver: int) -> queue.SimpleQueue[Arrays]:
-        """The mailbox of one directed link."""
         with self._lock:
             return self._mailboxes.setdefault((sender, receiver), queue.SimpleQueue())
 
     def fail(self, rank: int, reason: str) -> None:
-        """Note the first failure; later ones are its consequences."""
+        """Record the first failure; later ones are its consequences."""
         with self._lock:
             self._failure = self._failure or (rank, reason)
 
@@ -50,7 +49,6 @@ class ThreadHub:
             raise AbortedError(f"node {rank} ended the run: {reason}")
 
     def transport(self, rank: int) -> ThreadTransport:
-        """The end of node ``rank``."""
         return ThreadTransport(self, rank)
 
 
@@ -59,23 +57,20 @@ class ThreadTransport(Transport):
 
     def __init__(self, hub: ThreadHub, rank: int) -> None:
         if not 0 <= rank < hub.size:
-            raise InputError(f"rank = {rank} must lie in 0 .. {hub.size - 1}.")
+            raise InputError(f"rank = {rank} must be from 0 to {hub.size - 1}.")
         self._hub, self._rank = hub, rank
 
     @property
     def rank(self) -> int:
-        """Global id of this node."""
         return self._rank
 
     @property
     def size(self) -> int:
-        """M."""
         return self._hub.size
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
-        """Put copies into the neighbours' mailboxes, then wait for theirs."""
         self._hub.check()
-        # The receiver must not see what the sender writes later.
+        # A copy: the receiver must not see what the sender writes to its arrays later.
         message = tuple(np.array(array) for array in arrays)
         for neighbour in links.send_to:
             self._hub.mailbox(self._rank, neighbour).put(message)
@@ -96,22 +91,21 @@ class ThreadTransport(Transport):
                 continue
             got, due = ([(array.shape, array.dtype) for array in arrays] for arrays in (message, expected))
             if got != due:
-                raise InputError(f"node {neighbour} sent {got} where node {self._rank} expected {due}.")
+                raise InputError(
+                    f"node {neighbour} sent {got}, but node {self._rank} expected {due}; all nodes must exchange the "
+                    "same shapes and dtypes."
+                )
             return message
 
     def abort(self, reason: str) -> None:
-        """End the run at every node."""
         self._hub.fail(self._rank, reason)
 
     def close(self) -> None:
-        """Nothing is held that would have to be let go of."""
+        """There is nothing to release."""
 
 
 def run_threads(size: int, work: Callable[[Transport], T], timeout_s: float = 60.0) -> list[T]:
-    """Run ``work`` at every node in a thread of its own; results by rank.
-
-    If a node fails the others are ended too, and its own error is the one that is raised.
-    """
+    """Run ``work`` at every node, one thread per node; results by rank. If a node fails, its error is raised."""
     hub = ThreadHub(size, timeout_s)
 
     def guarded(rank: int) -> T:
@@ -123,10 +117,10 @@ def run_threads(size: int, work: Callable[[Transport], T], timeout_s: float = 60
         try:
             errors = [error for error in (future.exception() for future in futures) if error is not None]
         except BaseException as error:
-            # An interrupt reaches the waiting thread alone.
+            # Ctrl-C reaches only the waiting thread.
             hub.fail(0, type(error).__name__)
             raise
-    own = [error for error in errors if not isinstance(error, AbortedError)]
+    causes = [error for error in errors if not isinstance(error, AbortedError)]
     if errors:
-        raise (own or errors)[0]
+        raise (causes or errors)[0]
     return [future.result() for future in futures]

@@ -31,10 +31,10 @@ class Run:
     Attributes
     ----------
     run_id : 16 bytes, the same at all sites and in no other run.
-    epoch : how often the membership has changed.
+    epoch : how many links have been lost since the start of the run.
     manifest : what is to be computed, as text; sites whose text differs refuse each other.
-    max_message_bytes : numbers in the largest message.
-    fingerprint : of this site's own data, to tell its journal from that of other data; never sent.
+    max_message_bytes : bytes of the arrays in the largest message.
+    fingerprint : of this site's data, kept in its journal to detect changed data; never sent.
     """
 
     run_id: bytes
@@ -69,7 +69,6 @@ class Board:
         patience_s: float,
         join_s: float,
         on_sent: Callable[[Sent], None] | None,
-        on_refused: Callable[[str, str], None] | None,
         on_control: Callable[[int, str], None] | None,
     ) -> None:
         self.name, self.run, self.patience_s, self.join_s = name, run, patience_s, join_s
@@ -84,7 +83,7 @@ class Board:
         self.interruption: Exception | None = None
         self.closing = False
         self.controls: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-        self.on_sent, self.on_refused, self.on_control = on_sent, on_refused, on_control
+        self.on_sent, self.on_control = on_sent, on_control
         # Set by the thread that communicates: wakes the writers of these neighbours, or closes their streams.
         self.wake: Callable[[Iterable[int]], None] = lambda ranks: None
         self.cut: Callable[[int], None] = lambda rank: None
@@ -285,7 +284,5 @@ class Board:
             raise LostNeighbourError(f"{self.name} {' and '.join(reasons)}.", [link.neighbour.name for link in lost])
 
     def refuse(self, who: str, reason: str) -> None:
-        """Log what was turned away."""
+        """Log a stream or frame that was refused."""
         logger.warning("refused %s: %s", who, reason)
-        if self.on_refused is not None:
-            self.on_refused(who, reason)

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable
 from typing import Self, TextIO
 
 logger = logging.getLogger("eigenmesh.transports.grpc")
@@ -25,8 +24,7 @@ class HandshakeWatch:
     command that owns its process. ``stream`` is the error stream as it was before, for progress in the terminal.
     """
 
-    def __init__(self, on_refused: Callable[[str, str], None] | None = None) -> None:
-        self._on_refused = on_refused
+    def __init__(self) -> None:
         self._before = os.dup(2)
         self.stream: TextIO = io.TextIOWrapper(os.fdopen(os.dup(self._before), "wb"), line_buffering=True)
         self._read, write = os.pipe()
@@ -69,10 +67,7 @@ class HandshakeWatch:
         if refused is None:
             self._pass_on(line)
             return
-        reason = plain_reason(refused[1].decode(errors="replace"))
-        logger.warning("refused a TLS handshake: %s", reason)
-        if self._on_refused is not None:
-            self._on_refused("a TLS handshake", reason)
+        logger.warning("refused a TLS handshake: %s", plain_reason(refused[1].decode(errors="replace")))
 
     def _pass_on(self, data: bytes) -> None:
         while data:

@@ -41,7 +41,7 @@ FLUSH_EVERY_S, FLUSH_BYTES = 0.1, 8 << 20
 # A site that begins anew while others go on would mix two runs.
 START_ANEW = "start anew at all sites: give the run another name there."
 
-# (sender, first round that is not safe yet)
+# Called with pairs (sender, first round that is not on the disk yet).
 OnDurable = Callable[[list[tuple[int, int]]], None]
 
 
@@ -82,7 +82,6 @@ class Journal:
         self.found = False
         self.identity = secrets.token_hex(16)
         self.on_done: Callable[[int], None] = lambda sender: None
-        self._abandoned = False
         self._waiting_bytes = 0
         self._hurry = threading.Event()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
@@ -142,11 +141,10 @@ class Journal:
         self._hurry.set()
         return flushed.wait(timeout_s)
 
-    def close(self, write_rest: bool = True) -> None:
-        """Write what is left, unless told otherwise, and let go of the file; more than once is harmless."""
+    def close(self) -> None:
+        """Write what is left and close the file; may be called more than once."""
         if self._file < 0:
             return
-        self._abandoned = not write_rest
         self._queue.put(None)
         self._hurry.set()
         self._thread.join(30.0)
@@ -171,7 +169,7 @@ class Journal:
                     events.append(item)
                 else:
                     batch.append(item)
-            if batch and not self._abandoned:
+            if batch:
                 self._store(batch)
             for event in events:
                 event.set()

@@ -89,7 +89,7 @@ class Link:
 
     Attributes
     ----------
-    retained : letters that the neighbour has not acknowledged yet, oldest first.
+    retained : DATA letters that the neighbour has not acknowledged yet, oldest first.
     unsent : those of them that are still to be written to the present stream.
     control : control letters still to be written.
     safe_there : the neighbour has every round below this one on its disk.

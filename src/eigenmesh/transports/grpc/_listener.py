@@ -34,15 +34,15 @@ class Listener:
         self.board, self.sessions, self.compare = sessions.board, sessions, compare
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, address: str, credentials: Credentials) -> int:
-        """Listen on host:port; the port."""
+    async def start(self, address: str, credentials: Credentials) -> None:
+        """Listen on host:port."""
         server = grpc.aio.server(
             handlers=[_Handler(self._accept)],
             options=listening_options(self.board.run.max_message_bytes),
             maximum_concurrent_rpcs=4 * len(self.board.links) + 4,
         )
         try:
-            port: int = server.add_secure_port(address, credentials.for_listening())
+            server.add_secure_port(address, credentials.for_listening())
         except RuntimeError as error:
             raise InputError(
                 f"cannot listen on {address}: the port is taken, the address is not this machine's, or key and "
@@ -50,7 +50,6 @@ class Listener:
             ) from None
         await server.start()
         self._server = server
-        return port
 
     async def stop(self) -> None:
         """Listen no more."""

@@ -14,7 +14,7 @@ from eigenmesh.transports.grpc._wire import Body, Kind
 
 # A frame that does not fit is asked for again so often; then the neighbour itself must be wrong.
 MAX_STRIKES = 3
-# The hash of a body is for the journal, which is read only after a crash; by then a wrong one could not be mended.
+# The hash of a body is checked when the journal is read after a crash; a sender that hashes wrongly is found earlier.
 HASH_EVERY = 64
 
 

@@ -18,11 +18,11 @@ class LinkStatus(NamedTuple):
     connected : whether there is a stream.
     heard_s : seconds since its last sign of life; infinite before the first.
     lost : whether it has been silent for too long.
-    round : where it was then.
-    waiting_for : whom it waited for.
-    bytes_out, bytes_in : whole frames, control messages too.
-    finished : whether it is done.
-    problem : why there is no stream, as far as known.
+    round : the round that it was in then.
+    waiting_for : names of the sites that it waited for then.
+    bytes_out, bytes_in : whole frames, control messages included.
+    finished : whether it has said that it is done.
+    problem : why there is no stream, if known.
     """
 
     name: str
@@ -45,7 +45,7 @@ class TransportStatus(NamedTuple):
     round : the next one.
     replaying : whether rounds still come out of the journal.
     waiting_for : names of the neighbours whose numbers are due.
-    journal_problem : why this site could not resume, if it could not.
+    journal_problem : why the journal cannot be written, or empty.
     links : one for each neighbour.
     """
 

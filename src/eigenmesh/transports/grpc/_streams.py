@@ -1,4 +1,4 @@
-"""The thread that communicates: one long-lived gRPC stream a link, dialled or listened for, and opened again."""
+"""The thread that communicates: one long-lived gRPC stream per link, dialled or accepted, and reopened if it breaks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Streams:
 
     def __init__(self, board: Board, credentials: Credentials, listen: str | None, compare: Compare | None) -> None:
         self.board, self._listen, self._credentials = board, listen, credentials
-        self.port: int | None = None
         self._sessions = Sessions(board)
         self._listener = Listener(self._sessions, compare)
         self._dialler = Dialler(self._sessions, credentials, compare)
@@ -57,11 +56,6 @@ class Streams:
         self.thread.join(timeout_s)
         if self.thread.is_alive():
             logger.error("the communication thread of %s did not end within %g s.", self.board.name, timeout_s)
-
-    def drop(self) -> None:
-        """End all streams at once, without a farewell, as a crash would."""
-        self._soon(self._end_tasks)
-        self.stop()
 
     def _wake(self, ranks: Iterable[int]) -> None:
         self._soon(self._sessions.wake, tuple(ranks))
@@ -93,7 +87,7 @@ class Streams:
 
     async def _main(self) -> None:
         if self._listen is not None:
-            self.port = await self._listener.start(self._listen, self._credentials)
+            await self._listener.start(self._listen, self._credentials)
         self._started.set()
         for link in self.board.links.values():
             if link.neighbour.address is not None:
@@ -101,14 +95,10 @@ class Streams:
         self._start(self._tick())
         await self._stopping.wait()
         await self._sessions.leave()
-        self._end_tasks()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._listener.stop()
-
-    def _end_tasks(self) -> None:
-        self._sessions.stopping = True
         for task in list(self._tasks):
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listener.stop()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

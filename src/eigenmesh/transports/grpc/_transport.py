@@ -50,7 +50,7 @@ class GrpcTransport(Transport):
     neighbours : tuple of Neighbour
         The sites that it shares a link with.
     credentials : Credentials
-        Own key and certificate, and the authority.
+        This site's key and X.509 certificate, and the certificate authority.
     run : Run
         What all sites must agree on.
     listen : str or None
@@ -66,8 +66,6 @@ class GrpcTransport(Transport):
     on_sent : callable or None
         Told everything before it leaves this site, in the communication thread; if it raises, no numbers leave and the
         run ends, or is put off if that was a ParkedError.
-    on_refused : callable or None
-        Told who was turned away, and why.
     on_control : callable or None
         Told the sender and the text of each control message, in the communication thread.
     compare : Compare or None
@@ -88,7 +86,6 @@ class GrpcTransport(Transport):
         join_s: float = 3600.0,
         round_s: float = 3600.0,
         on_sent: Callable[[Sent], None] | None = None,
-        on_refused: Callable[[str, str], None] | None = None,
         on_control: Callable[[int, str], None] | None = None,
         compare: Compare | None = None,
     ) -> None:
@@ -97,7 +94,7 @@ class GrpcTransport(Transport):
         self._rank, self._names, self._round_s = rank, tuple(names), round_s
         self._kinds_of_round = 0
         self._closed = False
-        self._board = Board(names[rank], run, neighbours, patience_s, join_s, on_sent, on_refused, on_control)
+        self._board = Board(names[rank], run, neighbours, patience_s, join_s, on_sent, on_control)
         self._journal = None if journal is None else _open_journal(journal, self._board)
         try:
             self._streams = Streams(self._board, credentials, listen, compare)
@@ -121,16 +118,6 @@ class GrpcTransport(Transport):
     def neighbours(self) -> tuple[Neighbour, ...]:
         """The sites that this one shares a link with."""
         return tuple(link.neighbour for link in self._board.links.values())
-
-    @property
-    def port(self) -> int | None:
-        """The port that is listened on."""
-        return self._streams.port
-
-    @property
-    def resumed(self) -> bool:
-        """Whether there was a journal to go on from."""
-        return self._board.resumed
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a kind of round; only neighbours can be linked."""
@@ -195,21 +182,12 @@ class GrpcTransport(Transport):
                 self._journal.flush(PARTING_S if self._board.failure else self._board.patience_s)
             self._part()
         finally:
-            self._let_go(self._streams.stop)
-
-    def drop(self) -> None:
-        """Let go of everything at once without a farewell, as a crash would."""
-        if not self._closed:
-            self._closed = True
-            self._let_go(self._streams.drop, write_rest=False)
-
-    def _let_go(self, end_streams: Callable[[], None], write_rest: bool = True) -> None:
-        with self._board.changed:
-            self._board.closing = True
-            self._board.changed.notify_all()
-        end_streams()
-        if self._journal is not None:
-            self._journal.close(write_rest)
+            with self._board.changed:
+                self._board.closing = True
+                self._board.changed.notify_all()
+            self._streams.stop()
+            if self._journal is not None:
+                self._journal.close()
 
     def _part(self) -> None:
         """Say farewell and wait for the answers; after a failure, only until its reason is on its way."""

@@ -10,7 +10,7 @@ offset bytes field
 5      1     kind
 6      2     number of arrays, 0 unless the kind is DATA
 8      4     tag: which kind of round, the same at all nodes
-12     4     epoch: how often the membership of the run has changed
+12     4     epoch: how many links have been lost since the start of the run
 16     16    run id
 32     8     round
 40     8     acknowledged: every round below this one is safe with the sender of the frame

@@ -1,4 +1,4 @@
-"""One node an MPI rank: neighbourhood collectives on a distributed graph, under any mpiexec."""
+"""One MPI rank per node: neighbourhood collectives on a distributed graph, under any mpiexec."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from eigenmesh.transports.mpi._watchdog import Watchdog
 
 T = TypeVar("T")
 
-# A wait looks a few times, for Open MPI gives way by itself when it must, then gives its core to other ranks. After so
-# long, and the time that the bytes take on a slow link, it sleeps between looks, for a little longer each time.
+# A wait tests a few times (Open MPI itself yields when it must), then yields its core to other ranks. After AWAKE_S and
+# the time that the bytes take on a slow link, it sleeps between tests, a little longer each time.
 CHECKS = range(8)
 AWAKE_S = 0.005
-AWAKE_S_A_BYTE = 1e-8
+AWAKE_S_PER_BYTE = 1e-8
 LONGEST_SLEEP_S = 0.001
-# Buffers are kept for so many kinds of message on the same links.
+# Buffers are kept for at most this many kinds of message per links.
 KEPT_LAYOUTS = 8
 
 _yield: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
@@ -38,24 +38,22 @@ _yield: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 @dataclass(frozen=True, eq=False)
 class GraphLinks(Links):
-    """Links with the communicator that joins them, and what is ready for the messages that went over them."""
+    """Links with their graph communicator, and the collectives prepared for it by layout of the message."""
 
     graph: Any
     ready: dict[Layout, NeighbourGather] = field(default_factory=dict)
 
 
 class MPITransport(Transport):
-    """One rank's end, for processes that ``mpiexec`` has started.
+    """One rank of the processes that ``mpiexec`` has started.
 
-    Collectives are persistent where the MPI has that (Open MPI 5, MPICH 4), else non-blocking. A wait polls and gives
-    way, so that more ranks than cores do not spin.
+    Collectives are persistent where the MPI library has that (Open MPI 5, MPICH 4), else non-blocking. A wait polls and
+    yields, so that more ranks than cores do not spin.
 
     Parameters
     ----------
-    comm : mpi4py communicator or None
-        One node per rank; all of the world by default. It is duplicated.
-    timeout_s : float
-        Deadline of every wait.
+    comm : mpi4py communicator, one node per rank; COMM_WORLD by default. It is duplicated.
+    timeout_s : deadline of every wait.
     """
 
     reduces: ClassVar[bool] = True
@@ -68,28 +66,26 @@ class MPITransport(Transport):
         comm = self._mpi.COMM_WORLD if comm is None else comm
         self._rank, self._size = int(comm.Get_rank()), int(comm.Get_size())
         self._share = 1 / self._size
-        # Set when a wait has failed: the ranks are out of step then, and only an abort ends them all.
+        # After a failed wait the ranks are out of step, and only an abort ends them all.
         self._failed = self._closed = False
         self._comm = comm
-        atexit.register(self._leave)
-        # Messages of its own, and a communicator apart for agreeing: nodes out of step meet there and nowhere else.
-        self._comm, self._council = self._duplicate(comm), self._duplicate(comm)
+        atexit.register(self._abort_at_exit)
+        # Messages go over a duplicate. Agreements have a communicator of their own: nodes out of step meet only there.
+        self._comm, self._agreement_comm = self._duplicate(comm), self._duplicate(comm)
         self._graphs: dict[bytes, GraphLinks] = {}
         self._reducers: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
-        self._watchman = Watchdog(timeout_s, self._end_late)
+        self._watchdog = Watchdog(timeout_s, self._abort_late)
 
     @property
     def rank(self) -> int:
-        """Rank in the communicator."""
         return self._rank
 
     @property
     def size(self) -> int:
-        """Ranks of the communicator."""
         return self._size
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> GraphLinks:
-        """Make a graph communicator, or take the one that all nodes have made for the same links before."""
+        """Make a graph communicator, or reuse the one that all nodes have made for the same links."""
         links = Links(tuple(send_to), tuple(receive_from))
         key = self._agree("links", repr(links)).tobytes()
         if key not in self._graphs:
@@ -102,23 +98,23 @@ class MPITransport(Transport):
         return copy
 
     def _graph(self, links: Links) -> Any:
-        # It blocks, with no deadline of its own, so all nodes meet before.
+        # This call blocks without a deadline, so all nodes meet in ``_agree`` first.
         return self._comm.Create_dist_graph_adjacent(list(links.receive_from), list(links.send_to), reorder=False)
 
     def _agree(self, call: str, text: str) -> np.ndarray:
         """Meet all nodes in the same call: (M, 2) digests of the call and of every node's text."""
         own = b"".join(hashlib.blake2b(word.encode(), digest_size=8).digest() for word in (call, text))
         digests = np.zeros((self._size, 2), np.uint64)
-        self._wait(self._council.Iallgather(np.frombuffer(own, np.uint64), digests), f"all nodes to call {call}")
-        self._refuse_unlike(digests[:, 0], f"is not at the call that node {self._rank} is at, {call}")
+        self._wait(self._agreement_comm.Iallgather(np.frombuffer(own, np.uint64), digests), f"all nodes to call {call}")
+        self._require_same(digests[:, 0], f"is not at the call that node {self._rank} is at, {call}")
         return digests
 
     def _agree_on(self, call: str, kind: str) -> None:
-        # MPI may write past the end of a buffer that a longer message comes for, so lengths are agreed on before.
+        # MPI may write past the end of a buffer if a longer message arrives, so lengths are agreed on first.
         digests = self._agree(call, kind)
-        self._refuse_unlike(digests[:, 1], f"brought another kind of array than node {self._rank}'s {kind}")
+        self._require_same(digests[:, 1], f"has another kind of array than node {self._rank}'s {kind}")
 
-    def _refuse_unlike(self, digests: np.ndarray, what: str) -> None:
+    def _require_same(self, digests: np.ndarray, what: str) -> None:
         unlike = np.flatnonzero(digests != digests[self._rank])
         if unlike.size:
             self._failed = True
@@ -128,39 +124,39 @@ class MPITransport(Transport):
             )
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
-        """One neighbourhood all-gather of the packed arrays; what comes back lies in buffers of the links."""
         messages = self._exchanged(arrays, links).messages
         return dict(zip(links.receive_from, [in_library_of(arrays, message) for message in messages], strict=True))
 
     def gather(self, arrays: Arrays, links: Links) -> Arrays:
-        """As ``exchange``, stacked without a copy: (1 + senders, ...) for each array, this node first."""
         return in_library_of(arrays, self._exchanged(arrays, links).stacks)
 
     def _exchanged(self, arrays: Arrays, links: Links) -> MessageRows:
         if not isinstance(links, GraphLinks):
             raise InputError(f"an MPI exchange needs what MPITransport.links returned, not {type(links).__name__}.")
         layout = layout_of(arrays)
-        ready = links.ready.get(layout) or _kept(links.ready, layout, self._neighbour_gather(arrays, links))
+        ready = links.ready.get(layout) or _keep(links.ready, layout, self._neighbour_gather(arrays, links))
         rows = ready.rows
         rows.pack(arrays)
         self._wait(ready.start(), "its neighbours", rows, links)
-        if not rows.good:
+        if not rows.complete:
             self._failed = True
-            names = ", ".join(str(links.receive_from[row]) for row in rows.unlike())
-            raise InputError(f"node {names} sent another kind of message than {rows.described}.")
+            names = ", ".join(str(links.receive_from[row]) for row in rows.mismatched())
+            raise InputError(
+                f"node {names} sent another kind of message than {rows.description}; all nodes must exchange arrays of "
+                "the same shapes and dtypes."
+            )
         return rows
 
     def _neighbour_gather(self, arrays: Arrays, links: GraphLinks) -> NeighbourGather:
         rows = MessageRows(arrays, len(links.receive_from))
-        self._agree_on("exchange", rows.described)
+        self._agree_on("exchange", rows.description)
         return neighbour_gather(self._mpi, links.graph, rows, partial(self._graph, links))
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
-        """Elementwise sum, mean or maximum over all nodes."""
         return self.reducer(array, reduction)(array)
 
     def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
-        """MPI's own blocking all-reduce, the fastest it has; if it is not done in time, all ranks are ended."""
+        """MPI's blocking all-reduce, its fastest; if it misses the deadline, all ranks are aborted."""
         dtype = ea.to_numpy(like).dtype
         key = (like.shape, dtype, reduction)
         reduce = self._reducers.get(key)
@@ -170,32 +166,32 @@ class MPITransport(Transport):
 
     def _reducer(self, shape: tuple[int, ...], dtype: np.dtype, reduction: Reduction) -> Callable[[Any], Any]:
         if dtype.kind not in ("f" if reduction == "mean" else "fiu") or dtype == np.float16:
-            also = "" if reduction == "mean" else " or a type of whole numbers"
+            also = "" if reduction == "mean" else " or an integer type"
             raise InputError(f"MPI has no {reduction} of {dtype}; use float32, float64{also}.")
         self._agree_on(f"all_reduce {reduction}", f"{dtype}{list(shape)}")
-        watchdog = self._watchman
+        watchdog = self._watchdog
         watchdog.start()
         all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
-        begin = _beginning(reduction, shape, self._share)
+        begin = _starting_array(reduction, shape, self._share)
 
         def reduce(array: Any) -> Any:
-            # Every step here counts: where ranks share cores, a microsecond of each is waited for by all.
-            total = watchdog.call = begin(array)
+            # Speed matters here: where ranks share cores, all wait for a microsecond of each.
+            total = watchdog.current_call = begin(array)
             try:
                 all_reduce(in_place, total, operation)
             finally:
-                watchdog.call = None
+                watchdog.current_call = None
             return total
 
         return reduce
 
     def _wait(self, request: Any, awaited: str, rows: MessageRows | None = None, links: Links | None = None) -> None:
-        """Look until the request is done; give way to other ranks between looks."""
+        """Test until the request is done; yield to other ranks between tests."""
         test = request.Test
         try:
             began = time.monotonic()
-            awake_s = AWAKE_S + (0 if rows is None else AWAKE_S_A_BYTE * rows.received.size)
+            awake_s = AWAKE_S + (0 if rows is None else AWAKE_S_PER_BYTE * rows.received.size)
             while True:
                 for _ in CHECKS:
                     if test():
@@ -206,68 +202,66 @@ class MPITransport(Transport):
                 elif waited_s < self.timeout_s:
                     time.sleep(min(LONGEST_SLEEP_S, waited_s / 100))
                 else:
-                    raise DeadlineError(self._late(awaited, rows, links))
+                    raise DeadlineError(self._deadline_message(awaited, rows, links))
         except DeadlineError:
             self._failed = True
             raise
         except self._mpi.Exception as error:
             self._failed = True
-            raise TransportError(f"node {self._rank} failed to wait for {awaited}: {error}") from error
+            raise TransportError(f"node {self._rank} failed while it waited for {awaited}: {error}") from error
 
-    def _late(self, awaited: str, rows: MessageRows | None, links: Links | None) -> str:
+    def _deadline_message(self, awaited: str, rows: MessageRows | None, links: Links | None) -> str:
         waited = f"node {self._rank} waited {self.timeout_s:g} s for"
         missing = [] if rows is None or links is None else [links.receive_from[row] for row in rows.missing()]
         if not missing:
             return f"{waited} {awaited}; one of them is slow or gone."
-        names = ", ".join(map(str, missing))
-        return f"{waited} node {names}; it is slow or gone, or sends another kind of message."
+        return f"{waited} node {', '.join(map(str, missing))}; it is slow or gone, or sends another kind of message."
 
     def abort(self, reason: str) -> None:
         """Print the reason and end all ranks with status 1; does not return."""
         if self._mpi.Is_finalized():
             return
-        # In one piece, for all ranks write to the same place.
+        # One write, because all ranks share the stream.
         sys.stderr.write(f"node {self._rank} ended the run: {reason}\n")
         sys.stderr.flush()
         (self._mpi.COMM_WORLD if self._closed else self._comm).Abort(1)
 
-    def _end_late(self) -> None:
-        """The main thread is held up inside MPI, where nothing can be raised."""
+    def _abort_late(self) -> None:
+        """The main thread is blocked inside MPI, so no exception can be raised there."""
         self._failed = True
-        self.abort(self._late("all nodes to reduce", None, None))
+        self.abort(self._deadline_message("all nodes to reduce", None, None))
 
     def close(self) -> None:
-        """Free the communicators."""
-        # After a failure it would wait for ever for what is under way; ``_leave`` ends that.
+        # After a failure this would wait for ever for pending requests; ``_abort_at_exit`` ends them.
         if self._closed or self._failed or self._mpi.Is_finalized():
             return
         self._closed = True
-        atexit.unregister(self._leave)
+        atexit.unregister(self._abort_at_exit)
         for links in self._graphs.values():
             for gathering in links.ready.values():
                 gathering.free()
             links.graph.Free()
-        self._watchman.close()
-        self._council.Free()
+        self._watchdog.close()
+        self._agreement_comm.Free()
         self._comm.Free()
 
-    def _leave(self) -> None:
+    def _abort_at_exit(self) -> None:
         """At exit: ranks that are out of step would wait for each other in MPI_Finalize."""
         if self._failed:
             self.abort("it ended after a failed wait")
 
 
-def _beginning(reduction: Reduction, shape: tuple[int, ...], share: float) -> Callable[[Any], np.ndarray]:
-    """What makes the array that is then reduced in place, a copy that MPI would make otherwise; of a mean, shares."""
+def _starting_array(reduction: Reduction, shape: tuple[int, ...], share: float) -> Callable[[Any], np.ndarray]:
+    """A function that copies an array, to be reduced in place; for a mean it also multiplies by 1 / M."""
     if reduction != "mean":
         return partial(np.array, order="C")
     shares: Callable[[Any], np.ndarray] = partial(np.multiply, share, order="C")
-    # Of an array without axes NumPy makes a number.
+    # For an array without axes NumPy returns a scalar.
     return shares if shape else lambda array: np.array(shares(array))
 
 
-def _kept(store: dict[Any, Any], key: Any, ready: T) -> T:
-    """Keep what is ready; let the oldest go, which is the same one at all nodes."""
+def _keep(store: dict[Any, Any], key: Any, ready: T) -> T:
+    """Store a prepared collective; the oldest is freed, which is the same one at all nodes."""
     if len(store) >= KEPT_LAYOUTS:
         store.pop(next(iter(store))).free()
     store[key] = ready

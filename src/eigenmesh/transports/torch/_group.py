@@ -13,29 +13,28 @@ from typing import Any
 from eigenmesh.arrays import namespace_for
 from eigenmesh.errors import DeadlineError, InputError, TransportError
 from eigenmesh.transports._base import Reduction
-from eigenmesh.transports.torch._messages import gist, names
+from eigenmesh.transports.torch._messages import node_list, short_reason
 
-# What torchrun tells each process about itself.
+# Variables that torchrun sets for each process.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-# No message of a round has this tag or the next.
+# Messages of a round never have this tag or the next.
 OUTSIDE_ROUNDS = 1
-# The same at every node, for all make their transports in the same order: keys of an earlier one are not met again.
-_serial = itertools.count()
+# The same at every node, because all make their transports in the same order; separates the keys of different groups.
+_group_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class Group:
-    """One rank's end of a process group.
+    """One rank of a process group.
 
     Attributes
     ----------
     torch : the module.
-    rank, size : of this node, and the number of nodes.
-    device : where this node's tensors lie.
-    wire : where tensors must lie to be sent: the device itself under NCCL, else the CPU.
+    device : of this node's tensors.
+    wire : device that tensors are sent from: the same under NCCL, else the CPU.
     backend : gloo or nccl.
-    store : key-value store that all ranks reach, for what is said outside rounds.
-    own : whether the group was made here, and is to be ended here.
+    store : key-value store that all ranks share, for messages outside rounds.
+    own : whether the group was made here, and is destroyed here.
     """
 
     torch: Any
@@ -53,50 +52,48 @@ class Group:
 
     @property
     def send(self) -> Any:
-        """The operation that sends."""
         return self._distributed.isend
 
     @property
     def receive(self) -> Any:
-        """The operation that receives."""
         return self._distributed.irecv
 
     def start(self, operations: Sequence[tuple[Any, Any, int]], kind: str) -> list[Any]:
-        """Start (operation, buffer, rank) of one round together; what to wait for."""
-        # gloo ends the process that gets more bytes than it expects; messages of unlike tags do not meet at all.
+        """Start all (operation, buffer, rank) of one round; returns the works to wait for."""
+        # gloo kills a process that gets more bytes than it expects. Messages with different tags are never matched.
         tag = OUTSIDE_ROUNDS + 2 + zlib.crc32(kind.encode()) // 4
         batch = [self._distributed.P2POp(operation, buffer, rank, tag=tag) for operation, buffer, rank in operations]
         works: list[Any] = self._distributed.batch_isend_irecv(batch)
         return works
 
     def reduce(self, tensor: Any, reduction: Reduction) -> Any:
-        """Start an all-reduce in place, of shares already if it is a mean; what to wait for."""
+        """Start an all-reduce in place; returns the work to wait for. For a mean, the caller has divided by M."""
         kinds = self._distributed.ReduceOp
         return self._distributed.all_reduce(tensor, kinds.MAX if reduction == "max" else kinds.SUM, async_op=True)
 
     def gone(self, ranks: Sequence[int]) -> list[int]:
-        """Those of the ranks to which the connection is closed; gloo alone can tell."""
+        """Ranks to which the connection is closed; only gloo can tell."""
         return [] if self.backend != "gloo" else [rank for rank in ranks if not self._reaches(rank)]
 
     def _reaches(self, rank: int) -> bool:
         try:
-            # Nobody receives it; over a closed connection it fails at once.
+            # Nobody receives this message; over a closed connection it fails at once.
             self.send(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS)
         except RuntimeError:
             return False
         return True
 
     def break_links(self) -> None:
-        """Make all that waits here for another node fail now, and all that waits elsewhere for this node."""
+        """Make every wait fail now: of this node for others, and of others for this node."""
         if self.backend != "gloo":
             self._abort_backend()
             return
         for rank in range(self.size):
-            if rank != self.rank and self._times_out(rank):
+            if rank != self.rank and self._break_by_timeout(rank):
                 return
 
-    def _times_out(self, rank: int) -> bool:
-        """Wait in vain for a message: gloo closes all connections of a node on whose side a wait timed out."""
+    def _break_by_timeout(self, rank: int) -> bool:
+        """Wait for a message that never comes: gloo closes all connections of a node whose wait times out."""
         try:
             work = self.receive(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS + 1)
         except RuntimeError:
@@ -111,29 +108,28 @@ class Group:
         try:
             self._distributed.group.WORLD._get_backend(self.wire).abort()
         except (AttributeError, RuntimeError):
-            # Older versions cannot; their own watchdog ends a collective at its timeout.
+            # Older versions have no abort; their own watchdog ends a collective at its timeout.
             return
 
     def leave(self) -> None:
-        """End the group if it was made here."""
         if self.own and self._distributed.is_initialized():
             self._distributed.destroy_process_group()
 
 
-def join(torch: Any, device: str | None, backend: str | None, timeout_s: float) -> Group:
-    """Join the group that the environment describes, or take the one that is there."""
+def join_group(torch: Any, device: str | None, backend: str | None, timeout_s: float) -> Group:
+    """Join the group that the environment describes, or use the existing one."""
     distributed = torch.distributed
     if not distributed.is_available():
-        raise TransportError("this PyTorch was built without torch.distributed; install one with it.")
+        raise TransportError("this PyTorch was built without torch.distributed; install a build that has it.")
     placed = torch.device(_device(torch, device))
     own = not distributed.is_initialized()
     if own:
-        backend = backend or ("nccl" if _one_gpu_a_rank(torch, placed) else "gloo")
+        backend = backend or ("nccl" if _has_gpu_per_rank(torch, placed) else "gloo")
         store = _make_group(torch, placed, backend, timeout_s)
     else:
         backend = _backend_of(distributed, placed)
         shared = distributed.distributed_c10d._get_default_store()
-        store = distributed.PrefixStore(f"eigenmesh/{next(_serial)}", shared)
+        store = distributed.PrefixStore(f"eigenmesh/{next(_group_numbers)}", shared)
     return Group(
         torch,
         rank=distributed.get_rank(),
@@ -147,7 +143,7 @@ def join(torch: Any, device: str | None, backend: str | None, timeout_s: float) 
 
 
 def _device(torch: Any, device: str | None) -> str:
-    """The device's full name; a GPU without a number is that of the local rank."""
+    """Full name of the device; "cuda" without a number is the GPU of the local rank."""
     gpus, local_rank = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
     if device is None:
         device = "cuda" if gpus and gpus >= _local_ranks() else "cpu"
@@ -160,20 +156,22 @@ def _local_ranks() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def _one_gpu_a_rank(torch: Any, device: Any) -> bool:
-    """NCCL refuses two ranks on one GPU."""
+def _has_gpu_per_rank(torch: Any, device: Any) -> bool:
+    # NCCL refuses two ranks on one GPU.
     available = torch.distributed.is_nccl_available()
     return bool(device.type == "cuda" and available and torch.cuda.device_count() >= _local_ranks())
 
 
 def _backend_of(distributed: Any, device: Any) -> str:
-    """What carries this device's tensors in the group that is there: one backend, or one for each kind of device."""
+    """The backend of the existing group for this device; a group may have one backend per kind of device."""
     configured = str(distributed.get_backend_config())
     kinds = dict(part.partition(":")[::2] for part in configured.split(","))
     if kinds.get(device.type) == "nccl":
         return "nccl"
     if kinds.get("cpu") != "gloo":
-        raise InputError(f"the process group has {configured}; for tensors on {device} it needs gloo for the CPU.")
+        raise InputError(
+            f"the process group has the backend {configured}; for tensors on {device} it needs gloo for the CPU."
+        )
     return "gloo"
 
 
@@ -189,34 +187,34 @@ def _make_group(torch: Any, device: Any, backend: str, timeout_s: float) -> Any:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     distributed, limit = torch.distributed, timedelta(seconds=timeout_s)
     try:
-        store = distributed.PrefixStore(f"eigenmesh/{next(_serial)}", _store(distributed, rank, size, limit))
-        _meet(store, rank, size, limit)
+        store = distributed.PrefixStore(f"eigenmesh/{next(_group_numbers)}", _store(distributed, rank, size, limit))
+        _wait_for_all(store, rank, size, limit)
         if backend == "nccl":
             torch.cuda.set_device(device)
         distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise TransportError(f"node {rank} could not join the others at {where}: {gist(error)}.") from error
+        raise TransportError(f"node {rank} could not join the others at {where}: {short_reason(error)}.") from error
     return store
 
 
 def _store(distributed: Any, rank: int, size: int, limit: timedelta) -> Any:
-    """torchrun's own store, or one that node 0 holds."""
+    """torchrun's store, or one that node 0 hosts."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
         return next(distributed.rendezvous("env://", timeout=limit))[0]
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    # Node 0 waits for nobody in here, where it could not be said who is missing.
+    # Node 0 does not wait here, because the store could not say which node is missing.
     settings = {"is_master": rank == 0, "timeout": limit, "wait_for_workers": False, "multi_tenant": True}
     try:
         return distributed.TCPStore(host, port, size, **settings)
     except RuntimeError as error:
         if rank == 0:
             raise
-        raise _absence(rank, [0], limit) from error
+        raise _join_error(rank, [0], limit) from error
 
 
-def _meet(store: Any, rank: int, size: int, limit: timedelta) -> None:
-    """Wait until all are here, or say who is not."""
+def _wait_for_all(store: Any, rank: int, size: int, limit: timedelta) -> None:
+    """Wait until all nodes are here; an error names those that are not."""
     keys = {other: f"here/{other}" for other in range(size)}
     store.set(keys[rank], "yes")
     try:
@@ -224,9 +222,12 @@ def _meet(store: Any, rank: int, size: int, limit: timedelta) -> None:
     except RuntimeError as error:
         absent = [other for other, key in keys.items() if not store.check([key])]
         if absent:
-            raise _absence(rank, absent, limit) from error
+            raise _join_error(rank, absent, limit) from error
         raise
 
 
-def _absence(rank: int, absent: Sequence[int], limit: timedelta) -> DeadlineError:
-    return DeadlineError(f"node {rank} waited {limit.total_seconds():g} s for {names(absent)} to join; it never came.")
+def _join_error(rank: int, absent: Sequence[int], limit: timedelta) -> DeadlineError:
+    return DeadlineError(
+        f"node {rank} waited {limit.total_seconds():g} s for {node_list(absent)} to join; start all nodes, or give a "
+        "longer join_timeout_s."
+    )

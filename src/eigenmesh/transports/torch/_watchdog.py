@@ -1,4 +1,4 @@
-"""How nodes under torch.distributed learn that another one has given up."""
+"""How nodes under torch.distributed learn that another one has failed."""
 
 from __future__ import annotations
 
@@ -12,68 +12,63 @@ from typing import Any
 from eigenmesh.errors import AbortedError
 from eigenmesh.transports.torch._group import Group
 
-REASON, TOLD, LATE = "reason", "told", "late"
-# How often a node looks whether another one has given up.
+REASON, READ, LATE = "reason", "read", "late"
+# How often a node checks whether another one has failed.
 POLL_S = 0.1
-# How long a node that gives up waits for the others to know; the store may end with its process.
-TELL_WITHIN_S = 1.0
-# How far apart nodes may reach a deadline and still count as having waited for the same.
+# How long a failing node waits for the others to read its reason; the store may end with its process.
+PUBLISH_WITHIN_S = 1.0
+# Two deadlines at most this far apart belong to the same wait.
 LATE_WITHIN_S = 0.5
 
 
-class Watch:
-    """Looks in the group's store for another node's reason, and wakes this node when there is one.
+class AbortWatch:
+    """A thread that polls the group's store for another node's reason, and wakes this node when there is one.
 
-    A wait of gloo cannot be ended from outside but by breaking the links, and that is how this node is woken.
+    A wait of gloo ends early only if its links break, so that is how this node is woken.
     """
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._end = threading.Event()
-        # Taken again by the handler of a signal that comes while it is held.
+        # Re-entrant: a signal handler may need it while it is held.
         self._lock = threading.RLock()
         self._failure: tuple[int, str] | None = None
         self._thread = threading.Thread(target=self._run, name="eigenmesh watch", daemon=True)
         self._thread.start()
 
-    @property
-    def told(self) -> bool:
-        """Whether a node, this one or another, has given up."""
-        return self._failure is not None
-
     def check(self) -> None:
-        """Raise if a node is known to have given up."""
+        """Raise if a node is known to have failed."""
         if self._failure is not None:
             rank, reason = self._failure
             raise AbortedError(f"node {rank} ended the run: {reason}")
 
-    def look(self) -> None:
-        """Look in the store now, and raise if a node has given up."""
+    def poll(self) -> None:
+        """Read the store now, and raise if a node has failed."""
         self._read()
         self.check()
 
-    def tell(self, reason: str) -> None:
-        """Leave the reason for the others, unless there is one already; break this node's links."""
+    def publish(self, reason: str) -> None:
+        """Put the reason in the store, unless there is one already; then break this node's links."""
         self._read()
         if self._failure is None:
             self._failure = (self._group.rank, reason)
             try:
                 self._group.store.compare_set(REASON, "", f"{self._group.rank} {reason}")
-                self._wait_until_told()
+                self._wait_until_read()
             except RuntimeError:
-                # The store has ended with the process that held it; broken links are all that the others will see.
+                # The store has ended with its process; the others will only see broken links.
                 pass
         self._group.break_links()
 
-    def _wait_until_told(self) -> None:
-        deadline = time.monotonic() + TELL_WITHIN_S
+    def _wait_until_read(self) -> None:
+        deadline = time.monotonic() + PUBLISH_WITHIN_S
         others = [rank for rank in range(self._group.size) if rank != self._group.rank]
         left = len(others) - len(self._group.gone(others))
-        while self._group.store.add(TOLD, 0) < left and time.monotonic() < deadline:
+        while self._group.store.add(READ, 0) < left and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    def waiting(self, kind: str, ranks: Sequence[int]) -> dict[int, str]:
-        """After a deadline: which of the ranks have waited in vain too, and for what kind of message."""
+    def late_ranks(self, kind: str, ranks: Sequence[int]) -> dict[int, str]:
+        """After a deadline: the ranks that missed it too, and the kind of message that each waited for."""
         store, until = self._group.store, time.monotonic() + LATE_WITHIN_S
         keys = {rank: f"{LATE}/{rank}" for rank in ranks}
         present: list[int] = []
@@ -86,24 +81,22 @@ class Watch:
         except RuntimeError:
             return {}
 
-    def hear_out(self, kind: str, ranks: Sequence[int]) -> None:
-        """After connections to these ranks closed: raise the reason if one comes; wait longer if one met a deadline."""
+    def wait_for_reason(self, kind: str, ranks: Sequence[int]) -> None:
+        """After connections to these ranks closed: raise the reason if one appears; wait longer if one was late."""
         store, until = self._group.store, time.monotonic() + LATE_WITHIN_S
         marked = False
         try:
             while time.monotonic() < until:
-                self.look()
+                self.poll()
                 if not marked and any(store.check([f"{LATE}/{rank}"]) for rank in ranks):
                     marked = True
                     store.set(f"{LATE}/{self._group.rank}", kind)
-                    until += LATE_WITHIN_S + TELL_WITHIN_S
+                    until += LATE_WITHIN_S + PUBLISH_WITHIN_S
                 time.sleep(0.02)
         except RuntimeError:
-            # No store, no reason.
             return
 
     def stop(self) -> None:
-        """End the thread."""
         self._end.set()
         self._thread.join()
 
@@ -116,7 +109,7 @@ class Watch:
                 return
 
     def _read(self) -> bool:
-        """Take over another node's reason if there is one; whether the store could be read."""
+        """Take over another node's reason if there is one; False if the store cannot be read."""
         with self._lock:
             if self._failure is not None:
                 return True
@@ -125,17 +118,17 @@ class Watch:
                 if store.check([REASON]):
                     rank, _, reason = store.get(REASON).decode(errors="replace").partition(" ")
                     self._failure = (int(rank), reason)
-                    store.add(TOLD, 1)
+                    store.add(READ, 1)
             except RuntimeError:
                 return False
             return True
 
 
-class TerminationNotice:
-    """Has the first SIGTERM raise an error in the main thread, where nothing else handles it.
+class SigtermHandler:
+    """Makes the first SIGTERM raise an error in the main thread, unless something else handles it.
 
-    torchrun sends SIGTERM to all ranks a tenth of a second after one has died, and the default is to end without a
-    word. A second SIGTERM ends the process as ever.
+    torchrun sends SIGTERM to all ranks a tenth of a second after one has died; by default they would end without a
+    message. A second SIGTERM ends the process as usual.
     """
 
     def __init__(self, raise_error: Callable[[], None]) -> None:
@@ -150,6 +143,5 @@ class TerminationNotice:
         self._raise_error()
 
     def stop(self) -> None:
-        """Leave SIGTERM as it was found."""
         if self._installed and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
