@@ -31,11 +31,13 @@ class MessageRows:
     ----------
     sent : (bytes,) this node's row.
     received : (senders, bytes) the neighbours' rows, to be written by the transport.
+    payload_bytes : bytes of the arrays in a row, without mark and padding.
     stacks : for each array, (1 + senders, ...) its copies in all rows.
     """
 
     def __init__(self, arrays: Arrays, n_senders: int) -> None:
         models = [ea.to_numpy(array) for array in arrays]
+        self.payload_bytes = sum(model.nbytes for model in models)
         sizes = [-(-model.nbytes // ALIGNMENT) * ALIGNMENT for model in models]
         offsets = ALIGNMENT + np.cumsum([0, *sizes])
         row_bytes = int(offsets[-1])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -143,7 +144,9 @@ class MPITransport(Transport):
         ready = links.ready.get(layout) or _kept(links.ready, layout, self._neighbour_gather(arrays, links))
         rows = ready.rows
         rows.pack(arrays)
-        self._wait(ready.start(), "its neighbours", rows, links)
+        started = ready.start()
+        self.sent.add(len(links.send_to), rows.payload_bytes)
+        self._wait(started, "its neighbours", rows, links)
         if not rows.good:
             self._failed = True
             names = ", ".join(str(links.receive_from[row]) for row in rows.unlike())
@@ -178,6 +181,8 @@ class MPITransport(Transport):
         all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
         begin = _beginning(reduction, shape, self._share)
+        sent, messages = self.sent, self._reduce_messages
+        n_bytes = messages * prod(shape) * dtype.itemsize
 
         def reduce(array: Any) -> Any:
             # Every step here counts: where ranks share cores, a microsecond of each is waited for by all.
@@ -186,6 +191,8 @@ class MPITransport(Transport):
                 all_reduce(in_place, total, operation)
             finally:
                 watchdog.call = None
+            sent.messages += messages
+            sent.bytes += n_bytes
             return total
 
         return reduce

@@ -33,6 +33,7 @@ class Message:
             self._starts.append(-(-end // ALIGNMENT) * ALIGNMENT)
             end = self._starts[-1] + tensor.numel() * tensor.itemsize
         self.n_bytes = end
+        self.payload_bytes = sum(tensor.numel() * tensor.itemsize for tensor in self._tensors)
 
     def buffer(self) -> Tensor:
         """Room for a message."""

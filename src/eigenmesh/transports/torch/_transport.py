@@ -62,7 +62,7 @@ class TorchTransport(Transport):
         self._watch = Watch(self._group)
         self._notice = TerminationNotice(self._on_termination) if self._group.own else None
         # Under NCCL the first message of a group must be one that all ranks take part in.
-        self.all_reduce(self._torch.zeros(1, device=self._group.wire), "sum")
+        self._reduced(self._torch.zeros(1, device=self._group.wire), "sum")
 
     @property
     def rank(self) -> int:
@@ -97,6 +97,7 @@ class TorchTransport(Transport):
         operations += [(self._group.send, packed, receiver) for receiver in links.send_to]
         if operations:
             self._carry_out(operations, message.kind, deadline)
+        self.sent.add(len(links.send_to), message.payload_bytes)
         return {sender: message.unpack(buffer) for sender, buffer in buffers.items()}
 
     def _carry_out(self, operations: list[tuple[Any, Any, int]], kind: str, deadline: float) -> None:
@@ -112,6 +113,11 @@ class TorchTransport(Transport):
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         """Elementwise sum, mean or maximum over all nodes."""
+        reduced = self._reduced(array, reduction)
+        self.sent.add(self._reduce_messages, reduced.numel() * reduced.itemsize)
+        return as_before(reduced, array)
+
+    def _reduced(self, array: Array, reduction: Reduction) -> Any:
         self._check()
         deadline = time.monotonic() + self.timeout_s
         own = as_tensor(self._torch, array, self._group.wire)
@@ -125,7 +131,7 @@ class TorchTransport(Transport):
         except RuntimeError as error:
             self._fail(error, others, kind, deadline)
         self._wait(work, others, kind, deadline)
-        return as_before(reduced, array)
+        return reduced
 
     def _wait(self, work: Any, involved: Sequence[int], kind: str, deadline: float) -> None:
         """Wait for one operation; under NCCL too the host waits, for the sake of the deadline."""
