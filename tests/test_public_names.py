@@ -1,17 +1,47 @@
-"""What ``import eigenmesh`` offers."""
+"""What ``import eigenmesh`` offers: these names, all documented, and nothing else."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.util
+import inspect
+import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import eigenmesh
 
+ROOT = Path(__file__).parents[1]
+PACKAGES = ["averaging", "data", "errors", "graphs", "metrics", "networks", "solvers", "theory", "transports"]
+NAMES = [
+    "Certificate",
+    "Costs",
+    "DecentralizedPCA",
+    "Plan",
+    "Record",
+    "Result",
+    "SavedModel",
+    "StopReason",
+    "Traffic",
+    "load_model",
+    "run",
+]
+MODULES = ["eigenmesh", *(f"eigenmesh.{package}" for package in PACKAGES)]
 
-def test_dir_shows_the_public_names_and_nothing_else():
-    assert dir(eigenmesh) == sorted(eigenmesh.__all__)
+
+def test_these_are_the_public_names():
+    assert eigenmesh.__all__ == sorted(NAMES + PACKAGES, key=lambda name: (name.lower() == name, name))
+    assert [name for name in eigenmesh.__all__ if isinstance(getattr(eigenmesh, name), ModuleType)] == PACKAGES
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_dir_shows_the_public_names_and_nothing_else(module):
+    module = importlib.import_module(module)
+    assert dir(module) == sorted(module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)
 
 
 @pytest.mark.parametrize("name", eigenmesh.__all__)
@@ -31,3 +61,53 @@ def test_type_checkers_see_the_same_names():
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     seen = [alias.name for statement in block.body for alias in statement.names]
     assert sorted(seen) == sorted(eigenmesh.__all__)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_name_is_both_a_module_and_something_else(module):
+    module = importlib.import_module(module)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if hasattr(module, "__path__") and not isinstance(value, ModuleType):
+            assert importlib.util.find_spec(f"{module.__name__}.{name}") is None, name
+
+
+def documented() -> set[str]:
+    """Full names of everything that docs/api.md shows, as Sphinx reads it."""
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    found = set(re.findall(r"^\.\. auto(?:class|function|data):: (\S+)", text, re.MULTILINE))
+    for name in re.findall(r"^\.\. automodule:: (\S+)", text, re.MULTILINE):
+        module = importlib.import_module(name)
+        # Sphinx leaves out what has no docstring of its own: tables and numbers are given one by one.
+        found |= {
+            f"{name}.{member}"
+            for member in getattr(module, "__all__", vars(module))
+            if inspect.isclass(value := getattr(module, member)) or inspect.isfunction(value)
+            if not member.startswith("_") and (hasattr(module, "__all__") or value.__module__ == name)
+        }
+    return found | {f"eigenmesh.{name}" for name in re.findall(r"`eigenmesh\.(\w+)` is that of", text)}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_is_documented(module):
+    names = {f"{module}.{name}" for name in importlib.import_module(module).__all__}
+    pages = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert names - documented() - set(MODULES) == set()
+    assert f"\n## {module}\n" in pages
+
+
+def test_everything_that_is_documented_is_public():
+    for full_name in documented():
+        module, _, name = full_name.rpartition(".")
+        assert not any(part.startswith("_") for part in full_name.split(".")), full_name
+        found = importlib.import_module(module)
+        assert name in getattr(found, "__all__", vars(found)), full_name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_classes_and_functions_say_what_they_are(module):
+    module = importlib.import_module(module)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert (value.__doc__ or "").strip(), name

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory
+    from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory, transports
     from eigenmesh.certificate import Certificate
-    from eigenmesh.estimator import DecentralizedPCA, load_model
+    from eigenmesh.estimator import DecentralizedPCA, SavedModel, load_model
     from eigenmesh.fitting import Costs, Plan
     from eigenmesh.iteration import Record, Result, StopReason, run
     from eigenmesh.networks import Traffic
@@ -20,6 +20,7 @@ __all__ = [
     "Plan",
     "Record",
     "Result",
+    "SavedModel",
     "StopReason",
     "Traffic",
     "averaging",
@@ -32,6 +33,7 @@ __all__ = [
     "run",
     "solvers",
     "theory",
+    "transports",
 ]
 
 # Where each class and function is; the other names are packages and modules. All are imported when they are first asked
@@ -43,6 +45,7 @@ _HOMES = {
     "Plan": "fitting",
     "Record": "iteration",
     "Result": "iteration",
+    "SavedModel": "estimator",
     "StopReason": "iteration",
     "Traffic": "networks",
     "load_model": "estimator",

@@ -27,6 +27,24 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
+__all__ = [
+    "AbortedError",
+    "DataError",
+    "DeadlineError",
+    "DisagreementError",
+    "EigenmeshError",
+    "FrameError",
+    "GraphError",
+    "InputError",
+    "LostNeighbourError",
+    "MissingExtraError",
+    "ParkedError",
+    "TransportError",
+    "UnknownNameError",
+    "UnreadableFileError",
+    "import_extra",
+]
+
 
 class EigenmeshError(Exception):
     """Base of every error raised on purpose."""
@@ -120,3 +138,7 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
         raise MissingExtraError(
             f"{purpose} needs {module.partition('.')[0]}; install it with: pip install 'eigenmesh[{extra}]'"
         ) from error
+
+
+def __dir__() -> list[str]:
+    return __all__

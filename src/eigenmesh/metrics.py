@@ -7,6 +7,13 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 
+__all__ = [
+    "largest_angle",
+    "mean_error",
+    "sin_squared",
+    "subspace_angle",
+]
+
 
 def sin_squared(X: Array, reference: Array) -> np.ndarray:
     """sin^2 of the angle between each column and the true eigenvector: (nodes, d, K), (d, K) -> (nodes, K).
@@ -33,3 +40,7 @@ def subspace_angle(A: Array, B: Array) -> float:
     """Sine of the largest principal angle between the column spans of A and B: (d, k), (d, k)."""
     A, B = np.linalg.qr(ea.to_numpy(A))[0], np.linalg.qr(ea.to_numpy(B))[0]
     return float(np.linalg.norm(B - A @ (A.T @ B), 2))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,6 +13,14 @@ from numpy.typing import ArrayLike
 
 from eigenmesh.errors import InputError
 
+__all__ = [
+    "contraction",
+    "coupling_matrix",
+    "predicted_rounds",
+    "spectral_radius",
+    "step_bound",
+]
+
 
 def step_bound(eigenvalues: ArrayLike, n_components: int, beta: float) -> float:
     """Largest step for which linear convergence is proved.
@@ -79,3 +87,7 @@ def _leading(eigenvalues: ArrayLike, k: int) -> np.ndarray:
     if values[0] <= 0:
         raise InputError(f"the largest eigenvalue is {values[0]}; it must be above 0.")
     return np.append(values, 0.0)[: k + 1]
+
+
+def __dir__() -> list[str]:
+    return __all__

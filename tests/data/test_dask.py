@@ -63,6 +63,9 @@ def test_any_chunks_any_way_of_holding(chunks, covariance):
     assert_same_as_scikit_learn(pca, X)
     assert pca.n_nodes_ == len(chunks[0])
     assert pca.node_components_.shape == (1, 3, 12)
+    assert pca.node_names_ == tuple(str(node) for node in range(len(chunks[0])))
+    # To the solver the cluster is one node.
+    assert pca.weights_.n_nodes == 1
 
 
 @pytest.mark.parametrize("solver", ["block-krylov", "tracked-subspace", "tree-covariance"])

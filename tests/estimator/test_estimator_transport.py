@@ -6,7 +6,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import AllReduce
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, MissingExtraError, UnknownNameError
@@ -103,3 +103,45 @@ def test_torch_on_the_cpu_gives_the_same_components(parts):
 def test_a_device_that_is_not_there_is_an_error(parts):
     with pytest.raises((InputError, MissingExtraError), match="abacus"):
         DecentralizedPCA(3, device="abacus").fit(parts)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_components": 3},
+        {"n_components": 0.5, "scale": True, "topology": "cycle"},
+        {"n_components": 2, "solver": "tracked-subspace", "averaging": "polynomial"},
+    ],
+    ids=str,
+)
+def test_threads_by_name_are_the_simulation_with_real_messages(settings):
+    X = load_digits().data[:, 18:30]
+    simulated, threads = (DecentralizedPCA(**settings, n_nodes=M, transport=t).fit(X) for t in (None, "threads"))
+    assert angles(threads.components_, simulated.components_.T).max() < 1e-12
+    assert angles(threads.node_components_, simulated.components_.T).max() < 1e-6
+    assert threads.node_components_.shape == simulated.node_components_.shape
+    assert threads.traffic_ == simulated.traffic_
+    assert threads.result_.traffic_by_phase == simulated.result_.traffic_by_phase
+    assert [record[:5] for record in threads.history_] == [record[:5] for record in simulated.history_]
+    assert threads.history_[-1][1:5] == tuple(vars(threads.traffic_).values())
+    assert threads.node_names_ == simulated.node_names_ == ("0", "1", "2", "3", "4")
+    assert (threads.weights_.matrix == simulated.weights_.matrix).all()
+
+
+@pytest.mark.parametrize("transport", [None, "threads"])
+def test_nodes_keep_their_names_and_the_network_is_kept(parts, transport):
+    X, y = load_digits(return_X_y=True)
+    names = np.array(["oslo", "bergen", "narvik"])[y % 3]
+    star = graphs.metropolis(graphs.star(3))
+    fitted = DecentralizedPCA(2, topology=star, transport=transport).fit(X, nodes=names)
+    assert fitted.node_names_ == ("bergen", "narvik", "oslo")
+    assert fitted.weights_ is star
+    numbered = DecentralizedPCA(2, topology="path", transport=transport).fit(parts)
+    assert numbered.node_names_ == ("0", "1", "2", "3", "4")
+    assert (numbered.weights_.n_nodes, numbered.weights_.edges) == (5, 4)
+
+
+def test_a_process_that_is_one_node_knows_the_whole_network(parts):
+    for pca in nodes(parts, {"n_components": 2, "topology": "cycle"}):
+        assert pca.node_names_ == ("0", "1", "2", "3", "4")
+        assert (pca.weights_.n_nodes, pca.weights_.edges) == (5, 5)

@@ -7,9 +7,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from networks.solver_runs import AVERAGINGS, SCENARIOS, SOLVERS, stacked
+from networks.solver_runs import AVERAGINGS, FITS, SCENARIOS, SOLVERS, fit_with, stacked
 from problems import angles
 from transports.engines import ENGINES, launch
+
+KEYS = ("components", "traffic", "result", "history", "sent")
 
 
 @cache
@@ -44,3 +46,28 @@ def test_every_engine_gives_the_stacked_answer(engine, solver, averaging):
         assert (np.sum(got["node_components"][0] * at[0]["node_components"][0], axis=1) > 0).all()
         assert (got["values"] == at[0]["values"]).all()
         assert (got["error_bounds"] == at[0]["error_bounds"]).all()
+        assert (got["sent_by_all"] == due["sent_by_all"]).all()
+    sent = sum(ended.results[rank][f"{solver}-{averaging}/sent"] for rank in range(size))
+    assert sent.tolist() == due["sent_by_all"].tolist()
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_count_of_a_fit_is_what_the_transports_have_sent(engine, fit):
+    if reason := ENGINES[engine].missing():
+        pytest.skip(reason)
+    if fit == "fit-allreduce" and not ENGINES[engine].reduces:
+        pytest.skip(f"{engine} has no all-reduce")
+    ended, size = all_runs(engine), max(ENGINES[engine].sizes)
+    assert ended.status == 0, ended.output
+    at = [{key: ended.results[rank][f"{fit}/{key}"] for key in KEYS} for rank in range(size)]
+    for got in at:
+        assert (got["traffic"] == got["result"]).all()
+        assert (got["traffic"] == got["history"]).all()
+    _, messages, _, n_bytes = at[0]["traffic"]
+    assert sum(got["sent"] for got in at).tolist() == [messages, n_bytes]
+    # Which averaging is cheapest depends on whether there is an all-reduce.
+    if fit != "fit-auto" or not ENGINES[engine].reduces:
+        simulated = fit_with(fit, size)
+        assert at[0]["traffic"].tolist() == [*vars(simulated.traffic_).values()]
+        assert angles(at[0]["components"], simulated.components_.T).max() < (1e-6 if fit == "fit-float32" else 1e-12)

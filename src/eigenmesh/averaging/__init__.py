@@ -46,3 +46,7 @@ __all__ = [
     "averaging_by_name",
     "name_of",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -66,6 +66,12 @@ class Certificate:
     orthonormality: float
     disagreement: np.ndarray
 
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(n_components={len(self.values)}, error_bound={self.error_bound:.2g}, "
+            f"clusters={self.clusters}, warnings={len(self.warnings)})"
+        )
+
     @property
     def error_bound(self) -> float:
         """Largest of the bounds on sin(angle)."""
@@ -145,7 +151,7 @@ def certify(
     product = network.common_mean(covariance.apply(ea.everywhere(common, X.shape[0])))
     xp = ea.namespace(X)
     # `worst` gives every node the same bits, and so the same order.
-    values = ea.to_numpy(network.worst(xp.sum(common * product, axis=-2))[0, ...])
+    values = ea.to_numpy(network.worst(xp.sum(common * product, axis=-2))[0, ...]).astype(np.float64)
     order = np.argsort(-values, kind="stable")
     local, common, product = (_reordered(array, order) for array in (local, common, product))
     values = values[order]

@@ -74,3 +74,7 @@ __all__ = [
     "split_by_name",
     "unlike_nodes",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -17,31 +16,16 @@ from sklearn.utils.validation import check_is_fitted
 from eigenmesh._atomic_write import require_writable
 from eigenmesh.averaging import Averaging
 from eigenmesh.dask import is_dask
-from eigenmesh.data import Shards, Split, split_by_name
-from eigenmesh.errors import InputError
+from eigenmesh.data import Split, missing_policy
+from eigenmesh.estimator._inputs import data_for, data_of_all_nodes
+from eigenmesh.estimator._listeners import listeners, not_converged
+from eigenmesh.estimator._parameters import CONSTRAINTS, request_of, require_parameters
 from eigenmesh.estimator._projection import Projection
-from eigenmesh.fitting import (
-    Costs,
-    Data,
-    Fit,
-    NodeData,
-    Plan,
-    Request,
-    count_nodes,
-    fit,
-    fit_at_every_node,
-    model_of,
-    parse_weights,
-    plan,
-    prepare,
-)
-from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, Callback, Record
+from eigenmesh.fitting import Costs, Fit, NodeData, Plan, fit, fit_at_every_node, model_of, plan, prepare
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, Record
 from eigenmesh.model_file import write_model
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
-
-# Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
-NOT_ON_DASK = ("topology", "weights", "averaging", "split", "transport", "device")
 
 
 class DecentralizedPCA(Projection):
@@ -117,7 +101,7 @@ class DecentralizedPCA(Projection):
     node_names_ : tuple of str
         Names of the nodes; their numbers where they have none.
     weights_ : Weights
-        The network.
+        The network, as the topology and its weights came out; one node where Dask sums over all blocks.
     certificate_ : Certificate
         Bounds on the angles to the true components.
     traffic_ : Traffic
@@ -138,6 +122,8 @@ class DecentralizedPCA(Projection):
     >>> pca.certificate_.error_bound < 1e-6
     True
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
 
     def __init__(
         self,
@@ -197,23 +183,21 @@ class DecentralizedPCA(Projection):
         nodes : array of shape (N,) or None
             The node that holds each sample, instead of a split.
         """
-        request, transport, engine = self._request(), self.transport, None
-        if transport is not None and not isinstance(transport, Transport):
-            engine, transport = transport_kind(transport, self.device), None
+        request, transport = request_of(self), self.transport
+        engine = transport_kind(transport, self.device) if isinstance(transport, str) else None
+        run_nodes = None if engine is None else engine.run_nodes
         with ExitStack() as stack:
-            callback = self._callback(stack)
-            if is_dask(X):
-                fitted = fit(prepare(request, self._dask_data(X, nodes)), callback=callback)
-            elif engine is not None and engine.run_nodes is not None:
-                shards, weights = self._problem(X, y, nodes, request.seed)
-                fitted = fit_at_every_node(engine.run_nodes, request, shards, weights, callback)
+            callback = stack.enter_context(listeners(self.callback, self.verbose, self.max_rounds))
+            if isinstance(transport, str) and run_nodes is None and not is_dask(X):
+                transport = stack.enter_context(transport_by_name(transport, self.device))
+            data = data_for(self, X, y, nodes, request.seed, transport)
+            if run_nodes is not None and isinstance(data, NodeData):
+                fitted = fit_at_every_node(run_nodes, request, data, callback)
             else:
-                if engine is not None:
-                    transport = stack.enter_context(transport_by_name(engine.name, self.device))
-                fitted = fit(prepare(request, self._data(X, y, nodes, request, transport)), callback=callback)
+                fitted = fit(prepare(request, data), callback=callback)
         self._set_fitted(fitted)
         if not self.result_.converged:
-            warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
+            warnings.warn(not_converged(self.result_, self.tol), ConvergenceWarning, stacklevel=2)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -225,7 +209,7 @@ class DecentralizedPCA(Projection):
             feature_names=None if names is None else tuple(str(name) for name in names),
             # As transform is set up now, which may be otherwise than when it was fitted.
             whiten=self.whiten,
-            missing=self.missing,
+            missing=missing_policy(self.missing),
         )
         write_model(require_writable(path), model)
 
@@ -241,45 +225,18 @@ class DecentralizedPCA(Projection):
         """
         # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
         planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
-        request = planned._request()
-        return plan(request, NodeData(*planned._problem(X, y, nodes, request.seed)))
+        request = request_of(planned)
+        return plan(request, data_of_all_nodes(planned, X, y, nodes, request.seed))
 
-    def _request(self) -> Request:
-        """What the parameters ask for."""
-        return Request.parse(
-            n_components=self.n_components,
-            solver=self.solver,
-            averaging=self.averaging,
-            step_size=self.step_size,
-            tol=self.tol,
-            max_rounds=self.max_rounds,
-            scale=bool(self.scale),
-            missing=self.missing,
-            covariance=self.covariance,
-            device=self.device,
-            random_state=self.random_state,
-            costs=self.costs,
-        )
-
-    def _callback(self, stack: ExitStack) -> Callback:
-        """Tell the user's callback and, if asked for, the terminal."""
-        listeners = [] if self.callback is None else [self.callback]
-        if self.verbose:
-            from eigenmesh.report._progress import live_progress
-
-            listeners.append(stack.enter_context(live_progress(self.max_rounds)))
-
-        def report(record: Record) -> None:
-            for listener in listeners:
-                listener(record)
-
-        return report
+    def _validate_params(self) -> None:
+        """Raise InputError for the first parameter that cannot be worked with; looks at no data."""
+        require_parameters(self)
 
     def _set_fitted(self, fitted: Fit) -> None:
         result, moments = fitted.result, fitted.moments
         self._fitted, self.result_ = fitted, result
         self.components_, self.node_components_ = result.components, result.node_components
-        self.explained_variance_ = np.asarray(result.explained_variance, dtype=float)
+        self.explained_variance_ = result.explained_variance
         self.explained_variance_ratio_ = fitted.explained_variance_ratio
         self.singular_values_ = fitted.singular_values
         self.noise_variance_ = fitted.noise_variance
@@ -290,80 +247,3 @@ class DecentralizedPCA(Projection):
         self.certificate_, self.history_ = result.certificate, result.history
         self.stop_reason_, self.n_iter_ = result.stop_reason, result.iterations
         self.traffic_ = result.traffic
-
-    def _not_converged(self) -> str:
-        bound = self.certificate_.error_bound
-        return (
-            f"stopped after {self.traffic_.rounds} rounds ({self.stop_reason_.label}): the angles to the true "
-            f"components are bounded by {bound:.2g}, not by tol = {self.tol:g}. {self.stop_reason_.advice}"
-        )
-
-    def _data(self, X: Any, y: Any, nodes: Any, request: Request, transport: Transport | None) -> Data:
-        if transport is None:
-            return NodeData(*self._problem(X, y, nodes, request.seed))
-        shards = self._own_shards(X, y, nodes, transport)
-        return NodeData(shards, parse_weights(self.topology, self.weights, shards.n_nodes, request.seed), transport)
-
-    def _problem(self, X: Any, y: Any, nodes: Any, seed: int) -> tuple[Shards, Any]:
-        """Who holds what, and who talks to whom, where this process holds all nodes."""
-        shards = self._shards(X, y, nodes, seed)
-        return shards, parse_weights(self.topology, self.weights, shards.n_nodes, seed)
-
-    def _dask_data(self, X: Any, nodes: Any) -> Data:
-        from eigenmesh.dask._data import DaskData
-        from eigenmesh.dask._scores import check_features
-
-        if nodes is not None:
-            raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
-        usual = type(self)().get_params(deep=False)
-        for name in NOT_ON_DASK:
-            value = getattr(self, name)
-            if value is not usual[name] and not (isinstance(value, str) and value == usual[name]):
-                raise InputError(
-                    f"{name} = {value!r} has no meaning for dask data: every block is a node where it is, and Dask "
-                    f"sums over them. Leave {name} out."
-                )
-        data = DaskData.of(X)
-        if self.n_nodes not in (None, data.facts.n_nodes):
-            raise InputError(
-                f"n_nodes = {self.n_nodes}, but the data have {data.facts.n_nodes} blocks of rows and every block is a "
-                "node. Leave n_nodes out, or rechunk the data."
-            )
-        check_features(self, X, reset=True)
-        return data
-
-    def _own_shards(self, X: Any, y: Any, nodes: Any, transport: Transport) -> Shards:
-        """The samples of the node that this process is."""
-        if y is not None or nodes is not None:
-            raise InputError("y= and nodes= split one array; with a transport this process is one node.")
-        if is_parts(X):
-            raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
-        if isinstance(X, Shards):
-            return self._shards(X, None, None, seed=0)
-        names = getattr(X, "columns", None)
-        X = self._checked(X, reset=True, fewest=1)
-        shards = Shards.from_list([X], ids=[transport.rank], n_nodes=transport.size)
-        return shards if names is None else replace(shards, feature_names=tuple(str(name) for name in names))
-
-    def _shards(self, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
-        if isinstance(X, Shards) or is_parts(X):
-            if nodes is not None:
-                raise InputError("nodes= goes with one array; the data given are already in parts.")
-            shards = X if isinstance(X, Shards) else Shards.from_list(list(X))
-            self.n_features_in_ = shards.n_features
-            if shards.feature_names is not None:
-                self.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                # Left over from an earlier fit.
-                del self.feature_names_in_
-            return shards
-        X = self._checked(X, reset=True)
-        if nodes is not None:
-            return Shards.from_labels(X, nodes)
-        n_nodes = count_nodes(self.topology, self.n_nodes, X.shape[0])
-        return Shards.from_array(X, n_nodes, split_by_name(self.split, seed), y)
-
-
-def is_parts(X: Any) -> bool:
-    """True for a list of matrices; a nested list of numbers is one matrix."""
-    return isinstance(X, Sequence) and len(X) > 0 and all(len(getattr(part, "shape", ())) == 2 for part in X)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenmesh.data import missing_policy
 from eigenmesh.errors import InputError
+from eigenmesh.estimator._parameters import CONSTRAINTS, require
 from eigenmesh.estimator._projection import Projection
 from eigenmesh.model_file import Model, read_model
 
@@ -34,8 +35,7 @@ def load_model(
         Ready for ``transform``, ``score`` and the rest.
     """
     policy = None if missing is None else missing_policy(missing)
-    if whiten not in (None, True, False):
-        raise InputError(f"whiten = {whiten!r} must be True, False or None.")
+    require("whiten", whiten, [*CONSTRAINTS["whiten"], None])
     model = read_model(path)
     kept = cast(Literal["error", "mean"], model.missing)
     return SavedModel.of(model, model.whiten if whiten is None else whiten, policy or kept)

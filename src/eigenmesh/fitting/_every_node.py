@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from eigenmesh.data import Shards
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._fit import Fit, fit
 from eigenmesh.fitting._prepare import prepare
 from eigenmesh.fitting._request import Request
-from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Callback
 from eigenmesh.transports import Transport
 
@@ -20,11 +18,10 @@ from eigenmesh.transports import Transport
 def fit_at_every_node(
     run_nodes: Callable[..., list[Fit]],
     request: Request,
-    shards: Shards,
-    weights: Weights,
+    data: NodeData,
     callback: Callback | None = None,
 ) -> Fit:
-    """Fit shards of all nodes.
+    """Fit samples of all nodes.
 
     Parameters
     ----------
@@ -35,9 +32,9 @@ def fit_at_every_node(
     """
 
     def node(transport: Transport) -> Fit:
-        own = NodeData(shards.take([transport.rank]), weights, transport)
+        own = NodeData(data.shards.take([transport.rank]), data.weights, transport)
         return fit(prepare(request, own), callback=callback if transport.rank == 0 else None)
 
-    fits = run_nodes(shards.n_nodes, node)
+    fits = run_nodes(data.shards.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])
     return replace(fits[0], result=replace(fits[0].result, node_components=everyone))

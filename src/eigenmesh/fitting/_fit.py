@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,7 @@ class Fit:
     @property
     def singular_values(self) -> np.ndarray:
         """Singular values of the centred pooled samples: (K,)."""
-        values = np.asarray(self.result.explained_variance, dtype=float)
-        return np.asarray(np.sqrt(np.maximum(values, 0) * (self.moments.n_samples - 1)))
+        return np.asarray(np.sqrt(np.maximum(self.result.explained_variance, 0) * (self.moments.n_samples - 1)))
 
 
 def fit(
@@ -113,7 +112,7 @@ def fit(
     return Fit(
         request,
         prepared.facts,
-        result,
+        replace(result, total_variance=prepared.moments.total_variance),
         prepared.moments,
         _noise_variance(prepared.moments, result.explained_variance),
         network.weights,

@@ -63,6 +63,13 @@ class Plan:
     reason: str
     costs: Costs
 
+    def __repr__(self) -> str:
+        best = self.best
+        return (
+            f"Plan(solver={best.solver!r}, averaging={best.averaging!r}, rounds={best.rounds:.0f}, "
+            f"bytes={best.bytes:.3g}, seconds={best.seconds:.2g}, forecasts={len(self.forecasts)})"
+        )
+
 
 @dataclass(frozen=True)
 class Rehearsal:

@@ -71,3 +71,7 @@ __all__ = [
     "topology",
     "weighting",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -45,6 +45,9 @@ class Weights:
         require_connected(self.graph)
         _require_averaging(self.spectrum)
 
+    def __repr__(self) -> str:
+        return f"Weights(n_nodes={self.n_nodes}, edges={self.edges}, beta={self.spectrum.beta:.4g})"
+
     @property
     def n_nodes(self) -> int:
         """Number of nodes M."""

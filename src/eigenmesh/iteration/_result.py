@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigenmesh.certificate._certify import Certificate
+from eigenmesh.iteration._html import result_html
 from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Traffic
 
@@ -56,6 +57,8 @@ class Result:
         Everything that was sent, from set-up to certificate; the last record of the history says the same.
     traffic_by_phase : dict of str to Traffic
         The same split into what it was for.
+    total_variance : float or None
+        Trace of the pooled covariance, where it is known: after a fit, not after ``run`` alone.
     """
 
     solver: str
@@ -70,6 +73,17 @@ class Result:
     history: tuple[Record, ...]
     n_nodes: int
     wall_s: float
+    total_variance: float | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(solver={self.solver!r}, n_components={len(self.explained_variance)}, n_nodes={self.n_nodes}, "
+            f"converged={self.converged}, error_bound={self.certificate.error_bound:.2g}, "
+            f"rounds={self.traffic.rounds}, bytes={self.traffic.bytes})"
+        )
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def converged(self) -> bool:

@@ -77,3 +77,7 @@ __all__ = [
     "unmeasured",
     "watch_residual",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,12 +1,13 @@
 """Transports: how arrays get from a node to its neighbours."""
 
-from eigenmesh.transports._base import Links, Transport
+from eigenmesh.transports._base import Links, SentCount, Transport
 from eigenmesh.transports._registry import TRANSPORTS, TransportKind, transport_by_name, transport_kind
 from eigenmesh.transports._threads import ThreadHub, ThreadTransport, run_threads
 
 __all__ = [
     "TRANSPORTS",
     "Links",
+    "SentCount",
     "ThreadHub",
     "ThreadTransport",
     "Transport",
@@ -15,3 +16,7 @@ __all__ = [
     "transport_by_name",
     "transport_kind",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import ClassVar, Literal, Self
 
@@ -23,6 +23,27 @@ class Links:
 
     send_to: tuple[int, ...]
     receive_from: tuple[int, ...]
+
+
+@dataclass
+class SentCount:
+    """What one node has handed over for its neighbours, each message once however often it had to be repeated.
+
+    Attributes
+    ----------
+    messages : int
+        Directed sends. An all-reduce is M - 1 at node 0 and one at each other node: to sum and to spread.
+    bytes : int
+        Payload: the arrays alone, without headers, padding and handshakes.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, messages: int, message_bytes: int) -> None:
+        """Count so many messages of this size."""
+        self.messages += messages
+        self.bytes += messages * message_bytes
 
 
 class Transport(ABC):
@@ -44,6 +65,16 @@ class Transport(ABC):
     @abstractmethod
     def size(self) -> int:
         """M, the number of nodes."""
+
+    @cached_property
+    def sent(self) -> SentCount:
+        """What this node has sent since it was connected, counted where messages leave it."""
+        return SentCount()
+
+    @property
+    def _reduce_messages(self) -> int:
+        """Messages that this node sends in an all-reduce."""
+        return self.size - 1 if self.rank == 0 else 1
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a round that is used many times: the ranks that this node sends to and receives from."""

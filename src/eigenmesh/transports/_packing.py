@@ -31,6 +31,7 @@ class MessageRows:
     ----------
     sent : (bytes,) this node's row.
     received : (senders, bytes) the neighbours' rows, written by the transport.
+    payload_bytes : bytes of the arrays in a row, without mark and padding.
     stacks : for each array, a view (1 + senders, ...) of it in all rows.
     messages : for each neighbour, views of its arrays.
     description : dtypes and shapes, for error messages.
@@ -38,6 +39,7 @@ class MessageRows:
 
     def __init__(self, arrays: Arrays, n_senders: int) -> None:
         models = [ea.to_numpy(array) for array in arrays]
+        self.payload_bytes = sum(model.nbytes for model in models)
         sizes = [-(-model.nbytes // ALIGNMENT) * ALIGNMENT for model in models]
         offsets = ALIGNMENT + np.cumsum([0, *sizes])
         row_bytes = int(offsets[-1])

@@ -74,6 +74,7 @@ class ThreadTransport(Transport):
         message = tuple(np.array(array) for array in arrays)
         for neighbour in links.send_to:
             self._hub.mailbox(self._rank, neighbour).put(message)
+        self.sent.add(len(links.send_to), sum([array.nbytes for array in message]))
         deadline = time.monotonic() + self._hub.timeout_s
         return {neighbour: self._receive(neighbour, arrays, deadline) for neighbour in links.receive_from}
 

@@ -7,3 +7,7 @@ from eigenmesh.transports.grpc._status import LinkStatus, TransportStatus
 from eigenmesh.transports.grpc._transport import GrpcTransport
 
 __all__ = ["Credentials", "GrpcTransport", "LinkStatus", "Neighbour", "Run", "Sent", "TransportStatus"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -129,8 +129,10 @@ class GrpcTransport(Transport):
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         """Send the arrays to the neighbours and wait for theirs of the same round."""
-        body = wire.array_body([ea.to_numpy(array) for array in arrays], self._board.run.max_message_bytes)
+        own = [ea.to_numpy(array) for array in arrays]
+        body = wire.array_body(own, self._board.run.max_message_bytes)
         received = self._rounds.exchange(body, getattr(links, "tag", 0), links.send_to, links.receive_from)
+        self.sent.add(len(links.send_to), sum([array.nbytes for array in own]))
         return {rank: in_library_of(arrays, received[rank].frame.arrays) for rank in links.receive_from}
 
     # Beside the rounds.

@@ -3,3 +3,7 @@
 from eigenmesh.transports.mpi._transport import MPITransport
 
 __all__ = ["MPITransport"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -137,7 +138,9 @@ class MPITransport(Transport):
         ready = links.ready.get(layout) or _keep(links.ready, layout, self._neighbour_gather(arrays, links))
         rows = ready.rows
         rows.pack(arrays)
-        self._wait(ready.start(), "its neighbours", rows, links)
+        started = ready.start()
+        self.sent.add(len(links.send_to), rows.payload_bytes)
+        self._wait(started, "its neighbours", rows, links)
         if not rows.complete:
             self._failed = True
             names = ", ".join(str(links.receive_from[row]) for row in rows.mismatched())
@@ -174,6 +177,8 @@ class MPITransport(Transport):
         all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
         begin = _starting_array(reduction, shape, self._share)
+        sent, messages = self.sent, self._reduce_messages
+        n_bytes = messages * prod(shape) * dtype.itemsize
 
         def reduce(array: Any) -> Any:
             # Speed matters here: where ranks share cores, all wait for a microsecond of each.
@@ -182,6 +187,8 @@ class MPITransport(Transport):
                 all_reduce(in_place, total, operation)
             finally:
                 watchdog.current_call = None
+            sent.messages += messages
+            sent.bytes += n_bytes
             return total
 
         return reduce

@@ -30,6 +30,7 @@ class Message:
             self._starts.append(-(-end // ALIGNMENT) * ALIGNMENT)
             end = self._starts[-1] + tensor.numel() * tensor.itemsize
         self.n_bytes = end
+        self.payload_bytes = sum(tensor.numel() * tensor.itemsize for tensor in self._tensors)
 
     def buffer(self) -> Tensor:
         return self._torch.empty(self.n_bytes, dtype=self._torch.uint8, device=self._device)

@@ -55,7 +55,7 @@ class TorchTransport(Transport):
         self._watch = AbortWatch(self._group)
         self._sigterm = SigtermHandler(self._on_termination) if self._group.own else None
         # Under NCCL the first operation of a group must involve all ranks.
-        self.all_reduce(self._torch.zeros(1, device=self._group.wire), "sum")
+        self._reduced(self._torch.zeros(1, device=self._group.wire), "sum")
 
     @property
     def rank(self) -> int:
@@ -87,6 +87,7 @@ class TorchTransport(Transport):
         operations += [(self._group.send, packed, receiver) for receiver in links.send_to]
         if operations:
             self._send_and_receive(operations, message.kind, deadline)
+        self.sent.add(len(links.send_to), message.payload_bytes)
         return {sender: message.unpack(buffer) for sender, buffer in buffers.items()}
 
     def _send_and_receive(self, operations: list[tuple[Any, Any, int]], kind: str, deadline: float) -> None:
@@ -101,6 +102,11 @@ class TorchTransport(Transport):
             self._wait(work, involved, kind, deadline)
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
+        reduced = self._reduced(array, reduction)
+        self.sent.add(self._reduce_messages, reduced.numel() * reduced.itemsize)
+        return like_input(reduced, array)
+
+    def _reduced(self, array: Array, reduction: Reduction) -> Any:
         self._check()
         deadline = time.monotonic() + self.timeout_s
         own = as_tensor(self._torch, array, self._group.wire)
@@ -114,7 +120,7 @@ class TorchTransport(Transport):
         except RuntimeError as error:
             self._fail(error, others, kind, deadline)
         self._wait(work, others, kind, deadline)
-        return like_input(reduced, array)
+        return reduced
 
     def _wait(self, work: Any, involved: Sequence[int], kind: str, deadline: float) -> None:
         """Wait for one operation; under NCCL too the host waits, so that the deadline holds."""

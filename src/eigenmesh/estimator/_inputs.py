@@ -1,0 +1,101 @@
+"""What ``fit`` is given, as data that fitting takes: who holds which samples, and the network between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.dask import is_dask
+from eigenmesh.data import Shards, split_by_name
+from eigenmesh.errors import InputError
+from eigenmesh.fitting import Data, NodeData, count_nodes, parse_weights
+from eigenmesh.transports import Transport
+
+# Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
+NOT_ON_DASK = ("topology", "weights", "averaging", "split", "transport", "device")
+
+
+def data_for(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | str | None) -> Data:
+    """Samples and network of what the estimator is given; a transport that is an object makes this process one node."""
+    if is_dask(X):
+        return data_of_dask(pca, X, nodes)
+    if isinstance(transport, Transport):
+        return data_of_one_node(pca, X, y, nodes, seed, transport)
+    return data_of_all_nodes(pca, X, y, nodes, seed)
+
+
+def data_of_all_nodes(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> NodeData:
+    """Samples and network where this process holds all nodes."""
+    shards = _shards(pca, X, y, nodes, seed)
+    return NodeData(shards, parse_weights(pca.topology, pca.weights, shards.n_nodes, seed))
+
+
+def data_of_one_node(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport) -> NodeData:
+    """Samples of the node that this process is, and the network."""
+    shards = _own_shards(pca, X, y, nodes, transport)
+    return NodeData(shards, parse_weights(pca.topology, pca.weights, shards.n_nodes, seed), transport)
+
+
+def data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
+    """Blocks of a dask array or data frame, one node each; reads nothing."""
+    from eigenmesh.dask._data import DaskData
+    from eigenmesh.dask._scores import check_features
+
+    if nodes is not None:
+        raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
+    usual = type(pca)().get_params(deep=False)
+    for name in NOT_ON_DASK:
+        value = getattr(pca, name)
+        if value is not usual[name] and not (isinstance(value, str) and value == usual[name]):
+            raise InputError(
+                f"{name} = {value!r} has no meaning for dask data: every block is a node where it is, and Dask "
+                f"sums over them. Leave {name} out."
+            )
+    data = DaskData.of(X)
+    if pca.n_nodes not in (None, data.facts.n_nodes):
+        raise InputError(
+            f"n_nodes = {pca.n_nodes}, but the data have {data.facts.n_nodes} blocks of rows and every block is a "
+            "node. Leave n_nodes out, or rechunk the data."
+        )
+    check_features(pca, X, reset=True)
+    return data
+
+
+def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> Shards:
+    if y is not None or nodes is not None:
+        raise InputError("y= and nodes= split one array; with a transport this process is one node.")
+    if is_parts(X):
+        raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
+    if isinstance(X, Shards):
+        return _shards(pca, X, None, None, seed=0)
+    names = getattr(X, "columns", None)
+    X = pca._checked(X, reset=True, fewest=1)
+    shards = Shards.from_list([X], ids=[transport.rank], n_nodes=transport.size)
+    return shards if names is None else replace(shards, feature_names=tuple(str(name) for name in names))
+
+
+def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
+    if isinstance(X, Shards) or is_parts(X):
+        if nodes is not None:
+            raise InputError("nodes= goes with one array; the data given are already in parts.")
+        shards = X if isinstance(X, Shards) else Shards.from_list(list(X))
+        pca.n_features_in_ = shards.n_features
+        if shards.feature_names is not None:
+            pca.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
+        elif hasattr(pca, "feature_names_in_"):
+            # Left over from an earlier fit.
+            del pca.feature_names_in_
+        return shards
+    X = pca._checked(X, reset=True)
+    if nodes is not None:
+        return Shards.from_labels(X, nodes)
+    n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[0])
+    return Shards.from_array(X, n_nodes, split_by_name(pca.split, seed), y)
+
+
+def is_parts(X: Any) -> bool:
+    """True for a list of matrices; a nested list of numbers is one matrix."""
+    return isinstance(X, Sequence) and len(X) > 0 and all(len(getattr(part, "shape", ())) == 2 for part in X)

@@ -1,0 +1,165 @@
+"""What the parameters of an estimator may be, declared as scikit-learn does; our own errors for what they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral, Real
+from typing import Any, get_args
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, make_constraint
+
+from eigenmesh._lookup import find_name
+from eigenmesh.arrays import namespace_for
+from eigenmesh.averaging import AVERAGINGS, Averaging
+from eigenmesh.data import SPLITS, CovarianceKind, Missing, Split, split_by_name
+from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.fitting import Costs, Request
+from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, Weights
+from eigenmesh.solvers import SOLVERS, Solver
+from eigenmesh.transports import TRANSPORTS, Transport
+
+# Values are shown in messages, but no large array is.
+SHOWN_CHARACTERS = 60
+
+
+class Names(StrOptions):  # type: ignore[misc]
+    """Names of one kind. An unknown one is refused with the list and the nearest name in it."""
+
+    def __init__(self, kind: str, names: Iterable[str], takes_argument: bool = False) -> None:
+        super().__init__(set(names))
+        self.kind, self.takes_argument = kind, takes_argument
+
+    def is_satisfied_by(self, value: Any) -> bool:
+        """True for one of the names, however it is spelled; an argument comes after a colon."""
+        if not isinstance(value, str):
+            return False
+        return find_name(value.partition(":")[0] if self.takes_argument else value, self.options) is not None
+
+    def __str__(self) -> str:
+        return f"a name ({', '.join(sorted(self.options))})"
+
+
+class Objects(HasMethods):  # type: ignore[misc]
+    """Objects that pass a test, described in words; never classes."""
+
+    def __init__(self, words: str, accepts: Callable[[Any], bool]) -> None:
+        super().__init__("__init__")
+        self.words, self.accepts = words, accepts
+
+    def is_satisfied_by(self, value: Any) -> bool:
+        """True for an object that passes."""
+        return not isinstance(value, type) and self.accepts(value)
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def instances(words: str, *kinds: type) -> Objects:
+    """Objects of some classes."""
+    return Objects(words, lambda value: isinstance(value, kinds))
+
+
+def _is_matrix(value: Any) -> bool:
+    if sparse.issparse(value):
+        return True
+    try:
+        return np.asarray(value, dtype=float).ndim == 2
+    except (TypeError, ValueError):
+        return False
+
+
+NO_MLE = (
+    "n_components = 'mle' is not offered: it needs every eigenvalue of the pooled covariance, and the nodes find the "
+    "leading ones alone. Give a whole number, a share of the variance such as 0.9, or None."
+)
+CONSTRAINTS: dict[str, list[Any]] = {
+    "n_components": [Interval(Integral, 1, None, closed="left"), Interval(Real, 0, 1, closed="neither"), None],
+    "solver": [Names("solver", ["auto", *SOLVERS]), instances("a Solver such as BlockKrylov()", Solver)],
+    "topology": [
+        Names("topology", TOPOLOGIES),
+        instances("a networkx graph, Weights", nx.Graph, Weights),
+        Objects("an (M, M) matrix", _is_matrix),
+    ],
+    "n_nodes": [Interval(Integral, 1, None, closed="left"), None],
+    "weights": [Names("weights", WEIGHTS)],
+    "averaging": [
+        Names("averaging", ["auto", *AVERAGINGS]),
+        instances("an Averaging such as Tree()", Averaging),
+    ],
+    "split": [
+        Names("split", SPLITS, takes_argument=True),
+        instances("a Split such as RandomSplit(0)", Split),
+    ],
+    "tol": [Interval(Real, 0, 1, closed="neither")],
+    "max_rounds": [Interval(Integral, 1, None, closed="left")],
+    "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+    "scale": ["boolean"],
+    "whiten": ["boolean"],
+    "missing": [Names("policy for missing entries", get_args(Missing))],
+    "covariance": [Names("covariance", ["auto", *(kind.value for kind in CovarianceKind)])],
+    "device": [instances("the name of a device", str), None],
+    "transport": [
+        Names("transport", [name for name, kind in TRANSPORTS.items() if kind.starts_by_name]),
+        instances("a Transport", Transport),
+        None,
+    ],
+    "random_state": [
+        Interval(Integral, 0, None, closed="left"),
+        instances("a NumPy random generator", np.random.RandomState, np.random.Generator),
+        None,
+    ],
+    "costs": [instances("Costs(...)", Costs), None],
+    "callback": [callable, None],
+    "verbose": ["boolean"],
+}
+
+
+def require_parameters(pca: Any) -> None:
+    """Raise InputError for the first parameter of an estimator that cannot be worked with; looks at no data."""
+    values = pca.get_params(deep=False)
+    if isinstance(values["n_components"], str) and values["n_components"] == "mle":
+        raise InputError(NO_MLE)
+    for name, value in values.items():
+        require(name, value, pca._parameter_constraints[name])
+    split_by_name(pca.split)
+    namespace_for(pca.device)
+
+
+def require(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Raise InputError unless one of the constraints accepts the value."""
+    options = [make_constraint(option) for option in allowed]
+    # To Python True is the number 1; nobody who writes it means that.
+    if isinstance(value, bool | np.bool_):
+        accepted = "boolean" in allowed
+    else:
+        accepted = any(option.is_satisfied_by(value) for option in options)
+    if not accepted:
+        raise _refusal(name, value, allowed)
+
+
+def request_of(pca: Any) -> Request:
+    """What the parameters of an estimator ask for, once they are checked."""
+    pca._validate_params()
+    names = ("n_components", "solver", "averaging", "step_size", "tol", "max_rounds", "missing", "covariance")
+    settings = {name: getattr(pca, name) for name in (*names, "device", "random_state", "costs")}
+    return Request.parse(scale=bool(pca.scale), **settings)
+
+
+def _refusal(name: str, value: Any, allowed: Sequence[Any]) -> InputError:
+    named = next((option for option in allowed if isinstance(option, Names)), None)
+    if isinstance(value, str) and named is not None:
+        return UnknownNameError(named.kind, value, named.options)
+    words = []
+    for option in allowed:
+        words += ["True", "False"] if option == "boolean" else [str(make_constraint(option))]
+    either = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    hint = f" {value.__name__} is a class; give an object, {value.__name__}()." if isinstance(value, type) else ""
+    return InputError(f"{name} = {_shown(value)} must be {either}.{hint}")
+
+
+def _shown(value: Any) -> str:
+    text = value.__name__ if isinstance(value, type) else " ".join(repr(value).split())
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

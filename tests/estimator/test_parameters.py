@@ -1,0 +1,147 @@
+"""Every parameter, with values that cannot be worked with: refused by name before the data are looked at."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+
+from eigenmesh import Costs, DecentralizedPCA, load_model
+from eigenmesh.averaging import Tree
+from eigenmesh.data import RandomSplit
+from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
+from eigenmesh.estimator._parameters import CONSTRAINTS
+from eigenmesh.solvers import BlockKrylov
+from eigenmesh.transports import ThreadTransport
+
+BAD = {
+    "n_components": [0, -3, 1.0, 1.5, 0.0, np.nan, "mle", "all", True, [2], {}],
+    "solver": ["oja", None, 3, BlockKrylov, Tree(), ["auto"], True],
+    "topology": [None, "moebius", 3, 2.5, {}, [1, 2], [[1], [1, 2]], [["a", "b"], ["c", "d"]], np.eye, True],
+    "n_nodes": [0, -1, 2.5, "3", np.inf, True, [3]],
+    "weights": ["heavy", None, 3, np.eye(3)],
+    "averaging": ["magic", None, 3, Tree, BlockKrylov(), True],
+    "split": ["odd", "dirichlet:x", "sizes:", "random:3", None, 3, RandomSplit, True],
+    "tol": ["a", 0, -1, 1, 2.0, np.nan, None, "1e-3", True, [1e-3]],
+    "max_rounds": [0, -5, 10.5, "many", None, np.inf, True],
+    "step_size": [0, -1, "large", None, np.nan, True],
+    "scale": ["no", "yes", 0, 1, None, 2.0],
+    "whiten": ["no", "yes", 0, 1, None, [True]],
+    "missing": ["median", None, True, np.nan],
+    "covariance": ["dense", None, 3, True],
+    "device": ["abacus", 3, True, ["cpu"]],
+    "transport": ["carrier-pigeon", "grpc", 3, ThreadTransport, True],
+    "random_state": ["x", -1, 1.5, True, [0]],
+    "costs": [3, "cheap", Costs, {"latency_s": 1.0}, True],
+    "callback": [3, "print", True, [print]],
+    "verbose": ["loud", 2, None],
+}
+
+
+class NeverRead:
+    """Data that fail the test where anything is asked of them."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(f"the data were looked at: {name}")
+
+    def __len__(self):
+        raise AssertionError("the data were looked at")
+
+
+def test_every_parameter_is_in_the_table_and_has_constraints():
+    parameters = [name for name in inspect.signature(DecentralizedPCA.__init__).parameters if name != "self"]
+    assert list(BAD) == list(CONSTRAINTS) == parameters
+
+
+@pytest.mark.parametrize("call", ["fit", "fit_transform", "plan"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in BAD.items() for value in values],
+    ids=lambda value: value if isinstance(value, str) else str(value)[:30],
+)
+def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, value, call):
+    if name == "device" and isinstance(value, str):
+        pytest.importorskip("torch")
+    estimator = DecentralizedPCA(**{name: value})
+    given = dict(vars(estimator))
+    with pytest.raises(InputError) as caught:
+        getattr(estimator, call)(NeverRead())
+    message = str(caught.value)
+    assert isinstance(caught.value, EigenmeshError)
+    assert name in message
+    assert "must be" in message or "there are" in message or "is not offered" in message or "split" in message
+    assert len(message) < 500
+    # Nothing was set on it.
+    assert vars(estimator) == given
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"n_components": "mle"}, InputError, "'mle' is not offered: .* Give a whole number, a share"),
+        (
+            {"n_components": 0},
+            InputError,
+            r"n_components = 0 must be an int in the range \[1, inf\), .* or None",
+        ),
+        ({"whiten": "no"}, InputError, "whiten = 'no' must be True or False"),
+        ({"n_nodes": 2.5}, InputError, r"n_nodes = 2.5 must be an int in the range \[1, inf\) or None"),
+        ({"tol": "a"}, InputError, r"tol = 'a' must be a float in the range \(0.0, 1.0\)"),
+        ({"solver": "blok-krylov"}, UnknownNameError, "there are: auto, .* Did you mean 'block-krylov'"),
+        (
+            {"solver": BlockKrylov},
+            InputError,
+            r"solver = BlockKrylov must be .*; give an object, BlockKrylov\(\)",
+        ),
+        ({"averaging": 3}, InputError, r"averaging = 3 must be a name \(.*tree\) or an Averaging such as Tree\(\)"),
+        (
+            {"topology": None},
+            InputError,
+            r"topology = None must be a name .*, a networkx graph, Weights or an",
+        ),
+        ({"topology": np.zeros((40, 40, 2))}, InputError, r"topology = array\(.{40,60}\.\.\. must be"),
+    ],
+    ids=str,
+)
+def test_the_message_has_the_value_what_is_allowed_and_the_fix(settings, error, message):
+    with pytest.raises(error, match=message):
+        DecentralizedPCA(**settings).fit(NeverRead())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_components": np.int64(2), "n_nodes": np.int32(3), "max_rounds": np.int64(900), "tol": np.float32(1e-3)},
+        {"n_components": np.float32(0.5), "scale": np.True_, "whiten": np.False_, "verbose": np.False_},
+        {"topology": [[0.5, 0.5], [0.5, 0.5]], "random_state": np.random.default_rng(0), "costs": Costs(latency_s=1.0)},
+        {"solver": BlockKrylov(), "averaging": Tree(), "split": RandomSplit(3), "callback": lambda record: None},
+        {"split": "sizes:10,20,30", "step_size": 0.5, "topology": "cycle", "n_nodes": 3},
+    ],
+    ids=str,
+)
+def test_good_values_of_every_kind_are_taken(settings):
+    X = np.random.default_rng(0).standard_normal((60, 4)) * [4, 2, 1, 0.5]
+    assert DecentralizedPCA(**{"n_components": 2, **settings}).fit(X).n_components_ >= 1
+
+
+def test_parameters_are_those_of_scikit_learn_where_both_have_them():
+    theirs, ours = PCA().get_params(), DecentralizedPCA().get_params()
+    assert list(ours) == sorted(BAD)
+    # To scikit-learn tol is a setting of one solver; 0 there is machine precision.
+    for name in set(theirs) & set(ours) - {"tol"}:
+        assert ours[name] == theirs[name], name
+    settings = {"n_components": 3, "tol": 1e-3, "solver": BlockKrylov(), "whiten": True}
+    for copy in (clone(DecentralizedPCA(**settings)), pickle.loads(pickle.dumps(DecentralizedPCA(**settings)))):
+        assert copy.get_params() == {**ours, **settings}
+
+
+def test_a_saved_model_checks_its_settings(tmp_path):
+    X = np.random.default_rng(0).standard_normal((60, 4)) * [4, 2, 1, 0.5]
+    DecentralizedPCA(2, n_nodes=2).fit(X).save(tmp_path / "model.npz")
+    for whiten in ("no", 1, [True]):
+        with pytest.raises(InputError, match=r"whiten = .* must be True, False or None"):
+            load_model(tmp_path / "model.npz", whiten=whiten)
+    with pytest.raises(UnknownNameError, match="'median'"):
+        load_model(tmp_path / "model.npz", missing="median")
