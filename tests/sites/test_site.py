@@ -81,7 +81,7 @@ def test_settings_make_a_request(write_site):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('name = "bergen"', 'name = "bodo"', ("line 2", "not among sites")),
+        ('name = "bergen"', 'name = "bodo"', ("line 2", "not in sites")),
         ('name = "bergen"', 'nam = "bergen"', ("'nam'", "Did you mean 'name'?")),
         ('sites = ["oslo", ', 'sites = ["oslo", "oslo", ', ("'oslo' twice",)),
         ('oslo = "incoming"', "", ("oslo is linked to bergen", "[neighbours]", '"incoming"')),
@@ -91,7 +91,7 @@ def test_settings_make_a_request(write_site):
         ("[tls]", "[other]", ("'other'",)),
         ('key = "key.pem"', "", ("tls.key is missing",)),
         ('file = "data.csv"', 'file = "data.csv"\ncovariance = "large"', ("data.covariance", "matrix-free")),
-        ('file = "data.csv"', 'file = "data.csv"\nlabel_column = -1', ("data.label_column = -1", "from 0")),
+        ('file = "data.csv"', 'file = "data.csv"\nlabel_column = -1', ("data.label_column = -1", "of at least 0")),
         ('folder = "out"', 'folder = ""', ("out.folder", "not empty")),
         ("# metrics_port = 9400 ", "metrics_port = 94000 ", ("metrics_port = 94000", "65535")),
         ('on_loss = "wait"', 'on_loss = "wait"\ncheck_evry = 1', ("'check_evry'", "[settings]")),
