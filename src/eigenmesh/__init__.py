@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from eigenmesh.certificate import Certificate
     from eigenmesh.estimator import DecentralizedPCA, load_model
     from eigenmesh.fitting import Costs, Plan
-    from eigenmesh.iteration import Record, Result, StopReason, run
+    from eigenmesh.iteration import Result, StopReason, run
     from eigenmesh.networks import Traffic
 
 __version__ = "0.1.0"
@@ -41,7 +41,7 @@ _HOMES = {
     "Costs": "fitting",
     "DecentralizedPCA": "estimator",
     "Plan": "fitting",
-    "Record": "iteration",
+    "Record": "events",
     "Result": "iteration",
     "StopReason": "iteration",
     "Traffic": "networks",

@@ -20,6 +20,7 @@ from eigenmesh.dask import is_dask
 from eigenmesh.data import Shards, Split, split_by_name
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._projection import Projection
+from eigenmesh.events import EventLog, Record, on_record
 from eigenmesh.fitting import (
     Costs,
     Data,
@@ -35,7 +36,7 @@ from eigenmesh.fitting import (
     plan,
     prepare,
 )
-from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, Callback, Record
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.model_file import write_model
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
@@ -201,16 +202,16 @@ class DecentralizedPCA(Projection):
         if transport is not None and not isinstance(transport, Transport):
             engine, transport = transport_kind(transport, self.device), None
         with ExitStack() as stack:
-            callback = self._callback(stack)
+            events = self._event_log(stack)
             if is_dask(X):
-                fitted = fit(prepare(request, self._dask_data(X, nodes)), callback=callback)
+                fitted = fit(prepare(request, self._dask_data(X, nodes)), events=events)
             elif engine is not None and engine.run_nodes is not None:
                 shards, weights = self._problem(X, y, nodes, request.seed)
-                fitted = fit_at_every_node(engine.run_nodes, request, shards, weights, callback)
+                fitted = fit_at_every_node(engine.run_nodes, request, shards, weights, events)
             else:
                 if engine is not None:
                     transport = stack.enter_context(transport_by_name(engine.name, self.device))
-                fitted = fit(prepare(request, self._data(X, y, nodes, request, transport)), callback=callback)
+                fitted = fit(prepare(request, self._data(X, y, nodes, request, transport)), events=events)
         self._set_fitted(fitted)
         if not self.result_.converged:
             warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
@@ -261,19 +262,14 @@ class DecentralizedPCA(Projection):
             costs=self.costs,
         )
 
-    def _callback(self, stack: ExitStack) -> Callback:
-        """Tell the user's callback and, if asked for, the terminal."""
-        listeners = [] if self.callback is None else [self.callback]
+    def _event_log(self, stack: ExitStack) -> EventLog:
+        """Tells the user's callback and, if asked for, the terminal."""
+        listeners = [] if self.callback is None else [on_record(self.callback)]
         if self.verbose:
             from eigenmesh.report._progress import live_progress
 
-            listeners.append(stack.enter_context(live_progress(self.max_rounds)))
-
-        def report(record: Record) -> None:
-            for listener in listeners:
-                listener(record)
-
-        return report
+            listeners.append(stack.enter_context(live_progress()))
+        return EventLog(*listeners)
 
     def _set_fitted(self, fitted: Fit) -> None:
         result, moments = fitted.result, fitted.moments

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from eigenmesh.data import Shards
+from eigenmesh.events import EventLog
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._fit import Fit, fit
 from eigenmesh.fitting._prepare import prepare
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
-from eigenmesh.iteration import Callback
 from eigenmesh.transports import Transport
 
 
@@ -22,7 +22,7 @@ def fit_at_every_node(
     request: Request,
     shards: Shards,
     weights: Weights,
-    callback: Callback | None = None,
+    events: EventLog | None = None,
 ) -> Fit:
     """Fit shards of all nodes.
 
@@ -30,13 +30,13 @@ def fit_at_every_node(
     ----------
     run_nodes : callable
         As in the table of transports: starts all nodes.
-    callback : callable or None
-        Called by node 0 alone.
+    events : EventLog or None
+        Told by node 0 alone.
     """
 
     def node(transport: Transport) -> Fit:
         own = NodeData(shards.take([transport.rank]), weights, transport)
-        return fit(prepare(request, own), callback=callback if transport.rank == 0 else None)
+        return fit(prepare(request, own), events=events if transport.rank == 0 else None)
 
     fits = run_nodes(shards.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])

@@ -82,6 +82,11 @@ class OutFolder:
         return self.folder / "audit.jsonl"
 
     @property
+    def events(self) -> Path:
+        """What happened, as it happened."""
+        return self.folder / "events.jsonl"
+
+    @property
     def status(self) -> Path:
         """How the run is going."""
         return self.folder / "status.json"
