@@ -165,9 +165,9 @@ def test_missing_entries_are_filled_in_every_spelling(samples):
         ({"weights": 3}, "weights = 3 must be a name: best_constant, max_degree, metropolis"),
         ({"split": 3}, "split = 3 must be a Split object or a name: contiguous, "),
         ({"split": RandomSplit}, "split = RandomSplit is a class"),
-        ({"missing": None}, "policy for missing entries = None must be a name: error, mean"),
+        ({"missing": None}, "missing = None must be a name: error, mean"),
         ({"covariance": 3}, "covariance = 3 must be a name: auto, chunked, "),
-        ({"transport": 3}, "transport = 3 must be a Transport object or a name: grpc, mpi, threads, torch"),
+        ({"transport": 3}, "transport = 3 must be a Transport object, None or a name: mpi, threads, torch"),
         ({"transport": ThreadTransport}, "transport = ThreadTransport is a class"),
     ],
 )

@@ -29,6 +29,7 @@ ROOMS = [
     "arrays",
     "_atomic_write",
     "model_file",
+    "events",
     "graphs",
     "data",
     "averaging",

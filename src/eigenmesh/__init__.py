@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory, transports
     from eigenmesh.certificate import Certificate
     from eigenmesh.estimator import DecentralizedPCA, SavedModel, load_model
+    from eigenmesh.events import Record
     from eigenmesh.fitting import Costs, Plan
-    from eigenmesh.iteration import Record, Result, StopReason, run
+    from eigenmesh.iteration import Result, StopReason, run
     from eigenmesh.networks import Traffic
 
 __version__ = "0.1.0"
@@ -43,7 +44,7 @@ _HOMES = {
     "Costs": "fitting",
     "DecentralizedPCA": "estimator",
     "Plan": "fitting",
-    "Record": "iteration",
+    "Record": "events",
     "Result": "iteration",
     "SavedModel": "estimator",
     "StopReason": "iteration",

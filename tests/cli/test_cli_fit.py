@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from sklearn.decomposition import PCA
 
 from eigenmesh.data import RandomSplit, Shards
 from eigenmesh.estimator._pca import DecentralizedPCA
+from eigenmesh.events import Ended, EventReader, Record
+from eigenmesh.networks import Traffic
 
 TOL = 1e-6
 PROMISED = {
@@ -92,6 +95,20 @@ def test_json_has_what_is_promised_and_counts_the_whole_fit(call, tmp_path, samp
         assert numbers[name] == sent
     assert sum(numbers["rounds_by_phase"].values()) == numbers["rounds"]
     assert numbers["rounds_by_phase"]["set-up"] > 0
+
+
+@pytest.mark.parametrize("words", [(), ("--transport", "threads")], ids=["simulation", "threads"])
+def test_the_last_record_of_the_events_is_the_traffic(call, tmp_path, samples, words):
+    np.save(tmp_path / "x.npy", samples)
+    done = call("fit", "x.npy", "-k", "2", "--nodes", "4", "--json", "fit.json", "--events", "fit.jsonl", *words)
+    assert done.exit_code == 0, done.output
+    assert "wrote fit.jsonl" in done.stdout
+    numbers = json.loads(Path("fit.json").read_text())
+    events = [entry.event for entry in EventReader("fit.jsonl").new()]
+    last = [event for event in events if isinstance(event, Record)][-1]
+    assert {name: getattr(last, name) for name in vars(Traffic())} == {name: numbers[name] for name in vars(Traffic())}
+    assert (last.bound, events[0].solver) == (numbers["error_bound"], numbers["solver"])
+    assert events[-1] == Ended("done", True, "converged")
 
 
 def test_plan_results_and_files_are_told_on_standard_output(call, tmp_path, samples):

@@ -10,9 +10,16 @@ from rich.console import Console
 
 from eigenmesh.cli import _messages as voice_module
 from eigenmesh.cli._messages import Messages, option_names
-from eigenmesh.iteration._result import Record
+from eigenmesh.events import EventLog, Record, Started
 
+STARTED = Started("fast-pca", "tree", ("a", "b"), (("a", "b"),), 8, 2, 1e-6, 5000)
 RECORD = Record(40, 50, 600, 80, 2_500_000, 0.125, np.nan, 0.1)
+
+
+def tell(listener) -> None:
+    log = EventLog(listener)
+    for event in (STARTED, RECORD):
+        log.emit(event)
 
 
 def make_voice(terminal: bool, quiet: bool = False) -> tuple[Messages, io.StringIO]:
@@ -23,26 +30,26 @@ def make_voice(terminal: bool, quiet: bool = False) -> tuple[Messages, io.String
 
 def test_terminal_shows_live_progress():
     messages, said = make_voice(terminal=True)
-    with messages.progress(5000) as show:
-        show(RECORD)
+    with messages.progress() as show:
+        tell(show)
     for words in ("round 50 of at most 5000", "1.2e-01", "2.5 MB sent"):
         assert words in said.getvalue()
 
 
 def test_log_gets_a_line_now_and_then(monkeypatch):
     messages, said = make_voice(terminal=False)
-    with messages.progress(5000) as show:
-        show(RECORD)
+    with messages.progress() as show:
+        tell(show)
         assert said.getvalue() == ""
     monkeypatch.setattr(voice_module, "LINE_EVERY_S", 0.0)
-    with messages.progress(5000) as show:
-        show(RECORD)
+    with messages.progress() as show:
+        tell(show)
     assert said.getvalue() == "round 50 of at most 5,000, residual 1.2e-01, 2.5 MB sent\n"
 
 
 def test_quiet_has_no_progress_but_alerts():
     messages, said = make_voice(terminal=True, quiet=True)
-    with messages.progress(5000) as show, messages.waiting("reading"):
+    with messages.progress() as show, messages.waiting("reading"):
         assert show is None
     messages.tell("result")
     assert said.getvalue() == ""

@@ -19,10 +19,11 @@ from eigenmesh.cli._audit import audit
 from eigenmesh.cli._init import init
 from eigenmesh.cli._status import status
 from eigenmesh.cli._transform import transform
+from eigenmesh.events import NeighbourStatus
 from eigenmesh.model_file import Model, write_model
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._network_file import EXAMPLE
-from eigenmesh.sites._status import NeighbourStatus, Status, write_status
+from eigenmesh.sites._status import Status, write_status
 from eigenmesh.transports.grpc._link import Sent
 
 
@@ -101,6 +102,7 @@ def site(do):
 
 def _say(site, **changes):
     oslo = NeighbourStatus("oslo", True, time.time(), changes.pop("waiting", False), 41, 1000, 2000)
+    changes["waiting_since"] = time.time() - changes.pop("waited_s", 0.0)
     more = {"round": 42, "max_rounds": 5000, "residual": 1e-3, "bytes": 1500, "neighbours": (oslo,), **changes}
     assert write_status(
         site.parent / "out" / "status.json", Status("bergen", "cohort-1", **{"phase": "running", **more})
@@ -118,7 +120,7 @@ def test_status_says_how_the_run_goes(do, site):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"waiting": True, "waiting_s": 12.0}, "Waiting for oslo, for 12 s so far."),
+        ({"waiting": True, "waited_s": 12.0}, "Waiting for oslo, for 12 s so far."),
         ({"written": 1e9}, "has written nothing for "),
         ({"pid": 2**22 + 1}, "is gone without a word"),
         ({"phase": "parked", "message": "Ctrl-C at oslo"}, "The run ended here 0 s ago: parked."),

@@ -11,6 +11,7 @@ import pytest
 import pages
 from eigenmesh import graphs
 from eigenmesh.averaging import averaging_by_name
+from eigenmesh.events import KINDS, VERSION
 from eigenmesh.fitting._planner import Costs
 from eigenmesh.solvers import SOLVERS
 
@@ -109,6 +110,16 @@ def test_costs_are_the_defaults_of_the_planner():
     text = (ROOT / "docs" / "planner.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| `(\w+)`: .* \| ([\d.e]+)[^|]*\|$", text, re.MULTILINE)
     assert {name: float(value) for name, value in cells} == vars(Costs())
+
+
+def test_the_page_of_events_lists_every_kind_with_its_fields():
+    text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ((?:`\w+`(?:, )?)+) \|$", text, re.MULTILINE)
+    assert {kind: tuple(re.findall(r"\w+", fields)) for kind, fields in rows} == {
+        kind: event._fields for kind, event in KINDS.items()
+    }
+    assert list(dict(rows)) == list(KINDS)
+    assert f"| `version` | {VERSION};" in text
 
 
 def test_rounds_of_averages_are_as_printed():

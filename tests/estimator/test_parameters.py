@@ -71,7 +71,13 @@ def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, valu
     message = str(caught.value)
     assert isinstance(caught.value, EigenmeshError)
     assert name in message
-    assert "must be" in message or "there are" in message or "is not offered" in message or "split" in message
+    assert (
+        "must be" in message
+        or "there are" in message
+        or "is not offered" in message
+        or "is a class" in message
+        or "split" in message
+    )
     assert len(message) < 500
     # Nothing was set on it.
     assert vars(estimator) == given
@@ -93,13 +99,13 @@ def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, valu
         (
             {"solver": BlockKrylov},
             InputError,
-            r"solver = BlockKrylov must be .*; give an object, BlockKrylov\(\)",
+            r"solver = BlockKrylov is a class; give an object of it, such as BlockK",
         ),
-        ({"averaging": 3}, InputError, r"averaging = 3 must be a name \(.*tree\) or an Averaging such as Tree\(\)"),
+        ({"averaging": 3}, InputError, "averaging = 3 must be an Averaging object or a name: .*tree"),
         (
             {"topology": None},
             InputError,
-            r"topology = None must be a name .*, a networkx graph, Weights or an",
+            "topology = None must be a networkx graph, Weights, .* or a name: ",
         ),
         ({"topology": np.zeros((40, 40, 2))}, InputError, r"topology = array\(.{40,60}\.\.\. must be"),
     ],

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from small import made_up
 
+from eigenmesh.events import Record
 from eigenmesh.experiments._curves import KEPT_POINTS, TARGETS, UNITS, curve_of, first_cost, goal, thinned
-from eigenmesh.iteration._result import Record
 
 
 def test_cost_is_that_of_the_first_iteration_at_or_below_the_target():

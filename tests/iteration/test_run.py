@@ -126,7 +126,7 @@ def test_history_and_callback():
     )
     # One record per iteration, and one for the certificate, which is where the traffic ends.
     assert len(result.history) == result.iterations + 1
-    assert set(seen) < set(result.history)
+    assert tuple(seen) == result.history
     assert result.history[-1].bound == result.certificate.error_bound
     assert result.history[-1][1:5] == tuple(vars(result.traffic).values())
     errors = np.array([record.error for record in result.history])

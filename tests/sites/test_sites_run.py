@@ -1,14 +1,18 @@
 """Peers as operators run them: a process a site over mutual TLS, and the pooled answer at every one."""
 
+import functools
 import json
 import shutil
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from eigenmesh.events import Ended, EventReader, LinkTraffic, Members, Record
+from eigenmesh.sites._status import Status, read_status
 from mesh import Mesh, ring
 from waiting import until
 
@@ -39,6 +43,27 @@ def alike():
     return {name: X[site::5][: 355 - 40 * site] for site, name in enumerate(NAMES)}
 
 
+def waited_s(status):
+    since = status.get("waiting_since", 0.0)
+    return status["written"] - since if since else 0.0
+
+
+def check_events(mesh, name, audited):
+    """The log of a site ends as its status does, and has the traffic of its audit and its result."""
+    numbers, status = mesh.numbers(name), read_status(mesh.out(name) / "status.json")
+    events = [entry.event for entry in EventReader(mesh.out(name) / "events.jsonl").new()]
+    assert events[0] == Members("test", name, 0, NAMES)
+    assert events[-1] == Ended("done", True, "converged")
+    last = [event for event in events if isinstance(event, Record)][-1]
+    assert (last.rounds, last.messages, last.bytes) == (numbers["rounds"], numbers["messages"], numbers["bytes"])
+    for link in (event for event in events if isinstance(event, LinkTraffic) and event.sender == name):
+        sent = [line["bytes"] for line in audited if line["to"] == link.receiver]
+        assert (link.messages, link.bytes) == (len(sent), sum(sent))
+    folded = functools.reduce(Status.after, events, Status(name, "test", "connecting"))
+    mine = {"max_rounds": status.max_rounds, "pid": status.pid, "started": status.started, "written": status.written}
+    assert replace(folded, **mine) == status
+
+
 def audit(mesh, name):
     return [json.loads(line) for line in (mesh.out(name) / "audit.jsonl").read_text().splitlines()]
 
@@ -58,6 +83,7 @@ def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, pa
                 assert line["to"] in {a if b == name else b for a, b in ring(NAMES) if name in (a, b)}
                 assert all(shape[-2:] != [64, 64] for shape in line["shapes"]), "a covariance"
                 assert all(len(parts[name]) not in shape for shape in line["shapes"]), "samples"
+            check_events(mesh, name, lines)
             # Nothing to resume, and no key, sample or path in what is left behind.
             assert not list(mesh.out(name).glob("journal*"))
         numbers = mesh.numbers("oslo")
@@ -72,7 +98,7 @@ def test_a_site_that_starts_last_is_waited_for(tmp_path, parts):
     with Mesh(tmp_path, parts, ring(NAMES), patience_s=patience_s) as mesh:
         mesh.start(*NAMES[1:])
         for name in ("bergen", "voss"):
-            until(lambda name=name: mesh.status(name).get("waiting_s", 0) > patience_s + 2, f"{name} does not wait")
+            until(lambda name=name: waited_s(mesh.status(name)) > patience_s + 2, f"{name} does not wait")
             (oslo,) = [link for link in mesh.status(name)["neighbours"] if link["name"] == "oslo"]
             assert (oslo["waiting"], oslo["last_heard"]) == (True, 0.0)
         mesh.start("oslo")

@@ -11,8 +11,9 @@ import urllib.request
 import pytest
 
 from eigenmesh.errors import UnreadableFileError
+from eigenmesh.events import Ended, Lost, Members, NeighbourStatus, Record, SiteStatus
 from eigenmesh.sites._prometheus import Metrics
-from eigenmesh.sites._status import NeighbourStatus, Status, health, read_status, write_status
+from eigenmesh.sites._status import Status, health, read_status, write_status
 
 OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000)
 BODO = NeighbourStatus("bodo", refusal="another run")
@@ -78,6 +79,39 @@ def test_what_is_no_status_is_refused(tmp_path):
             read_status(tmp_path / "status.json")
 
 
+# Event -> what it changes in the status.
+STORY = [
+    (Members("r", "bergen", 1, ("bergen", "oslo", "bodo"), ("voss",)), {"phase": "connecting", "epoch": 1}),
+    (SiteStatus(0, 50.0, "no journal"), {"waiting_since": 50.0, "message": "no journal"}),
+    (OSLO, {"neighbours": (OSLO,), "bytes": 1000}),
+    (BODO, {"neighbours": (OSLO, BODO)}),
+    (SiteStatus(3), {"phase": "moments", "round": 3, "waiting_since": 0.0, "message": ""}),
+    (Record(1, 4, 5, 6, 7, 0.25), {"phase": "running", "residual": 0.25}),
+    (OSLO._replace(waiting=False, bytes_sent=1500), {"bytes": 1500}),
+    (Lost(("bodo",), "silent"), {"phase": "agreeing"}),
+    (Members("r", "bergen", 2, ("bergen", "oslo")), {"phase": "connecting", "epoch": 2, "round": 0, "neighbours": ()}),
+    (OSLO, {"neighbours": (OSLO,), "bytes": 1000}),
+    (Ended("parked", message="stopped"), {"phase": "parked", "message": "stopped"}),
+]
+
+
+def test_status_and_metrics_follow_from_the_events():
+    status = Status("bergen", "r", "connecting")
+    with Metrics(0, "bergen", "r") as metrics:
+        for event, changes in STORY:
+            status = status.after(event)
+            assert {name: getattr(status, name) for name in changes} == changes, event
+            metrics.show(status)
+        lines = _served(metrics.port)
+    for line in (
+        'eigenmesh_residual{run="r",site="bergen"} 0.25',
+        'eigenmesh_sent_bytes{run="r",site="bergen"} 1000.0',
+        'eigenmesh_running{run="r",site="bergen"} 0.0',
+        'eigenmesh_neighbour_sent_bytes{neighbour="oslo",run="r",site="bergen"} 1000.0',
+    ):
+        assert line in lines
+
+
 def _served(port):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return answer.read().decode().splitlines()
@@ -85,7 +119,7 @@ def _served(port):
 
 def test_metrics_are_served_on_the_loopback_address_alone():
     with Metrics(0, "bergen", "r") as metrics:
-        metrics.show(_status(round=12, residual=0.5, bytes=77, waiting_s=3.0))
+        metrics.show(_status(round=12, residual=0.5, bytes=77, waiting_since=100.0, written=103.0))
         lines = _served(metrics.port)
         for line in (
             'eigenmesh_round{run="r",site="bergen"} 12.0',

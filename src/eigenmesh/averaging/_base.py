@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from scipy import sparse
 
 from eigenmesh.arrays import Array
 from eigenmesh.graphs import Weights
@@ -31,12 +30,16 @@ class LinearRound:
     matrix: Any
 
     @cached_property
+    def sends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Receiver and sender of each message: entries of the matrix off its diagonal."""
+        rows, columns = self.matrix.nonzero()
+        between = rows != columns
+        return rows[between], columns[between]
+
+    @cached_property
     def messages(self) -> int:
-        """Directed sends: entries of the matrix off its diagonal."""
-        if sparse.issparse(self.matrix):
-            rows, columns = self.matrix.nonzero()
-            return int(np.count_nonzero(rows != columns))
-        return int(np.count_nonzero(self.matrix) - np.count_nonzero(np.diagonal(self.matrix)))
+        """Directed sends."""
+        return len(self.sends[0])
 
 
 class LinearNetwork(Protocol):

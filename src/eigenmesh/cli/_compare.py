@@ -17,6 +17,7 @@ from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._methods import parse_methods
 from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.errors import InputError, MissingExtraError, UnreadableFileError
+from eigenmesh.events import event_log
 from eigenmesh.experiments._curves import UNITS, Curve
 from eigenmesh.experiments._problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
 from eigenmesh.experiments._settings import Method
@@ -195,8 +196,8 @@ def _run(
     for number, method in enumerate(methods, start=1):
         if not messages.quiet:
             messages.alert(f"{number} of {len(methods)}: {method.label}", style="none")
-        with messages.progress(max_rounds) as show:
-            curves.append((method, follow(method, comparison, max_rounds, show)))
+        with messages.progress() as show, event_log(None, show) as log:
+            curves.append((method, follow(method, comparison, max_rounds, log)))
     return curves
 
 

@@ -14,6 +14,7 @@ from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._peers_demo import demo_with_peers
 from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.errors import MissingExtraError, UnreadableFileError
+from eigenmesh.events import event_log
 from eigenmesh.fitting import Fit, Request, fit, prepare
 from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
@@ -89,8 +90,8 @@ def demo(
     prepared = prepare(request, problem.data)
     messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
     truth = _pooled_eigenvectors(problem, components)
-    with messages.progress(max_rounds) as show:
-        fitted = fit(prepared, callback=show, reference=truth)
+    with messages.progress() as show, event_log(None, show) as log:
+        fitted = fit(prepared, events=log, reference=truth)
     result = fitted.result
     sines = np.sqrt(sin_squared(np.swapaxes(result.node_components, 1, 2), truth).max(axis=0))
     messages.tell(components_table(result.certificate, fitted.total_variance, sines))

@@ -20,6 +20,7 @@ from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.cli._processes import note_node
 from eigenmesh.cli._rank_files import has_rank, is_one_table
 from eigenmesh.errors import InputError
+from eigenmesh.events import event_log
 from eigenmesh.fitting import Fit, Prepared, Request, fit_numbers, model_of, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.graphs import WEIGHTS
@@ -58,6 +59,7 @@ def fit(
     out: options.ArraysFile = None,
     json_file: options.NumbersFile = None,
     plot: options.PictureFile = None,
+    events: options.EventsFile = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Find the principal components of data that are spread over nodes.
@@ -82,8 +84,8 @@ def fit(
     - `mpiexec -n 20 eigenmesh fit site-{rank}.npy --transport mpi --out pca.npz`
     """
     messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
-    outputs = Outputs.checked(out, json_file, plot, data)
-    if transport is None and any(has_rank(str(name)) for name in (out, json_file, plot)):
+    outputs = Outputs.checked(out, json_file, plot, events, data)
+    if transport is None and any(has_rank(str(name)) for name in (out, json_file, plot, events)):
         raise InputError("{rank} in the name of an output is for nodes that are processes or threads: --transport.")
     engine = None if transport is None else transport_kind(transport, device)
     request = Request.parse(
@@ -159,8 +161,9 @@ def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: 
     with messages.waiting("preparing"):
         prepared = prepare(request, problem.data)
     messages.tell(facts_table(_facts(prepared, problem)))
-    with messages.progress(request.max_rounds) as show:
-        fitted = run_fit(prepared, callback=show)
+    with messages.progress() as show, event_log(outputs.events, show) as log:
+        fitted = run_fit(prepared, events=log)
+        log.emit(fitted.result.ended)
     result = fitted.result
     messages.tell(components_table(result.certificate, fitted.total_variance))
     messages.tell(traffic_table(result.traffic, result.traffic_by_phase))
@@ -168,6 +171,8 @@ def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: 
     written = outputs.write(model_of(fitted), fit_numbers(fitted, {**_asked(fitted, problem), **about}))
     if outputs.picture is not None:
         written.append(save_picture(_picture(fitted, problem), outputs.picture))
+    if outputs.events is not None:
+        written.append(outputs.events)
     for path in written:
         messages.tell(f"wrote {path}")
     return result.converged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -15,8 +14,8 @@ from rich.console import Console, RenderableType
 
 from eigenmesh._text import readable_bytes
 from eigenmesh.certificate._certify import Certificate
-from eigenmesh.iteration._result import Record, Result
-from eigenmesh.iteration._run import Callback
+from eigenmesh.events import Entry, JsonlWriter, Listener, Record, Started
+from eigenmesh.iteration._result import Result
 from eigenmesh.report._progress import live_progress
 
 # Seconds between two lines of progress where there is no terminal to redraw.
@@ -98,31 +97,33 @@ class Messages:
         return self.notices.status(text)
 
     @contextmanager
-    def progress(self, max_rounds: int) -> Iterator[Callback | None]:
-        """A callback that shows how a run is going: a live line in a terminal, else a line now and then."""
+    def progress(self) -> Iterator[Listener | None]:
+        """A listener that shows how a run is going: a live line in a terminal, else a line now and then."""
         followed = os.environ.get(PROGRESS_FILE)
         if self.quiet:
             yield None
         elif followed is not None:
-            with open(followed, "a", encoding="utf-8") as file:
-                told = {"max_rounds": max_rounds}
-                yield lambda record: print(json.dumps({**told, **record._asdict()}), file=file, flush=True)
+            with JsonlWriter(followed) as writer:
+                yield writer
         elif self.notices.is_terminal:
-            with live_progress(max_rounds, self.notices) as show:
+            with live_progress(self.notices) as show:
                 yield show
         else:
-            yield self._line_now_and_then(max_rounds)
+            yield self._line_now_and_then()
 
-    def _line_now_and_then(self, max_rounds: int) -> Callback:
-        last = time.monotonic()
+    def _line_now_and_then(self) -> Listener:
+        last, max_rounds = time.monotonic(), 0
 
-        def show(record: Record) -> None:
-            nonlocal last
-            if time.monotonic() - last >= LINE_EVERY_S:
+        def show(entry: Entry) -> None:
+            nonlocal last, max_rounds
+            event = entry.event
+            if isinstance(event, Started):
+                max_rounds = event.max_rounds
+            elif isinstance(event, Record) and time.monotonic() - last >= LINE_EVERY_S:
                 last = time.monotonic()
-                sent = readable_bytes(record.bytes)
+                sent = readable_bytes(event.bytes)
                 self.alert(
-                    f"round {record.rounds:,} of at most {max_rounds:,}, residual {record.residual:.1e}, {sent} sent",
+                    f"round {event.rounds:,} of at most {max_rounds:,}, residual {event.residual:.1e}, {sent} sent",
                     style="none",
                 )
 

@@ -160,6 +160,15 @@ PictureFile: TypeAlias = Annotated[
     Path | None,
     typer.Option("--plot", metavar="FILE", help="Draw a picture, .png or .svg.", rich_help_panel=OUTPUT),
 ]
+EventsFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--events",
+        metavar="FILE.jsonl",
+        help="Write what happens, one event per line.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Quiet: TypeAlias = Annotated[
     bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.", rich_help_panel=OUTPUT)
 ]

@@ -19,20 +19,23 @@ STANDARD_OUTPUT = "-"
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where to write the model, numbers and the picture; None where not asked for."""
+    """Where to write the model, numbers, the picture and the events; None where not asked for."""
 
     model: Path | None
     numbers: str | None
     picture: Path | None
+    events: Path | None
 
     @classmethod
-    def checked(cls, model: Path | None, numbers: str | None, picture: Path | None, inputs: Sequence[str]) -> Outputs:
+    def checked(
+        cls, model: Path | None, numbers: str | None, picture: Path | None, events: Path | None, inputs: Sequence[str]
+    ) -> Outputs:
         """Raise now if any of them could not be written later, or would overwrite another or an input."""
         if model is not None and model.suffix.lower() != ".npz":
             raise InputError(f"--out {model} must end in .npz, the kind of file it is.")
         numbers_file = None if numbers in (None, STANDARD_OUTPUT) else Path(str(numbers))
         taken = {str(Path(name).resolve()): "an input" for name in inputs}
-        for path in (model, numbers_file, picture):
+        for path in (model, numbers_file, picture, events):
             if path is None:
                 continue
             for other, what in taken.items():
@@ -42,7 +45,7 @@ class Outputs:
             require_writable(path)
         if picture is not None:
             require_picture(picture)
-        return cls(model, numbers, picture)
+        return cls(model, numbers, picture, events)
 
     def of_rank(self, rank: int) -> Outputs:
         """What one node of many writes: its own files where their names have {rank}; else node 0 alone writes."""
@@ -52,7 +55,7 @@ class Outputs:
                 return None
             return type(path)(with_rank(str(path), rank))
 
-        return Outputs(own(self.model), own(self.numbers), own(self.picture))
+        return Outputs(own(self.model), own(self.numbers), own(self.picture), own(self.events))
 
     def write(self, model: Model, numbers: dict[str, Any]) -> list[Path]:
         """Write the model and the numbers, and give the paths of what was written."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -17,8 +16,7 @@ from typing import IO
 
 from eigenmesh.cli._exit_codes import INTERRUPTED
 from eigenmesh.cli._messages import PROGRESS_FILE, Messages
-from eigenmesh.iteration._result import Record
-from eigenmesh.iteration._run import Callback
+from eigenmesh.events import EventReader, Listener
 from eigenmesh.report._progress import live_progress
 
 # What all processes of one launch carry in their environment, so that none is overlooked at the end.
@@ -144,18 +142,16 @@ def note_node(rank: int) -> None:
 
 @contextlib.contextmanager
 def _watched(messages: Messages, progress: Path) -> Iterator[None]:
-    """Show live what node 0 writes to the file of its progress."""
-    ended = threading.Event()
+    """Show live the events that node 0 writes."""
+    ended, reader = threading.Event(), EventReader(progress)
 
     def follow() -> None:
         with contextlib.ExitStack() as stack:
-            show: Callback | None = None
+            show: Listener | None = None
             while not ended.wait(POLL_S):
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    last = json.loads(progress.read_text().splitlines()[-1])
-                    max_rounds = last.pop("max_rounds")
-                    show = show or stack.enter_context(live_progress(max_rounds, messages.notices))
-                    show(Record(**last))
+                for entry in reader.new():
+                    show = show or stack.enter_context(live_progress(messages.notices))
+                    show(entry)
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import math
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +16,10 @@ from rich.table import Table
 from eigenmesh._text import readable_bytes
 from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._messages import Messages
+from eigenmesh.events import NeighbourStatus
 from eigenmesh.report._run_tables import facts_table
 from eigenmesh.sites._site import read_site
-from eigenmesh.sites._status import NeighbourStatus, Status, health, read_status
+from eigenmesh.sites._status import Status, health, plain_values, read_status
 
 SiteFile = Annotated[Path, typer.Argument(metavar="site.toml", show_default=False, help="Settings of the site.")]
 LONGEST_REASON = 300
@@ -109,9 +109,8 @@ def _words(found: Status, state: str, now: float) -> tuple[str, str]:
 
 
 def _plain(found: Status, state: str, now: float) -> dict[str, object]:
-    residual = found.residual if math.isfinite(found.residual) else None
-    more = {"health": state, "age_s": now - found.written, "waiting_for": found.waiting_for}
-    return {**asdict(found), "residual": residual, **more}
+    waits = {"waiting_s": found.waiting_s, "waiting_for": found.waiting_for}
+    return {**plain_values(found), **waits, "health": state, "age_s": now - found.written}
 
 
 def _ago(then: float, now: float) -> str:

@@ -1,29 +1,25 @@
-"""Who is told how a fit goes, and what is said of one that did not get there."""
+"""Who is told how a fit goes, and what is said of one that did not converge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
-from eigenmesh.iteration import Callback, Record, Result
+from eigenmesh.events import EventLog, Record, on_record
+from eigenmesh.iteration import Result
 
 
 @contextmanager
-def listeners(callback: Callback | None, verbose: bool, max_rounds: int) -> Iterator[Callback | None]:
-    """The user's callback and, if asked for, the terminal, as one callback."""
-    if not verbose:
-        yield callback
-        return
-    from eigenmesh.report._progress import live_progress
+def event_log(callback: Callable[[Record], Any] | None, verbose: bool) -> Iterator[EventLog]:
+    """A log that tells the user's callback and, if asked for, the terminal."""
+    with ExitStack() as stack:
+        listeners = [] if callback is None else [on_record(callback)]
+        if verbose:
+            from eigenmesh.report._progress import live_progress
 
-    with live_progress(max_rounds) as progress:
-
-        def report(record: Record) -> None:
-            progress(record)
-            if callback is not None:
-                callback(record)
-
-        yield report
+            listeners.append(stack.enter_context(live_progress()))
+        yield EventLog(*listeners)
 
 
 def not_converged(result: Result, tol: float) -> str:

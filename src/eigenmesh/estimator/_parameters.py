@@ -39,7 +39,7 @@ class Names(StrOptions):  # type: ignore[misc]
         return find_name(value.partition(":")[0] if self.takes_argument else value, self.options) is not None
 
     def __str__(self) -> str:
-        return f"a name ({', '.join(sorted(self.options))})"
+        return f"a name: {', '.join(sorted(self.options))}"
 
 
 class Objects(HasMethods):  # type: ignore[misc]
@@ -77,7 +77,7 @@ NO_MLE = (
 )
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [Interval(Integral, 1, None, closed="left"), Interval(Real, 0, 1, closed="neither"), None],
-    "solver": [Names("solver", ["auto", *SOLVERS]), instances("a Solver such as BlockKrylov()", Solver)],
+    "solver": [Names("solver", ["auto", *SOLVERS]), instances("a Solver object", Solver)],
     "topology": [
         Names("topology", TOPOLOGIES),
         instances("a networkx graph, Weights", nx.Graph, Weights),
@@ -87,11 +87,11 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "weights": [Names("weights", WEIGHTS)],
     "averaging": [
         Names("averaging", ["auto", *AVERAGINGS]),
-        instances("an Averaging such as Tree()", Averaging),
+        instances("an Averaging object", Averaging),
     ],
     "split": [
         Names("split", SPLITS, takes_argument=True),
-        instances("a Split such as RandomSplit(0)", Split),
+        instances("a Split object", Split),
     ],
     "tol": [Interval(Real, 0, 1, closed="neither")],
     "max_rounds": [Interval(Integral, 1, None, closed="left")],
@@ -103,7 +103,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "device": [instances("the name of a device", str), None],
     "transport": [
         Names("transport", [name for name, kind in TRANSPORTS.items() if kind.starts_by_name]),
-        instances("a Transport", Transport),
+        instances("a Transport object", Transport),
         None,
     ],
     "random_state": [
@@ -111,7 +111,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
         instances("a NumPy random generator", np.random.RandomState, np.random.Generator),
         None,
     ],
-    "costs": [instances("Costs(...)", Costs), None],
+    "costs": [instances("a Costs object", Costs), None],
     "callback": [callable, None],
     "verbose": ["boolean"],
 }
@@ -152,14 +152,17 @@ def _refusal(name: str, value: Any, allowed: Sequence[Any]) -> InputError:
     named = next((option for option in allowed if isinstance(option, Names)), None)
     if isinstance(value, str) and named is not None:
         return UnknownNameError(named.kind, value, named.options)
+    if isinstance(value, type) and any(isinstance(option, Objects) for option in allowed):
+        kind = value.__name__
+        return InputError(f"{name} = {kind} is a class; give an object of it, such as {kind}().")
     words = []
-    for option in allowed:
+    # The list of names is the longest, so it comes last.
+    for option in sorted(allowed, key=lambda option: option is named):
         words += ["True", "False"] if option == "boolean" else [str(make_constraint(option))]
     either = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-    hint = f" {value.__name__} is a class; give an object, {value.__name__}()." if isinstance(value, type) else ""
-    return InputError(f"{name} = {_shown(value)} must be {either}.{hint}")
+    return InputError(f"{name} = {_shown(value)} must be {either}.")
 
 
 def _shown(value: Any) -> str:
-    text = value.__name__ if isinstance(value, type) else " ".join(repr(value).split())
+    text = " ".join(repr(value).split())
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

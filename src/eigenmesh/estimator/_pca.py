@@ -18,11 +18,12 @@ from eigenmesh.averaging import Averaging
 from eigenmesh.dask import is_dask
 from eigenmesh.data import Split, missing_policy
 from eigenmesh.estimator._inputs import data_for, data_of_all_nodes
-from eigenmesh.estimator._listeners import listeners, not_converged
+from eigenmesh.estimator._listeners import event_log, not_converged
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of, require_parameters
 from eigenmesh.estimator._projection import Projection
+from eigenmesh.events import Record
 from eigenmesh.fitting import Costs, Fit, NodeData, Plan, fit, fit_at_every_node, model_of, plan, prepare
-from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, Record
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.model_file import write_model
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
@@ -187,14 +188,14 @@ class DecentralizedPCA(Projection):
         engine = transport_kind(transport, self.device) if isinstance(transport, str) else None
         run_nodes = None if engine is None else engine.run_nodes
         with ExitStack() as stack:
-            callback = stack.enter_context(listeners(self.callback, self.verbose, self.max_rounds))
+            events = stack.enter_context(event_log(self.callback, self.verbose))
             if isinstance(transport, str) and run_nodes is None and not is_dask(X):
                 transport = stack.enter_context(transport_by_name(transport, self.device))
             data = data_for(self, X, y, nodes, request.seed, transport)
             if run_nodes is not None and isinstance(data, NodeData):
-                fitted = fit_at_every_node(run_nodes, request, data, callback)
+                fitted = fit_at_every_node(run_nodes, request, data, events)
             else:
-                fitted = fit(prepare(request, data), callback=callback)
+                fitted = fit(prepare(request, data), events=events)
         self._set_fitted(fitted)
         if not self.result_.converged:
             warnings.warn(not_converged(self.result_, self.tol), ConvergenceWarning, stacklevel=2)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eigenmesh.iteration._result import Record
+from eigenmesh.events import Record
 
 # Errors (mean sin^2) whose cost is asked for, largest first.
 TARGETS = (1e-2, 1e-4, 1e-6, 1e-10)

@@ -28,7 +28,7 @@ from eigenmesh.data import (
 )
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, prepare
-from eigenmesh.networks import Network, Stacked, Traffic
+from eigenmesh.networks import Network, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._bases import random_basis
 
@@ -70,9 +70,9 @@ class KnownData:
     moments: Moments
     covariance: Covariance
 
-    def count_samples(self) -> tuple[int, Traffic]:
+    def count_samples(self) -> tuple[int, None]:
         """N, without a message."""
-        return self.moments.n_samples, Traffic()
+        return self.moments.n_samples, None
 
     def check(self, request: Request) -> None:
         """Nothing is asked for that could not be done."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eigenmesh.arrays import Array
+from eigenmesh.events import EventLog
 from eigenmesh.experiments._curves import Curve, curve_of, thinned
 from eigenmesh.experiments._problems import Comparison
 from eigenmesh.experiments._settings import Method
 from eigenmesh.fitting import fit
-from eigenmesh.iteration import Callback
 from eigenmesh.networks import Stacked, Traffic
 
 # Sine at which a run may end: far below the square root of the smallest error that is asked for.
@@ -32,9 +32,9 @@ class UncountedChecks(Stacked):
 
     def mean(self, array: Array) -> Array:
         """Average over all nodes, uncounted."""
-        before = self.traffic.copy()
+        before, exchanges = self.traffic.copy(), self.exchanges.copy()
         averaged = super().mean(array)
-        self.traffic = before
+        self.traffic, self.exchanges = before, exchanges
         return averaged
 
 
@@ -43,7 +43,7 @@ def needs_no_checks(method: Method) -> bool:
     return method.solver.traits.fixed_schedule and "auto" not in method.settings.values()
 
 
-def follow(method: Method, comparison: Comparison, rounds: int, callback: Callback | None = None) -> Curve:
+def follow(method: Method, comparison: Comparison, rounds: int, events: EventLog | None = None) -> Curve:
     """Run a method until it is done, lost or out of rounds, and keep its error after every iteration.
 
     A centralised method runs on one node that has the pooled covariance. Methods with a setting "auto", and those
@@ -57,7 +57,7 @@ def follow(method: Method, comparison: Comparison, rounds: int, callback: Callba
     fitted = fit(
         replace(prepared, request=request, solver=method.solver, network=network, set_up=Traffic()),
         comparison.start,
-        callback=callback,
+        events=events,
         reference=comparison.truth,
         check_every=max(1, rounds // CHECKS) if unwatched else None,
     )

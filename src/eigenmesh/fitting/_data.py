@@ -13,7 +13,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.fitting._matching import match_nodes
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
-from eigenmesh.networks import Network, Peers, Stacked, Traffic
+from eigenmesh.networks import Network, Peers, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
@@ -59,8 +59,8 @@ class Data(Protocol):
         """The network that the solver sees: one node where an engine sums over all nodes by itself."""
         ...
 
-    def count_samples(self) -> tuple[int | None, Traffic]:
-        """N over all nodes, None where only a pass over the data can tell; and what was sent to learn it."""
+    def count_samples(self) -> tuple[int | None, Network | None]:
+        """N over all nodes, None where only a pass over the data can tell; and the network that was asked."""
         ...
 
     def check(self, request: Request) -> None:
@@ -115,10 +115,10 @@ class NodeData:
         """Raise if there is no such device, or the transport has another."""
         self._place(request.device)
 
-    def count_samples(self) -> tuple[int, Traffic]:
+    def count_samples(self) -> tuple[int, Network]:
         """N over all nodes, which compare their data on the way."""
         network = self._network(Tree())
-        return match_nodes(self.shards, network), network.traffic
+        return match_nodes(self.shards, network), network
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""

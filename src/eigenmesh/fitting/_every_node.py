@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from eigenmesh.events import EventLog
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._fit import Fit, fit
 from eigenmesh.fitting._prepare import prepare
 from eigenmesh.fitting._request import Request
-from eigenmesh.iteration import Callback
 from eigenmesh.transports import Transport
 
 
@@ -19,7 +19,7 @@ def fit_at_every_node(
     run_nodes: Callable[..., list[Fit]],
     request: Request,
     data: NodeData,
-    callback: Callback | None = None,
+    events: EventLog | None = None,
 ) -> Fit:
     """Fit samples of all nodes.
 
@@ -27,13 +27,13 @@ def fit_at_every_node(
     ----------
     run_nodes : callable
         As in the table of transports: starts all nodes.
-    callback : callable or None
-        Called by node 0 alone.
+    events : EventLog or None
+        Told by node 0 alone.
     """
 
     def node(transport: Transport) -> Fit:
         own = NodeData(data.shards.take([transport.rank]), data.weights, transport)
-        return fit(prepare(request, own), callback=callback if transport.rank == 0 else None)
+        return fit(prepare(request, own), events=events if transport.rank == 0 else None)
 
     fits = run_nodes(data.shards.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])

@@ -11,11 +11,12 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import name_of
 from eigenmesh.data import Choice, Moments
+from eigenmesh.events import EventLog, LinkTraffic, Started
 from eigenmesh.fitting._data import DataFacts
 from eigenmesh.fitting._prepare import Prepared
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
-from eigenmesh.iteration import Callback, Result, run
+from eigenmesh.iteration import Result, run
 from eigenmesh.iteration._variance import run_to_fraction
 from eigenmesh.solvers._bases import random_basis
 from eigenmesh.solvers._step_size import common_basis
@@ -71,7 +72,7 @@ def fit(
     start: np.ndarray | None = None,
     *,
     average_start: bool = False,
-    callback: Callback | None = None,
+    events: EventLog | None = None,
     on_estimate: Callable[[np.ndarray], Any] | None = None,
     reference: np.ndarray | None = None,
     check_every: int | None = None,
@@ -85,16 +86,19 @@ def fit(
     average_start : bool
         True if ``start`` is this node's own estimate, or None where it has none: all nodes then begin from the average
         of theirs. All nodes must say the same.
-    callback, on_estimate, reference, check_every
+    events, on_estimate, reference, check_every
         As for ``run``.
     """
     request, network, covariance = prepared.request, prepared.network, prepared.covariance
+    events = EventLog() if events is None else events
+    names = prepared.facts.node_names or tuple(str(node) for node in range(prepared.facts.n_nodes))
+    events.emit(_started(prepared, names))
     settings: dict[str, Any] = {
         "tol": request.tol,
         "max_rounds": request.max_rounds,
         "check_every": check_every,
         "seed": request.seed,
-        "callback": callback,
+        "events": events,
         "on_estimate": on_estimate,
         "reference": reference,
     }
@@ -109,6 +113,9 @@ def fit(
         result = run_to_fraction(
             prepared.solver, covariance, network, wanted, total, limit=limit, spent=spent, **settings
         )
+    if events.listeners:
+        for (sender, receiver), sent in network.link_traffic().items():
+            events.emit(LinkTraffic(names[sender], names[receiver], *sent))
     return Fit(
         request,
         prepared.facts,
@@ -118,6 +125,20 @@ def fit(
         network.weights,
         name_of(prepared.averaging),
         prepared.choice,
+    )
+
+
+def _started(prepared: Prepared, names: tuple[str, ...]) -> Started:
+    request, network = prepared.request, prepared.network
+    return Started(
+        prepared.solver.name,
+        name_of(prepared.averaging),
+        names,
+        tuple((names[i], names[j]) for i, j in network.weights.graph.edges),
+        prepared.facts.n_features,
+        prepared.n_components,
+        request.tol,
+        request.max_rounds,
     )
 
 

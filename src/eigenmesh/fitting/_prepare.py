@@ -56,14 +56,16 @@ def prepare(request: Request, data: Data) -> Prepared:
     # What can be wrong without a message or a pass over the data is found first.
     request.components(sys.maxsize, facts.n_features)
     data.check(request)
-    n_samples, asking = data.count_samples()
+    n_samples, asked = data.count_samples()
     wanted = request.components(n_samples or sys.maxsize, facts.n_features)
     k = expected_components(wanted, facts.n_features)
     workload = Workload(data.weights, facts.n_features, k, facts.item_bytes, n_samples, facts.has_all_reduce)
     solver, averaging = choose_method(workload, request.costs, request.solver, request.averaging)
     choice = data.choose_covariance(request.covariance, solver, k)
     network = data.network(averaging)
-    network.traffic += asking
+    if asked is not None:
+        network.traffic += asked.traffic
+        network.exchanges += asked.exchanges
     moments, covariance = data.measure(
         network, choice, scale=request.scale, missing=request.missing, device=request.device
     )

@@ -6,6 +6,7 @@ long as they run. Where the arrays are CUDA tensors the kernels of one iteration
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -101,12 +102,13 @@ class _Recording:
     ) -> None:
         self.key = key
         self._network, self._traffic = network, Traffic()
+        self._exchanges: Counter[Any] = Counter()
         arrays = {name: value for name, value in state._asdict().items() if hasattr(value, "untyped_storage")}
         self._memory = {name: array.clone() for name, array in arrays.items()}
         self._written: frozenset[str] = frozenset()
-        before = network.traffic.copy()
+        before, exchanges = network.traffic.copy(), network.exchanges.copy()
         self._replay = recorder(lambda: self._advance(step, state), next(iter(arrays.values())).device)
-        network.traffic = before
+        network.traffic, network.exchanges = before, exchanges
         for name, array in arrays.items():
             self._memory[name].copy_(array)
         # What the memory of those arrays holds that the step hands on as they are.
@@ -117,6 +119,7 @@ class _Recording:
         self._load(state)
         self._replay()
         self._network.traffic += self._traffic
+        self._network.exchanges.update(self._exchanges)
         return state._replace(**{name: self._memory[name] for name in self._written})
 
     def kept(self, state: Any) -> Any:
@@ -126,9 +129,9 @@ class _Recording:
 
     def _advance(self, step: Callable[[Any], Any], state: Any) -> None:
         """What is recorded: a step from the fixed memory to new arrays, and these copied back."""
-        before = self._network.traffic.copy()
+        before, exchanges = self._network.traffic.copy(), self._network.exchanges.copy()
         after = step(state._replace(**self._memory))
-        self._traffic = self._network.traffic - before
+        self._traffic, self._exchanges = self._network.traffic - before, self._network.exchanges - exchanges
         new = {name: getattr(after, name) for name in self._memory}
         new = {name: array for name, array in new.items() if array is not self._memory[name]}
         # An array of the old state that has changed places must be read before its memory is written.

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from eigenmesh.certificate._certify import Certificate
+from eigenmesh.events import Ended, Record
 from eigenmesh.iteration._html import result_html
 from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Traffic
-
-
-class Record(NamedTuple):
-    """One line of a run's history.
-
-    Attributes
-    ----------
-    iteration, rounds, messages, matrices, bytes : int
-        Cost so far, set-up and checks included.
-    residual : float
-        Largest residual over nodes and components; NaN where it was not measured.
-    error : float
-        The paper's mean sin^2 error, NaN unless the run was given the truth.
-    step_size : float
-        The solver's step; NaN for solvers without one.
-    bound : float
-        Certified bound on sin(angle) to the true components; NaN before the certificate.
-    """
-
-    iteration: int
-    rounds: int
-    messages: int
-    matrices: int
-    bytes: int
-    residual: float = np.nan
-    error: float = np.nan
-    step_size: float = np.nan
-    bound: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -89,6 +62,11 @@ class Result:
     def converged(self) -> bool:
         """True if the certificate reached the tolerance."""
         return self.stop_reason is StopReason.CONVERGED
+
+    @property
+    def ended(self) -> Ended:
+        """The event that ends a fit with this result."""
+        return Ended("done", self.converged, self.stop_reason.label)
 
     def summary(self) -> dict[str, Any]:
         """Plain numbers and strings for a table or a JSON file."""

@@ -14,8 +14,9 @@ from eigenmesh.certificate._certify import Certified, certify
 from eigenmesh.certificate._complement import Complement
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
+from eigenmesh.events import BoundCertified, EventLog, Record, on_record
 from eigenmesh.iteration._cuda_graphs import steps_of
-from eigenmesh.iteration._result import Record, Result
+from eigenmesh.iteration._result import Result
 from eigenmesh.iteration._stopping import PATIENCE, PATIENCE_OF_EXACT, CertificateGate, StallDetector, StopReason
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network, Traffic
@@ -43,6 +44,7 @@ def run(
     on_estimate: Callable[[np.ndarray], Any] | None = None,
     reference: np.ndarray | None = None,
     spent: Mapping[str, Traffic] | None = None,
+    events: EventLog | None = None,
 ) -> Result:
     """Iterate a solver until its certificate is good enough, or say why it is not.
 
@@ -62,19 +64,24 @@ def run(
     basis : array of shape (d, K) or None
         Start with orthonormal columns, instead of a random one.
     callback : callable or None
-        Called with a Record after each check, and once more with the certificate.
+        Called with each Record of the history: one per check, and the last with the certificate.
     on_estimate : callable or None
         Called with the (d, K) estimate of the first node held here after each check that found it sound.
     reference : array of shape (d, K) or None
         True eigenvectors, to record the error after every iteration; never used otherwise.
     spent : mapping of str to Traffic, or None
         What was sent for this run before it began, by phase; the result and its history include it.
+    events : EventLog or None
+        Told what happens; the run goes on with the history that the log has.
     """
     require_components(n_components, covariance.n_features)
     require_settings(tol, max_rounds)
     start = random_basis(covariance.n_features, n_components, seed) if basis is None else np.asarray(basis)
     require_basis(start, (covariance.n_features, n_components))
-    loop = _Loop(solver, covariance, network, tol, max_rounds, seed, callback, on_estimate, reference, spent or {})
+    events = EventLog() if events is None else events
+    if callback is not None:
+        events.listeners.append(on_record(callback))
+    loop = _Loop(solver, covariance, network, tol, max_rounds, seed, events, on_estimate, reference, spent or {})
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     with np.errstate(all="ignore"):
         return loop.run(start, check_every)
@@ -126,16 +133,16 @@ class _Loop:
         tol: float,
         max_rounds: int,
         seed: int,
-        callback: Callback | None,
+        events: EventLog,
         on_estimate: Callable[[np.ndarray], Any] | None,
         reference: np.ndarray | None,
         spent: Mapping[str, Traffic],
     ) -> None:
         self.solver, self.covariance, self.network = solver, covariance, network
         self.tol, self.max_rounds, self.seed = tol, max_rounds, seed
-        self.callback, self.on_estimate, self.reference = callback, on_estimate, reference
+        self.events, self.on_estimate, self.reference = events, on_estimate, reference
         self.iteration = 0
-        self.history: list[Record] = []
+        self.iterations_before = max((record.iteration for record in events.history), default=0)
         self.began, self.before = time.perf_counter(), network.traffic.copy()
         self.earlier = sum(spent.values(), Traffic())
         self.spent = {
@@ -172,7 +179,7 @@ class _Loop:
             # Asked anew each time: the rounds of an iteration may grow.
             next_check = self.iteration + (check_every or (1 if watch.free else self._interval(rounds_taken)))
             state, residual = watch.state, watch.residual
-            self._record(state, np.nan if residual is None else float(residual.max()), report=True)
+            self._record(state, np.nan if residual is None else float(residual.max()))
             if not watch.healthy:
                 return StopReason.DIVERGED, self._certify(sound, watch.complement)
             sound = self.solver.readout(state)
@@ -208,6 +215,9 @@ class _Loop:
         # What was learnt of l_{K+1} holds for later certificates too, unless X had missed a leading direction.
         values, beyond = certified.certificate.values, certified.complement
         self.complement = beyond if beyond.upper < values[-1] else None
+        certificate, rounds = certified.certificate, self._sent.rounds
+        bound, residual = certificate.error_bound, float(certificate.residuals.max())
+        self.events.emit(BoundCertified(rounds, bound, residual, tuple(certificate.warnings)))
         return certified
 
     def _booked(self, phase: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -217,19 +227,15 @@ class _Loop:
         self.spent[phase] = self.spent[phase] + (self.network.traffic - before)
         return value
 
-    def _record(self, state: Any, residual: float, report: bool = False) -> None:
+    def _record(self, state: Any, residual: float) -> None:
         error = np.nan if self.reference is None else mean_error(self.solver.readout(state), self.reference)
-        self._note(residual, error, self.solver.current_step(state), report=report)
+        self._note(residual, error, self.solver.current_step(state))
 
-    def _note(
-        self, residual: float, error: float, step_size: float, bound: float = np.nan, report: bool = True
-    ) -> None:
-        record = Record(
-            self.iteration, **vars(self._sent), residual=residual, bound=bound, error=error, step_size=step_size
+    def _note(self, residual: float, error: float, step_size: float, bound: float = np.nan) -> None:
+        iteration = self.iterations_before + self.iteration
+        self.events.emit(
+            Record(iteration, **vars(self._sent), residual=residual, bound=bound, error=error, step_size=step_size)
         )
-        self.history.append(record)
-        if report and self.callback is not None:
-            self.callback(record)
 
     def _error(self, certified: Certified) -> float:
         return np.nan if self.reference is None else mean_error(certified.local, self.reference)
@@ -237,7 +243,7 @@ class _Loop:
     def _result(self, reason: StopReason, certified: Certified) -> Result:
         total = self._sent
         elsewhere = sum((traffic for phase, traffic in self.spent.items() if phase != "iterations"), Traffic())
-        last, bound = self.history[-1], certified.certificate.error_bound
+        last, bound = self.events.history[-1], certified.certificate.error_bound
         # The certificate has the last word, so that the history ends where the traffic does.
         self._note(float(certified.certificate.residuals.max()), self._error(certified), last.step_size, bound)
         return Result(
@@ -250,7 +256,7 @@ class _Loop:
             iterations=self.iteration,
             traffic=total,
             traffic_by_phase={**self.spent, "iterations": total - elsewhere},
-            history=tuple(self.history),
+            history=self.events.history,
             n_nodes=self.network.n_nodes,
             wall_s=time.perf_counter() - self.began,
         )

@@ -67,13 +67,9 @@ def run_to_fraction(
 
 
 def joined(runs: list[Result]) -> Result:
-    """The last of several runs, whose traffic includes that of the others, with the history of all."""
-    iterations, history = 0, []
-    for result in runs:
-        history += [record._replace(iteration=record.iteration + iterations) for record in result.history]
-        iterations += result.iterations
-    wall_s = sum(result.wall_s for result in runs)
-    return replace(runs[-1], iterations=iterations, history=tuple(history), wall_s=wall_s)
+    """The last of several runs, whose traffic and history include those of the others."""
+    iterations = sum(result.iterations for result in runs)
+    return replace(runs[-1], iterations=iterations, wall_s=sum(result.wall_s for result in runs))
 
 
 def truncated(result: Result, k: int) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
@@ -73,6 +74,9 @@ class Network(ABC):
         self.collective = isinstance(self.average, AllReduceAverage)
         self._collective_messages = 2 * (weights.n_nodes - 1)
         self.traffic = Traffic()
+        # Rounds by what was exchanged and bytes per message; the rounds of an all-reduce take no link of the graph.
+        self.exchanges: Counter[tuple[LinearRound, int]] = Counter()
+        self._riding_bytes = 0
         self._mixing = LinearRound(weights.matrix)
         self._lazy_mixing = LinearRound(_half_way(weights.matrix))
         self._sizes: dict[Kind, tuple[int, int]] = {}
@@ -106,7 +110,7 @@ class Network(ABC):
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
         """Carry out one linear round on each of the arrays, all in one message, and count it."""
-        self._count(exchange.messages, arrays)
+        self._count_rounds(exchange, arrays)
         return self._combine(exchange, arrays)
 
     def reduced_mean(self, array: Array) -> Array:
@@ -161,13 +165,14 @@ class Network(ABC):
         """
         if self.collective:
             return self.common_mean(array), self.worst(values)
-        before = self.traffic.copy()
-        averaged, agreed = self._common_mean_and_maximum(array, values)
-        ridden = self.traffic - before
-        _, size = self._size(values)
-        self.traffic.bytes += ridden.messages * size
+        before, self._riding_bytes = self.traffic.rounds, self._size(values)[1]
+        try:
+            averaged, agreed = self._common_mean_and_maximum(array, values)
+        finally:
+            self._riding_bytes = 0
         # A loose average on a dense graph may be done sooner than the maxima.
-        self._count(self._mixing.messages, (values,), max(0, self.weights.spectrum.diameter - ridden.rounds))
+        rounds = max(0, self.weights.spectrum.diameter - (self.traffic.rounds - before))
+        self._count_rounds(self._mixing, (values,), rounds)
         return averaged, agreed
 
     def worst(self, values: Array) -> Array:
@@ -179,17 +184,35 @@ class Network(ABC):
             # A mark for NaN goes with each value: engines do not agree on what the maximum of NaN is.
             self._count(self._collective_messages, (values, values))
         else:
-            self._count(self._mixing.messages, (values,), rounds=self.weights.spectrum.diameter)
+            self._count_rounds(self._mixing, (values,), self.weights.spectrum.diameter)
         return self._maximum(values)
 
-    def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> None:
-        traffic = self.traffic
+    def link_traffic(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Messages and bytes that went over each link of the graph so far, by (sender, receiver)."""
+        messages: Counter[tuple[int, int]] = Counter()
+        sent: Counter[tuple[int, int]] = Counter()
+        for (exchange, size), rounds in self.exchanges.items():
+            receivers, senders = exchange.sends
+            for link in zip(senders.tolist(), receivers.tolist(), strict=True):
+                messages[link] += rounds
+                sent[link] += rounds * size
+        return {link: (messages[link], sent[link]) for link in sorted(messages)}
+
+    def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1) -> None:
+        size = self._count(exchange.messages, arrays, rounds)
+        self.exchanges[exchange, size] += rounds
+
+    def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> int:
+        """Count rounds in which as many messages carry the arrays; gives the bytes of one message."""
+        traffic, sent = self.traffic, self._riding_bytes
         traffic.rounds += rounds
         traffic.messages += messages * rounds
         for array in arrays:
             matrices, size = self._size(array)
             traffic.matrices += rounds * matrices
-            traffic.bytes += messages * rounds * size
+            sent += size
+        traffic.bytes += messages * rounds * sent
+        return sent
 
     def _size(self, array: Array) -> tuple[int, int]:
         """Matrices and bytes in one node's part of the array; kept, for it is asked for every round."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from eigenmesh._text import readable_bytes
 from eigenmesh.certificate._certify import Certificate
-from eigenmesh.iteration._result import Record, Result
+from eigenmesh.events import Record
+from eigenmesh.iteration._result import Result
 from eigenmesh.report._pictures import TEXT_SIZE, new_figure, set_heading
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from eigenmesh.errors import (
     ParkedError,
     TransportError,
 )
+from eigenmesh.events import Ended, Lost
 from eigenmesh.fitting import NodeData, fit, prepare
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._agreement import agree
@@ -88,15 +89,15 @@ class Peer:
             try:
                 outcome = self._epochs(audit)
             except ParkedError as error:
-                self.reporter.end("parked", str(error))
+                self.reporter.end(Ended("parked", message=str(error)))
                 raise
             except AbortedError as error:
-                self.reporter.end("aborted", str(error))
+                self.reporter.end(Ended("aborted", message=str(error)))
                 raise
             except BaseException as error:
-                self.reporter.end("failed", str(error) or type(error).__name__)
+                self.reporter.end(Ended("failed", message=str(error) or type(error).__name__))
                 raise
-            self.reporter.end("done")
+            self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
             return outcome
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
@@ -106,7 +107,7 @@ class Peer:
             view = Membership(self.site.name, self.site.sites, self.site.edges, epoch.lost)
             latest = Latest(epoch.start)
             transport = self.connector.connect(view, join_s, audit, self._on_view)
-            self.reporter.follow(transport, view.epoch)
+            self.reporter.follow(transport, view)
             try:
                 outcome = self._until_a_loss(transport, view, latest)
                 if outcome is not None:
@@ -149,7 +150,7 @@ class Peer:
             prepared,
             latest.estimate,
             average_start=bool(view.lost),
-            callback=self.reporter.record,
+            events=self.reporter.log,
             on_estimate=latest.store,
         )
         try:
@@ -168,6 +169,8 @@ class Peer:
     def _after_a_loss(self, transport: GrpcTransport, view: Membership, error: TransportError) -> None:
         """Do what ``on_loss`` says: abort, park, or agree on the membership with the remaining sites."""
         on_loss = self.site.settings.on_loss
+        lost = error.neighbours if isinstance(error, LostNeighbourError) else ()
+        self.reporter.log.emit(Lost(lost, str(error)))
         if on_loss == "abort":
             transport.abort(str(error))
             raise error
@@ -176,9 +179,7 @@ class Peer:
             transport.park(reason)
             raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
         logger.warning("%s The remaining sites now agree on who continues.", error)
-        self.reporter.phase = "agreeing"
-        if isinstance(error, LostNeighbourError):
-            view.lose((self.site.name, name) for name in error.neighbours)
+        view.lose((self.site.name, name) for name in lost)
         try:
             agree(transport, view, self.site.settings.patience_s, self.site.settings.join_s)
         except TransportError as failure:

@@ -1,33 +1,38 @@
-"""Says about every second how a run is going: to a file, to Prometheus, to whoever listens."""
+"""Says about every second how a run is going: to the log of events, to a file, to Prometheus, to whoever listens."""
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Self
 
-from eigenmesh.iteration._result import Record
+from eigenmesh.events import Ended, Entry, Event, EventLog, JsonlWriter, Members, NeighbourStatus, SiteStatus
+from eigenmesh.sites._membership import Membership
 from eigenmesh.sites._prometheus import Metrics
 from eigenmesh.sites._site import Site
-from eigenmesh.sites._status import NeighbourStatus, Status, write_status
-from eigenmesh.transports.grpc import GrpcTransport, TransportStatus
+from eigenmesh.sites._status import Status, write_status
+from eigenmesh.transports.grpc import GrpcTransport
 
 EVERY_S = 1.0
 
 
 class Reporter:
-    """A thread that looks at the transport and at the last record; used as a context."""
+    """The log of a site's events and the status that follows from them; used as a context.
+
+    A thread looks at the transport and makes events of what has changed there.
+    """
 
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
         self.site, self.listener = site, listener
-        self.phase, self.message = "connecting", ""
+        self.log = EventLog(self._take)
         self.transport: GrpcTransport | None = None
-        self._epoch = 0
-        self._record: Record | None = None
-        self._began, self._waiting_since = time.time(), 0.0
+        settings, began = site.settings, time.time()
+        self._status = Status(site.name, site.run, "connecting", max_rounds=settings.max_rounds, started=began)
+        self._seen: tuple[Event, ...] = ()
+        self._waiting_since = 0.0
         self._ended = threading.Event()
         self._stack = ExitStack()
         self._metrics: Metrics | None = None
@@ -36,70 +41,69 @@ class Reporter:
     def __enter__(self) -> Self:
         if self.site.metrics_port is not None:
             self._metrics = self._stack.enter_context(Metrics(self.site.metrics_port, self.site.name, self.site.run))
+        self.log.listeners.append(self._stack.enter_context(JsonlWriter(self.site.out.events, append=True)))
         self._tell()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._stop()
         self._tell()
         self._stack.close()
 
-    def follow(self, transport: GrpcTransport, epoch: int) -> None:
+    def follow(self, transport: GrpcTransport, view: Membership) -> None:
         """Look at this transport from now on."""
-        self.transport, self._epoch, self.phase = transport, epoch, "connecting"
+        self.transport = transport
+        self.log.emit(Members(self.site.run, self.site.name, view.epoch, view.members, view.missing))
 
-    def record(self, record: Record) -> None:
-        """Take note of a check of the run."""
-        self._record, self.phase = record, "running"
+    def end(self, last: Ended) -> None:
+        """The last event."""
+        self._stop()
+        self._look()
+        self.log.emit(last)
 
-    def end(self, phase: str, message: str = "") -> None:
-        """The last word: done, parked, aborted or failed, and why."""
-        self.phase, self.message = phase, message
+    def _stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
 
     def _tell_all(self) -> None:
         while not self._ended.wait(EVERY_S):
+            self._look()
             self._tell()
 
+    def _take(self, entry: Entry) -> None:
+        self._status = self._status.after(entry.event)
+
     def _tell(self) -> None:
-        status = self._status()
+        status = replace(self._status, written=time.time())
         write_status(self.site.out.status, status)
         if self._metrics is not None:
             self._metrics.show(status)
         if self.listener is not None:
             self.listener(status)
 
-    def _status(self) -> Status:
-        now, record = time.time(), self._record
-        seen = TransportStatus(0, False, (), "", ()) if self.transport is None else self.transport.status()
-        if not seen.waiting_for:
-            self._waiting_since = now
-        if self.phase == "connecting" and seen.round:
-            self.phase = "moments"
-        return Status(
-            self.site.name,
-            self.site.run,
-            self.phase,
-            round=seen.round,
-            max_rounds=self.site.settings.max_rounds,
-            epoch=self._epoch,
-            residual=math.nan if record is None else record.residual,
-            bytes=sum(link.bytes_out for link in seen.links),
-            waiting_s=now - self._waiting_since,
-            neighbours=tuple(
-                NeighbourStatus(
-                    link.name,
-                    link.connected,
-                    max(0.0, now - link.heard_s),
-                    link.name in seen.waiting_for,
-                    link.round,
-                    link.bytes_out,
-                    link.bytes_in,
-                    link.problem,
-                )
-                for link in seen.links
-            ),
-            message=self.message or seen.journal_problem,
-            started=self._began,
+    def _look(self) -> None:
+        """Make events of what has changed at the transport since the last look."""
+        if self.transport is None:
+            return
+        now, seen = time.time(), self.transport.status()
+        self._waiting_since = (self._waiting_since or now) if seen.waiting_for else 0.0
+        neighbours = (
+            NeighbourStatus(
+                link.name,
+                link.connected,
+                # To a tenth of a second, so that two looks at the same moment agree.
+                round(max(0.0, now - link.heard_s), 1),
+                link.name in seen.waiting_for,
+                link.round,
+                link.bytes_out,
+                link.bytes_in,
+                link.problem,
+            )
+            for link in seen.links
         )
+        before = self._seen
+        self._seen = (SiteStatus(seen.round, self._waiting_since, seen.journal_problem), *neighbours)
+        for event in self._seen:
+            if event not in before:
+                self.log.emit(event)

@@ -45,7 +45,7 @@ class ResultFiles:
             out.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UnreadableFileError(f"cannot make {out.folder}: {error.strerror}; choose another folder.") from error
-        for path in (out.result, out.numbers, out.status, out.audit):
+        for path in (out.result, out.numbers, out.status, out.events, out.audit):
             require_writable(path)
 
     def write(self, fit: Fit, view: Membership) -> Outcome:

@@ -73,6 +73,11 @@ class OutFolder:
         return self.folder / "audit.jsonl"
 
     @property
+    def events(self) -> Path:
+        """What happened, as it happened."""
+        return self.folder / "events.jsonl"
+
+    @property
     def status(self) -> Path:
         return self.folder / "status.json"
 

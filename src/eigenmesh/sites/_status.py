@@ -8,12 +8,13 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from eigenmesh._atomic_write import save_json
 from eigenmesh.errors import EigenmeshError, UnreadableFileError
+from eigenmesh.events import Ended, Event, Lost, Members, NeighbourStatus, Record, SiteStatus
 
 logger = logging.getLogger(__name__)
 
@@ -25,29 +26,15 @@ ENDED = ("done", "parked", "aborted", "failed")
 
 
 @dataclass(frozen=True)
-class NeighbourStatus:
-    """One neighbour as seen from here; times are seconds since 1970, 0 for never."""
-
-    name: str
-    connected: bool = False
-    last_heard: float = 0.0
-    waiting: bool = False
-    round: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    refusal: str = ""
-
-
-@dataclass(frozen=True)
 class Status:
-    """What a peer says of itself.
+    """What a peer says of itself, as its events tell.
 
     Attributes
     ----------
-    phase : connecting, moments, running, certifying, done, parked, aborted, failed.
+    phase : connecting, moments, running, agreeing, done, parked, aborted, failed.
     residual : of the last check; NaN before the first.
-    bytes : that this site has sent, of payload.
-    waiting_s : how long the present wait has lasted; 0 while nobody is waited for.
+    bytes : that this site has sent since the last change of members.
+    waiting_since : when the present wait began, in seconds since 1970; 0 while nobody is waited for.
     message : why it ended, or what it is stuck at.
     """
 
@@ -59,7 +46,7 @@ class Status:
     epoch: int = 0
     residual: float = math.nan
     bytes: int = 0
-    waiting_s: float = 0.0
+    waiting_since: float = 0.0
     neighbours: tuple[NeighbourStatus, ...] = ()
     message: str = ""
     pid: int = field(default_factory=os.getpid)
@@ -72,21 +59,52 @@ class Status:
         return tuple(neighbour.name for neighbour in self.neighbours if neighbour.waiting)
 
     @property
+    def waiting_s(self) -> float:
+        """How long the present wait has lasted; 0 while nobody is waited for."""
+        return self.written - self.waiting_since if self.waiting_since else 0.0
+
+    @property
     def ended(self) -> bool:
         """Whether the peer said that it is over."""
         return self.phase in ENDED
 
+    def after(self, event: Event) -> Status:
+        """The status once an event is known."""
+        match event:
+            case Members():
+                return replace(self, phase="connecting", epoch=event.epoch, round=0, bytes=0, neighbours=())
+            case SiteStatus():
+                phase = "moments" if self.phase == "connecting" and event.round else self.phase
+                since, problem = event.waiting_since, event.problem
+                return replace(self, phase=phase, round=event.round, waiting_since=since, message=problem)
+            case NeighbourStatus():
+                known = {neighbour.name: neighbour for neighbour in self.neighbours}
+                neighbours = tuple({**known, event.name: event}.values())
+                return replace(self, neighbours=neighbours, bytes=sum(one.bytes_sent for one in neighbours))
+            case Record():
+                return replace(self, phase="running", residual=event.residual)
+            case Lost():
+                return replace(self, phase="agreeing")
+            case Ended():
+                return replace(self, phase=event.outcome, message=event.message)
+        return self
+
 
 def write_status(path: Path, status: Status) -> bool:
     """Replace the file whole, so that a reader never sees half of it; False if the disk does not let it."""
-    content = {**asdict(status), "residual": status.residual if math.isfinite(status.residual) else None}
     try:
-        save_json(path, content)
+        save_json(path, plain_values(status))
     except OSError as error:
         # A full disk is no reason to end a run that needs none.
         logger.warning("the status file %s cannot be written: %s", path, error.strerror)
         return False
     return True
+
+
+def plain_values(status: Status) -> dict[str, Any]:
+    """Plain values."""
+    residual = status.residual if math.isfinite(status.residual) else None
+    return {**vars(status), "residual": residual, "neighbours": [one._asdict() for one in status.neighbours]}
 
 
 def read_status(path: str | os.PathLike[str]) -> Status:
