@@ -136,7 +136,7 @@ def test_several_files_are_a_node_each_and_links_go_by_their_names(call, write_c
     numbers = json.loads((tmp_path / "r.json").read_text())
     assert numbers["nodes"] == 3
     assert numbers["split"] == "one node per file"
-    assert "20 to 120 samples a node" in done.stdout
+    assert "20 to 120 samples per node" in done.stdout
 
 
 @pytest.mark.parametrize("words", [("--by-label",), ("--split", "label")])

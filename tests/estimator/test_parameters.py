@@ -58,8 +58,12 @@ def test_every_parameter_is_in_the_table_and_has_constraints():
 @pytest.mark.parametrize("call", ["fit", "fit_transform", "plan"])
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(name, value) for name, values in BAD.items() for value in values],
-    ids=lambda value: value if isinstance(value, str) else str(value)[:30],
+    [
+        # Numbered, since workers must collect the same names and objects print their addresses.
+        pytest.param(name, value, id=f"{name}-{number}")
+        for name, values in BAD.items()
+        for number, value in enumerate(values)
+    ],
 )
 def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, value, call):
     if name == "device" and isinstance(value, str):
@@ -109,7 +113,6 @@ def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, valu
         ),
         ({"topology": np.zeros((40, 40, 2))}, InputError, r"topology = array\(.{40,60}\.\.\. must be"),
     ],
-    ids=str,
 )
 def test_the_message_has_the_value_what_is_allowed_and_the_fix(settings, error, message):
     with pytest.raises(error, match=message):
@@ -125,7 +128,7 @@ def test_the_message_has_the_value_what_is_allowed_and_the_fix(settings, error, 
         {"solver": BlockKrylov(), "averaging": Tree(), "split": RandomSplit(3), "callback": lambda record: None},
         {"split": "sizes:10,20,30", "step_size": 0.5, "topology": "cycle", "n_nodes": 3},
     ],
-    ids=str,
+    ids=lambda settings: "-".join(settings),
 )
 def test_good_values_of_every_kind_are_taken(settings):
     X = np.random.default_rng(0).standard_normal((60, 4)) * [4, 2, 1, 0.5]
