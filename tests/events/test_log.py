@@ -9,7 +9,7 @@ from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import Shards
 from eigenmesh.events import BoundCertified, EventLog, LinkTraffic, Record, Started, on_record
 from eigenmesh.fitting import NodeData, Request, fit, fit_at_every_node, prepare
-from eigenmesh.graphs import metropolis, path_graph
+from eigenmesh.graphs import metropolis, path
 from eigenmesh.transports import TRANSPORTS
 
 
@@ -25,11 +25,11 @@ def heard(parts, transport=None, **asked):
     entries = []
     log = EventLog(entries.append, clock=iter(range(10_000)).__next__)
     request = Request.parse(**{"n_components": 2, "solver": "fast-pca", "tol": 1e-5, **asked})
-    shards, weights = Shards.from_list(parts), metropolis(path_graph(4))
+    shards, weights = Shards.from_list(parts), metropolis(path(4))
     if transport is None:
         fitted = fit(prepare(request, NodeData(shards, weights)), events=log)
     else:
-        fitted = fit_at_every_node(TRANSPORTS[transport].run_nodes, request, shards, weights, log)
+        fitted = fit_at_every_node(TRANSPORTS[transport].run_nodes, request, NodeData(shards, weights), log)
     assert [entry.time_s for entry in entries] == list(range(len(entries)))
     return fitted.result, [entry.event for entry in entries]
 
