@@ -38,7 +38,7 @@ from eigenmesh.fitting import (
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, Callback, Record
 from eigenmesh.model_file import write_model
 from eigenmesh.solvers import Solver
-from eigenmesh.transports import Transport, transport_by_name, transport_kind
+from eigenmesh.transports import Transport, TransportKind, transport_by_name, transport_kind
 
 # Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
 NOT_ON_DASK = ("topology", "weights", "averaging", "split", "transport", "device")
@@ -197,9 +197,7 @@ class DecentralizedPCA(Projection):
         nodes : array of shape (N,) or None
             The node that holds each sample, instead of a split.
         """
-        request, transport, engine = self._request(), self.transport, None
-        if transport is not None and not isinstance(transport, Transport):
-            engine, transport = transport_kind(transport, self.device), None
+        request, engine = self._request(), self._engine()
         with ExitStack() as stack:
             callback = self._callback(stack)
             if is_dask(X):
@@ -208,9 +206,7 @@ class DecentralizedPCA(Projection):
                 shards, weights = self._problem(X, y, nodes, request.seed)
                 fitted = fit_at_every_node(engine.run_nodes, request, shards, weights, callback)
             else:
-                if engine is not None:
-                    transport = stack.enter_context(transport_by_name(engine.name, self.device))
-                fitted = fit(prepare(request, self._data(X, y, nodes, request, transport)), callback=callback)
+                fitted = fit(prepare(request, self._data(X, y, nodes, request, stack)), callback=callback)
         self._set_fitted(fitted)
         if not self.result_.converged:
             warnings.warn(self._not_converged(), ConvergenceWarning, stacklevel=2)
@@ -242,7 +238,8 @@ class DecentralizedPCA(Projection):
         # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
         planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
         request = planned._request()
-        return plan(request, NodeData(*planned._problem(X, y, nodes, request.seed)))
+        with ExitStack() as stack:
+            return plan(request, planned._data(X, y, nodes, request, stack))
 
     def _request(self) -> Request:
         """What the parameters ask for."""
@@ -298,7 +295,17 @@ class DecentralizedPCA(Projection):
             f"components are bounded by {bound:.2g}, not by tol = {self.tol:g}. {self.stop_reason_.advice}"
         )
 
-    def _data(self, X: Any, y: Any, nodes: Any, request: Request, transport: Transport | None) -> Data:
+    def _engine(self) -> TransportKind | None:
+        """The transport that is asked for by name."""
+        named = self.transport is not None and not isinstance(self.transport, Transport)
+        return transport_kind(self.transport, self.device) if named else None
+
+    def _data(self, X: Any, y: Any, nodes: Any, request: Request, stack: ExitStack) -> NodeData:
+        """Samples of all nodes, or of this node where each is a process; the stack closes its transport."""
+        transport, engine = self.transport, self._engine()
+        if engine is not None:
+            all_here = engine.connect is None
+            transport = None if all_here else stack.enter_context(transport_by_name(engine.name, self.device))
         if transport is None:
             return NodeData(*self._problem(X, y, nodes, request.seed))
         shards = self._own_shards(X, y, nodes, transport)
