@@ -16,9 +16,10 @@ CALLERS = {
     # A Dask worker builds the operator of its own block.
     "build_covariance": {"fitting/_data.py", "dask/_covariance.py"},
     "choose_by_size": {"data/_choice.py", "fitting/_data.py", "dask/_data.py"},
-    "choose_method": {"fitting/_prepare.py", "fitting/_planner.py"},
-    "count_samples": {"fitting/_prepare.py", "fitting/_planner.py", "cli/_plan.py"},
-    "choose_covariance": {"fitting/_prepare.py"},
+    "choose_method": {"fitting/_prepare.py"},
+    "count_samples": {"fitting/_prepare.py"},
+    # The planner asks what memory every solver would take.
+    "choose_covariance": {"fitting/_prepare.py", "fitting/_planner.py"},
     "measure": {"fitting/_prepare.py"},
     "run": {"fitting/_fit.py", "iteration/_variance.py"},
     "run_to_fraction": {"fitting/_fit.py"},

@@ -1,15 +1,32 @@
-"""The planner: what it forecasts is what runs take, and it never picks what shows covariances."""
+"""The planner: a fit does what the plan says, and takes what it forecasts."""
+
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import load_digits
 
 from eigenmesh import Costs, DecentralizedPCA, graphs
-from eigenmesh.averaging import Polynomial, Tree
-from eigenmesh.data import Shards, paper_spectrum
-from eigenmesh.errors import InputError
-from eigenmesh.fitting import NodeData, Request, Workload, choose_method, plan
-from problems import make_problem
+from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Polynomial, Tree
+from eigenmesh.data import (
+    RandomSplit,
+    Shards,
+    gaussian,
+    geometric_spectrum,
+    load,
+    paper_spectrum,
+    power_law_spectrum,
+)
+from eigenmesh.errors import DataError, InputError
+from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare
+from eigenmesh.fitting._network_calls import Prices, Recording
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers import BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
+from eigenmesh.transports import run_threads
+
+TOPOLOGIES = ["erdos_renyi", "cycle", "path", "star", "complete"]
 
 
 @pytest.fixture(scope="module")
@@ -17,42 +34,179 @@ def digits():
     return load_digits(return_X_y=True)
 
 
-@pytest.mark.parametrize("topology", ["erdos_renyi", "cycle", "path", "star", "complete"])
-@pytest.mark.parametrize("split", ["random", "label"])
-def test_forecast_rounds_and_bytes_are_within_twice_of_a_run(digits, topology, split):
+def data_of(X, y=None, topology="erdos_renyi", n_nodes=10):
+    shards = Shards.from_array(X, n_nodes, RandomSplit(0)) if y is None else Shards.from_labels(X, y)
+    return NodeData(shards, graphs.metropolis(graphs.topology(topology, shards.n_nodes)))
+
+
+def assert_within(line, traffic, rounds=1.2, sent=1.25):
+    assert traffic.rounds / rounds <= line.rounds <= traffic.rounds * rounds, (line, traffic)
+    assert traffic.bytes / sent <= line.bytes <= traffic.bytes * sent, (line, traffic)
+
+
+def assert_done_as_planned(request, data):
+    best = plan(request, data).best
+    fitted = fit(prepare(request, data))
+    assert (best.solver, best.averaging) == (fitted.result.solver, fitted.averaging)
+    assert_within(best, fitted.result.traffic)
+
+
+@pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.slow), 3, 5, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("by_label", [False, True])
+def test_a_fit_of_digits_takes_what_is_forecast(digits, topology, by_label, k):
     X, y = digits
-    estimator = DecentralizedPCA(5, topology=topology, n_nodes=10, split=split)
-    best = estimator.plan(X, y).best
-    estimator.fit(X, y)
-    assert best.solver == estimator.result_.solver == "block-krylov"
-    assert best.rounds / 2 <= estimator.traffic_.rounds <= 2 * best.rounds
-    assert best.bytes / 2 <= estimator.traffic_.bytes <= 2 * best.bytes
+    assert_done_as_planned(Request(k), data_of(X, y if by_label else None, topology))
 
 
-@pytest.mark.parametrize("averaging", ["tree", "polynomial", "chebyshev"])
-def test_every_averaging_is_forecast(digits, averaging):
-    X, _ = digits
-    estimator = DecentralizedPCA(5, topology="grid", n_nodes=12, averaging=averaging, solver="block-krylov")
-    line = next(
-        line for line in estimator.plan(X).forecasts if (line.solver, line.averaging) == ("block-krylov", averaging)
-    )
-    estimator.fit(X)
-    assert line.rounds / 2 <= estimator.traffic_.rounds <= 2 * line.rounds
+@pytest.mark.parametrize(
+    "spectrum",
+    [
+        paper_spectrum(60, 5, 0.8),
+        paper_spectrum(60, 5, 0.97),
+        power_law_spectrum(80, 1.0),
+        geometric_spectrum(50, 5, 0.9),
+    ],
+    ids=["gap-0.8", "gap-0.97", "power-law", "geometric"],
+)
+@pytest.mark.parametrize("k", [1, 5])
+def test_a_fit_of_made_up_spectra_takes_what_is_forecast(spectrum, k):
+    assert_done_as_planned(Request(k), data_of(gaussian(spectrum, 5000, seed=0), topology="cycle"))
 
 
-def test_tracked_subspace_is_forecast(digits):
-    X, _ = digits
-    estimator = DecentralizedPCA(5, topology="cycle", n_nodes=10, averaging="polynomial", solver="tracked-subspace")
-    lines = estimator.plan(X).forecasts
-    line = next(line for line in lines if (line.solver, line.averaging) == ("tracked-subspace", "polynomial"))
-    estimator.fit(X)
-    assert line.rounds / 2.5 <= estimator.traffic_.rounds <= 2.5 * line.rounds
+ASKED_FOR = {
+    "scaled": Request(5, scale=True),
+    "share of the variance": Request(0.9),
+    "all components": Request(None),
+    "missing entries": Request(5, missing="mean"),
+    "loose": Request(5, tol=1e-3),
+    "chebyshev": Request(5, averaging=Chebyshev(1e-10)),
+    "allreduce": Request(5, averaging=AllReduce()),
+    "tracked-subspace": Request(3, solver=TrackedSubspace()),
+    "fast-pca": Request(3, solver=FastPCA()),
+    "deepca": Request(3, solver=DeEPCA()),
+    "tree-covariance": Request(3, solver=TreeCovariance(), averaging=Polynomial()),
+    "little memory": Request(5, costs=Costs(memory_bytes=1.0)),
+}
+
+
+@pytest.mark.parametrize("name", ASKED_FOR)
+def test_what_is_asked_for_is_planned_and_done(digits, name):
+    X = digits[0][:, digits[0].std(axis=0) > 0.5]
+    assert_done_as_planned(ASKED_FOR[name], data_of(X))
+
+
+def test_single_precision_and_sparse_data_are_forecast(digits):
+    X, y = digits
+    for samples in (X.astype(np.float32), sparse.csr_array(X)):
+        assert_done_as_planned(Request(3, tol=1e-3), data_of(samples, y))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mnist", "hapmap3"])
+@pytest.mark.parametrize("by_label", [False, True])
+@pytest.mark.parametrize(
+    ("topology", "k", "scale"), [("erdos_renyi", 5, False), ("cycle", 10, True), ("star", 1, False)]
+)
+def test_a_fit_of_large_data_takes_what_is_forecast(name, by_label, topology, k, scale):
+    folder = os.environ.get("EIGENMESH_DATA")
+    if folder is None or not (Path(folder) / f"{name}.npz").exists():
+        pytest.skip(f"{name}.npz is not in the folder EIGENMESH_DATA")
+    table = load(name)
+    X = table.X[:, table.X.std(axis=0) > 0] if scale else table.X
+    assert_done_as_planned(Request(k, scale=scale), data_of(X, table.labels if by_label else None, topology))
+
+
+@pytest.mark.parametrize("solver", [TrackedSubspace(), FastPCA(), TreeCovariance()], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("topology", ["cycle", "erdos_renyi"])
+@pytest.mark.parametrize("by_label", [False, True])
+def test_other_solvers_are_forecast_or_said_not_to_converge(digits, solver, topology, by_label):
+    X, y = digits
+    data = data_of(X, y if by_label else None, topology)
+    planned = plan(Request(5), data)
+    line = next(line for line in planned.forecasts if line.solver == solver.name and line.averaging == "tree")
+    result = fit(prepare(Request(5, solver=solver, averaging=Tree()), data)).result
+    assert result.converged == np.isfinite(line.rounds)
+    if result.converged:
+        assert_within(line, result.traffic, rounds=1.5, sent=1.5)
+
+
+def test_a_budget_that_does_not_suffice_is_said(digits):
+    planned = plan(Request(5, max_rounds=20), data_of(digits[0], topology="path"))
+    assert np.isinf(planned.best.rounds)
+    assert "does not reach the tolerance within 20 rounds" in planned.reason
+    result = fit(prepare(Request(5, max_rounds=20), data_of(digits[0], topology="path"))).result
+    assert not result.converged
+
+
+@pytest.mark.parametrize(
+    "costs", [Costs(), Costs(latency_s=0, bandwidth_bytes_s=1e4), Costs(1.0, 1e9, 1e9, 1e4)], ids=str
+)
+@pytest.mark.parametrize(
+    ("solver", "averaging"), [(None, None), (FastPCA(), None), (None, Chebyshev()), (TrackedSubspace(), Tree())]
+)
+@pytest.mark.parametrize("topology", ["cycle", "complete"])
+def test_every_node_of_a_transport_plans_what_the_fit_does(digits, topology, solver, averaging, costs):
+    X = digits[0][:200, 20:40]
+    shards, weights = Shards.from_array(X, 4, RandomSplit(0)), graphs.metropolis(graphs.topology(topology, 4))
+    request = Request(2, solver=solver, averaging=averaging, costs=costs, tol=1e-3)
+
+    def node(transport):
+        data = NodeData(shards.take([transport.rank]), weights, transport)
+        return plan(request, data), fit(prepare(request, data))
+
+    simulated = plan(request, NodeData(shards, weights)).best
+    for planned, fitted in run_threads(4, node):
+        method = (fitted.result.solver, fitted.averaging)
+        assert (planned.best.solver, planned.best.averaging) == (simulated.solver, simulated.averaging) == method
+        assert planned.rehearsed_on == "50 samples of this node alone"
+
+
+def test_a_node_with_too_few_samples_plans_on_made_up_ones(digits):
+    X = digits[0][:100, 20:40]
+    shards, weights = Shards.from_list([X, X[:2] + 1.0]), graphs.metropolis(graphs.path(2))
+
+    def node(transport):
+        return plan(Request(4), NodeData(shards.take([transport.rank]), weights, transport))
+
+    first, second = run_threads(2, node)
+    assert first.rehearsed_on == "100 samples of this node alone"
+    assert "made up" in second.rehearsed_on
+    assert (first.best.solver, first.best.averaging) == (second.best.solver, second.best.averaging)
+    assert np.isfinite(second.best.rounds)
+
+
+def test_an_all_reduce_is_a_candidate_where_the_engine_has_one():
+    for topology in TOPOLOGIES:
+        for n_nodes in (2, 3, 20):
+            workload = Workload(graphs.metropolis(graphs.topology(topology, n_nodes)), 20, 5, has_all_reduce=True)
+            assert choose_method(workload, Costs()) == (BlockKrylov(), AllReduce())
+            assert not isinstance(choose_method(workload._replace(has_all_reduce=False), Costs())[1], AllReduce)
+
+
+@pytest.mark.parametrize("averaging", AVERAGINGS.values(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("n_nodes", [1, 2, 12])
+def test_calls_are_priced_as_a_network_counts_them(averaging, topology, n_nodes):
+    weights = graphs.metropolis(graphs.topology(topology, n_nodes))
+    network, recording = Stacked(weights, averaging()), Recording(weights, averaging())
+    block, few = np.ones((n_nodes, 6, 3)), np.ones((n_nodes, 2))
+    for each in (network, recording):
+        each.mean(block)
+        each.common_mean(few)
+        each.worst(few)
+        each.common_mean_and_worst(block, few)
+        each.mix(block, few)
+        each.lazy_mix(block)
+    price = Prices(weights, network.average, Costs()).of(recording.calls)
+    sent = network.traffic
+    assert (price.rounds, price.messages, price.bytes) == (sent.rounds, sent.messages, sent.bytes)
+    assert recording.traffic.rounds == sent.rounds
 
 
 def test_what_shows_covariances_is_listed_but_never_taken(digits):
-    X, _ = digits
     # Ten features: the packed covariance is by far the least to send.
-    planned = DecentralizedPCA(5, n_nodes=10).plan(X[:, 20:30])
+    planned = DecentralizedPCA(5, n_nodes=10).plan(digits[0][:, 20:30])
     cheapest = planned.forecasts[0]
     assert cheapest.solver == "tree-covariance"
     assert cheapest.shows_covariances
@@ -60,22 +214,24 @@ def test_what_shows_covariances_is_listed_but_never_taken(digits):
     assert "send covariances as such are not considered" in planned.reason
 
 
-def test_latency_asks_for_few_rounds_and_bandwidth_for_few_bytes(digits):
-    shards = Shards.from_array(digits[0], 20)
-    weights = graphs.metropolis(graphs.cycle(20))
-    data = NodeData(shards, weights)
-    far = plan(Request(5, costs=Costs(latency_s=1.0, bandwidth_bytes_s=1e9)), data).best
-    thin = plan(Request(5, costs=Costs(latency_s=0.0, bandwidth_bytes_s=1e4)), data).best
+def test_seconds_follow_the_costs(digits):
+    data = data_of(digits[0], topology="cycle", n_nodes=20)
+    far = plan(Request(5, costs=Costs(latency_s=1.0, bandwidth_bytes_s=1e12, flops_s=1e15)), data).best
     assert far.averaging == "polynomial"
-    assert thin.bytes <= far.bytes
+    assert far.seconds == pytest.approx(far.rounds, rel=1e-3)
+    thin = plan(Request(5, costs=Costs(latency_s=0.0, bandwidth_bytes_s=1e4, flops_s=1e15)), data).best
+    assert thin.seconds == pytest.approx(thin.bytes / 20 / 1e4, rel=1e-2)
 
 
-def test_memory_that_does_not_suffice_is_said(digits):
-    planned = DecentralizedPCA(5, n_nodes=10).plan(digits[0], costs=Costs(memory_bytes=1))
-    assert "still more than" in planned.reason
-    assert planned.best.memory_bytes == min(
-        line.memory_bytes for line in planned.forecasts if not line.shows_covariances
-    )
+def test_little_memory_makes_the_basis_narrow_and_too_little_is_said(digits):
+    shards = data_of(digits[0])
+    workload = Workload(shards.weights, 64, 5)
+    whole = 8 * BlockKrylov().kept_numbers(5, 64)
+    assert choose_method(workload, Costs(memory_bytes=whole))[0] == BlockKrylov()
+    narrow, _ = choose_method(workload, Costs(memory_bytes=whole / 2))
+    assert 8 * narrow.kept_numbers(5, 64) <= whole / 2
+    planned = plan(Request(5, costs=Costs(memory_bytes=1)), shards)
+    assert "more than the 1 allowed" in planned.reason
 
 
 def test_the_quickest_averaging_of_a_graph():
@@ -84,25 +240,19 @@ def test_the_quickest_averaging_of_a_graph():
         assert isinstance(averaging, kernel)
 
 
-def test_without_rehearsal_the_usual_number_is_assumed():
-    problem = make_problem(paper_spectrum(20, 5, 0.8), n_nodes=8)
-    shards = Shards.from_list(problem.parts)
-    planned = plan(Request(5), NodeData(shards, problem.network.weights), rehearse=False)
-    assert planned.best.solver == "block-krylov"
-    assert not any(line.solver == "fast-pca" for line in planned.forecasts)
-
-
 @pytest.mark.parametrize("name", ["bandwidth_bytes_s", "flops_s", "memory_bytes", "latency_s"])
 def test_costs_are_checked(name):
     with pytest.raises(InputError, match=name):
         Costs(**{name: -1.0})
 
 
-def test_planning_fits_nothing(digits):
-    estimator = DecentralizedPCA(5)
+def test_planning_fits_nothing_and_says_what_it_does(digits):
+    estimator, told = DecentralizedPCA(5), []
     estimator.plan(digits[0])
     assert not hasattr(estimator, "components_")
-    assert np.isfinite([line.seconds for line in estimator.plan(digits[0]).forecasts]).all()
+    plan(Request(5), data_of(digits[0]), report=told.append)
+    assert told[0] == "rehearsing block-krylov"
+    assert "rehearsing fast-pca" in told
 
 
 def test_planning_takes_what_fitting_takes(digits):
@@ -112,5 +262,19 @@ def test_planning_takes_what_fitting_takes(digits):
     for settings in ({"missing": "mean"}, {"missing": "mean", "split": "contiguous"}):
         planned = DecentralizedPCA(3, n_nodes=10, **settings).plan(X)
         assert planned.best.solver == "block-krylov"
+    with pytest.raises(DataError, match="is NaN"):
+        DecentralizedPCA(3, n_nodes=10).plan(X)
     planned = DecentralizedPCA(3, n_nodes=1).plan(digits[0])
     assert planned.best.averaging == "tree"
+
+
+def test_columns_that_are_constant_in_the_copy_alone_are_no_error(digits, monkeypatch):
+    monkeypatch.setattr("eigenmesh.fitting._rehearsal.USUAL_NUMBERS", 1)
+    monkeypatch.setattr("eigenmesh.fitting._rehearsal.USUAL_ROWS", 300)
+    X = digits[0][:, digits[0].std(axis=0) > 0.5].copy()
+    X[:, 0] = 0.0
+    X[::97, 0] = 1.0
+    assert_done_as_planned(Request(2, scale=True), data_of(X, digits[1]))
+    X[:, 0] = 0.0
+    with pytest.raises(DataError, match="zero spread"):
+        plan(Request(2, scale=True), data_of(X, digits[1]))

@@ -57,13 +57,18 @@ class LinearNetwork(Protocol):
 class Average(Protocol):
     """An averaging kernel made ready for one network.
 
-    ``rounds`` is what one average costs, ``accuracy`` the relative error it leaves in exact arithmetic:
-    ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
+    ``rounds`` and ``messages`` are what one average costs, ``accuracy`` the relative error it leaves in exact
+    arithmetic: ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
     """
 
     @property
     def rounds(self) -> int:
         """Neighbour exchanges that one average takes."""
+        ...
+
+    @property
+    def messages(self) -> int:
+        """Messages that one average takes, over all nodes."""
         ...
 
     @property

@@ -55,6 +55,11 @@ class ChebyshevAverage:
         return cls(LinearRound(weights.matrix), (spectrum.second + spectrum.smallest) / 2, half_width, rounds)
 
     @property
+    def messages(self) -> int:
+        """Over every link, both ways, each round."""
+        return self.rounds * self.mixing.messages
+
+    @property
     def growth(self) -> float:
         """What a round adds to ``acosh(1 / accuracy)``."""
         return math.acosh((1 - self.centre) / self.half_width)

@@ -37,6 +37,11 @@ class GossipAverage:
     rounds: int
     accuracy: float
 
+    @property
+    def messages(self) -> int:
+        """Over every link, both ways, each round."""
+        return self.rounds * self.mixing.messages
+
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Mix ``rounds`` times: (nodes, ...) -> (nodes, ...)."""
         for _ in range(self.rounds):

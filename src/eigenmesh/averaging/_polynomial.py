@@ -64,6 +64,11 @@ class PolynomialAverage:
         """The degree of the polynomial."""
         return len(self.steps)
 
+    @property
+    def messages(self) -> int:
+        """Over every link, both ways, each round."""
+        return self.rounds * self.mixing.messages
+
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Run the recurrence ``r+ = r - a A p``, ``p+ = r+ + b p``: (nodes, ...) -> (nodes, ...)."""
         residual = direction = array

@@ -53,6 +53,11 @@ class TreeAverage:
         """Two for each level of the tree."""
         return len(self.up) + len(self.down)
 
+    @property
+    def messages(self) -> int:
+        """Each link of the tree once up and once down."""
+        return 2 * (self.n_nodes - 1)
+
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Sum up, divide, send down: (nodes, ...) -> (nodes, ...)."""
         for level in self.up:

@@ -56,6 +56,10 @@ def fit(
     covariance: options.CovarianceName = "auto",
     device: options.Device = None,
     seed: options.Seed = 0,
+    latency_ms: options.Latency = options.LATENCY_MS,
+    bandwidth_mbit: options.Bandwidth = options.BANDWIDTH_MBIT,
+    gflops: options.Gigaflops = options.GFLOPS,
+    memory_gb: options.Memory = options.MEMORY_GB,
     out: options.ArraysFile = None,
     json_file: options.NumbersFile = None,
     plot: options.PictureFile = None,
@@ -101,6 +105,7 @@ def fit(
         covariance=covariance,
         device=device,
         random_state=seed,
+        costs=options.read_costs(latency_ms, bandwidth_mbit, gflops, memory_gb),
     )
     if transport is not None and split is None and not by_label and is_one_table(data):
         # Nodes that read their own samples read consecutive rows.

@@ -9,11 +9,12 @@ import typer
 
 from eigenmesh.averaging import AVERAGINGS
 from eigenmesh.data import CovarianceKind
+from eigenmesh.fitting import Costs
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.transports import TRANSPORTS
 
-DATA, NETWORK, METHOD, OUTPUT = "Data", "Network", "Method", "Output"
+DATA, NETWORK, METHOD, COSTS, OUTPUT = "Data", "Network", "Method", "What things cost", "Output"
 STARTED_BY_NAME = [kind for kind in TRANSPORTS.values() if kind.starts_by_name]
 
 Sources: TypeAlias = Annotated[
@@ -141,6 +142,20 @@ CovarianceName: TypeAlias = Annotated[
 Seed: TypeAlias = Annotated[
     int, typer.Option(min=0, metavar="N", help="Fixes split, graph and start.", rich_help_panel=METHOD)
 ]
+Latency: TypeAlias = Annotated[
+    float,
+    typer.Option("--latency-ms", metavar="MS", help="Time of one round between neighbours.", rich_help_panel=COSTS),
+]
+Bandwidth: TypeAlias = Annotated[
+    float,
+    typer.Option("--bandwidth-mbit", metavar="MBIT/S", help="What a node can send per second.", rich_help_panel=COSTS),
+]
+Gigaflops: TypeAlias = Annotated[
+    float, typer.Option("--gflops", metavar="GFLOP/S", help="Arithmetic of a node per second.", rich_help_panel=COSTS)
+]
+Memory: TypeAlias = Annotated[
+    float, typer.Option("--memory-gb", metavar="GB", help="What a node may use beside its data.", rich_help_panel=COSTS)
+]
 ArraysFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -172,3 +187,12 @@ EventsFile: TypeAlias = Annotated[
 Quiet: TypeAlias = Annotated[
     bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.", rich_help_panel=OUTPUT)
 ]
+
+USUAL = Costs()
+LATENCY_MS, BANDWIDTH_MBIT = USUAL.latency_s * 1e3, USUAL.bandwidth_bytes_s * 8 / 1e6
+GFLOPS, MEMORY_GB = USUAL.flops_s / 1e9, USUAL.memory_bytes / 1e9
+
+
+def read_costs(latency_ms: float, bandwidth_mbit: float, gflops: float, memory_gb: float) -> Costs:
+    """Costs in the units of the library."""
+    return Costs(latency_ms / 1e3, bandwidth_mbit * 1e6 / 8, gflops * 1e9, memory_gb * 1e9)

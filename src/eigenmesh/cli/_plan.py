@@ -8,29 +8,13 @@ import typer
 
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
-from eigenmesh.cli._inputs import parse_components
+from eigenmesh.cli._inputs import parse_components, parse_step_size
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._problem import read_problem
-from eigenmesh.fitting import Costs, Request
+from eigenmesh.fitting import Request
 from eigenmesh.fitting import plan as make_plan
-from eigenmesh.iteration import DEFAULT_TOL
+from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.report._run_tables import facts_table, plan_table
-
-COSTS = "What things cost"
-USUAL = Costs()
-
-Latency = Annotated[
-    float, typer.Option("--latency-ms", metavar="MS", help="One round between neighbours.", rich_help_panel=COSTS)
-]
-Bandwidth = Annotated[
-    float, typer.Option("--bandwidth-mbit", metavar="MBIT/S", help="What a node can send.", rich_help_panel=COSTS)
-]
-Gigaflops = Annotated[
-    float, typer.Option("--gflops", metavar="GFLOP/S", help="Arithmetic of a node.", rich_help_panel=COSTS)
-]
-Memory = Annotated[
-    float, typer.Option("--memory-gb", metavar="GB", help="What a node may use beside its data.", rich_help_panel=COSTS)
-]
 
 
 def plan(
@@ -38,22 +22,28 @@ def plan(
     label_column: options.LabelColumn = None,
     split: options.SplitName = None,
     by_label: options.ByLabel = False,
+    missing: options.Missing = "error",
+    scale: options.Scale = False,
     nodes: options.Nodes = None,
     topology: options.Topology = "erdos_renyi",
     weights: options.WeightsName = "metropolis",
+    averaging: options.AveragingName = "auto",
     components: options.Components = None,
+    solver: options.SolverName = "auto",
+    step_size: options.StepSize = "auto",
     tol: options.Tol = DEFAULT_TOL,
+    max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     seed: options.Seed = 0,
-    latency_ms: Latency = USUAL.latency_s * 1e3,
-    bandwidth_mbit: Bandwidth = USUAL.bandwidth_bytes_s * 8 / 1e6,
-    gflops: Gigaflops = USUAL.flops_s / 1e9,
-    memory_gb: Memory = USUAL.memory_bytes / 1e9,
+    latency_ms: options.Latency = options.LATENCY_MS,
+    bandwidth_mbit: options.Bandwidth = options.BANDWIDTH_MBIT,
+    gflops: options.Gigaflops = options.GFLOPS,
+    memory_gb: options.Memory = options.MEMORY_GB,
     everything: Annotated[bool, typer.Option("--all", help="Every averaging, not only each solver's best.")] = False,
 ) -> None:
-    """Forecast rounds, bytes, memory and time of every solver with every averaging, and say which is best and why.
+    """Forecast rounds, bytes, memory and time of every solver with every averaging, and say which one a fit takes.
 
-    Three single nodes solve their own part first, without any message, to see how hard the problem is. Nothing is
-    fitted and nothing is written. **eigenmesh fit** chooses in the same way, with the usual costs and no rehearsal.
+    A few thousand of the samples are solved first, without any message, to see how hard the problem is. Nothing is
+    fitted and nothing is written. **eigenmesh fit** with the same options takes the method that is marked.
 
     Examples:
 
@@ -62,12 +52,18 @@ def plan(
     - `eigenmesh plan samples.npy -k 10 --topology cycle --latency-ms 80 --bandwidth-mbit 10`
     """
     messages = Messages.of()
-    request = Request(
+    request = Request.parse(
         n_components=parse_components(components) or DEFAULT_COMPONENTS,
         at_most=components is None,
+        solver=solver,
+        averaging=averaging,
+        step_size=parse_step_size(step_size),
         tol=tol,
-        seed=seed,
-        costs=Costs(latency_ms / 1e3, bandwidth_mbit * 1e6 / 8, gflops * 1e9, memory_gb * 1e9),
+        max_rounds=max_rounds,
+        scale=scale,
+        missing=missing,
+        random_state=seed,
+        costs=options.read_costs(latency_ms, bandwidth_mbit, gflops, memory_gb),
     )
     problem = read_problem(
         messages,
@@ -80,10 +76,8 @@ def plan(
         weights=weights,
         seed=seed,
     )
-    n_samples, _ = problem.data.count_samples()
-    wanted = request.components(n_samples, problem.shards.n_features)
-    messages.tell(facts_table({**problem.facts(n_samples), "components": str(wanted)}))
-    with messages.waiting("rehearsing on single nodes"):
-        planned = make_plan(request, problem.data)
+    with messages.waiting("planning") as sign:
+        planned = make_plan(request, problem.data, report=None if sign is None else sign.update)
+    messages.tell(facts_table({**problem.facts(planned.n_samples), "components": f"{planned.n_components:g}"}))
     messages.tell(plan_table(planned, everything))
-    messages.tell(planned.reason)
+    messages.tell(f"{planned.reason} Forecast from {planned.rehearsed_on}.")

@@ -101,6 +101,13 @@ class Block:
         """Where a row of this block lies in the source."""
         return int(self.rows.start + row if isinstance(self.rows, slice) else self.rows[row])
 
+    def thinned(self, n_rows: int) -> Block:
+        """So many of these rows, evenly spread; all of them where there are no more."""
+        if n_rows >= self.n_rows:
+            return self
+        chosen = np.linspace(0, self.n_rows - 1, n_rows).round().astype(np.intp)
+        return Block(self.source, self._in_source(chosen), self.names)
+
     def chunks(self, n_bytes: int = CHUNK_BYTES, made_dense: bool = True) -> Iterator[tuple[int, Samples]]:
         """Pairs (first row, piece) that cover the block's rows in order.
 

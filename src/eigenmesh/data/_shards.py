@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -84,6 +85,12 @@ class Shards:
             raise InputError(f"nodes {missing} are not held here; held are {list(self.ids)}")
         blocks = tuple(self.blocks[self.ids.index(node)] for node in ids)
         return replace(self, blocks=blocks, ids=tuple(ids))
+
+    def thinned(self, n_rows: int) -> Shards:
+        """About so many rows over the nodes held here, evenly spread; of each node at least one."""
+        total = sum(block.n_rows for block in self.blocks)
+        share = min(1.0, n_rows / total)
+        return replace(self, blocks=tuple(block.thinned(math.ceil(share * block.n_rows)) for block in self.blocks))
 
     @classmethod
     def from_array(cls, X: object, n_nodes: int, split: Split | None = None, labels: object | None = None) -> Shards:

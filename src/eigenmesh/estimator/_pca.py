@@ -17,7 +17,8 @@ from eigenmesh._atomic_write import require_writable
 from eigenmesh.averaging import Averaging
 from eigenmesh.dask import is_dask
 from eigenmesh.data import Split, missing_policy
-from eigenmesh.estimator._inputs import data_for, data_of_all_nodes
+from eigenmesh.errors import InputError
+from eigenmesh.estimator._inputs import data_for
 from eigenmesh.estimator._listeners import event_log, not_converged
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of, require_parameters
 from eigenmesh.estimator._projection import Projection
@@ -226,8 +227,14 @@ class DecentralizedPCA(Projection):
         """
         # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
         planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
-        request = request_of(planned)
-        return plan(request, data_of_all_nodes(planned, X, y, nodes, request.seed))
+        request, transport = request_of(planned), planned.transport
+        with ExitStack() as stack:
+            if isinstance(transport, str) and transport_kind(transport, planned.device).run_nodes is None:
+                transport = stack.enter_context(transport_by_name(transport, planned.device))
+            data = data_for(planned, X, y, nodes, request.seed, transport)
+            if not isinstance(data, NodeData):
+                raise InputError("dask data have no network to plan for; fit them.")
+            return plan(request, data)
 
     def _validate_params(self) -> None:
         """Raise InputError for the first parameter that cannot be worked with; looks at no data."""

@@ -149,8 +149,11 @@ class NodeData:
     ) -> tuple[Moments, Covariance]:
         """Two averages for the moments; then the covariances, without any message."""
         xp, place = self._place(device)
-        moments = pooled_moments(self.shards, network, scale=scale, missing=missing)
+        moments = self._moments(network, scale, missing)
         return moments, build_covariance(self.shards, moments, kind=choice.kind, xp=xp, device=place)
+
+    def _moments(self, network: Network, scale: bool, missing: Missing) -> Moments:
+        return pooled_moments(self.shards, network, scale=scale, missing=missing)
 
     def _place(self, device: str | None) -> tuple[Namespace, Any]:
         """Where arrays are; the transport says so where it carries arrays of a device."""

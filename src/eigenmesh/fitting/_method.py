@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging
 from eigenmesh.fitting._costs import Costs
+from eigenmesh.fitting._network_calls import NetworkCall, Prices
 from eigenmesh.graphs import Weights
 from eigenmesh.solvers import BlockKrylov, Solver
 
@@ -19,8 +20,6 @@ class Workload(NamedTuple):
         d and K.
     item_bytes : int
         Bytes of one number that is sent.
-    n_samples : int or None
-        N over all nodes; None where it is not known yet.
     has_all_reduce : bool
         True if the engine can sum over all nodes.
     """
@@ -29,34 +28,38 @@ class Workload(NamedTuple):
     n_features: int
     n_components: int
     item_bytes: int = 8
-    n_samples: int | None = None
     has_all_reduce: bool = False
+
+    def averagings(self) -> list[Averaging]:
+        """Ways to average that the network and its engine offer; of two that cost the same, the first is better."""
+        over_links = [make() for make in reversed(OVER_LINKS.values())]
+        return [AllReduce(), *over_links] if self.has_all_reduce else over_links
 
 
 def choose_method(
     workload: Workload, costs: Costs, solver: Solver | None = None, averaging: Averaging | None = None
 ) -> tuple[Solver, Averaging]:
-    """The solver and the averaging that are asked for; where one is left open, the quickest for the other."""
-    solver = solver or BlockKrylov()
+    """The solver and the averaging that are asked for; where one is left open, the quickest for the other.
+
+    Block Krylov is the quickest solver that does not send covariances. Its basis is made as narrow as the memory asks.
+    """
+    d, item = workload.n_features, workload.item_bytes
+    if solver is None:
+        solver = BlockKrylov()
+        if item * solver.kept_numbers(workload.n_components, d) > costs.memory_bytes:
+            solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (2 * d * item))))
     if averaging is None:
-        numbers = workload.n_features * solver.columns(workload.n_components, workload.n_features)
+        numbers = d * solver.columns(workload.n_components, d)
         averaging = quickest_averaging(workload, costs, numbers)
     return solver, averaging
 
 
 def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:
-    """The averaging that takes least time for one average of so many numbers."""
-    if workload.has_all_reduce:
-        return AllReduce()
-    weights = workload.weights
-    degree = max((degree for _, degree in weights.graph.degree), default=0)
-    kernels = [make() for make in OVER_LINKS.values()]
-    message_s = costs.latency_s + degree * workload.item_bytes * numbers / costs.bandwidth_bytes_s
+    """The averaging that takes the least time for one average of so many numbers; of equals, the fewest messages."""
+    call = NetworkCall(averaged=numbers * workload.item_bytes)
 
-    def cost(kernel: Averaging) -> tuple[float, float]:
-        average = kernel.prepare(weights)
-        rounds = (*getattr(average, "up", ()), *getattr(average, "down", ()))
-        messages = sum(each.messages for each in rounds) if rounds else 2 * weights.edges * average.rounds
-        return average.rounds * message_s, messages
+    def cost(averaging: Averaging) -> tuple[float, float]:
+        price = Prices(workload.weights, averaging.prepare(workload.weights), costs).of([call])
+        return price.seconds, price.messages
 
-    return min(kernels, key=cost)
+    return min(workload.averagings(), key=cost)

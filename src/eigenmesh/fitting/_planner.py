@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
-
-from eigenmesh import theory
-from eigenmesh.averaging import OVER_LINKS, Average, Polynomial
-from eigenmesh.data import Shards, choose
-from eigenmesh.errors import DataError
+from eigenmesh.averaging import Average, Averaging, Tree, name_of
 from eigenmesh.fitting._costs import Costs
 from eigenmesh.fitting._data import NodeData
-from eigenmesh.fitting._fit import fit
-from eigenmesh.fitting._prepare import prepare
-from eigenmesh.fitting._request import Request, expected_components
-from eigenmesh.graphs import Weights, complete, metropolis
-from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace, TreeCovariance
-from eigenmesh.solvers._fast_pca import suggested_step
-from eigenmesh.solvers._tracked_subspace import FIRST_CONTRACTION
-
-# Products that block Krylov usually takes where nothing is known of the spectrum, and iterations of the others for each
-# of them; measured on MNIST, CIFAR-10, HapMap3 and synthetic spectra.
-USUAL_PRODUCTS, TRACKED_AN_ITERATION, FEWEST_TRACKED = 10, 2.5, 25
-# A certificate is two averages and this many maxima; a check of a one-round solver costs a tenth of its rounds.
-CERTIFICATE_MAXIMA, CHECKING = 3, 1.1
+from eigenmesh.fitting._method import Workload
+from eigenmesh.fitting._network_calls import Price, Prices
+from eigenmesh.fitting._prepare import decide
+from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
+from eigenmesh.fitting._request import Request
+from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
+from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
 
 
 @dataclass(frozen=True)
@@ -35,11 +26,12 @@ class Forecast:
     Attributes
     ----------
     rounds, messages, bytes : float
-        Over the whole network, set-up and certificate included.
+        Over the whole network, set-up and certificate included; infinite if the solver does not reach the tolerance
+        within the budget of rounds.
     memory_bytes : float
         At one node, beside its data.
     seconds : float
-        Communication and arithmetic, one after the other.
+        Communication and arithmetic, one after the other; infinite with the rounds.
     shows_covariances : bool
         True if covariances are sent as such; such a line is never chosen.
     """
@@ -56,12 +48,32 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Plan:
-    """All forecasts, cheapest first, and which of them is taken and why."""
+    """All forecasts, cheapest first.
+
+    Attributes
+    ----------
+    best : Forecast
+        What a fit with the same request and data does.
+    reason : str
+        Why, in words.
+    rehearsed_on : str
+        What the forecasts were made from, in words.
+    max_rounds : int
+        Budget of rounds of a fit.
+    n_samples : int
+        N over all nodes.
+    n_components : int or float
+        K, or the share of the variance to explain.
+    """
 
     forecasts: tuple[Forecast, ...]
     best: Forecast
     reason: str
+    rehearsed_on: str
     costs: Costs
+    max_rounds: int
+    n_samples: int
+    n_components: int | float
 
     def __repr__(self) -> str:
         best = self.best
@@ -71,178 +83,130 @@ class Plan:
         )
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """What a node learns from its own data alone: products that block Krylov takes, and leading eigenvalues."""
+def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None = None) -> Plan:
+    """Forecast rounds, bytes, memory and time of every solver with every averaging, and say which one a fit takes.
 
-    products: float
-    values: np.ndarray | None = None
-
-
-def plan(request: Request, data: NodeData, rehearse: bool = True) -> Plan:
-    """Forecast rounds, bytes, memory and time of every solver with every averaging, and pick one.
+    A few thousand samples are solved first, without any message. With a transport all nodes call it together: they
+    count their samples, and each forecasts from its own; the method is the same at all of them.
 
     Parameters
     ----------
-    rehearse : bool
-        Solve the problem on the data of three single nodes first, without any message, to know how many products
-        it takes; otherwise the usual number is assumed.
+    report : callable or None
+        Called with a few words at each step.
     """
-    shards, weights, costs, tol = data.shards, data.weights, request.costs, request.tol
-    n_samples, _ = data.count_samples()
-    wanted = request.components(n_samples, shards.n_features)
-    n_components = expected_components(wanted, shards.n_features)
-    known = rehearsal(request, shards, n_components) if rehearse else assumed(shards, n_components)
-    work = _Work(shards, weights, n_components, tol, costs, known)
-    forecasts = sorted(work.forecasts(), key=lambda line: (line.seconds, line.bytes, line.averaging != "tree"))
-    allowed = [line for line in forecasts if not line.shows_covariances]
-    fitting = [line for line in allowed if line.memory_bytes <= costs.memory_bytes]
-    best = (fitting or sorted(allowed, key=lambda line: line.memory_bytes))[0]
-    return Plan(tuple(forecasts), best, _reason(best, costs, bool(fitting)), costs)
+    tell = report or (lambda words: None)
+    decision = decide(request, data)
+    solver, averaging, workload = decision.solver, decision.averaging, decision.workload
+    first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
+    tell(f"rehearsing {first.name}")
+    rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first)
+    work = _Work(request, data, workload, rehearsal)
+    runs = [rehearsal.rehearsed]
+    reduced = ReducedProblem(rehearsal, data.weights)
+    for other in _others(solver, workload.n_features):
+        tell(f"rehearsing {other.name}")
+        runs.append(reduced.rehearse(other, averaging))
+    averagings = {name_of(each): each for each in (*workload.averagings(), averaging)}
+    lines = [work.forecast(run, name, each) for run in runs for name, each in averagings.items()]
+    best = next(line for line in lines if (line.solver, line.averaging) == (solver.name, name_of(averaging)))
+    lines.sort(key=lambda line: (line.seconds, line.bytes))
+    return Plan(
+        tuple(lines),
+        best,
+        _reason(best, request),
+        _rehearsed_on(rehearsal, data),
+        request.costs,
+        request.max_rounds,
+        decision.n_samples or 0,
+        decision.n_components,
+    )
 
 
-def assumed(shards: Shards, n_components: int) -> Rehearsal:
-    """The usual number of products: fewer where a few blocks fill the space."""
-    block = BlockKrylov().columns(n_components, shards.n_features)
-    return Rehearsal(min(USUAL_PRODUCTS, math.ceil(shards.n_features / block) + 1))
-
-
-def rehearsal(request: Request, shards: Shards, n_components: int) -> Rehearsal:
-    """Block Krylov on single nodes: the first, the middle and the last that are held here."""
-    products, values = [assumed(shards, n_components).products / 2], None
-    alone = replace(request, solver=BlockKrylov(), averaging=None, max_rounds=200, device=None)
-    for position in sorted({0, len(shards.blocks) // 2, len(shards.blocks) - 1}):
-        k = min(n_components, shards.blocks[position].n_rows - 1)
-        if k < 1:
-            continue
-        own = replace(shards, blocks=(shards.blocks[position],), n_nodes=1, ids=(0,), node_names=None)
-        try:
-            prepared = prepare(replace(alone, n_components=k), NodeData(own, metropolis(complete(1))))
-        except DataError:
-            # A node may have nothing to say alone, such as samples that are all equal; the pooled data may be fine.
-            continue
-        result = fit(prepared).result
-        products.append(result.iterations)
-        if values is None and k == n_components:
-            values = np.append(result.explained_variance, max(result.certificate.next_value, 0.0))
-    return Rehearsal(max(products), values)
+def _others(chosen: Solver, n_features: int) -> list[Solver]:
+    """Solvers that are forecast beside block Krylov."""
+    usual: list[Solver] = [TrackedSubspace(), FastPCA()]
+    if n_features <= LARGEST_FEATURES:
+        usual.append(TreeCovariance())
+    by_name = {solver.name: solver for solver in (*usual, chosen)}
+    by_name.pop(BlockKrylov.name, None)
+    return list(by_name.values())
 
 
 class _Work:
-    """The counts that all forecasts of one problem share."""
+    """What the forecasts of one problem share."""
 
-    def __init__(
-        self, shards: Shards, weights: Weights, n_components: int, tol: float, costs: Costs, known: Rehearsal
-    ) -> None:
-        self.weights, self.costs, self.k, self.tol, self.known = weights, costs, n_components, tol, known
-        self.d, self.item = shards.n_features, shards.dtype.itemsize
-        self.block = BlockKrylov().columns(n_components, self.d)
+    def __init__(self, request: Request, data: NodeData, workload: Workload, rehearsal: Rehearsal) -> None:
+        self.request, self.data, self.workload, self.rehearsal = request, data, workload, rehearsal
         # Nodes work at the same time, so the largest of them is waited for.
-        self.rows = max(block.n_rows for block in shards.blocks)
-        self.shards = shards
+        self.rows = max(block.n_rows for block in data.shards.blocks)
 
-    def forecasts(self) -> list[Forecast]:
-        lines = []
-        for name, make in OVER_LINKS.items():
-            average = make().prepare(self.weights)
-            lines += [self.block_krylov(name, average), self.tracked(name, average), self.fast_pca(name, average)]
-            lines.append(self.tree_covariance(name, average))
-        return [line for line in lines if math.isfinite(line.rounds)]
-
-    def block_krylov(self, name: str, average: Average) -> Forecast:
-        products = self.known.products
-        width = 12 * self.block
-        memory = self.held(products) + 2 * self.d * width * self.item
-        line = self.averages(BlockKrylov.name, name, average, products, self.d * self.block, memory)
-        return self.with_flops(line, products, 4.0 * self.d * width * self.block * products)
-
-    def tracked(self, name: str, average: Average) -> Forecast:
-        iterations = max(FEWEST_TRACKED, TRACKED_AN_ITERATION * self.known.products)
-        mixes = Polynomial(FIRST_CONTRACTION).prepare(self.weights).rounds
-        memory = self.held(iterations) + 6 * self.d * self.block * self.item
-        line = self.averages(TrackedSubspace.name, name, average, 0, 0, memory)
-        line = self.rounds_of_mixing(line, iterations * mixes * CHECKING, self.d * self.block)
-        return self.with_flops(line, iterations, 6.0 * self.d * self.block**2 * iterations)
-
-    def fast_pca(self, name: str, average: Average) -> Forecast:
-        values = self.known.values
-        if values is None:
-            iterations = math.inf
-        else:
-            step = suggested_step(float(values[0]), self.weights.spectrum.second)
-            iterations = theory.predicted_rounds(values, self.k, step, self.weights.spectrum.beta, self.tol**2)
-        memory = self.held(FastPCA.traits.expected_products) + 6 * self.d * self.k * self.item
-        line = self.averages(FastPCA.name, name, average, 0, 0, memory)
-        line = self.rounds_of_mixing(line, iterations * CHECKING, 2 * self.d * self.k)
-        return self.with_flops(line, iterations, 6.0 * self.d * self.k**2 * iterations)
-
-    def tree_covariance(self, name: str, average: Average) -> Forecast:
-        packed = self.d * (self.d + 1) // 2
-        memory = 3.0 * self.d**2 * self.item
-        line = self.averages(TreeCovariance.name, name, average, 1, packed, memory)
-        line = self.with_flops(line, 0, 2.0 * self.rows * self.d**2 + 9.0 * self.d**3)
-        return replace(line, shows_covariances=TreeCovariance.traits.sends_covariances)
-
-    def held(self, products: float) -> float:
-        """Bytes at one node for its covariance, in the way that would be chosen."""
-        choice = choose(self.shards, self.block, max(1, round(products)))
-        return choice.bytes / len(self.shards.blocks)
-
-    def averages(
-        self, solver: str, name: str, average: Average, count: float, numbers: float, memory: float
-    ) -> Forecast:
-        """Set-up, ``count`` averages of so many numbers, and the certificate."""
-        maxima = CERTIFICATE_MAXIMA * self.weights.spectrum.diameter
-        per_average = _messages(average, self.weights)
-        sizes = [(2.0, self.d + 1.0), (count, numbers), (2.0, float(self.d * self.k))]
-        bytes_sent = sum(times * per_average * amount * self.item for times, amount in sizes)
-        seconds = sum(
-            times * _seconds(average.rounds, amount * self.item, self.weights, self.costs) for times, amount in sizes
-        )
+    def forecast(self, run: Rehearsed, name: str, averaging: Averaging) -> Forecast:
+        """One line: what the rehearsal asked of its network, at the prices of this averaging."""
+        weights, solver = self.workload.weights, run.solver
+        average = averaging.prepare(weights)
+        price = self._price(run, average)
+        seconds = price.seconds + self._flops(solver, run.result.iterations) / self.request.costs.flops_s
         return Forecast(
-            solver,
+            solver.name,
             name,
-            rounds=(4 + count) * average.rounds + maxima,
-            messages=(4 + count) * per_average + maxima * 2 * self.weights.edges,
-            bytes=bytes_sent,
-            memory_bytes=memory,
-            seconds=seconds + maxima * self.costs.latency_s,
+            price.rounds,
+            price.messages,
+            price.bytes,
+            self._memory(solver),
+            seconds,
+            shows_covariances=solver.traits.sends_covariances,
         )
 
-    def rounds_of_mixing(self, line: Forecast, rounds: float, numbers: float) -> Forecast:
-        messages = rounds * 2 * self.weights.edges
-        return replace(
-            line,
-            rounds=line.rounds + rounds,
-            messages=line.messages + messages,
-            bytes=line.bytes + messages * numbers * self.item,
-            seconds=line.seconds + _seconds(rounds, numbers * self.item, self.weights, self.costs),
-        )
+    def _price(self, run: Rehearsed, average: Average) -> Price:
+        weights, costs = self.workload.weights, self.request.costs
+        prices, tree = Prices(weights, average, costs), Prices(weights, Tree().prepare(weights), costs)
+        budgeted = len(run.calls) - run.closing
+        run_price = prices.of(run.calls[:budgeted])
+        if not run.result.converged or run_price.rounds > self.request.max_rounds:
+            return Price(math.inf, math.inf, math.inf, math.inf)
+        set_up = tree.of(self.rehearsal.counting) + prices.of(self.rehearsal.set_up)
+        return set_up + run_price + prices.of(run.calls[budgeted:])
 
-    def with_flops(self, line: Forecast, products: float, extra: float) -> Forecast:
-        formed = 2.0 * self.rows * self.d**2 + products * 2.0 * self.d**2 * self.block
-        direct = products * 4.0 * self.rows * self.d * self.block
-        return replace(line, seconds=line.seconds + (min(formed, direct) + extra) / self.costs.flops_s)
+    def _memory(self, solver: Solver) -> float:
+        """Bytes at one node: its covariance, held as a fit would hold it, and what the solver keeps."""
+        d, k, item = self.workload.n_features, self.workload.n_components, self.workload.item_bytes
+        choice = self.data.choose_covariance(self.request.covariance, solver, k)
+        return choice.bytes / len(self.data.shards.blocks) + solver.kept_numbers(k, d) * item
 
-
-def _messages(average: Average, weights: Weights) -> float:
-    """Messages of one average: counted where the rounds are known one by one, else all links both ways each round."""
-    rounds = (*getattr(average, "up", ()), *getattr(average, "down", ()))
-    return float(sum(each.messages for each in rounds) if rounds else 2 * weights.edges * average.rounds)
-
-
-def _seconds(rounds: float, message_bytes: float, weights: Weights, costs: Costs) -> float:
-    """Rounds one after the other; in each a node sends to all its neighbours through its own line."""
-    degree = max((degree for _, degree in weights.graph.degree), default=0)
-    return rounds * (costs.latency_s + degree * message_bytes / costs.bandwidth_bytes_s)
+    def _flops(self, solver: Solver, products: int) -> float:
+        """Arithmetic of one node: products with its covariance, formed or not, and what the solver does with them."""
+        d, k = self.workload.n_features, self.workload.n_components
+        columns = solver.columns(k, d)
+        formed = 2.0 * self.rows * d**2 + products * 2.0 * d**2 * columns
+        direct = products * 4.0 * self.rows * d * columns
+        return min(formed, direct) + products * 2.0 * solver.kept_numbers(k, d) * columns
 
 
-def _reason(best: Forecast, costs: Costs, fits: bool) -> str:
-    method = f"{best.solver} with {best.averaging} averaging"
-    if not fits:
-        return f"{method} needs the least memory, but still more than the {costs.memory_bytes:.2g} bytes allowed."
-    return (
-        f"{method} takes the least time at {costs.latency_s * 1e3:g} ms a round and "
-        f"{costs.bandwidth_bytes_s * 8 / 1e6:g} Mbit/s: about {best.rounds:.0f} rounds and {best.seconds:.2g} s. "
-        "Solvers that send covariances as such are not considered."
-    )
+def _reason(best: Forecast, request: Request) -> str:
+    costs, method = request.costs, f"{best.solver} with {best.averaging} averaging"
+    speed = f"at {costs.latency_s * 1e3:g} ms per round and {costs.bandwidth_bytes_s * 8 / 1e6:g} Mbit/s"
+    if request.solver is not None and request.averaging is not None:
+        words = f"{method} is what was asked for"
+    else:
+        words = f"{method} takes the least time {speed}"
+        if request.solver is not None:
+            words += " with the solver that was asked for"
+        if request.averaging is not None:
+            words += " with the averaging that was asked for"
+    if math.isfinite(best.rounds):
+        words += f": about {best.rounds:.0f} rounds and {best.seconds:.2g} s."
+    else:
+        words += f", but does not reach the tolerance within {request.max_rounds:,} rounds."
+    if request.solver is None:
+        words += " Solvers that send covariances as such are not considered."
+    if best.memory_bytes > costs.memory_bytes:
+        words += f" It needs {best.memory_bytes:.2g} bytes of memory, more than the {costs.memory_bytes:.2g} allowed."
+    return words
+
+
+def _rehearsed_on(rehearsal: Rehearsal, data: NodeData) -> str:
+    """What the forecasts rest on."""
+    rows = rehearsal.prepared.moments.n_samples
+    if rehearsal.made_up:
+        return f"{rows:,} samples that are made up, since this node has too few"
+    return f"{rows:,} samples of {'all nodes' if data.transport is None else 'this node alone'}"

@@ -72,7 +72,6 @@ class Network(ABC):
         self.average = (averaging or Tree()).prepare(weights)
         # With an all-reduce the engine links all nodes, and maxima take that way too.
         self.collective = isinstance(self.average, AllReduceAverage)
-        self._collective_messages = 2 * (weights.n_nodes - 1)
         self.traffic = Traffic()
         # Rounds by what was exchanged and bytes per message; the rounds of an all-reduce take no link of the graph.
         self.exchanges: Counter[tuple[LinearRound, int]] = Counter()
@@ -122,14 +121,14 @@ class Network(ABC):
             matrices, sent, reduce = self._reducer(array)
         traffic = self.traffic
         traffic.rounds += 1
-        traffic.messages += self._collective_messages
+        traffic.messages += self.average.messages
         traffic.matrices += matrices
         traffic.bytes += sent
         return reduce(array)
 
     def _reducer(self, array: Array) -> tuple[int, int, Callable[[Array], Array]]:
         matrices, size = self._size(array)
-        ready = matrices, size * self._collective_messages, self._mean_reducer(array)
+        ready = matrices, size * self.average.messages, self._mean_reducer(array)
         self._reducers[array.shape, array.dtype] = ready
         return ready
 
@@ -182,7 +181,7 @@ class Network(ABC):
         """
         if self.collective:
             # A mark for NaN goes with each value: engines do not agree on what the maximum of NaN is.
-            self._count(self._collective_messages, (values, values))
+            self._count(self.average.messages, (values, values))
         else:
             self._count_rounds(self._mixing, (values,), self.weights.spectrum.diameter)
         return self._maximum(values)

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from eigenmesh._text import readable_bytes
-from eigenmesh.averaging import Chebyshev, Gossip, LinearRound, Polynomial, Tree
+from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
 from eigenmesh.certificate._certify import Certificate
 from eigenmesh.fitting._planner import Plan
 from eigenmesh.graphs import Weights
@@ -67,14 +67,12 @@ def averaging_table(weights: Weights, accuracies: Iterable[float] = (1e-6, 1e-12
     table = _table("one average by", "to accuracy", "rounds", "messages")
     table.columns[0].justify = "left"
     accuracies = tuple(accuracies)
-    around = LinearRound(weights.matrix).messages
     for name, kind in (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial)):
         for accuracy in accuracies:
-            rounds = kind(accuracy).prepare(weights).rounds
-            table.add_row(name, f"{accuracy:g}", f"{rounds:,}", f"{rounds * around:,}")
+            average = kind(accuracy).prepare(weights)
+            table.add_row(name, f"{accuracy:g}", f"{average.rounds:,}", f"{average.messages:,}")
     tree = Tree().prepare(weights)
-    sends = sum(level.messages for level in (*tree.up, *tree.down))
-    table.add_row("tree", "exact", f"{tree.rounds:,}", f"{sends:,}")
+    table.add_row("tree", "exact", f"{tree.rounds:,}", f"{tree.messages:,}")
     return table
 
 
@@ -105,7 +103,7 @@ def _counts(traffic: Traffic) -> tuple[str, ...]:
 
 
 def plan_table(plan: Plan, everything: bool = False) -> Table:
-    """What each solver would cost with its best averaging, or with every one, cheapest first."""
+    """What each solver would cost with its best averaging, or with every one, cheapest first; the taken line too."""
     table = _table("solver", "averaging", "rounds", "payload", "memory", "seconds", "")
     for column in table.columns:
         column.no_wrap = True
@@ -113,18 +111,19 @@ def plan_table(plan: Plan, everything: bool = False) -> Table:
     table.caption = "* shows covariances to neighbours: only on request"
     seen: set[str] = set()
     for line in plan.forecasts:
-        if line.solver in seen and not everything:
+        taken = line is plan.best
+        if line.solver in seen and not everything and not taken:
             continue
         seen.add(line.solver)
-        taken = line is plan.best
+        converges = np.isfinite(line.rounds)
         table.add_row(
             f"{line.solver}{' *' if line.shows_covariances else ''}",
             line.averaging,
-            f"{line.rounds:,.0f}",
-            readable_bytes(line.bytes),
+            f"{line.rounds:,.0f}" if converges else f"> {plan.max_rounds:,}",
+            readable_bytes(line.bytes) if converges else "-",
             readable_bytes(line.memory_bytes),
-            f"{line.seconds:,.3g}",
-            "taken" if taken else "",
+            f"{line.seconds:,.3g}" if converges else "-",
+            " ".join(["taken"] * taken + [f"not within {plan.max_rounds:,} rounds"] * (not converges)),
             style="bold" if taken else None,
         )
     return table

@@ -143,6 +143,10 @@ class Solver(ABC):
         """
         return n_features * self.columns(n_components, n_features)
 
+    def kept_numbers(self, n_components: int, n_features: int) -> int:
+        """Numbers that a node keeps beside its covariance, at most; by default six arrays like a product."""
+        return 6 * n_features * self.columns(n_components, n_features)
+
     def current_step(self, state: Any) -> float:
         """Step size that the next iteration uses; NaN for a solver without one."""
         return np.nan

@@ -94,6 +94,10 @@ class BlockKrylov(Solver):
         """A (d, b) block with the Ritz values and residuals, (2, b), beside it."""
         return (n_features + 2) * self.columns(n_components, n_features)
 
+    def kept_numbers(self, n_components: int, n_features: int) -> int:
+        """The widest basis and its image."""
+        return 2 * n_features * self._max_width(n_features, self.columns(n_components, n_features))
+
     def init(self, covariance: Covariance, network: Network, basis: Array) -> BlockKrylovState:
         """Start from the basis and as many fresh directions as there are columns to spare."""
         xp = ea.namespace(basis)
@@ -123,7 +127,7 @@ class BlockKrylov(Solver):
         values, U, CU = rayleigh_ritz(V, CV, state.B.shape[-1])
         residuals = column_norms(CU - U * values[:, None, :])[:, 0, :]
         B, whitening = soft_polar(Z, V, noise=network.average.accuracy)
-        if V.shape[-1] + B.shape[-1] > self._max_width(B):
+        if V.shape[-1] + B.shape[-1] > self._max_width(B.shape[-2], B.shape[-1], ea.item_bytes(B)):
             V, CV = U, CU
         return state._replace(
             V=V,
@@ -137,12 +141,10 @@ class BlockKrylov(Solver):
             before=state.agreed,
         )
 
-    def _max_width(self, B: Array) -> int:
-        d, block = B.shape[-2:]
+    def _max_width(self, d: int, block: int, item_bytes: int = 8) -> int:
         if self.max_width is not None:
-            return max(self.max_width, 3 * int(block))
-        affordable = BASIS_BYTES // (2 * d * ea.item_bytes(B))
-        return int(min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, affordable)))
+            return max(self.max_width, 3 * block)
+        return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (2 * d * item_bytes)))
 
     def readout(self, state: BlockKrylovState) -> Array:
         """Leading Ritz vectors, in a frame that all nodes share where eigenvalues coincide."""

@@ -58,6 +58,10 @@ class TreeCovariance(Solver):
         """A covariance, packed."""
         return n_features * (n_features + 1) // 2
 
+    def kept_numbers(self, n_components: int, n_features: int) -> int:
+        """The pooled covariance, its eigenvectors and room to find them."""
+        return 3 * n_features**2
+
     def init(self, covariance: Covariance, network: Network, basis: Array) -> TreeCovarianceState:
         """Nothing is sent before the first step."""
         d = basis.shape[-2]

@@ -1,0 +1,142 @@
+"""What a run asks of its network, written down, and what that costs with any averaging on any network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import Average, Averaging, LinearRound
+from eigenmesh.averaging._allreduce import AllReduceAverage
+from eigenmesh.fitting._costs import Costs
+from eigenmesh.graphs import Weights
+from eigenmesh.networks import Stacked
+
+
+class NetworkCall(NamedTuple):
+    """One call of a network: bytes in each message, None for what it does not do.
+
+    Attributes
+    ----------
+    averaged : int or None
+        Bytes that are averaged over all nodes.
+    compared : int or None
+        Bytes whose maximum over all nodes is taken.
+    mixed : int or None
+        Bytes that go to neighbours in a single round.
+    messages : int
+        Messages of that round, over all nodes.
+    """
+
+    averaged: int | None = None
+    compared: int | None = None
+    mixed: int | None = None
+    messages: int = 0
+
+
+class Batch(NamedTuple):
+    """Rounds that carry messages of one size; ``messages`` is over all these rounds and all nodes."""
+
+    rounds: int
+    messages: int
+    message_bytes: int
+
+
+@dataclass(frozen=True)
+class Price:
+    """What network calls cost: rounds, messages and bytes over the whole network, and seconds."""
+
+    rounds: float = 0
+    messages: float = 0
+    bytes: float = 0
+    seconds: float = 0
+
+    def __add__(self, other: Price) -> Price:
+        return Price(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+class Prices:
+    """Prices of network calls with one averaging on one network."""
+
+    def __init__(self, weights: Weights, average: Average, costs: Costs) -> None:
+        self.weights, self.average, self.costs = weights, average, costs
+        self.collective = isinstance(average, AllReduceAverage)
+        # Messages that a node sends in a round, at most; an all-reduce sends and passes on each part once.
+        n_nodes = weights.n_nodes
+        degree = max((degree for _, degree in weights.graph.degree), default=0)
+        self._sends = 2 * (n_nodes - 1) / n_nodes if self.collective else degree
+
+    def of(self, calls: list[NetworkCall]) -> Price:
+        """Price of all the calls."""
+        total = Price()
+        for call, times in Counter(calls).items():
+            for rounds, messages, size in self.batches(call):
+                seconds = rounds * (self.costs.latency_s + self._sends * size / self.costs.bandwidth_bytes_s)
+                total += Price(times * rounds, times * messages, times * messages * size, times * seconds)
+        return total
+
+    def batches(self, call: NetworkCall) -> Iterator[Batch]:
+        """What one call sends, as a network counts it."""
+        average, links = self.average, 2 * self.weights.edges
+        averaged, compared = call.averaged, call.compared
+        if call.mixed is not None:
+            yield Batch(1, call.messages, call.mixed)
+        if averaged is not None:
+            rider = 0 if compared is None or self.collective else compared
+            yield Batch(average.rounds, average.messages, averaged + rider)
+        if compared is not None and self.collective:
+            # A mark for NaN goes with each value.
+            yield Batch(1, average.messages, 2 * compared)
+        elif compared is not None:
+            # Maxima that ride in the messages of an average need only the rounds that it lacks.
+            rounds = self.weights.spectrum.diameter - (0 if averaged is None else average.rounds)
+            yield Batch(max(0, rounds), max(0, rounds) * links, compared)
+
+
+class Recording(Stacked):
+    """All nodes in one array, with every call written down; averages are exact at once, whatever they would take.
+
+    Parameters
+    ----------
+    stands_for : dict of int to int, or None
+        Numbers of rows that stand for others: {r: d} where a matrix has r rows here and d in the real problem.
+    """
+
+    def __init__(self, weights: Weights, averaging: Averaging, stands_for: dict[int, int] | None = None) -> None:
+        super().__init__(weights, averaging)
+        self.calls: list[NetworkCall] = []
+        self._stands_for = stands_for or {}
+        self._prices = Prices(weights, self.average, Costs())
+
+    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
+        """One round, written down."""
+        self._note(NetworkCall(mixed=sum(self._size(array)[1] for array in arrays), messages=exchange.messages))
+        return self._combine(exchange, arrays)
+
+    def mean(self, array: Array) -> Array:
+        """The mean, written down as one average."""
+        self._note(NetworkCall(averaged=self._size(array)[1]))
+        return self._mean_reducer(array)(array)
+
+    def worst(self, values: Array) -> Array:
+        """The maximum, written down."""
+        self._note(NetworkCall(compared=self._size(values)[1]))
+        return self._maximum(values)
+
+    def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
+        """Both, written down as one call."""
+        self._note(NetworkCall(averaged=self._size(array)[1], compared=self._size(values)[1]))
+        return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
+
+    def _note(self, call: NetworkCall) -> None:
+        self.calls.append(call)
+        # The loop stops at so many rounds.
+        self.traffic.rounds += sum(batch.rounds for batch in self._prices.batches(call))
+
+    def _size(self, array: Array) -> tuple[int, int]:
+        """Matrices and bytes, as they are in the real problem."""
+        matrices, size = super()._size(array)
+        rows = array.shape[1] if matrices else 0
+        return matrices, size if rows not in self._stands_for else size // rows * self._stands_for[rows]

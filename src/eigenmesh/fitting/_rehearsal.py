@@ -1,0 +1,205 @@
+"""A fit of a small copy of the problem, to learn what the real one will ask of its network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh import arrays as ea
+from eigenmesh.averaging import Averaging, Tree
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Missing, Moments, Shards
+from eigenmesh.errors import DataError
+from eigenmesh.events import EventLog, Record, on_record
+from eigenmesh.fitting._data import NodeData
+from eigenmesh.fitting._fit import fit
+from eigenmesh.fitting._network_calls import NetworkCall, Recording
+from eigenmesh.fitting._prepare import Prepared, prepare
+from eigenmesh.fitting._request import Request
+from eigenmesh.graphs import Weights, complete, metropolis
+from eigenmesh.iteration import Result
+from eigenmesh.networks import Network, Traffic
+from eigenmesh.solvers import Solver
+
+# Rows of the copy: so many, or more where they are short, or fewer where they are very long.
+USUAL_ROWS, USUAL_NUMBERS, MOST_NUMBERS = 2000, 2**23, 2**26
+# Rows that are made up where there are none to copy.
+FEWEST_ROWS = 500
+# Directions that a reduced problem keeps, in all or for each column of a block, whichever is more.
+FEWEST_DIRECTIONS, DIRECTIONS_PER_COLUMN, SPARE_COLUMNS = 64, 3, 5
+# Products that turn random directions into leading ones.
+PRODUCTS = 4
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """What a rehearsal of one solver asked of its network.
+
+    Attributes
+    ----------
+    calls : list of NetworkCall
+        Of the iterations, checks and certificates.
+    closing : int
+        How many of the calls came after the last check; they are not part of the budget of rounds.
+    """
+
+    solver: Solver
+    calls: list[NetworkCall]
+    closing: int
+    result: Result
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """A small copy of the problem, solved at one node.
+
+    Attributes
+    ----------
+    prepared : Prepared
+        The fit of the copy.
+    counting : list of NetworkCall
+        To count the samples, which are always averaged over a tree.
+    set_up : list of NetworkCall
+        To take the moments.
+    rehearsed : Rehearsed
+        What the solver asked for.
+    samples : Shards
+        The rows of the copy, at their nodes.
+    made_up : bool
+        True if the copy is made of random numbers, since the samples held here do not suffice.
+    """
+
+    prepared: Prepared
+    counting: list[NetworkCall]
+    set_up: list[NetworkCall]
+    rehearsed: Rehearsed
+    samples: Shards
+    made_up: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Recorded(NodeData):
+    """Samples on networks that write down what is asked of them; ``known`` moments are not taken again."""
+
+    networks: list[Recording] = field(default_factory=list)
+    known: Moments | None = None
+
+    def _network(self, averaging: Averaging) -> Network:
+        self.networks.append(Recording(self.weights, averaging))
+        return self.networks[-1]
+
+    def _moments(self, network: Network, scale: bool, missing: Missing) -> Moments:
+        return self.known or super()._moments(network, scale, missing)
+
+
+def rehearse(request: Request, data: NodeData, solver: Solver) -> Rehearsal:
+    """Solve a copy of the problem that has a few thousand rows, of all the nodes held here, as one node."""
+    shards, wanted = data.shards, request.n_components
+    k = wanted if isinstance(wanted, int) else 1
+    d = shards.n_features
+    rows = min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // d), max(4 * k, MOST_NUMBERS // d))
+    alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None)
+    samples = shards.thinned(rows)
+    copy = _Recorded(_pooled(samples), metropolis(complete(1)))
+    try:
+        if data.transport is None or copy.shards.blocks[0].n_rows > k:
+            return _rehearse(alone, copy, samples)
+    except DataError:
+        # The copy may have constant or empty columns where the whole has none.
+        if data.transport is None:
+            return _rehearse_with_all_moments(alone, data, copy, samples)
+    random = np.random.default_rng(0).standard_normal((min(rows, max(2 * k, FEWEST_ROWS)), d))
+    samples = Shards.from_list([(random / np.sqrt(np.arange(1.0, d + 1))).astype(shards.dtype)])
+    return _rehearse(alone, replace(copy, shards=samples, networks=[]), samples, made_up=True)
+
+
+def _rehearse(request: Request, copy: _Recorded, samples: Shards, made_up: bool = False) -> Rehearsal:
+    prepared = prepare(request, copy)
+    counting, network = copy.networks
+    set_up = list(network.calls)
+    return Rehearsal(prepared, counting.calls, set_up, _rehearsed(prepared, network), samples, made_up)
+
+
+def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded, samples: Shards) -> Rehearsal:
+    """Take the moments of all samples, which raises what a fit raises, and the rest from the copy."""
+    whole = _Recorded(data.shards, data.weights)
+    moments = prepare(replace(request, covariance=CovarianceKind.CHUNKED), whole).moments
+    counting, network = (network.calls for network in whole.networks)
+    known = replace(moments, n_samples=copy.shards.blocks[0].n_rows)
+    rehearsal = _rehearse(request, replace(copy, known=known, networks=[]), samples)
+    return replace(rehearsal, counting=counting, set_up=network)
+
+
+def _pooled(shards: Shards) -> Shards:
+    """The rows of all nodes held here at one node."""
+    rows = [block.read(slice(None)) for block in shards.blocks]
+    return Shards.from_list([sparse.csr_array(sparse.vstack(rows)) if shards.is_sparse else np.concatenate(rows)])
+
+
+def _rehearsed(prepared: Prepared, network: Recording) -> Rehearsed:
+    """Run what is prepared, and keep the calls that it makes."""
+    before, last_check = len(network.calls), 0
+
+    def note(record: Record) -> None:
+        nonlocal last_check
+        if np.isnan(record.bound):
+            last_check = len(network.calls)
+
+    result = fit(prepared, events=EventLog(on_record(note))).result
+    return Rehearsed(prepared.solver, network.calls[before:], len(network.calls) - last_check, result)
+
+
+class ReducedProblem:
+    """The covariances of all nodes in their leading directions: (M, r, r) matrices, on the real network.
+
+    With orthonormal Q of shape (d, r) that holds the leading directions of the copy, node i has ``Q^T C_i Q``. A solver
+    takes about as many rounds on these as on the C_i, and far less time.
+    """
+
+    def __init__(self, rehearsal: Rehearsal, weights: Weights) -> None:
+        self.weights, self.prepared = weights, rehearsal.prepared
+        Q = _leading_directions(rehearsal.prepared.covariance, rehearsal.rehearsed.result.components)
+        matrices = _projected(rehearsal.samples, rehearsal.prepared.moments, Q)
+        # Where only the samples of one node are held, the others are taken to be like it.
+        everywhere = np.broadcast_to(matrices, (weights.n_nodes, *matrices.shape[1:]))
+        self.covariance = Formed(np.array(everywhere, dtype=rehearsal.samples.dtype))
+
+    def rehearse(self, solver: Solver, averaging: Averaging) -> Rehearsed:
+        """Run the solver itself, within the budget of rounds that was asked for."""
+        d, r = self.prepared.facts.n_features, self.covariance.n_features
+        network = Recording(self.weights, averaging, {r: d, r * (r + 1) // 2: d * (d + 1) // 2})
+        prepared = replace(
+            self.prepared,
+            facts=self.prepared.facts._replace(n_nodes=self.weights.n_nodes, n_features=r, node_names=None),
+            solver=solver,
+            averaging=averaging,
+            network=network,
+            covariance=self.covariance,
+            set_up=Traffic(),
+        )
+        return _rehearsed(prepared, network)
+
+
+def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.ndarray:
+    """Orthonormal (d, r) whose span holds the leading eigenvectors, by a few products from a random start."""
+    k, d = components.shape
+    r = min(d, max(FEWEST_DIRECTIONS, DIRECTIONS_PER_COLUMN * (k + SPARE_COLUMNS)))
+    if r == d:
+        return np.eye(d)
+    block = np.random.default_rng(0).standard_normal((d, r))
+    for _ in range(PRODUCTS):
+        basis = covariance.place(np.linalg.qr(block)[0][np.newaxis])
+        block = ea.to_numpy(covariance.apply(basis))[0].astype(float)
+    return np.asarray(np.linalg.qr(np.hstack([components.T, block[:, k:]]))[0])
+
+
+def _projected(samples: Shards, moments: Moments, Q: np.ndarray) -> np.ndarray:
+    """``Q^T C_i Q`` of the nodes held here: (nodes, r, r)."""
+    centring = moments.centring(len(samples.blocks))
+    matrices = np.zeros((len(samples.blocks), Q.shape[1], Q.shape[1]))
+    for matrix, block in zip(matrices, samples.blocks, strict=True):
+        for _, ready in centring.chunks(block):
+            part = ready @ Q
+            matrix += part.T @ part
+    return matrices
