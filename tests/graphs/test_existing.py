@@ -39,7 +39,7 @@ def test_subgraph_views_become_graphs_of_their_own():
     [
         (nx.DiGraph([(0, 1)]), r"directed.*to_undirected\(\)"),
         (nx.MultiGraph([(0, 1), (0, 1)]), r"multigraph.*networkx.Graph\(graph\)"),
-        (nx.Graph(), "0 nodes, at least 1"),
+        (nx.Graph(), "0 nodes; give at least 1"),
         (nx.Graph([(0, 1), (1, 1)]), r"1 nodes are linked to themselves \(1\).*selfloop_edges"),
         ([(0, 1)], "the graph is a list; give a networkx.Graph"),
     ],
