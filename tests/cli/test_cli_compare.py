@@ -81,7 +81,7 @@ def test_table_csv_and_pictures_say_the_same(call, data, tmp_path):
     assert float(dsa.split()[-1]) > 1e-10
     assert int(found["fast-pca", "matrices", "1e-06"]) == 2 * int(found["fast-pca", "rounds", "1e-06"])
     assert found["oi", "rounds", "0.01"] == found["oi", "iterations", "0.01"]
-    assert "oi runs in one place on the pooled data: one unit an iteration" in " ".join(done.stdout.split())
+    assert "On the pooled data at a single node: oi; one unit per iteration" in " ".join(done.stdout.split())
     assert "1 of 5: fast-pca" in done.stderr
     pixels = matplotlib.image.imread(tmp_path / "results" / "compare.png")
     assert np.mean(pixels[..., :3].min(axis=-1) < 0.95) > 0.005

@@ -19,10 +19,10 @@ from eigenmesh.data import (
     build_covariance,
     choose,
     gaussian,
-    memory_needed,
     pooled_moments,
     power_law_spectrum,
 )
+from eigenmesh.data._choice import Sizes
 from eigenmesh.errors import InputError
 
 SIZES = (30, 2, 75, 11)
@@ -113,7 +113,7 @@ def test_numpy_only_kinds_say_what_to_use_instead(exact_network):
     for kind, sparse in ((CovarianceKind.CHUNKED, False), (CovarianceKind.SPARSE, True)):
         shards = Shards.from_list(cut(make(), sparse))
         moments = pooled_moments(shards, exact_network(4))
-        message = f"kind {kind} works on NumPy arrays; got torch.Tensor.*use kind formed or matrix-free"
+        message = f"kind {kind} works on NumPy arrays; got torch.Tensor.*Use kind formed or matrix-free"
         with pytest.raises(InputError, match=message):
             build_covariance(shards, moments, kind=kind, xp=namespace(torch.empty(0)))
         with pytest.raises(InputError, match=message):
@@ -123,7 +123,7 @@ def test_numpy_only_kinds_say_what_to_use_instead(exact_network):
 def test_sparse_wants_sparse_data_and_the_others_take_both(exact_network):
     dense, sparse = (Shards.from_list(cut(make(mean=1.0), sparse)) for sparse in (False, True))
     moments = pooled_moments(dense, exact_network(4))
-    with pytest.raises(InputError, match=r"kind sparse needs scipy\.sparse data; dense data take formed"):
+    with pytest.raises(InputError, match=r"kind sparse needs scipy\.sparse data; use formed"):
         build_covariance(dense, moments, kind=CovarianceKind.SPARSE)
     blocks = np.ones((4, D, 2))
     for kind in KINDS[:3]:
@@ -218,7 +218,7 @@ class TestChoose:
         shards = self.shards(100_000, 100)
         choice = choose(shards, 10, 50)
         assert choice.kind is CovarianceKind.FORMED
-        assert choice.bytes == memory_needed(shards, choice.kind) < 40e6
+        assert choice.bytes == Sizes.of(shards).memory_needed(choice.kind) < 40e6
         assert "flops" in choice.reason
 
     def test_wide_data_are_not(self):

@@ -119,7 +119,7 @@ class TestErrors:
         self.check(rf"none\.npy does not exist .*{KINDS}", tmp_path / "none.npy")
         self.check(f"does not exist or is not a file; {KINDS}", tmp_path)
         (tmp_path / "a.xlsx").write_text("")
-        self.check(rf"a\.xlsx is of unknown kind '\.xlsx'; {KINDS}", tmp_path / "a.xlsx")
+        self.check(rf"a\.xlsx has the unknown suffix '\.xlsx'; {KINDS}", tmp_path / "a.xlsx")
 
     @pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
     @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 nonsense", b"\x93NUMPY\x01\x00 nonsense"])
@@ -160,7 +160,9 @@ class TestErrors:
 
     def test_npz_without_samples(self, tmp_path):
         np.savez(tmp_path / "a.npz", p=X, q=X)
-        self.check("no array named X, data, images, and 2 2-D arrays, not one; it has p, q", tmp_path / "a.npz")
+        self.check(
+            "no array named X, data, images, and 2 2-D arrays instead of one; its arrays are p, q", tmp_path / "a.npz"
+        )
 
     def test_csv(self, tmp_path):
         path = tmp_path / "a.csv"
@@ -169,7 +171,7 @@ class TestErrors:
         path.write_text("1,2\n3,12_34\n")
         self.check("column 1 of .* is not numeric: '12_34' in line 2", path, DataError)
         path.write_text("a,b\n1,2\n3\n")
-        self.check(r"line 3 of .*a\.csv has 1 fields where 2 are due", path)
+        self.check(r"line 3 of .*a\.csv has 1 fields, expected 2; repair", path)
         path.write_text("\n\n")
         self.check(r"a\.csv is empty", path)
         path.write_bytes(b"\xff\xfe\x00,1\n")
@@ -179,7 +181,7 @@ class TestErrors:
         path = tmp_path / "a.csv"
         path.write_text("a,b\n1,2\n")
         self.check("has no column 'c'; its first columns are a, b", path, DataError, label_column="c")
-        self.check("columns 0..1; there is no label column 2", path, DataError, label_column=2)
+        self.check("no label column 2; give one of 0..1", path, DataError, label_column=2)
         path.write_text("1,2\n")
         self.check("has no header, so no column 'a'", path, DataError, label_column="a")
         pd.DataFrame(X, columns=list("abc")).to_parquet(tmp_path / "a.parquet")
@@ -228,7 +230,7 @@ class TestFromFiles:
 
     def test_arguments(self, tmp_path):
         np.save(tmp_path / "a.npy", X)
-        with pytest.raises(InputError, match="one file: say over how many nodes"):
+        with pytest.raises(InputError, match="one file; give the number of nodes"):
             Shards.from_files(tmp_path / "a.npy")
         with pytest.raises(InputError, match=r"2 files make 2 nodes; leave out n_nodes \(got 3\)"):
             Shards.from_files([tmp_path / "a.npy"] * 2, 3)

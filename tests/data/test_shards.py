@@ -139,7 +139,7 @@ class TestErrors:
         self.check(r"X must be 2-D", lambda: Shards.from_array(scipy.sparse.coo_array(X[0]), 2))
         self.check(r"X at node 1 must be 2-D", lambda: Shards.from_list([X, X[0]]))
         self.check("has no columns", lambda: Shards.from_array(X[:, :0], 2))
-        self.check("rows are of unequal length", lambda: Shards.from_array([[1, 2], [3]], 1))
+        self.check("give all rows the same length", lambda: Shards.from_array([[1, 2], [3]], 1))
 
     def test_no_rows(self):
         self.check("node 1 has no rows", lambda: Shards.from_list([X, X[:0]]))
@@ -157,9 +157,9 @@ class TestErrors:
 
     def test_dtypes(self):
         self.check("X is complex", lambda: Shards.from_array(X * 1j, 2))
-        self.check("not numeric: dtype <U", lambda: Shards.from_array(X.astype(str), 2))
-        self.check("not numeric: dtype object", lambda: Shards.from_array(X.astype(object), 2))
-        self.check("not numeric: dtype datetime64", lambda: Shards.from_array(X.astype("M8[s]"), 2))
+        self.check("dtype <U.*not numeric", lambda: Shards.from_array(X.astype(str), 2))
+        self.check("dtype object.*not numeric", lambda: Shards.from_array(X.astype(object), 2))
+        self.check("dtype datetime64.*not numeric", lambda: Shards.from_array(X.astype("M8[s]"), 2))
 
     def test_mixtures(self):
         self.check(r"some nodes are sparse \(node 1\)", lambda: Shards.from_list([X, scipy.sparse.csr_array(X)]))
@@ -168,10 +168,10 @@ class TestErrors:
 
     def test_ids(self):
         self.check("2 matrices but 1 node ids", lambda: Shards.from_list([X, X], ids=[0]), InputError)
-        self.check(r"lie in 0..1; got \[2\]", lambda: Shards.from_list([X], ids=[2], n_nodes=2), InputError)
+        self.check(r"be distinct and in 0..1; got \[2\]", lambda: Shards.from_list([X], ids=[2], n_nodes=2), InputError)
         self.check("distinct", lambda: Shards.from_list([X, X], ids=[0, 0]), InputError)
         self.check("1 node names for 2 nodes", lambda: Shards.from_list([X, X], node_names=["a"]), InputError)
 
     def test_rows_of_a_block(self):
         self.check("1-D integer array; got bool", lambda: Block(as_source(X), np.ones(12, dtype=bool)), InputError)
-        self.check(r"rows must lie in 0..11; got 3..12", lambda: Block(as_source(X), np.array([3, 12])), InputError)
+        self.check(r"rows must be in 0..11; got 3..12", lambda: Block(as_source(X), np.array([3, 12])), InputError)

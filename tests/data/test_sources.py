@@ -190,7 +190,7 @@ class TestErrors:
             def read(self, rows):
                 return super().read(rows)[1:]
 
-        with pytest.raises(DataError, match=r"Short\.read gave shape \(2047, 256\) where \(2048, 256\) was asked for"):
+        with pytest.raises(DataError, match=r"Short\.read returned shape \(2047, 256\) instead of \(2048, 256\)"):
             DecentralizedPCA(2, topology="complete", n_nodes=1).fit(Short())
 
     @pytest.mark.parametrize(("shape", "message"), [((3,), "must be 2-D"), ((3, 0), "has no columns")])

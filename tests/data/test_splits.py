@@ -134,7 +134,7 @@ def test_splits_by_name(name, split):
     ("name", "error", "message"),
     [
         ("randm", UnknownNameError, "unknown split 'randm'; .*Did you mean 'random'"),
-        ("random:3", InputError, "takes no argument; got '3'"),
+        ("random:3", InputError, "takes no argument; leave out '3'"),
         ("dirichlet", InputError, "written 'dirichlet:0.1', alpha > 0; got ''"),
         ("dirichlet:-1", InputError, "alpha > 0; got '-1'"),
         ("sizes:3,x", InputError, "written 'sizes:10,20,30'.*got '3,x'"),
@@ -156,7 +156,7 @@ def test_bad_names(name, error, message):
         (LabelSplit(), (2, 2, np.array([1, "a"], dtype=object)), DataError, "labels cannot be sorted"),
         (SizesSplit([2, 2]), (5, 2), InputError, "sizes sum to 4 but there are 5 samples"),
         (SizesSplit([0.2, 0.2]), (5, 2), InputError, "proportions sum to 0.4, not to 1"),
-        (SizesSplit([2, 3]), (5, 3), InputError, "gives 2 sizes but there are 3 nodes"),
+        (SizesSplit([2, 3]), (5, 3), InputError, "has 2 sizes but there are 3 nodes"),
     ],
 )
 def test_bad_splits(split, arguments, error, message):

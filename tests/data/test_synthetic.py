@@ -66,9 +66,9 @@ def test_unlike_nodes():
     ("make", "message"),
     [
         (lambda: paper_spectrum(5, 5, 0.8), "1 <= k < d; got k = 5, d = 5"),
-        (lambda: paper_spectrum(5, 2, 0.1), "gap must lie in 0.125..1.* got 0.1"),
-        (lambda: geometric_spectrum(5, 2, 0.0), r"gap must lie in \(0, 1\]; got 0.0"),
-        (lambda: geometric_spectrum(5, 2, 0.5, 2.0), "ratio must lie in .* got 2.0"),
+        (lambda: paper_spectrum(5, 2, 0.1), "gap must be in 0.125..1.* got 0.1"),
+        (lambda: geometric_spectrum(5, 2, 0.0), r"gap must be in \(0, 1\]; got 0.0"),
+        (lambda: geometric_spectrum(5, 2, 0.5, 2.0), "ratio must be in .* got 2.0"),
         (lambda: nearly_equal(np.ones(3), 0), "got k = 0, d = 3"),
         (lambda: power_law_spectrum(0, 1.0), "d >= 1 and exponent >= 0; got 0 and 1.0"),
         (lambda: gaussian(np.ones(3), 0, seed=0), "n_samples >= 1"),

@@ -20,7 +20,7 @@ def small_panel(**changes) -> Panel:
     settings = {
         "name": "small",
         "title": "Small",
-        "data": Synthetic(0.5, d=6, k=2, samples_a_node=50),
+        "data": Synthetic(0.5, d=6, k=2, samples_per_node=50),
         "topology": "cycle",
         "n_components": 2,
         "rounds": 60,

@@ -91,7 +91,7 @@ def test_figures_have_the_settings_of_the_paper():
         ]
         for panel in panels:
             data = panel.data
-            assert (panel.n_nodes, data.d, panel.n_components, data.samples_a_node) == (20, 20, 5, 5000)
+            assert (panel.n_nodes, data.d, panel.n_components, data.samples_per_node) == (20, 20, 5, 5000)
             assert data.equal is equal
             assert_eight(panel, step=0.7 if panel.topology == "erdos_renyi" else 0.1)
     mnist, cifar = figure_3().panels
@@ -171,7 +171,7 @@ def test_unlike_page_counts_problems():
     panels = results_of(experiment)[:2]
     page = assert_self_contained(unlike_page("t", Chapter(experiment, panels), {"command": "x"}))
     assert "2 of 2" in " ".join(page.text)
-    assert "300 rounds a run" in " ".join(page.text)
+    assert "300 rounds per run" in " ".join(page.text)
 
 
 def test_page_is_written_whole(tmp_path):

@@ -46,7 +46,7 @@ def test_trials_differ_in_data_graph_and_start_and_come_out_the_same_again():
 
 @pytest.mark.parametrize(("equal", "leading"), [(False, [1.0, 0.8]), (True, [1.0, 1.0])])
 def test_spectrum_has_the_gap_that_was_asked_for(equal, leading):
-    data = Synthetic(0.5, equal, d=6, k=2, samples_a_node=20_000)
+    data = Synthetic(0.5, equal, d=6, k=2, samples_per_node=20_000)
     comparison = make_comparison(small_panel(data=data), seed=0, trial=0)
     values = np.linalg.eigvalsh(comparison.prepared.covariance.matrices.mean(axis=0))[::-1]
     np.testing.assert_allclose(values[:2], leading, rtol=0.02)

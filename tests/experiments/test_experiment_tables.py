@@ -95,7 +95,7 @@ def test_captions_say_what_has_to_be_known():
     rows = [CostRow.of(METHODS[0], [falling(0.1)]), CostRow.of(FAST_PCA, [falling(0.7, 30)])]
     words = cost_caption(rows, "rounds")
     assert "- means never" in words
-    assert "OI runs in one place on the pooled data: one unit an iteration, as the paper counts" in words
+    assert "On the pooled data at a single node: OI; one unit per iteration, as the paper counts" in words
     assert cost_cells(rows[0], "bytes") == ["none"] * 4
     assert cost_cells(rows[1], "bytes")[0] == "208 B"
     assert "nothing is sent" in cost_caption(rows, "bytes")

@@ -39,9 +39,9 @@ def test_subgraph_views_become_graphs_of_their_own():
     [
         (nx.DiGraph([(0, 1)]), r"directed.*to_undirected\(\)"),
         (nx.MultiGraph([(0, 1), (0, 1)]), r"multigraph.*networkx.Graph\(graph\)"),
-        (nx.Graph(), "0 nodes, at least 1"),
+        (nx.Graph(), "0 nodes; give at least 1"),
         (nx.Graph([(0, 1), (1, 1)]), r"1 nodes are linked to themselves \(1\).*selfloop_edges"),
-        ([(0, 1)], "networkx.Graph is needed, not a list"),
+        ([(0, 1)], "the graph is a list; give a networkx.Graph"),
     ],
 )
 @pytest.mark.parametrize("take", [from_networkx, require_connected, metropolis])
@@ -63,7 +63,7 @@ def test_disconnected_graphs_name_the_components_and_the_isolated():
         match=r"8 components, 1 is needed \(without any link: 4, 5, 6, 7, 8 and 2 more\); add links",
     ):
         require_connected(graph)
-    with pytest.raises(GraphError, match=r"2 components, 1 is needed \(the smallest holds: 3, 4\)"):
+    with pytest.raises(GraphError, match=r"2 components, 1 is needed \(the smallest has: 3, 4\)"):
         require_connected(nx.Graph([(0, 1), (1, 2), (3, 4)]))
     named = nx.Graph([("Bern", "Rome")])
     named.add_node("Oslo")
@@ -105,8 +105,8 @@ def test_edge_lists_may_start_with_a_byte_order_mark(tmp_path):
         ("# all\n\na,\n", "line 3: 'a,' is not a link"),
         ("a,,b\n", "line 1: 'a,,b' is not a link"),
         ("a b\nb b\n", "line 2: 'b b' links a node to itself; remove the line"),
-        ("", "holds no links"),
-        ("# nothing\n", "holds no links"),
+        ("", "has no links"),
+        ("# nothing\n", "has no links"),
     ],
 )
 def test_malformed_edge_lists_name_the_line(tmp_path, text, message):

@@ -228,7 +228,7 @@ def test_bad_input_is_named():
         rounds_to_average(Spectrum(0.5, 0.0, 2), float("nan"))
     with pytest.raises(GraphError, match=r"beta=1.0 must be below 1"):
         rounds_to_average(Spectrum(0.5, -1.0, 2), 1e-3)
-    with pytest.raises(GraphError, match=r"square matrix, not one of shape \(2, 3\)"):
+    with pytest.raises(GraphError, match=r"shape \(2, 3\); a spectrum needs a square matrix"):
         spectrum(np.ones((2, 3)))
     with pytest.raises(GraphError, match="finite entries"):
         spectrum(np.full((2, 2), np.nan))

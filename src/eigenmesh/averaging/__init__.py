@@ -10,7 +10,7 @@ from eigenmesh.averaging._gossip import Gossip
 from eigenmesh.averaging._polynomial import Polynomial
 from eigenmesh.averaging._tree import Tree
 
-# Kernels that use the links of the graph alone, from neighbour to neighbour.
+# Kernels that use only the links of the graph, from neighbour to neighbour.
 OVER_LINKS: dict[str, Callable[[], Averaging]] = {
     "gossip": Gossip,
     "chebyshev": Chebyshev,
@@ -26,7 +26,7 @@ def averaging_by_name(name: str) -> Averaging:
 
 
 def name_of(averaging: Averaging) -> str:
-    """Name that the averaging goes by, or its class's."""
+    """Name of the averaging, or of its class if it is not registered."""
     names = {make: name for name, make in AVERAGINGS.items()}
     return names.get(type(averaging), type(averaging).__name__)
 

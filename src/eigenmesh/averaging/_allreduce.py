@@ -1,4 +1,4 @@
-"""All-reduce: let the engine that carries the messages average, where it can."""
+"""All-reduce: average with the transport's collective operation, if it has one."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from eigenmesh.graphs import Weights
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Mean over all nodes by the transport's own all-reduce: the sum of every node's M-th part.
+    """Mean over all nodes by the transport's all-reduce: the sum of ``x_i / M``.
 
-    MPI and torch.distributed have one; it links all nodes, whatever the graph, so it is for clusters and not for
+    MPI and torch.distributed have one. It links all nodes, whatever the graph, so it is for clusters and not for
     organisations that know only their neighbours. It counts as one round and ``2 (M - 1)`` messages, the fewest
-    that can sum and spread.
+    that can sum and distribute.
     """
 
     def prepare(self, weights: Weights) -> AllReduceAverage:
-        """There is nothing to plan."""
         return AllReduceAverage(2 * (weights.n_nodes - 1))
 
 
 @dataclass(frozen=True)
 class AllReduceAverage:
-    """All-reduce made ready for one network."""
+    """All-reduce prepared for one network."""
 
     messages: int
     rounds: int = 1

@@ -39,7 +39,7 @@ class Chebyshev:
 
 @dataclass(frozen=True)
 class ChebyshevAverage:
-    """Chebyshev averaging made ready for one network."""
+    """Chebyshev averaging prepared for one network."""
 
     mixing: LinearRound
     centre: float
@@ -48,7 +48,7 @@ class ChebyshevAverage:
 
     @classmethod
     def of_rounds(cls, weights: Weights, rounds: int) -> ChebyshevAverage:
-        """The polynomial of so many rounds, whatever accuracy that gives."""
+        """The polynomial of this many rounds, whatever its accuracy."""
         spectrum = weights.spectrum
         # All eigenvalues but the first equal (a complete graph): an interval of width zero, one round.
         half_width = max((spectrum.second - spectrum.smallest) / 2, 1e-15)
@@ -61,7 +61,7 @@ class ChebyshevAverage:
 
     @property
     def growth(self) -> float:
-        """What a round adds to ``acosh(1 / accuracy)``."""
+        """Increase of ``acosh(1 / accuracy)`` per round."""
         return math.acosh((1 - self.centre) / self.half_width)
 
     @property

@@ -1,4 +1,4 @@
-"""Plain gossip: mix until the disagreement has died out."""
+"""Plain gossip: mix until the nodes agree."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from eigenmesh.graphs import Weights, rounds_to_average
 
 @dataclass(frozen=True)
 class Gossip:
-    """Apply W again and again: ``x <- W^L x`` with ``beta^L <= accuracy``.
+    """Apply W repeatedly: ``x <- W^L x`` with ``beta^L <= accuracy``.
 
-    The simplest average and the slowest: use it as the yardstick for the others.
+    The simplest average and the slowest: a baseline for the others.
     """
 
     accuracy: float = DEFAULT_ACCURACY
@@ -31,7 +31,7 @@ class Gossip:
 
 @dataclass(frozen=True)
 class GossipAverage:
-    """Plain gossip made ready for one network."""
+    """Plain gossip prepared for one network."""
 
     mixing: LinearRound
     rounds: int
@@ -50,6 +50,6 @@ class GossipAverage:
 
 
 def require_accuracy(accuracy: float) -> None:
-    """Raise unless the accuracy lies strictly between 0 and 1."""
+    """Raise unless the accuracy is strictly between 0 and 1."""
     if not 0 < accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} must lie strictly between 0 and 1, for example 1e-12.")
+        raise InputError(f"accuracy = {accuracy!r} must be strictly between 0 and 1, for example 1e-12.")

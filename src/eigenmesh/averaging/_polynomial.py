@@ -12,22 +12,22 @@ from eigenmesh.averaging._chebyshev import Chebyshev
 from eigenmesh.averaging._gossip import require_accuracy
 from eigenmesh.graphs import Weights
 
-# Beyond this all eigenvalues of W take longer than the rounds they save.
+# Beyond this, computing all eigenvalues of W costs more than the rounds that it saves.
 LARGEST = 3000
-# On long, thin graphs high degrees amplify rounding. This much is put up with where it saves half the rounds.
+# On long, thin graphs high degrees amplify rounding. This much is accepted if it saves half the rounds.
 ROUNDING_ALLOWED = 1e-10
 
 
 @dataclass(frozen=True)
 class Polynomial:
-    """Apply the polynomial ``p(W)`` with ``p(1) = 1`` that is smallest on the eigenvalues that W really has.
+    """Apply the polynomial ``p(W)`` with ``p(1) = 1`` that is smallest on the actual eigenvalues of W.
 
     It is the residual polynomial of conjugate residuals on ``A = I - W``, which minimises ``sum_j p(w_j)^2`` over the
     eigenvalues besides 1 (each distinct one counts), so it is exact after as many rounds as there are distinct ones: 10
     on a cycle of 20, 6 on a hypercube of 64, the diameter on a path. Every node needs to know the graph; its
-    eigenvalues are then computed locally. The accuracy is measured in working precision and stated. Where the
+    eigenvalues are then computed locally. The accuracy is measured in working precision and stated. If the
     recurrence is too ill-conditioned, or Chebyshev needs no more rounds, or there are more than a few thousand nodes,
-    it is Chebyshev that runs.
+    Chebyshev is used instead.
     """
 
     accuracy: float = DEFAULT_ACCURACY
@@ -52,7 +52,7 @@ class Polynomial:
 
 @dataclass(frozen=True)
 class PolynomialAverage:
-    """Polynomial averaging made ready for one network."""
+    """Polynomial averaging prepared for one network."""
 
     mixing: LinearRound
     steps: tuple[float, ...]
@@ -83,14 +83,14 @@ def distinct_eigenvalues(weights: Weights) -> np.ndarray:
     """Eigenvalues of W besides the 1 of the constant vectors, each once, largest first."""
     matrix = weights.matrix if isinstance(weights.matrix, np.ndarray) else weights.matrix.toarray()
     values = np.linalg.eigvalsh(matrix)[-2::-1]
-    # Equal ones come out apart by rounding only.
+    # Equal ones differ by rounding only.
     new = np.diff(values, prepend=np.inf) < -1e-12
     return np.asarray(values[new])
 
 
 def _coefficients(eigenvalues: np.ndarray, accuracy: float, most: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Step and turn of each round of conjugate residuals on the diagonal matrix ``1 - eigenvalues``."""
-    # Extended precision where the platform has it: the coefficients are made once and used many times.
+    # Extended precision if the platform has it: the coefficients are computed once and used many times.
     operator = 1 - eigenvalues.astype(np.longdouble)
     residual = np.ones_like(operator)
     direction, image = residual, operator * residual
@@ -111,10 +111,10 @@ def _coefficients(eigenvalues: np.ndarray, accuracy: float, most: int) -> tuple[
 
 
 def measured_accuracy(average: PolynomialAverage, weights: Weights) -> float:
-    """Norm of ``p(W) - 1 1^T / M`` as working precision has it, on the unit vectors or, for large M, on 64 random ones.
+    """Norm of ``p(W) - 1 1^T / M`` in working precision, on the unit vectors or, for large M, on 64 random ones.
 
-    Evaluating p on the eigenvalues would not do: rounding that one eigenvector leaves in another is amplified by the
-    rounds that follow.
+    Evaluating p on the eigenvalues is not enough: rounding errors along other eigenvectors are amplified by the
+    following rounds.
     """
     n_nodes = weights.n_nodes
     probe = np.eye(n_nodes) if n_nodes <= 256 else np.random.default_rng(0).standard_normal((n_nodes, 64))
@@ -123,7 +123,7 @@ def measured_accuracy(average: PolynomialAverage, weights: Weights) -> float:
 
 
 class _Plain:
-    """The bare product with a round's matrix, for measuring."""
+    """A network that only multiplies by the round's matrix, to measure the accuracy."""
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
         return tuple(exchange.matrix @ array for array in arrays)

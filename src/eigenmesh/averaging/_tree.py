@@ -1,4 +1,4 @@
-"""Tree averaging: sums run up a spanning tree, the average runs down again."""
+"""Tree averaging: sum up a spanning tree, then send the average down."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tree:
     """
 
     def prepare(self, weights: Weights) -> TreeAverage:
-        """Lay the tree and turn each of its levels into a linear round."""
+        """Build the tree and turn each of its levels into a linear round."""
         root = weights.spectrum.centre
         parents = dict(nx.bfs_predecessors(weights.graph, root))
         depth = nx.single_source_shortest_path_length(weights.graph, root)
@@ -39,7 +39,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class TreeAverage:
-    """Tree averaging made ready for one network."""
+    """Tree averaging prepared for one network."""
 
     root: int
     up: tuple[LinearRound, ...]
@@ -62,7 +62,7 @@ class TreeAverage:
         """Sum up, divide, send down: (nodes, ...) -> (nodes, ...)."""
         for level in self.up:
             (array,) = network.combine(level, array)
-        # Only the root's value goes on from here; the others are overwritten on the way down.
+        # Only the root's value is used from here on; the others are overwritten on the way down.
         array = array / self.n_nodes
         for level in self.down:
             (array,) = network.combine(level, array)

@@ -1,4 +1,4 @@
-"""Dask data as blocks of samples: do something at every block, and sum up what comes of it."""
+"""Dask data as blocks of samples: apply a function to every block, and sum the results."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from eigenmesh.data._shards import column_label
 from eigenmesh.errors import DataError, InputError, import_extra
 from eigenmesh.networks import Traffic
 
-# Operands of one sum: wide enough for few tasks, narrow enough that no worker gathers.
+# Operands of one sum: many enough for few tasks, few enough that no worker collects too many arrays.
 FAN_IN = 8
 
-# What is done at a block: a function of the block as Dask holds it and of its number.
+# A function of a block, as Dask holds it, and of the block's number.
 BlockPart: TypeAlias = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How many blocks there are, and what their columns are called."""
+    """Number of blocks, and names of the columns."""
 
     n_blocks: int
     feature_names: tuple[str, ...] | None = None
 
     def shards(self, block: Any, number: int) -> Shards | None:
-        """A block as the samples of one node out of n_blocks; None if it is empty."""
+        """A block as the samples of one of n_blocks nodes; None if it is empty."""
         source = as_source(scipy_or_dense(block))
         if source.shape[0] == 0:
             return None
@@ -39,30 +39,29 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class OfSamples:
-    """What a node makes of its own samples; nothing if it has none."""
+class SampleSummary:
+    """Summary of the samples of a block; 0 if it is empty."""
 
     layout: Layout
     part: NodePart
 
     def __call__(self, block: Any, number: int) -> np.ndarray:
-        """The part at one block."""
         shards = self.layout.shards(block, number)
         return np.zeros(()) if shards is None else self.part(shards, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Blocks of rows, one node each, and the count of what their sums have moved.
+    """Blocks of rows, one node each, and the traffic of the sums over them.
 
-    array : dask array of one column of blocks; what a block is, is known to the parts that are run on it.
+    array : dask array of one column of blocks: samples, or operators made from them.
     """
 
     array: Any
     layout: Layout
     dtype: np.dtype
     traffic: Traffic = field(default_factory=Traffic)
-    # No two fits may share a key: Dask would take the one's result for the other's.
+    # Two fits must not share a key: Dask would reuse the result of the first.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -84,25 +83,22 @@ class Blocks:
 
     @property
     def n_features(self) -> int:
-        """Number of columns, d."""
         return int(self.array.shape[1])
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks, M."""
         return self.layout.n_blocks
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the array says that its blocks are sparse."""
+        """Whether the array declares sparse blocks."""
         return bool(scipy.sparse.issparse(self.array._meta)) or _is_pydata_sparse(self.array._meta)
 
     def column_label(self, column: int) -> str:
-        """Name of a column, for messages."""
         return column_label(self.layout.feature_names, column)
 
     def n_bytes(self) -> int:
-        """Size of the samples; costs a pass over them where chunk sizes do not tell."""
+        """Size of the samples; costs a pass over them if chunk sizes are unknown."""
         if not self.is_sparse and not np.isnan(self.array.nbytes):
             return int(self.array.nbytes)
         return int(self.total_of_samples(_size_of_node)[0])
@@ -112,29 +108,29 @@ class Blocks:
         return replace(self, array=self.array.blocks[:1], layout=replace(self.layout, n_blocks=1))
 
     def kept(self) -> Blocks:
-        """The same blocks in the memory of the workers; Dask makes them again if a worker is lost."""
+        """The same blocks in the memory of the workers; Dask recomputes them if a worker is lost."""
         return replace(self, array=self.array.persist())
 
     def each(self, part: BlockPart, name: str) -> Blocks:
-        """Blocks of what a part makes of each of these; nothing is computed yet."""
+        """Blocks of the part's results; nothing is computed yet."""
         return replace(self, array=self._mapped(part, name))
 
     def total_of_samples(self, part: NodePart) -> np.ndarray:
-        """Sum over all blocks of what a node makes of its own samples."""
+        """Sum over all blocks of a summary of their samples."""
         name = getattr(getattr(part, "func", part), "__name__", "part").strip("_").replace("_", "-")
-        total = self.total(OfSamples(self.layout, part), name, sent_bytes=8 * self.n_features)
-        # Where all blocks are empty, so that none knew a shape, this is the 0 of their samples.
+        total = self.total(SampleSummary(self.layout, part), name, sent_bytes=8 * self.n_features)
+        # If all blocks are empty, none knew the shape: this is the 0 for no samples.
         return np.atleast_1d(total)
 
     def total(self, part: BlockPart, name: str, sent_bytes: int) -> np.ndarray:
-        """Sum over all blocks of what a part makes of each: one pass, a tree of sums, and one array back here.
+        """Sum over all blocks of the part's results: one pass, a tree of sums, and one array returned here.
 
-        It counts as a round of at most 2 M messages: what the part needs (sent_bytes) goes to every block, and every
-        block's array goes into the sum once, the last one to here. Messages inside a worker cost nothing.
+        It counts as a round of at most 2 M messages: the part's input (sent_bytes) goes to every block, and every
+        block's array goes into the sum once, the last one to this process. Messages inside a worker cost nothing.
         """
         dask = import_extra("dask", "dask", "fitting dask data")
         mapped = self._mapped(part, name)
-        # Merges reading and computing into one task, so that no block lies around in between.
+        # Merges reading and computing into one task, so that no block stays in memory in between.
         level = list(mapped.to_delayed(optimize_graph=True).ravel())
         add = dask.delayed(_sum, pure=False)
         height = 0
@@ -151,7 +147,7 @@ class Blocks:
         return total
 
     def _mapped(self, part: BlockPart, name: str) -> Any:
-        """The part at every block, under names that a dashboard can show."""
+        """The part applied to every block, under names that a dashboard can show."""
         delayed = import_extra("dask", "dask", "fitting dask data").delayed
         shared = delayed(part, name=self._key(f"{name}-input"), traverse=False)
         made = {"chunks": ((1,) * self.n_blocks, (1,)), "meta": np.empty((0, 0))}
@@ -163,8 +159,7 @@ class Blocks:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a dask data frame."""
-    # Importing dask.dataframe takes pandas, which whoever has only arrays may not have.
+    # Importing dask.dataframe needs pandas, which users of arrays may not have.
     if not type(X).__module__.startswith(("dask.dataframe", "dask_expr")):
         return False
     return isinstance(X, import_extra("dask.dataframe", "dask", "fitting dask data frames").DataFrame)
@@ -184,7 +179,7 @@ def _at_block(block: Any, *, part: BlockPart, block_id: tuple[int, int]) -> Any:
 
 
 def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Sum in order, so that the same blocks give the same bits wherever they are summed."""
+    """Sum in order, so that the same blocks give the same bits on any worker."""
     total = arrays[0]
     for array in arrays[1:]:
         total = total + array

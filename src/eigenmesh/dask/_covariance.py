@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,15 @@ from eigenmesh.data._lazy_covariance import require_numpy
 
 @dataclass(frozen=True, eq=False)
 class BlockOperator:
-    """C_b of one block where it lies, the block's samples made ready; None in place of an empty block's."""
+    """C_b of one block, at the worker that holds it; None for an empty block."""
 
     covariance: Any
 
     def apply(self, X: np.ndarray) -> np.ndarray:
-        """C_b X: (d, k) -> (d, k)."""
         return np.zeros_like(X) if self.covariance is None else np.asarray(self.covariance.apply(X[np.newaxis])[0])
 
     def __sizeof__(self) -> int:
-        # Dask asks for it to know when a worker's memory is full.
+        # Dask calls this to know when a worker's memory is full.
         arrays = list(getattr(self.covariance, "factors", ()))
         for matrix in getattr(self.covariance, "matrices", ()):
             arrays += [matrix.data, matrix.indices]
@@ -40,48 +40,25 @@ class MakeOperator:
     kind: CovarianceKind
 
     def __call__(self, block: Any, number: int) -> BlockOperator:
-        """The operator of one block; sparse blocks stay sparse, whatever the array said of them."""
+        """The operator of one block; sparse blocks stay sparse, whatever the array declared."""
         shards = self.layout.shards(block, number)
         if shards is None:
             return BlockOperator(None)
-        lazy = shards.is_sparse and self.kind is not CovarianceKind.FORMED
-        kind = CovarianceKind.SPARSE if lazy else self.kind
+        stays_sparse = shards.is_sparse and self.kind is not CovarianceKind.FORMED
+        kind = CovarianceKind.SPARSE if stays_sparse else self.kind
         return BlockOperator(build_covariance(shards, self.moments, kind=kind))
 
 
-@dataclass(frozen=True, eq=False)
-class HeldProduct:
-    """C_b X of operators that are held."""
-
-    X: np.ndarray
-
-    def __call__(self, block: BlockOperator, number: int) -> np.ndarray:
-        """The product at one block."""
-        return block.apply(self.X)
+def _block_product(block: Any, number: int, make: MakeOperator | None, X: np.ndarray) -> np.ndarray:
+    """C_b X (d, k) of a block that is an operator or, with ``make``, samples."""
+    operator = block if make is None else make(block, number)
+    return np.asarray(operator.apply(X))
 
 
-@dataclass(frozen=True, eq=False)
-class FreshProduct:
-    """C_b X of blocks that are read and made ready each time anew."""
-
-    make: MakeOperator
-    X: np.ndarray
-
-    def __call__(self, block: Any, number: int) -> np.ndarray:
-        """The product at one block."""
-        return self.make(block, number).apply(self.X)
-
-
-@dataclass(frozen=True, eq=False)
-class FormedBlock:
-    """C_b as a matrix."""
-
-    make: MakeOperator
-
-    def __call__(self, block: Any, number: int) -> np.ndarray:
-        """(d, d), or 0 for an empty block."""
-        covariance = self.make(block, number).covariance
-        return np.zeros(()) if covariance is None else np.asarray(covariance.matrices[0])
+def _block_matrix(block: Any, number: int, make: MakeOperator) -> np.ndarray:
+    """C_b as a matrix (d, d), or 0 for an empty block."""
+    covariance = make(block, number).covariance
+    return np.zeros(()) if covariance is None else np.asarray(covariance.matrices[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,32 +73,26 @@ class BlockCovariance:
     n_features: int
     make: MakeOperator | None = None
 
-    @property
-    def dtype(self) -> np.dtype:
-        """Dtype of the products."""
-        return self.blocks.dtype
-
     def place(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(values, dtype=self.dtype)
+        return np.asarray(values, dtype=self.blocks.dtype)
 
     def apply(self, X: Array) -> np.ndarray:
-        """C X: (1, d, k) -> (1, d, k)."""
         require_numpy(X, self.kind)
-        part = HeldProduct(X[0]) if self.make is None else FreshProduct(self.make, X[0])
+        part = partial(_block_product, make=self.make, X=X[0])
         total = self.blocks.total(part, "product", sent_bytes=X.nbytes)
         return np.asarray(total[np.newaxis] / self.blocks.n_blocks, dtype=X.dtype)
 
 
 def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind, holds: bool) -> Covariance:
-    """The covariance of all blocks, held in one of the ways there are.
+    """The covariance of all blocks, of the given kind.
 
-    Formed: the sum of the blocks' d x d matrices comes here, and products cost no further pass. Otherwise products are
-    made at the blocks: on ready copies that the workers hold (``holds``), or on samples read anew for every product.
+    Formed: the sum of the blocks' d x d matrices comes here, and products need no further pass. Otherwise products are
+    computed at the blocks: on centred copies that the workers hold (``holds``), or on samples read for every product.
     """
     make = MakeOperator(blocks.layout, moments, kind)
     if kind is CovarianceKind.FORMED:
         sent = moments.mean.nbytes + (0 if moments.scale is None else moments.scale.nbytes)
-        pooled = blocks.total(FormedBlock(make), "covariance", sent_bytes=sent) / blocks.n_blocks
+        pooled = blocks.total(partial(_block_matrix, make=make), "covariance", sent_bytes=sent) / blocks.n_blocks
         return Formed(pooled[np.newaxis].astype(blocks.dtype, copy=False))
     if holds:
         return BlockCovariance(blocks.each(make, "operator").kept(), kind, blocks.n_features)

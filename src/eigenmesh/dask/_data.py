@@ -1,4 +1,4 @@
-"""Dask data as ``prepare`` asks for them: moments and covariance computed where the blocks are."""
+"""Dask data for ``prepare``: moments and covariance computed at the blocks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from eigenmesh.fitting import DataFacts, Request
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.solvers import Solver
 
-# The part of the workers' memory that samples and centred copies may take, each.
+# Share of the workers' memory that samples may take, and centred copies as much again.
 MEMORY_SHARE = 0.3
-# A product is a graph of tasks besides its flops, and one with few columns waits for memory more than it computes.
+# A product costs task scheduling besides its flops, and with few columns memory access dominates.
 PASS_COST = 2.0
 
 
@@ -40,14 +40,11 @@ class DaskData:
 
     @property
     def facts(self) -> DataFacts:
-        """As the dask collection says."""
-        blocks = self.blocks
-        return DataFacts(
-            blocks.n_blocks, blocks.n_features, blocks.dtype.itemsize, feature_names=blocks.layout.feature_names
-        )
+        blocks, names = self.blocks, self.blocks.layout.feature_names
+        return DataFacts(blocks.n_blocks, blocks.n_features, blocks.dtype.itemsize, feature_names=names)
 
     def count_samples(self) -> tuple[None, None]:
-        """Chunks may not tell how many rows they have; the moments will."""
+        """The chunk sizes may be unknown; the moments count the rows."""
         return None, None
 
     def check(self, request: Request) -> None:
@@ -67,7 +64,7 @@ class DaskData:
         return network
 
     def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
-        """As asked for, or the cheapest that fits the memory of the workers."""
+        """The requested kind, or the cheapest that fits the memory of the workers."""
         if kind is None and solver.traits.sends_covariances:
             kind = CovarianceKind.FORMED
         sizes = self._sizes(0 if kind is CovarianceKind.CHUNKED else self._n_bytes)
@@ -80,7 +77,7 @@ class DaskData:
     def measure(
         self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
-        """One pass over the blocks where that is precise enough, otherwise two for the moments alone."""
+        """One pass over the blocks if that is precise enough, otherwise two for the moments alone."""
         blocks, share = self.blocks, self._memory.share
         if choice.kind is not CovarianceKind.CHUNKED and self._n_bytes <= share:
             blocks = blocks.kept()
@@ -89,14 +86,13 @@ class DaskData:
             if found is not None:
                 return found
         moments = moments_by_sums(blocks.total_of_samples, blocks, scale=scale, missing=missing)
-        # Asked for by name, copies are held whatever they take; chosen, only where they fit.
+        # Copies that the user asked for are always held; chosen ones only if they fit.
         fits = choice.asked or choice.bytes <= share
         holds = fits and choice.kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.SPARSE)
         return moments, covariance_of_blocks(blocks, moments, choice.kind, holds)
 
     @cached_property
     def _n_bytes(self) -> int:
-        """Size of the samples; costs a pass over them where chunk sizes do not tell."""
         return self.blocks.n_bytes()
 
     @cached_property
@@ -108,7 +104,7 @@ class DaskData:
         return Sizes(
             n_samples=n_bytes // (blocks.array.dtype.itemsize * blocks.n_features),
             n_features=blocks.n_features,
-            # One sum is kept in the end, but every task that runs has a matrix in the making.
+            # One sum is kept in the end, but every running task forms a matrix.
             n_matrices=self._memory.n_threads,
             itemsize=blocks.dtype.itemsize,
             sparse_bytes=n_bytes if blocks.is_sparse else None,
@@ -118,15 +114,15 @@ class DaskData:
 
 @dataclass(frozen=True)
 class _Memory:
-    """Bytes that samples or copies of them may take, and tasks that may run at once."""
+    """Bytes that samples or copies of them may take, and number of tasks that run at once."""
 
     share: int
     n_threads: int
 
 
 def _memory() -> _Memory:
-    """What the workers have, if there is a cluster; otherwise what a fit in this process takes at most."""
-    # Only who has imported distributed can have made a client.
+    """Memory of the workers if there is a cluster, otherwise the limit for a fit in this process."""
+    # There can be a client only if distributed was imported.
     distributed = sys.modules.get("distributed")
     try:
         client = None if distributed is None else distributed.default_client()

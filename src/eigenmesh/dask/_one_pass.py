@@ -1,4 +1,4 @@
-"""Moments and covariance of dense blocks in a single pass, where the d x d covariance is to be formed anyway."""
+"""Moments and covariance of dense blocks in a single pass, if the d x d covariance is formed anyway."""
 
 from __future__ import annotations
 
@@ -13,38 +13,37 @@ from eigenmesh.data import Formed, Moments
 from eigenmesh.data._centring import Centring
 from eigenmesh.data._moments import count_and_sum, moments_about
 
-# Rows made ready at once for a d x d product: many, so that adding up such matrices is little beside making them.
+# Rows per d x d product: many, so that adding such matrices costs little compared with computing them.
 FORMING_BYTES = 32 * 2**20
-# The most by which the squared distance from centre to mean may exceed the variance: it is lost as precision.
+# Largest ratio of the squared distance from centre to mean to the variance: it is lost as precision.
 LARGEST_SHIFT = 100.0
 
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """N_b, sums and products of the deviations from a centre, stacked: (d + 2, d)."""
+    """N_b, sums and products of the deviations of a block from a centre, stacked: (d + 2, d); 0 if it is empty."""
 
     layout: Layout
     centring: Centring
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite sends all to the usual passes
+    @np.errstate(over="ignore", invalid="ignore")  # if anything is not finite, the usual passes are made
     def __call__(self, block: Any, number: int) -> np.ndarray:
-        """The scatter of one block, or 0 if it is empty."""
         shards = self.layout.shards(block, number)
         if shards is None:
             return np.zeros(())
         d = shards.n_features
         total = np.zeros((d + 2, d))
         total[0] = shards.blocks[0].n_rows
-        for _, ready in self.centring.chunks(shards.blocks[0], FORMING_BYTES):
-            total[1] += ready.sum(axis=0)
-            total[2:] += ready.T @ ready
+        for _, chunk in self.centring.chunks(shards.blocks[0], FORMING_BYTES):
+            total[1] += chunk.sum(axis=0)
+            total[2:] += chunk.T @ chunk
         return total
 
 
 def formed_in_one_pass(blocks: Blocks, *, scale: bool) -> tuple[Moments, Formed] | None:
-    """Moments and pooled covariance about the mean of the first block; None where that is not precise enough.
+    """Moments and pooled covariance about the mean of the first block; None if that is not precise enough.
 
-    Nor is it where entries are missing or not finite, which the usual passes name or fill in.
+    Also None if entries are missing or not finite, which the usual passes report or fill.
     """
     first = blocks.first().total_of_samples(partial(count_and_sum, fills=False))
     if len(first) < 2:
@@ -57,7 +56,7 @@ def formed_in_one_pass(blocks: Blocks, *, scale: bool) -> tuple[Moments, Formed]
     products = (products + products.T) / 2
     shift, squares = sums / n_samples, np.diagonal(products)
     variance = squares / n_samples - shift**2
-    # A column that is constant differs from its own mean by rounding.
+    # A constant column differs from its mean by rounding.
     rounding = 64 * np.finfo(np.float64).eps * np.abs(centre)
     if np.any(shift**2 > LARGEST_SHIFT * np.maximum(variance, 0.0) + rounding**2):
         return None

@@ -1,4 +1,4 @@
-"""Scores of dask data: a dask array, computed block by block when it is asked for."""
+"""Scores of dask data: a dask array, computed lazily block by block."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sklearn.utils.validation import validate_data
 from eigenmesh.dask._blocks import Blocks, is_frame, scipy_or_dense
 from eigenmesh.networks import Traffic
 
-# What transform needs of a fitted estimator; the rest stays here.
+# Attributes of a fitted estimator that transform needs; only these are sent to the workers.
 NEEDED = ("components_", "explained_variance_", "mean_", "scale_", "n_components_")
 
 
 def check_features(pca: Any, X: Any, reset: bool) -> None:
-    """Let scikit-learn note (reset) or check the number and the names of the features; reads nothing."""
-    # An empty likeness of X: given X itself, scikit-learn would compute it.
-    likeness = X._meta if is_frame(X) else np.empty((0, X.shape[1]))
-    validate_data(pca, likeness, reset=reset, skip_check_array=True)
+    """Let scikit-learn store (reset) or check the number and the names of the features; reads nothing."""
+    # An empty array like X: scikit-learn would compute X itself.
+    empty = X._meta if is_frame(X) else np.empty((0, X.shape[1]))
+    validate_data(pca, empty, reset=reset, skip_check_array=True)
 
 
 def lazy_scores(pca: Any, X: Any) -> Any:

@@ -4,7 +4,7 @@ Flows one way: source -> shards -> moments -> covariance.
 """
 
 from eigenmesh.data._block import Block
-from eigenmesh.data._choice import MEMORY_BYTES, Choice, CovarianceKind, choose, memory_needed
+from eigenmesh.data._choice import MEMORY_BYTES, Choice, CovarianceKind, choose
 from eigenmesh.data._covariance import Covariance, build_covariance
 from eigenmesh.data._datasets import DATASETS, is_dataset, load
 from eigenmesh.data._dense_covariance import Formed, MatrixFree
@@ -64,7 +64,6 @@ __all__ = [
     "geometric_spectrum",
     "is_dataset",
     "load",
-    "memory_needed",
     "missing_policy",
     "nearly_equal",
     "paper_spectrum",

@@ -22,8 +22,8 @@ FOLDER_VARIABLE = "EIGENMESH_DATA"
 class Archive:
     """One .npz file of a data set.
 
-    sha256: of the file as published. content_sha256: of its arrays, which a file rebuilt here has too, though
-    compression differs between machines. rebuild: arrays from the public originals, where there is a way.
+    sha256: of the published file. content_sha256: of its arrays; a file that is rebuilt here has the same, though
+    compression differs between machines. rebuild: makes the arrays from the public originals; None if it cannot.
     """
 
     file: str
@@ -33,20 +33,20 @@ class Archive:
 
 
 def find_archive(archive: Archive) -> Path:
-    """Path of a verified copy, downloaded and rebuilt into the cache where none is there."""
+    """Path of a verified copy. Without one, the data are downloaded and rebuilt into the cache."""
     for folder in _folders():
         path = folder / archive.file
         if path.is_file():
             _verify(path, archive)
             return path
     if archive.rebuild is None:
-        raise UnreadableFileError(f"{_not_found(archive)}. It has no automatic download")
+        raise UnreadableFileError(f"{_not_found(archive)}. It has no automatic download.")
     try:
         arrays = archive.rebuild()
     except UnreadableFileError as error:
         raise UnreadableFileError(f"{_not_found(archive)}. The download failed: {error}") from error
     if content_sha256(arrays) != archive.content_sha256:
-        raise UnreadableFileError(f"{_not_found(archive)}. The download has other contents than {archive.file}")
+        raise UnreadableFileError(f"{_not_found(archive)}. The download has other contents than {archive.file}.")
     return _write(arrays, cache_folder() / archive.file)
 
 
@@ -60,7 +60,7 @@ def cache_folder() -> Path:
 
 
 def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
-    """Checksum of arrays by name, dtype, shape and bytes, whatever file they lie in."""
+    """Checksum of arrays by name, dtype, shape and bytes; the file format does not matter."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -85,7 +85,7 @@ def _verify(path: Path, archive: Archive) -> None:
         found = hashlib.file_digest(handle, "sha256").hexdigest()
     if found != archive.sha256 and not _has_content(path, archive.content_sha256):
         raise UnreadableFileError(
-            f"{path} has a broken checksum: sha256 {found} where {archive.sha256} is due; delete it and get it anew"
+            f"{path} has sha256 {found}, expected {archive.sha256}; delete it and fetch it again."
         )
 
 
@@ -93,12 +93,12 @@ def _has_content(path: Path, sha256: str) -> bool:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return content_sha256(arrays) == sha256
-    except Exception:  # broken files make NumPy and zipfile raise a dozen kinds
+    except Exception:  # broken files make NumPy and zipfile raise many kinds of exceptions
         return False
 
 
 def _write(arrays: Mapping[str, np.ndarray], path: Path) -> Path:
-    """Write whole or not at all: into a folder beside it, then moved into place."""
+    """Write atomically: into a temporary folder next to the path, then move into place."""
     named: dict[str, Any] = dict(arrays)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,5 +107,7 @@ def _write(arrays: Mapping[str, np.ndarray], path: Path) -> Path:
             np.savez_compressed(part, **named)
             part.replace(path)
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be written ({error}); make room for it") from error
+        raise UnreadableFileError(
+            f"{path} cannot be written ({error}); make sure that the folder is writable and has space."
+        ) from error
     return path

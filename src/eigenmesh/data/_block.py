@@ -19,16 +19,16 @@ INDEX_BYTES = 4
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of one source, as one node holds them, and a source itself; nothing is copied before it is read.
+    """Rows of one source that one node holds. A block is itself a source; nothing is copied before it is read.
 
     Attributes
     ----------
     source : Source
-        Where the rows are read from, of shape (n, d).
+        Samples of shape (n, d) that the rows belong to.
     rows : slice or array of int
-        Which of them; kept as ``slice(start, stop)`` or as row numbers.
+        Which rows; kept as ``slice(start, stop)`` or as row numbers.
     names : tuple of str or None
-        Names of the columns, instead of the source's own.
+        Names of the columns, if not those of the source.
     """
 
     source: Source
@@ -40,37 +40,30 @@ class Block:
 
     @property
     def n_rows(self) -> int:
-        """Number of samples, N_i."""
         return _count(self.rows)
 
     @property
     def n_features(self) -> int:
-        """Number of columns, d."""
         return int(self.source.shape[1])
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of samples and of columns."""
         return self.n_rows, self.n_features
 
     @property
     def dtype(self) -> np.dtype:
-        """Dtype of the source."""
         return np.dtype(self.source.dtype)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the columns."""
         return self.source.feature_names if self.names is None else self.names
 
     @property
     def is_sparse(self) -> bool:
-        """Whether rows are read as CSR arrays."""
         return self.source.n_stored is not None
 
     @property
     def in_memory(self) -> bool:
-        """Whether the source lies in memory."""
         return self.source.in_memory
 
     @property
@@ -81,24 +74,24 @@ class Block:
 
     @property
     def n_bytes(self) -> int:
-        """Size of these rows where they lie."""
+        """Size of these rows as they are stored."""
         stored, item = self.n_stored, self.dtype.itemsize
         return self.n_rows * self.n_features * item if stored is None else stored * (item + INDEX_BYTES)
 
     def read(self, rows: Rows) -> Samples:
-        """These of the block's rows, (len(rows), d), in the source's dtype."""
+        """Some rows of the block, (len(rows), d), in the source's dtype."""
         rows = _plain_rows(rows, self.n_rows)
         piece = self.source.read(self._in_source(rows))
         piece = piece if self.is_sparse else np.asarray(piece)
         if piece.shape != (_count(rows), self.n_features):
             raise DataError(
-                f"{type(self.source).__name__}.read gave shape {piece.shape} where "
-                f"{(_count(rows), self.n_features)} was asked for; give every row asked for, with all columns"
+                f"{type(self.source).__name__}.read returned shape {piece.shape} instead of "
+                f"{(_count(rows), self.n_features)}; return every requested row, with all columns."
             )
         return piece
 
     def source_row(self, row: int) -> int:
-        """Where a row of this block lies in the source."""
+        """Row number in the source of a row of this block."""
         return int(self.rows.start + row if isinstance(self.rows, slice) else self.rows[row])
 
     def thinned(self, n_rows: int) -> Block:
@@ -111,7 +104,7 @@ class Block:
     def chunks(self, n_bytes: int = CHUNK_BYTES, made_dense: bool = True) -> Iterator[tuple[int, Samples]]:
         """Pairs (first row, piece) that cover the block's rows in order.
 
-        A piece takes at most n_bytes as dense float64; or, if it is sparse and not ``made_dense``, as it is stored.
+        A piece takes at most n_bytes as dense float64 or, without ``made_dense``, as it is stored.
         """
         entries = self.n_rows * self.n_features if made_dense or self.n_stored is None else 2 * self.n_stored
         step = max(1, n_bytes * self.n_rows // (8 * max(1, entries)))
@@ -126,15 +119,15 @@ class Block:
 
 
 def _plain_rows(rows: Rows, total: int) -> Rows:
-    """Rows within 0..total-1, in the two forms that every source understands: slice(start, stop) and row numbers."""
+    """Rows within 0..total-1, in one of the two forms that every source takes: slice(start, stop) or row numbers."""
     if isinstance(rows, slice):
         run = range(total)[rows]
         return slice(run.start, run.start + len(run)) if run.step == 1 else np.asarray(run, dtype=np.intp)
     rows = np.asarray(rows)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise InputError(f"rows must be a slice or a 1-D integer array; got {rows.dtype} of shape {rows.shape}")
+        raise InputError(f"rows must be a slice or a 1-D integer array; got {rows.dtype} of shape {rows.shape}.")
     if rows.size and not 0 <= rows.min() <= rows.max() < total:
-        raise InputError(f"rows must lie in 0..{total - 1}; got {rows.min()}..{rows.max()}")
+        raise InputError(f"rows must be in 0..{total - 1}; got {rows.min()}..{rows.max()}.")
     return rows
 
 

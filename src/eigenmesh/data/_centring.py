@@ -1,4 +1,4 @@
-"""One piece of data made ready: read, float64, centred, weighted, its gaps filled."""
+"""Rows prepared for products: float64, centred, weighted, missing entries filled."""
 
 from __future__ import annotations
 
@@ -25,26 +25,22 @@ class Centring:
     def apply(self, piece: Samples) -> np.ndarray:
         """Dense (rows, d) float64 of a piece in any dtype; a sparse piece is made dense."""
         dense = piece if isinstance(piece, np.ndarray) else piece.toarray()
-        ready: np.ndarray = np.subtract(dense, self.mean, dtype=np.float64)
-        if self.fills:
-            ready[~np.isfinite(ready)] = 0.0
-        if self.is_weighted:
-            ready *= self.factor
-        return ready
+        centred = self._centred(dense, self.mean)
+        if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
+            centred *= self.factor
+        return centred
 
     def stored(self, piece: Samples) -> np.ndarray:
-        """The same, unweighted, for the stored entries alone of a CSR piece: (stored,) float64."""
-        ready: np.ndarray = np.subtract(piece.data, self.mean[piece.indices], dtype=np.float64)
-        if self.fills:
-            ready[~np.isfinite(ready)] = 0.0
-        return ready
+        """The same, unweighted, for only the stored entries of a CSR piece: (stored,) float64."""
+        return self._centred(piece.data, self.mean[piece.indices])
 
     def chunks(self, block: Block, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[int, np.ndarray]]:
-        """Pairs (first row, ready rows) that cover a block, each piece within a byte budget as float64."""
+        """Pairs (first row, prepared rows) that cover a block; each piece takes at most chunk_bytes as float64."""
         for start, piece in block.chunks(chunk_bytes):
             yield start, self.apply(piece)
 
-    @property
-    def is_weighted(self) -> bool:
-        """Whether the factor does anything."""
-        return isinstance(self.factor, np.ndarray) or self.factor != 1.0
+    def _centred(self, values: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        centred: np.ndarray = np.subtract(values, mean, dtype=np.float64)
+        if self.fills:
+            centred[~np.isfinite(centred)] = 0.0
+        return centred

@@ -1,4 +1,4 @@
-"""How to hold a covariance: which of four ways, at what cost in memory."""
+"""Which of four kinds of covariance to use, and the memory that each takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eigenmesh.data._shards import Shards
 from eigenmesh.errors import InputError
 
 MEMORY_BYTES = 2 * 2**30
-# Centred copies are made of small data only: twice the memory is much to ask for, and who reads from files has less.
+# Only small data are copied: a copy doubles the memory, and data read from files are probably too large for it.
 COPY_BYTES, FILE_COPY_BYTES = 256 * 2**20, 64 * 2**20
 
 
@@ -25,7 +25,7 @@ class CovarianceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind, the bytes it takes beyond the data themselves, and why it was chosen; ``asked``: by name."""
+    """A kind, the bytes that it takes besides the data, and the reason; ``asked``: the user named the kind."""
 
     kind: CovarianceKind
     bytes: int
@@ -35,10 +35,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the data that a choice rests on.
+    """Sizes of the data that decide the choice.
 
-    n_samples: of the nodes held here; n_matrices: covariances to hold if they are formed; itemsize: bytes of a number;
-    sparse_bytes: values and indices as float64 CSR, None if dense; copy_bytes: the most that centred copies may take.
+    n_samples: of the nodes held here; n_matrices: number of covariances if they are formed; itemsize: bytes per number;
+    sparse_bytes: values and indices as float64 CSR, None if dense; copy_bytes: most that centred copies may take.
     """
 
     n_samples: int
@@ -50,7 +50,6 @@ class Sizes:
 
     @classmethod
     def of(cls, shards: Shards) -> Sizes:
-        """Sizes of the samples held here."""
         n_samples = sum(block.n_rows for block in shards.blocks)
         stored = sum(block.n_stored or 0 for block in shards.blocks)
         sparse_bytes = stored * (8 + INDEX_BYTES) if shards.is_sparse else None
@@ -59,25 +58,24 @@ class Sizes:
         return cls(n_samples, shards.n_features, n_matrices, itemsize, sparse_bytes, copy_bytes)
 
     def memory_needed(self, kind: CovarianceKind) -> int:
-        """Bytes that a kind takes beyond the data, at its height."""
+        """Peak bytes that a kind takes besides the data."""
         match kind:
             case CovarianceKind.FORMED:
-                # Two float64 matrices are in the making: the sum and one chunk's part of it.
+                # While forming there are two more float64 matrices: the sum and the product of one chunk.
                 return self.n_features**2 * (self.n_matrices * self.itemsize + 16) + 2 * CHUNK_BYTES
             case CovarianceKind.MATRIX_FREE:
                 return self.n_samples * self.n_features * self.itemsize + 2 * CHUNK_BYTES
             case CovarianceKind.CHUNKED:
                 return 3 * CHUNK_BYTES
             case CovarianceKind.SPARSE:
-                everywhere = self.n_samples * self.n_features * 16
-                return everywhere if self.sparse_bytes is None else self.sparse_bytes
+                return self.n_samples * self.n_features * 16 if self.sparse_bytes is None else self.sparse_bytes
 
 
 def choose(shards: Shards, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES) -> Choice:
     """The cheapest kind that fits, for ``products`` products with n_components columns each.
 
-    Formed: N_i d^2 flops once and 2 d^2 k a product, d^2 numbers a node. Not formed: 4 N_i d k a product, on
-    centred copies (N_i d numbers) where they are small, else on chunks that are read anew each time. Sparse data
+    Formed: N_i d^2 flops once and 2 d^2 k per product, d^2 numbers per node. Not formed: 4 N_i d k per product, on
+    centred copies (N_i d numbers) if they are small, else on chunks that are read again each time. Sparse data
     stay sparse. Only data held here count, so peers may choose differently; their products are the same.
     """
     return choose_by_size(Sizes.of(shards), n_components, products, memory_bytes)
@@ -86,11 +84,11 @@ def choose(shards: Shards, n_components: int, products: int, memory_bytes: int =
 def choose_by_size(
     sizes: Sizes, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES, pass_cost: float = 1.0
 ) -> Choice:
-    """``choose`` for data of these sizes, wherever they lie; a product from them costs pass_cost times its flops."""
+    """``choose`` for data of these sizes; a product from the data costs pass_cost times its flops."""
     if min(n_components, products) < 1:
-        raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}")
+        raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}.")
     if sizes.sparse_bytes is not None:
-        return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes, "the data are sparse and stay so")
+        return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes, "sparse data stay sparse")
 
     n_samples, d = sizes.n_samples, sizes.n_features
     forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components
@@ -98,7 +96,7 @@ def choose_by_size(
     copies, matrices = (sizes.memory_needed(kind) for kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.FORMED))
     may_copy = copies <= min(memory_bytes, sizes.copy_bytes)
     costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
-    # Reading the data anew for every product costs about as much again as the product.
+    # Reading the data again for every product costs about as much as the product.
     if forming <= (pass_cost if may_copy else max(pass_cost, 2.0)) * free and matrices <= memory_bytes:
         return Choice(CovarianceKind.FORMED, matrices, costs)
     if forming <= free:
@@ -107,11 +105,6 @@ def choose_by_size(
         return Choice(CovarianceKind.MATRIX_FREE, copies, costs)
     reason = f"{costs}; centred copies would take {_size(copies)}, so chunks are read"
     return Choice(CovarianceKind.CHUNKED, sizes.memory_needed(CovarianceKind.CHUNKED), reason)
-
-
-def memory_needed(shards: Shards, kind: CovarianceKind) -> int:
-    """Bytes that a kind takes for the nodes held here, beyond the data, at its height."""
-    return Sizes.of(shards).memory_needed(kind)
 
 
 def _size(n_bytes: int) -> str:

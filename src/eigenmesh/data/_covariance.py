@@ -1,4 +1,4 @@
-"""The covariance of each node as an operator, C_i X_i, held in one of four ways."""
+"""The covariance of each node as an operator, C_i X_i, of one of four kinds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from eigenmesh.data._shards import Shards
 
 
 class Covariance(Protocol):
-    """C_i = (M/(N-1)) (Y_i - mu)^T (Y_i - mu) of the nodes held here, eq (1), columns scaled if asked."""
+    """C_i = (M/(N-1)) (Y_i - mu)^T (Y_i - mu) of the nodes held here, eq (1), with scaled columns on request."""
 
     @property
     def kind(self) -> CovarianceKind:
-        """How it is held."""
+        """How products are computed."""
 
     @property
     def n_features(self) -> int:
@@ -44,10 +44,10 @@ def build_covariance(
     xp: Namespace | None = None,
     device: Any = None,
 ) -> Covariance:
-    """Covariance of the nodes held here, of a kind or of the one that ``choose`` picks.
+    """Covariance of the nodes held here, of the given kind or of the one that ``choose`` picks.
 
-    n_components, products and memory_bytes serve the choice alone. xp and device say where arrays are to lie,
-    NumPy if left out; chunked and sparse lie in NumPy only.
+    n_components, products and memory_bytes are for ``choose``. xp and device say which library and device hold the
+    arrays, NumPy by default; chunked and sparse covariances work with NumPy only.
     """
     place = numpy_namespace if xp is None else xp
     kind = kind or choose(shards, n_components, products, memory_bytes).kind

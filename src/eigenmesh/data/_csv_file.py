@@ -13,7 +13,7 @@ from eigenmesh.data._table import Table
 from eigenmesh.errors import DataError, UnreadableFileError
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-_ENCODING = "utf-8-sig"  # UTF-8, with the mark that spreadsheets put first or without
+_ENCODING = "utf-8-sig"  # UTF-8, with or without the byte-order mark that spreadsheets write
 
 
 def read_csv(file: Path, label_column: str | int | None = None) -> Table:
@@ -25,7 +25,7 @@ def read_csv(file: Path, label_column: str | int | None = None) -> Table:
     try:
         X, labels = _read_complete(file, header, columns, label)
     except ValueError:
-        # A gap, a word, or a line that is too short: the slow way fills the first and names the others.
+        # An empty field, a word or a short line: the slow reader fills the first and names the others.
         X, labels = _read_with_gaps(file, header, fields, label)
     names = tuple(fields[column] for column in columns) if header else None
     return Table(as_source(X, str(file), names), None if labels is None else _as_numbers(labels))
@@ -35,12 +35,12 @@ def label_position(file: Path, label: str | int, names: list[str], header: bool 
     """Position of the label column, given by name or by number from 0."""
     if isinstance(label, int):
         if not 0 <= label < len(names):
-            raise DataError(f"{file} has columns 0..{len(names) - 1}; there is no label column {label}")
+            raise DataError(f"{file} has no label column {label}; give one of 0..{len(names) - 1}.")
         return label
     if not header:
-        raise DataError(f"{file} has no header, so no column {label!r}; give label_column as a number from 0")
+        raise DataError(f"{file} has no header, so no column {label!r}; give label_column as a number from 0.")
     if label not in names:
-        raise DataError(f"{file} has no column {label!r}; its first columns are {', '.join(names[:10])}")
+        raise DataError(f"{file} has no column {label!r}; its first columns are {', '.join(names[:10])}.")
     return names.index(label)
 
 
@@ -48,7 +48,7 @@ def _first_line(file: Path) -> list[str]:
     with file.open(newline="", encoding=_ENCODING) as lines:
         fields = next((line for line in csv.reader(lines) if line), None)
     if fields is None:
-        raise UnreadableFileError(f"{file} is empty; a .csv file needs at least one line of numbers")
+        raise UnreadableFileError(f"{file} is empty; a .csv file needs at least one line of numbers.")
     return [field.strip() for field in fields]
 
 
@@ -62,7 +62,7 @@ def _read_complete(
                 next(line for line in lines if line.strip())
             return np.loadtxt(lines, dtype=dtype, delimiter=",", comments=None, usecols=usecols, quotechar='"', ndmin=2)
 
-    # Without usecols loadtxt insists that all lines be of one length.
+    # Without usecols, loadtxt checks that all lines have the same length.
     X = load(np.float64, None if label is None else columns)
     return X.reshape(-1, len(columns)), None if label is None else load(str, [label])[:, 0]
 
@@ -79,9 +79,8 @@ def _read_with_gaps(
             next(lines)
         for line in lines:
             if len(line) != len(fields):
-                raise UnreadableFileError(
-                    f"line {reader.line_num} of {file} has {len(line)} fields where {len(fields)} are due"
-                )
+                where = f"line {reader.line_num} of {file}"
+                raise UnreadableFileError(f"{where} has {len(line)} fields, expected {len(fields)}; repair the line.")
             for column, text in enumerate(line):
                 if column == label:
                     labels.append(text.strip())
@@ -91,7 +90,7 @@ def _read_with_gaps(
                     name = repr(fields[column]) if header else str(column)
                     raise DataError(
                         f"column {name} of {file} is not numeric: {text!r} in line {reader.line_num}; "
-                        "drop the column or make it label_column"
+                        "drop the column or make it label_column."
                     )
                 values.append(value)
     X = np.array(values).reshape(-1, len(fields) - (label is not None))
@@ -99,7 +98,7 @@ def _read_with_gaps(
 
 
 def _number(text: str) -> float | None:
-    """Value of a field, NaN if it stands for a missing one, None if it is a word."""
+    """Value of a field; NaN if it is missing, None if it is not a number."""
     text = text.strip()
     if text.lower() in _MISSING:
         return float("nan")

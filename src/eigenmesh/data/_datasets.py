@@ -52,7 +52,7 @@ def load(name: str) -> Table:
 
 
 def is_dataset(name: str) -> bool:
-    """Whether a name is that of a data set, as against a path."""
+    """Whether a name is that of a data set, not a path."""
     return find_name(name, DATASETS) is not None or _is_synthetic(name)
 
 
@@ -61,7 +61,7 @@ def _is_synthetic(name: str) -> bool:
 
 
 def digits() -> Table:
-    """Handwritten digits of UCI, as scikit-learn carries them: X (1797, 64) in 0..16, labels 0..9."""
+    """Handwritten digits of UCI, as in scikit-learn: X (1797, 64) in 0..16, labels 0..9."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -90,7 +90,7 @@ def hapmap3(archive: Archive = HAPMAP3) -> Table:
 def synthetic(spec: str) -> Table:
     """Gaussian samples from a text such as ``kind=paper,d=20,k=5,gap=0.8,n=100000,seed=0``.
 
-    kind: paper, geometric, equal (paper's with equal top k) or power; left out, a key has its default.
+    kind: paper, geometric, equal (paper's with equal top k) or power. Keys that are left out take their defaults.
     """
     given = dict(_key_and_value(part) for part in spec.split(",") if part.strip())
     kind = given.pop("kind", "paper")
@@ -116,7 +116,7 @@ def _equal_spectrum(d: int, k: int, gap: float) -> np.ndarray:
 def _key_and_value(part: str) -> tuple[str, str]:
     key, equals, value = part.partition("=")
     if not equals:
-        raise InputError(f"synthetic data are written synthetic:key=value,key=value; got {part!r}")
+        raise InputError(f"{part!r} is not a setting of synthetic data; write synthetic:key=value,key=value.")
     return key.strip().lower(), value.strip()
 
 
@@ -125,7 +125,7 @@ def _parsed(key: str, text: str, kind: type) -> Any:
         return kind(text)
     except ValueError as error:
         noun = "a whole number" if kind is int else "a number"
-        raise InputError(f"{key} of synthetic data must be {noun}; got {text!r}") from error
+        raise InputError(f"{key} of synthetic data must be {noun}; got {text!r}.") from error
 
 
 # To add a data set: a function above, a row here.

@@ -1,4 +1,4 @@
-"""Covariances whose arrays lie in memory, NumPy's or a device's: any Array API namespace."""
+"""Covariances held as arrays of any Array API library, in memory or on a device."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Formed:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> Formed:
-        """Sum of chunk^T chunk over each node's ready rows, in float64, then cast."""
+        """Sum of chunk^T chunk over each node's prepared rows, in float64, then cast."""
         d = shards.n_features
         centring = moments.centring(shards.n_nodes)
         matrices = np.zeros((len(shards.blocks), d, d), dtype=shards.dtype)
         for matrix, block in zip(matrices, shards.blocks, strict=True):
-            # Summed where it is to stay, unless that is not precise enough.
+            # Summed in place if the dtype is precise enough.
             total = matrix if matrix.dtype == np.float64 else np.zeros((d, d))
-            for _, ready in centring.chunks(block):
-                total += ready.T @ ready
+            for _, chunk in centring.chunks(block):
+                total += chunk.T @ chunk
             total += total.T
             np.multiply(total, 0.5, out=matrix, casting="same_kind")
         return cls(place(matrices, xp, device))
@@ -43,7 +43,6 @@ class Formed:
         return like(values, self.matrices)
 
     def apply(self, X: Array) -> Array:
-        """C_i X_i at every node held here: (nodes, d, k) -> (nodes, d, k)."""
         return self.matrices @ X
 
 
@@ -56,13 +55,13 @@ class MatrixFree:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> MatrixFree:
-        """Ready copies of each node's rows, in the working dtype."""
+        """Centred copies of each node's rows, in the working dtype."""
         centring = moments.centring(shards.n_nodes)
         factors = []
         for block in shards.blocks:
             rows = np.empty((block.n_rows, block.n_features), dtype=shards.dtype)
-            for start, ready in centring.chunks(block):
-                rows[start : start + len(ready)] = ready
+            for start, chunk in centring.chunks(block):
+                rows[start : start + len(chunk)] = chunk
             factors.append(place(rows, xp, device))
         return cls(tuple(factors))
 
@@ -74,9 +73,9 @@ class MatrixFree:
         return like(values, self.factors[0])
 
     def apply(self, X: Array) -> Array:
-        """A_i^T (A_i X_i) at every node held here: (nodes, d, k) -> (nodes, d, k)."""
+        """A_i^T (A_i X_i) per node."""
         xp = namespace(X)
-        # Nodes have unequal numbers of rows: they go one by one, for padding would cost more than the loop.
+        # Nodes have different numbers of rows, and padding would cost more than this loop.
         products = [xp.matmul(factor.mT, xp.matmul(factor, X[node, :, :])) for node, factor in enumerate(self.factors)]
         return xp.stack(products)
 

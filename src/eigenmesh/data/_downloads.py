@@ -1,4 +1,4 @@
-"""The public originals of MNIST and CIFAR-10, checked by MD5 and laid out as arrays."""
+"""The public originals of MNIST and CIFAR-10, checked by MD5, as arrays."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class MnistOriginals:
             with gzip.GzipFile(fileobj=io.BytesIO(packed)) as unzipped:
                 content = unzipped.read(2**27)
         except (OSError, EOFError, zlib.error) as error:
-            raise UnreadableFileError(f"{self.base_url}{name}.gz is not a gzip file ({error})") from error
+            raise UnreadableFileError(f"{self.base_url}{name}.gz is not a gzip file ({error}).") from error
         return _checked(content, name, self.md5[name])
 
 
@@ -70,14 +70,14 @@ class Cifar10Originals:
     md5: Mapping[str, str] = field(default_factory=lambda: _CIFAR10_MD5)
 
     def __call__(self) -> dict[str, np.ndarray]:
-        """Arrays images (n, 1024), grey, and labels (n,), uint8: training batches in order, then the test."""
+        """Arrays images (n, 1024), grey, and labels (n,), uint8: training batches in order, then the test batch."""
         url = f"{self.base_url}cifar-10-binary.tar.gz"
         packed = fetch(url, max_bytes=2**28)
         try:
             with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
                 batches = [self._batch(tar, name) for name in _CIFAR10_MD5]
         except (tarfile.TarError, OSError, KeyError, EOFError, zlib.error) as error:
-            raise UnreadableFileError(f"{url} is not the tar file it should be ({error})") from error
+            raise UnreadableFileError(f"{url} is not the expected tar file ({error}).") from error
         records = np.concatenate(batches)
         return {"images": _grey(records[:, 1:]), "labels": records[:, 0].copy()}
 
@@ -88,7 +88,7 @@ class Cifar10Originals:
 
 
 def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S, deadline_s: float = DEADLINE_S) -> bytes:
-    """Content of a URL: timeout_s bounds every wait, deadline_s the whole, max_bytes the memory taken."""
+    """Content of a URL, at most max_bytes; timeout_s limits every wait, deadline_s the whole download."""
     end = time.monotonic() + deadline_s
     content = bytearray()
     try:
@@ -96,20 +96,20 @@ def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S, deadline_s: fl
             while piece := response.read(_PIECE_BYTES):
                 content += piece
                 if len(content) > max_bytes:
-                    raise UnreadableFileError(f"{url} is larger than the {max_bytes} bytes expected at most")
+                    raise UnreadableFileError(f"{url} is larger than the {max_bytes} bytes allowed.")
                 if time.monotonic() > end:
-                    raise UnreadableFileError(f"{url} took longer than {deadline_s:g} s")
+                    raise UnreadableFileError(f"{url} took longer than {deadline_s:g} s.")
     except UnreadableFileError:
         raise
     except (OSError, http.client.HTTPException) as error:
-        raise UnreadableFileError(f"{url} cannot be reached ({error})") from error
+        raise UnreadableFileError(f"{url} cannot be reached ({error}).") from error
     return bytes(content)
 
 
 def _checked(content: bytes, name: str, md5: str) -> bytes:
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != md5:
-        raise UnreadableFileError(f"{name} has md5 {found} where {md5} is due")
+        raise UnreadableFileError(f"{name} has md5 {found}, expected {md5}; fetch it again.")
     return content
 
 
@@ -119,7 +119,7 @@ def _read_idx(content: bytes, name: str) -> np.ndarray:
     start = 4 + 4 * n_axes
     shape = struct.unpack(f">{n_axes}I", content[4:start])
     if not n_axes or len(content) != start + math.prod(shape):
-        raise UnreadableFileError(f"{name} is not an IDX file of bytes")
+        raise UnreadableFileError(f"{name} is not an IDX file of bytes.")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 

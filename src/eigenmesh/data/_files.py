@@ -28,29 +28,28 @@ def read_table(
     """Samples, labels and names from one file, by its suffix.
 
     ``.npy`` is memory-mapped. ``.npz`` holds samples as ``X``, ``data`` or ``images`` (or as its only 2-D
-    array), labels as ``y``, ``labels``, ``label``, ``site`` or ``target`` (looked up in ``site_names`` and
-    the like if there is one) and ``feature_names``; or it is what ``scipy.sparse.save_npz`` writes. ``.csv``
+    array), labels as ``y``, ``labels``, ``label``, ``site`` or ``target`` (looked up in ``site_names``, ``y_names``
+    etc. if present) and ``feature_names``; or it was written by ``scipy.sparse.save_npz``. ``.csv``
     has a header if a field of its first line is not a number; empty fields and NA are missing.
     ``label_column`` (a name, or a number from 0) is for ``.csv`` and ``.parquet``.
 
-    ``share = (i, n)`` gives the i-th of n runs of rows, equal in length to within one. Of ``.npy`` and ``.parquet`` no
-    other rows are read; the other kinds are read whole first.
+    ``share = (i, n)`` gives the i-th of n runs of rows, equal in length to within one. ``.npy`` and ``.parquet`` files
+    are then read only in part.
     """
     file = Path(path)
     open_file = READERS.get(file.suffix.lower())
     if not file.is_file():
-        raise UnreadableFileError(f"{file} does not exist or is not a file; eigenmesh reads {_kinds()} files")
+        raise UnreadableFileError(f"{file} does not exist or is not a file; eigenmesh reads {_kinds()} files.")
     if open_file is None:
-        raise UnreadableFileError(f"{file} is of unknown kind {file.suffix!r}; eigenmesh reads {_kinds()} files")
+        raise UnreadableFileError(f"{file} has the unknown suffix {file.suffix!r}; eigenmesh reads {_kinds()} files.")
     try:
         opened = open_file(file, label_column)
         table = opened.take(consecutive_rows(opened.n_samples, share))
     except EigenmeshError:
         raise
-    except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise a dozen kinds
-        raise UnreadableFileError(
-            f"{file} cannot be read as {file.suffix} ({error}); eigenmesh reads {_kinds()} files"
-        ) from error
+    except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise many kinds of exceptions
+        problem = f"{file} cannot be read as {file.suffix} ({error})"
+        raise UnreadableFileError(f"{problem}; eigenmesh reads {_kinds()} files.") from error
     return replace(table, name=file.stem)
 
 
@@ -68,7 +67,7 @@ def _kinds() -> str:
 
 def _no_label_column(file: Path, label_column: str | int | None) -> None:
     if label_column is not None:
-        raise InputError(f"label_column = {label_column!r} is for .csv and .parquet files, not for {file}")
+        raise InputError(f"label_column = {label_column!r} is for .csv and .parquet files, not for {file}.")
 
 
 def _read_npy(file: Path, label_column: str | int | None) -> Table:
@@ -94,8 +93,8 @@ def _find_samples(archive: Any, file: Path) -> Samples:
     matrices = [name for name in archive.files if archive[name].ndim == 2]
     if len(matrices) != 1:
         raise UnreadableFileError(
-            f"{file} has no array named {', '.join(_SAMPLES)}, and {len(matrices)} 2-D arrays, not one; "
-            f"it has {', '.join(archive.files) or 'none'}"
+            f"{file} has no array named {', '.join(_SAMPLES)}, and {len(matrices)} 2-D arrays instead of one; "
+            f"its arrays are {', '.join(archive.files) or 'none'}."
         )
     return archive[matrices[0]]
 
@@ -111,7 +110,7 @@ def _find_labels(archive: Any, n_samples: int) -> np.ndarray | None:
     return None
 
 
-# To add a kind of file: a function (file, label_column) -> Table in a file of its own, a row here.
+# To add a format: a function (file, label_column) -> Table in a new module, and a row here.
 READERS: dict[str, Callable[[Path, str | int | None], Table | Unread]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,

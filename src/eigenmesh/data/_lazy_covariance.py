@@ -1,4 +1,4 @@
-"""Covariances of data that are not copied dense into memory: read in chunks, or sparse. NumPy only."""
+"""Covariances of data that are not copied densely: read in chunks, or sparse. NumPy only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eigenmesh.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Chunked:
-    """C_i = A_i^T A_i from the data where they lie, a byte budget at a time: one pass over them a product."""
+    """C_i = A_i^T A_i from samples that are read in chunks, one pass over the data per product."""
 
     blocks: tuple[Block, ...]
     centring: Centring
@@ -29,7 +29,6 @@ class Chunked:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments) -> Chunked:
-        """The blocks and how to make their rows ready; reads nothing yet."""
         return cls(shards.blocks, moments.centring(shards.n_nodes), shards.dtype)
 
     @property
@@ -40,28 +39,25 @@ class Chunked:
         return np.asarray(values, dtype=self.dtype)
 
     def apply(self, X: Array) -> np.ndarray:
-        """Sum over chunks of chunk^T (chunk X_i): (nodes, d, k) -> (nodes, d, k)."""
+        """Sum over chunks of chunk^T (chunk X_i)."""
         require_numpy(X, self.kind)
         total = np.zeros(X.shape)
         for node, block in enumerate(self.blocks):
-            for _, ready in self.centring.chunks(block, self.chunk_bytes):
-                piece = ready.astype(X.dtype, copy=False)
+            for _, chunk in self.centring.chunks(block, self.chunk_bytes):
+                piece = chunk.astype(X.dtype, copy=False)
                 total[node] += piece.T @ (piece @ X[node])
         return total.astype(X.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """C_i of CSR rows, centred without filling them in.
+    """C_i of CSR rows, centred without making them dense.
 
     With weights w = sqrt(M/(N-1)) / scale on rows and x = w X_i::
 
         Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
 
-    Attributes
-    ----------
-    matrices : tuple of csr_array of shape (N_i, d)
-        Y_i, in float64 because the two differences cancel where mu is large.
+    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large.
     """
 
     matrices: tuple[Samples, ...]
@@ -72,9 +68,9 @@ class Sparse:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments) -> Sparse:
-        """The nodes' rows, with the mean in place of stored entries that are missing."""
+        """The nodes' rows; missing stored entries become the mean."""
         if not shards.is_sparse:
-            raise InputError(f"kind {cls.kind} needs scipy.sparse data; dense data take formed or matrix-free")
+            raise InputError(f"kind {cls.kind} needs scipy.sparse data; use formed or matrix-free for dense data.")
         centring = moments.centring(shards.n_nodes)
         weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
         matrices = []
@@ -95,7 +91,6 @@ class Sparse:
         return np.asarray(values, dtype=self.dtype)
 
     def apply(self, X: Array) -> np.ndarray:
-        """C_i X_i at every node held here: (nodes, d, k) -> (nodes, d, k)."""
         require_numpy(X, self.kind)
         product = np.empty(X.shape, dtype=X.dtype)
         weights = self.weights[:, np.newaxis]
@@ -107,9 +102,9 @@ class Sparse:
 
 
 def require_numpy(array: object, kind: CovarianceKind) -> None:
-    """Refuse arrays of another library, with what to do instead."""
+    """Raise if the array is of another library."""
     if not isinstance(array, np.ndarray):
         raise InputError(
             f"kind {kind} works on NumPy arrays; got {type(array).__module__}.{type(array).__name__}. "
-            "For other libraries and devices use kind formed or matrix-free"
+            "Use kind formed or matrix-free for other libraries and devices."
         )

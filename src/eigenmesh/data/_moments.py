@@ -1,4 +1,4 @@
-"""Pooled size, mean and variance: what every node must know before the first iteration."""
+"""Pooled number of samples, mean and variance, which every node needs before the first iteration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eigenmesh.errors import DataError, InputError
 
 Missing: TypeAlias = Literal["error", "mean"]
 MISSING: dict[str, Missing] = {"error": "error", "mean": "mean"}
-# What one node makes of its own samples, given where it stands among those held here.
+# Summary of one node's samples, given its position among the nodes held here.
 NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
 
 
@@ -25,19 +25,17 @@ class Averager(Protocol):
     """The part of a network that moments need: an exact average over all M nodes."""
 
     @property
-    def n_nodes(self) -> int:
-        """Number of nodes, M."""
+    def n_nodes(self) -> int: ...
 
     def mean(self, array: np.ndarray, /) -> np.ndarray:
         """Average over all nodes, at every node held here: (nodes, ..) -> (nodes, ..)."""
 
 
 class Columns(Protocol):
-    """What messages and limits need to know of the samples, whoever holds them."""
+    """Facts about the columns that messages and limits need, wherever the samples are."""
 
     @property
-    def n_features(self) -> int:
-        """Number of columns, d."""
+    def n_features(self) -> int: ...
 
     @property
     def dtype(self) -> np.dtype:
@@ -60,7 +58,7 @@ class Moments:
     variance : array of shape (d,)
         Of each column, with divisor N - 1.
     scale : array of shape (d,) or None
-        Standard deviation of each column, with divisor N; None where columns are not scaled.
+        Standard deviation of each column, with divisor N; None if columns are not scaled.
     n_missing : int
         Entries that were missing and count as the mean of their column.
     """
@@ -73,7 +71,7 @@ class Moments:
 
     @property
     def total_variance(self) -> float:
-        """Trace of the pooled covariance, after scaling where columns are scaled."""
+        """Trace of the pooled covariance, after any scaling."""
         return float(np.sum(self.variance if self.scale is None else self.variance / self.scale**2))
 
     def centring(self, n_nodes: int) -> Centring:
@@ -84,19 +82,21 @@ class Moments:
 
 
 def missing_policy(name: str) -> Missing:
-    """The policy for missing entries of that name, as the library writes it."""
+    """The policy for missing entries of that name, in any spelling."""
     return lookup("policy for missing entries", name, MISSING)
 
 
 def pooled_moments(shards: Shards, network: Averager, *, scale: bool = False, missing: Missing = "error") -> Moments:
     """Moments of all M nodes' samples, by two passes over the data held here and two network averages.
 
-    First N and mean = (1/N) sum y, then the squared deviations from that mean. The second pass also yields
-    the rounding error of the first mean, which is taken out of both. Accumulates in float64; reads in chunks.
+    First N and mean = (1/N) sum y, then the squared deviations from that mean. The second pass also gives
+    the rounding error of the first mean, which corrects both. Accumulates in float64; reads in chunks.
     A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of its column.
     """
     if network.n_nodes != shards.n_nodes:
-        raise InputError(f"the network has {network.n_nodes} nodes but the data are split over {shards.n_nodes}")
+        raise InputError(
+            f"the network has {network.n_nodes} nodes but the data have {shards.n_nodes}; make them equal."
+        )
 
     def over_nodes(part: NodePart) -> np.ndarray:
         parts = np.stack([part(shards, position) for position in range(len(shards.blocks))])
@@ -108,13 +108,13 @@ def pooled_moments(shards: Shards, network: Averager, *, scale: bool = False, mi
 def moments_by_sums(
     over_nodes: Callable[[NodePart], np.ndarray], columns: Columns, *, scale: bool = False, missing: Missing = "error"
 ) -> Moments:
-    """``pooled_moments`` for whatever can sum over all nodes what each makes of its own samples."""
+    """``pooled_moments`` for any way to sum a summary over all nodes."""
     fills = missing_policy(missing) == "mean"
     n_samples, observed, mean = _counts_and_mean(over_nodes(partial(count_and_sum, fills=fills)), columns, fills)
     n_missing = n_samples * columns.n_features - int(observed.sum())
 
     centring = Centring(mean, fills=n_missing > 0)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name below
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
         sums, squares = over_nodes(partial(deviations, centring=centring))
     first = Moments(n_samples, mean, squares, n_missing=n_missing)
     return moments_about(first, sums, observed, columns, scale=scale)
@@ -125,7 +125,7 @@ def moments_about(
 ) -> Moments:
     """Moments from sums of deviations (d,) and, in place of the variance, of their squares about any centre.
 
-    The nearer the centre is to the mean, the less is lost to cancellation: the first mean loses nothing.
+    The nearer the centre is to the mean, the less precision is lost to cancellation.
     """
     n_samples = about.n_samples
     with np.errstate(over="ignore", invalid="ignore"):
@@ -139,29 +139,22 @@ def _counts_and_mean(pooled: np.ndarray, columns: Columns, fills: bool) -> tuple
     d = columns.n_features
     n_samples = int(np.rint(pooled[0]))
     if n_samples < 2:
-        raise DataError(f"n_samples = {n_samples} over all nodes; a covariance needs at least 2 samples")
+        raise DataError(f"n_samples = {n_samples} over all nodes; a covariance needs at least 2 samples.")
     seen = np.rint(pooled[1 + d :]) if fills else np.full(d, float(n_samples))
     if not seen.all():
-        raise DataError(f"no node has a finite entry in {_columns(columns, seen == 0)}; drop such columns")
+        raise DataError(f"no node has a finite entry in {_columns(columns, seen == 0)}; drop such columns.")
     return n_samples, seen, pooled[1 : 1 + d] / seen
 
 
 def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
-    """N_i, the column sums (d,) of the finite entries of one node and, with ``fills``, how many they are (d,)."""
-    total, observed = _sums(shards, position, fills)
-    # Observed entries need sending only where some may be missing; all nodes know the policy, so all agree.
-    return np.concatenate([[float(shards.blocks[position].n_rows)], total, *([observed] if fills else [])])
-
-
-def _sums(shards: Shards, position: int, fills: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Column sums (d,) of the finite entries of one node, and how many they are (d,)."""
+    """N_i, the column sums (d,) of the finite entries of one node and, with ``fills``, their number (d,)."""
     block = shards.blocks[position]
     total = np.zeros(block.n_features)
     observed = np.full(block.n_features, float(block.n_rows))
     for start, piece in block.chunks(made_dense=False):
         values = stored(piece)
         sums = _by_column(piece, values)
-        # Sums are not finite where an entry is not, so a clean piece is never searched.
+        # A sum is not finite if an entry is not, so only such pieces are searched.
         if not np.isfinite(sums).all():
             absent = ~np.isfinite(values)
             if absent.any() and not fills:
@@ -171,13 +164,13 @@ def _sums(shards: Shards, position: int, fills: bool) -> tuple[np.ndarray, np.nd
         total += sums
     if not np.isfinite(total).all():
         columns = _columns(shards, ~np.isfinite(total))
-        raise DataError(
-            f"sums overflow float64 at {shards.node_label(position)} in {columns}; divide them by a constant"
-        )
-    return total, observed
+        where = f"{shards.node_label(position)} in {columns}"
+        raise DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
+    # The counts are sent only if entries may be missing; all nodes know the policy, so all agree.
+    return np.concatenate([[float(block.n_rows)], total, *([observed] if fills else [])])
 
 
-@np.errstate(over="ignore", invalid="ignore")  # the same where a worker calls it
+@np.errstate(over="ignore", invalid="ignore")  # also when a Dask worker calls it
 def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
     block = shards.blocks[position]
@@ -187,7 +180,7 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
             ready = centring.apply(piece)
             total += [ready.sum(axis=0), np.einsum("nd,nd->d", ready, ready)]
             continue
-        # Entries that are not stored are zeros, each a deviation of -mean: no square is ever subtracted.
+        # Entries that are not stored are zeros, each with deviation -mean, so no square is subtracted.
         ready = centring.stored(piece)
         zeros = piece.shape[0] - np.bincount(piece.indices, minlength=block.n_features)
         total += [_by_column(piece, ready), _by_column(piece, ready**2)]
@@ -196,42 +189,42 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
 
 
 def _finish(columns: Columns, moments: Moments, scale: bool) -> Moments:
-    """Refuse what has no covariance to speak of, and add the scale."""
+    """Check the variances, and add the scale."""
     variance = moments.variance
     if not np.isfinite(variance).all():
         names = _columns(columns, ~np.isfinite(variance))
-        raise DataError(f"the variance overflows float64 in {names}; divide such columns by a constant")
-    # A spread of some units in the last place of the mean is what rounding leaves of a constant.
+        raise DataError(f"the variance overflows float64 in {names}; divide these columns by a constant.")
+    # A constant column has a spread of some units in the last place of its mean, by rounding.
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(moments.mean)
     if constant.all():
-        raise DataError("the total variance is zero: all samples are equal, there are no principal components")
+        raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
     if not scale:
         _require_range(float(variance.sum()), columns.dtype)
         return moments
     if constant.any():
         names = _columns(columns, constant)
-        raise DataError(f"scale=True cannot divide by the zero spread of constant {names}; drop them")
+        raise DataError(f"scale=True would divide by zero in constant {names}; drop them.")
     n = moments.n_samples
     return Moments(n, moments.mean, variance, np.sqrt(variance * ((n - 1) / n)), moments.n_missing)
 
 
 def _require_range(total: float, dtype: np.dtype) -> None:
-    """Refuse data so large or small that squares of their variance leave the range of the dtype."""
+    """Raise if squares of the variance leave the range of the dtype."""
     limit = 1e15 if dtype == np.float32 else 1e100
     if not 1 / limit <= total <= limit:
         raise DataError(
-            f"the total variance is {total:.2g}; in {dtype} it must lie between {1 / limit:g} and {limit:g}: multiply "
-            "the data by a constant, or use scale=True"
+            f"the total variance is {total:.2g}; in {dtype} it must be between {1 / limit:g} and {limit:g}; multiply "
+            "the data by a constant, or use scale=True."
         )
 
 
 def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
     row, column, value = first_not_finite(piece)
-    own = start + row
-    source = shards.blocks[position].source_row(own)
-    here = f"row {own}" if source == own else f"row {own} (row {source} of the data)"
+    row += start
+    source = shards.blocks[position].source_row(row)
+    here = f"row {row}" if source == row else f"row {row} (row {source} of the data)"
     where = f"{shards.node_label(position)}, {here}, {shards.column_label(column)}"
-    return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean"')
+    return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean".')
 
 
 def stored(piece: Samples) -> np.ndarray:

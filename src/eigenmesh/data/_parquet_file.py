@@ -1,4 +1,4 @@
-"""Parquet tables, of which only the row groups that are asked for are read."""
+"""Parquet tables; only the row groups with the requested rows are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def open_parquet(file: Path, label_column: str | int | None) -> Unread:
 def _take(file: Path, label_column: str | int | None, parquet: Any, rows: slice) -> Table:
     arrow = import_extra("pyarrow", "parquet", "reading a .parquet file")
     frame = _read(parquet, rows)
-    # pandas stores a nameless index as a column of this name; it is no feature.
+    # pandas stores an index without a name as such a column; it is not a feature.
     names = [name for name in frame.column_names if not name.startswith("__index_level_")]
     labels = None
     if label_column is not None:
@@ -34,13 +34,13 @@ def _take(file: Path, label_column: str | int | None, parquet: Any, rows: slice)
     X = np.empty((frame.num_rows, len(names)), dtype=np.float32 if single else np.float64)
     for column, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)):
-            raise DataError(f"column {name!r} of {file} is not numeric ({kind}); drop it or make it label_column")
+            raise DataError(f"column {name!r} of {file} is not numeric ({kind}); drop it or make it label_column.")
         X[:, column] = frame.column(name).cast(arrow.float64(), safe=False).to_numpy()
     return Table(as_source(X, str(file), tuple(names)), labels)
 
 
 def _read(parquet: Any, rows: slice) -> Any:
-    """Only the row groups that these rows lie in, cut to size."""
+    """These rows, from the row groups that contain them."""
     groups = range(parquet.num_row_groups)
     ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups], dtype=np.intp)
     first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")

@@ -1,4 +1,4 @@
-"""Who holds what: the samples of the nodes that this process holds."""
+"""The samples of the nodes that this process holds."""
 
 from __future__ import annotations
 
@@ -23,18 +23,12 @@ class Shards:
 
     Attributes
     ----------
-    blocks : tuple of Block
-        Y_i, of shape (N_i, d), of the nodes held here.
-    n_nodes : int
-        M, the number of nodes of the whole network.
-    ids : tuple of int
-        Global numbers of the nodes held here, in 0 .. M - 1.
-    feature_names : tuple of str or None
-        Names of the columns.
-    node_names : tuple of str or None
-        Names of all M nodes.
-    precision : dtype or None
-        float32 or float64, to work in; None for that of the data.
+    blocks : Y_i, of shape (N_i, d), of the nodes held here.
+    n_nodes : M, the number of nodes of the whole network.
+    ids : global numbers of the nodes held here, in 0 .. M - 1.
+    feature_names : names of the columns.
+    node_names : names of all M nodes.
+    precision : working dtype, float32 or float64; None for that of the data.
     """
 
     blocks: tuple[Block, ...]
@@ -48,17 +42,16 @@ class Shards:
         _check_ids(self)
         for position, block in enumerate(self.blocks):
             if block.n_rows == 0:
-                raise DataError(f"{self.node_label(position)} has no rows; every node needs a sample")
+                raise DataError(f"{self.node_label(position)} has no rows; every node needs at least one sample.")
         _check_alike(self)
 
     @property
     def n_features(self) -> int:
-        """Number of columns, d."""
         return self.blocks[0].n_features
 
     @property
     def dtype(self) -> np.dtype:
-        """Floating dtype to work in: ``precision``, or float32 where all data are float32, else float64."""
+        """Working dtype: ``precision``, or float32 if all data are float32, else float64."""
         if self.precision is not None:
             return np.dtype(self.precision)
         single = all(block.dtype == np.float32 for block in self.blocks)
@@ -66,23 +59,21 @@ class Shards:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the samples are CSR."""
         return self.blocks[0].is_sparse
 
     def node_label(self, position: int) -> str:
-        """Name of the node at a position here, for messages: ``node 3 (hospital_c)``."""
+        """Name for messages of the node at this position in ``ids``: ``node 3 (hospital_c)``."""
         node = self.ids[position]
         return f"node {node}" if self.node_names is None else f"node {node} ({self.node_names[node]})"
 
     def column_label(self, column: int) -> str:
-        """Name of a column, for messages: ``column 7 ('age')``."""
         return column_label(self.feature_names, column)
 
     def take(self, ids: Sequence[int]) -> Shards:
-        """Only the nodes with these global numbers, as a peer holds them."""
+        """Only the nodes with these global numbers, as at a peer."""
         missing = [node for node in ids if node not in self.ids]
         if missing:
-            raise InputError(f"nodes {missing} are not held here; held are {list(self.ids)}")
+            raise InputError(f"nodes {missing} are not held here; choose from {list(self.ids)}.")
         blocks = tuple(self.blocks[self.ids.index(node)] for node in ids)
         return replace(self, blocks=blocks, ids=tuple(ids))
 
@@ -94,7 +85,7 @@ class Shards:
 
     @classmethod
     def from_array(cls, X: object, n_nodes: int, split: Split | None = None, labels: object | None = None) -> Shards:
-        """Deal out one matrix X (N, d) by a split, at random if none is given; copies nothing."""
+        """Split the rows of one matrix X (N, d) over the nodes, at random by default; copies nothing."""
         source = as_source(X)
         values = None if labels is None else np.asarray(labels)
         rows = (split or RandomSplit(seed=0)).rows(source.shape[0], n_nodes, values)
@@ -103,11 +94,13 @@ class Shards:
 
     @classmethod
     def from_labels(cls, X: object, nodes: object) -> Shards:
-        """One node for each distinct value of ``nodes`` (N,), in sorted order."""
+        """One node per distinct value of ``nodes`` (N,), in sorted order."""
         source = as_source(X)
         values = np.asarray(nodes)
         if values.shape != (source.shape[0],):
-            raise DataError(f"nodes must give one node for each of {source.shape[0]} samples; got shape {values.shape}")
+            raise DataError(
+                f"nodes must give one node for each of {source.shape[0]} samples; got shape {values.shape}."
+            )
         names, rows = rows_by_value(values, "nodes")
         blocks = tuple(Block(source, part) for part in rows)
         node_names = tuple(str(name) for name in names)
@@ -122,11 +115,10 @@ class Shards:
         n_nodes: int | None = None,
         node_names: Sequence[str] | None = None,
     ) -> Shards:
-        """One node a matrix, [Y_1, .., Y_M]; a peer gives its own, its ``ids`` and the number of nodes M."""
+        """One node per matrix, [Y_1, .., Y_M]. A peer passes only its own matrix, its id and the number of nodes M."""
         held = tuple(range(len(matrices))) if ids is None else tuple(ids)
+        _require_one_id_each(len(matrices), held)
         total = len(matrices) if n_nodes is None else n_nodes
-        if len(held) != len(matrices):
-            raise InputError(f"{len(matrices)} matrices but {len(held)} node ids; give one id a matrix")
         where = [f"node {node}" for node in held]
         blocks = tuple(Block(as_source(X, f"X at {place}")) for place, X in zip(where, matrices, strict=True))
         names = None if node_names is None else tuple(node_names)
@@ -141,22 +133,20 @@ class Shards:
         *,
         label_column: str | int | None = None,
     ) -> Shards:
-        """One file: its rows are split over n_nodes. Several: one node a file, named after it."""
+        """One file: its rows are split over n_nodes. Several files: one node per file, named after it."""
         files = [Path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
         if not files:
-            raise InputError("no files were given")
+            raise InputError("no files were given; give at least one path.")
         if len(files) == 1:
             if n_nodes is None:
-                raise InputError(f"{files[0]} is one file: say over how many nodes to split it, n_nodes=")
+                raise InputError(f"{files[0]} is one file; give the number of nodes to split it over, n_nodes.")
             table = read_table(files[0], label_column=label_column)
             return cls.from_array(table.source, n_nodes, split, table.labels)
         if split is not None or n_nodes not in (None, len(files)):
-            raise InputError(
-                f"{len(files)} files make {len(files)} nodes; leave out n_nodes (got {n_nodes}) and split, "
-                "or give one file"
-            )
+            given = f"{len(files)} files make {len(files)} nodes"
+            raise InputError(f"{given}; leave out n_nodes (got {n_nodes}) and split, or give one file.")
         sources = [read_table(file, label_column=label_column).source for file in files]
-        _common_names(sources, files)  # a difference is named by file
+        _common_names(sources, files)  # so that a difference is reported by file
         return cls.from_list(sources, node_names=[file.stem for file in files])
 
 
@@ -166,27 +156,31 @@ def column_label(feature_names: Sequence[str] | None, column: int) -> str:
 
 
 def _common_names(sources: Sequence[Source], where: Sequence[object]) -> tuple[str, ...] | None:
-    """Feature names that all who have names agree on, in order."""
+    """The feature names, which must agree wherever there are names."""
     names = zip(where, (source.feature_names for source in sources), strict=True)
     given = [(place, some) for place, some in names if some is not None]
     for place, some in given[1:]:
         first_place, first = given[0]
         for column, (a, b) in enumerate(zip(first, some, strict=False)):
             if a != b:
-                raise DataError(f"column {column} is {a!r} at {first_place} but {b!r} at {place}; order them alike")
+                raise DataError(f"column {column} is {a!r} at {first_place} but {b!r} at {place}; use the same order.")
     return given[0][1] if given else None
+
+
+def _require_one_id_each(n_matrices: int, ids: Sequence[int]) -> None:
+    if len(ids) != n_matrices:
+        raise InputError(f"{n_matrices} matrices but {len(ids)} node ids; give one id per matrix.")
 
 
 def _check_ids(shards: Shards) -> None:
     held = shards.ids
     if not shards.blocks:
-        raise DataError("there are no nodes: give at least one matrix")
-    if len(held) != len(shards.blocks):
-        raise InputError(f"{len(shards.blocks)} matrices but {len(held)} node ids; give one id a matrix")
+        raise DataError("there are no nodes: give at least one matrix.")
+    _require_one_id_each(len(shards.blocks), held)
     if len(set(held)) != len(held) or not all(0 <= node < shards.n_nodes for node in held):
-        raise InputError(f"node ids must be distinct and lie in 0..{shards.n_nodes - 1}; got {list(held)}")
+        raise InputError(f"node ids must be distinct and in 0..{shards.n_nodes - 1}; got {list(held)}.")
     if shards.node_names is not None and len(shards.node_names) != shards.n_nodes:
-        raise InputError(f"{len(shards.node_names)} node names for {shards.n_nodes} nodes; give one a node")
+        raise InputError(f"{len(shards.node_names)} node names for {shards.n_nodes} nodes; give one per node.")
 
 
 def _check_alike(shards: Shards) -> None:
@@ -196,11 +190,13 @@ def _check_alike(shards: Shards) -> None:
         odd = [f"{shards.node_label(i)} has {w}" for i, w in enumerate(widths) if w != common]
         raise DataError(
             f"nodes have unequal numbers of columns: {', '.join(odd[:5])}, "
-            f"while {shards.node_label(widths.index(common))} has {common}"
+            f"while {shards.node_label(widths.index(common))} has {common}; make them equal."
         )
     if len({block.is_sparse for block in shards.blocks}) > 1:
         sparse = [shards.node_label(i) for i, block in enumerate(shards.blocks) if block.is_sparse]
-        raise DataError(f"some nodes are sparse ({', '.join(sparse[:5])}) and some dense; make all one or the other")
+        raise DataError(
+            f"some nodes are sparse ({', '.join(sparse[:5])}) and some dense; make all sparse or all dense."
+        )
     names = shards.feature_names
     if names is not None and len(names) != widths[0]:
-        raise DataError(f"{len(names)} feature names for {widths[0]} columns; give one a column")
+        raise DataError(f"{len(names)} feature names for {widths[0]} columns; give one per column.")

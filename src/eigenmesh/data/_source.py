@@ -1,4 +1,4 @@
-"""Where samples come from: anything that gives rows when it is asked for them."""
+"""Sources of samples: anything that can read rows on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Samples: TypeAlias = Any
 class Source(Protocol):
     """Samples (n, d) wherever they are: in memory, in a file, or computed as they are read.
 
-    Any object with these six members is a source. It inherits nothing and is registered nowhere.
+    Any object with these six members is a source, without inheritance or registration.
     """
 
     @property
@@ -42,7 +42,7 @@ class Source(Protocol):
 
     @property
     def in_memory(self) -> bool:
-        """Whether the samples lie in memory. If not, only a small centred copy of them is kept."""
+        """Whether the samples are in memory. If not, only small data are copied to centre them."""
 
     def read(self, rows: Rows) -> Samples:
         """These rows, (len(rows), d), as an array; as a csr_array in canonical format if the source is sparse.
@@ -60,29 +60,23 @@ class MatrixSource:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of samples and of columns."""
-        shape: tuple[int, int] = self.matrix.shape
-        return shape
+        return tuple(self.matrix.shape)
 
     @property
     def dtype(self) -> np.dtype:
-        """Dtype of the values."""
         dtype: np.dtype = self.matrix.dtype
         return dtype
 
     @property
     def n_stored(self) -> int | None:
-        """Number of stored entries of a csr_array."""
         return int(self.matrix.nnz) if scipy.sparse.issparse(self.matrix) else None
 
     @property
     def in_memory(self) -> bool:
-        """Whether the matrix is not mapped from a file."""
         return not is_mapped(self.matrix)
 
     def read(self, rows: Rows) -> Samples:
-        """These rows: of an array a view if they are a slice, else a copy."""
-        # scipy copies even for a slice that takes all.
+        # scipy copies even for a slice of all rows.
         everything = isinstance(rows, slice) and rows == slice(0, self.shape[0])
         return self.matrix if everything else self.matrix[rows]
 
@@ -91,7 +85,7 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     """Anything that holds samples as a Source; copies only where it must.
 
     Takes a Source, NumPy arrays, memory maps, anything sparse, data frames, nested lists and Array API arrays.
-    ``what`` is what messages call it. ``feature_names`` are for data without names.
+    ``what`` is its name in messages. ``feature_names`` are for data without names.
     """
     if isinstance(X, Source):
         source = X
@@ -101,18 +95,18 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
         source = MatrixSource(_as_matrix(X, what), feature_names)
     shape, dtype = source.shape, np.dtype(source.dtype)
     if len(shape) != 2:
-        raise DataError(f"{what} must be 2-D (samples, features); got shape {shape}")
+        raise DataError(f"{what} must be 2-D (samples, features); got shape {shape}.")
     if shape[1] == 0:
-        raise DataError(f"{what} has no columns; got shape {shape}")
+        raise DataError(f"{what} has no columns (shape {shape}); give at least one.")
     if dtype.kind == "c":
-        raise DataError(f"{what} is complex ({dtype}); PCA here is real: stack real and imaginary parts")
+        raise DataError(f"{what} is complex ({dtype}); stack its real and imaginary parts as columns.")
     if dtype.kind not in "biuf":
-        raise DataError(f"{what} is not numeric: dtype {dtype}; convert it with X.astype(float)")
+        raise DataError(f"{what} has dtype {dtype}, which is not numeric; convert it with X.astype(float).")
     return source
 
 
 def is_mapped(X: object) -> bool:
-    """Whether X is an array that is memory-mapped from a file, itself or as a view."""
+    """Whether X is a memory-mapped array or a view of one."""
     while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
         X = X.base
     return isinstance(X, np.memmap)
@@ -122,19 +116,19 @@ def _as_matrix(X: Any, what: str) -> Samples:
     if scipy.sparse.issparse(X):
         matrix = scipy.sparse.csr_array(X) if X.ndim == 2 else X
         if X.ndim == 2 and not matrix.has_canonical_format:
-            # Entries stored twice stand for their sum; a copy, for the caller's matrix is not ours to change.
+            # Duplicate entries stand for their sum. A copy, so that the caller's matrix does not change.
             matrix = matrix.copy()
             matrix.sum_duplicates()
         return matrix
     if isinstance(X, np.ma.MaskedArray):
-        # np.asarray would drop the mask and pass hidden values off as data.
+        # np.asarray would drop the mask and use the hidden values as data.
         return np.ma.filled(X.astype(np.float64), np.nan)
     if not isinstance(X, np.ndarray) and array_api_compat.is_array_api_obj(X):
         return to_numpy(X)
     try:
         return np.asarray(X)
     except ValueError as error:
-        raise DataError(f"{what} is not a matrix: its rows are of unequal length") from error
+        raise DataError(f"{what} is not a matrix; give all rows the same length.") from error
 
 
 def _from_frame(frame: Any, what: str) -> np.ndarray:
@@ -147,6 +141,5 @@ def _from_frame(frame: Any, what: str) -> np.ndarray:
     except (TypeError, ValueError) as error:
         dtypes = zip(frame.columns, frame.dtypes, strict=True)
         culprits = [f"{name!r} ({dtype})" for name, dtype in dtypes if getattr(dtype, "kind", "O") not in "biuf"]
-        raise DataError(
-            f"{what} has columns that are not numbers: {', '.join(culprits[:5])}; drop or encode them"
-        ) from error
+        listed = ", ".join(culprits[:5])
+        raise DataError(f"{what} has columns that are not numbers: {listed}; drop or encode them.") from error

@@ -1,4 +1,4 @@
-"""Ways to deal samples out to nodes. Every node's rows ascend, so that files are read forwards."""
+"""Ways to split samples over nodes. Every node's rows ascend, so that files are read forwards."""
 
 from __future__ import annotations
 
@@ -28,33 +28,30 @@ class ContiguousSplit:
     """Runs of consecutive rows, of equal length to within one."""
 
     def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[slice]:
-        """Rows of each node, as slices."""
         ends = np.cumsum(_even_sizes(n_samples, n_nodes))
         return [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 @dataclass(frozen=True)
 class RandomSplit:
-    """Rows drawn at random, in equal numbers to within one: every node looks like the pool."""
+    """Rows drawn at random, in equal numbers to within one: every node is like the pooled data."""
 
     seed: int = 0
 
     def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
-        """Rows of each node, ascending."""
         return _shuffled(_even_sizes(n_samples, n_nodes), self.seed)
 
 
 @dataclass(frozen=True)
 class LabelSplit:
-    """As few labels at a node as can be: the least alike that nodes get.
+    """As few labels per node as possible, so that nodes differ the most.
 
-    With as many nodes as labels each node has one label. With more nodes labels are divided: the label with
-    most samples a node is given the next node, and its samples are cut into runs of equal length to within
-    one. With fewer, nodes take runs of whole labels in sorted order, of equal number to within one.
+    With as many nodes as labels, each node has one label. With more nodes, the label with the most samples per
+    node gets the next node, and its samples are cut into runs of equal length to within one. With fewer nodes,
+    each takes a run of whole labels in sorted order, of equal number to within one.
     """
 
     def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
-        """Rows of each node, ascending."""
         _check_counts(n_samples, n_nodes)
         groups = _rows_by_label(labels, n_samples)
         if n_nodes <= len(groups):
@@ -69,10 +66,10 @@ class LabelSplit:
 
 @dataclass(frozen=True)
 class DirichletSplit:
-    """Each label is dealt out in proportions drawn from Dirichlet(alpha, .., alpha): label skew.
+    """Each label is split in proportions drawn from Dirichlet(alpha, .., alpha): label skew.
 
-    Small alpha: a label sits at few nodes; large alpha: nodes are alike. A node left empty takes one sample
-    from the largest node.
+    Small alpha: a label is at few nodes; large alpha: nodes are alike. An empty node takes one sample from the
+    largest node.
     """
 
     alpha: float
@@ -80,10 +77,9 @@ class DirichletSplit:
 
     def __post_init__(self) -> None:
         if not self.alpha > 0 or not np.isfinite(self.alpha):
-            raise InputError(f"alpha of a Dirichlet split must be positive and finite; got {self.alpha}")
+            raise InputError(f"alpha of a Dirichlet split must be positive and finite; got {self.alpha}.")
 
     def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
-        """Rows of each node, ascending."""
         _check_counts(n_samples, n_nodes)
         rng = np.random.default_rng(self.seed)
         owner = np.empty(n_samples, dtype=np.intp)
@@ -110,13 +106,14 @@ class SizesSplit:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", tuple(self.sizes))
         if not all(size > 0 and np.isfinite(size) for size in self.sizes):
-            raise InputError(f"every size of a split must be positive and finite; got {list(self.sizes)}")
+            raise InputError(f"every size of a split must be positive and finite; got {list(self.sizes)}.")
 
     def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
-        """Rows of each node, ascending."""
         _check_counts(n_samples, n_nodes)
         if len(self.sizes) != n_nodes:
-            raise InputError(f"the split gives {len(self.sizes)} sizes but there are {n_nodes} nodes")
+            raise InputError(
+                f"the split has {len(self.sizes)} sizes but there are {n_nodes} nodes; give one size per node."
+            )
         return _shuffled(self._counts(n_samples), self.seed)
 
     def _counts(self, n_samples: int) -> np.ndarray:
@@ -124,10 +121,10 @@ class SizesSplit:
         fix = f"give sizes that sum to {n_samples}, or proportions that sum to 1"
         if all(isinstance(size, Integral) for size in self.sizes):
             if total != n_samples:
-                raise InputError(f"the sizes sum to {total} but there are {n_samples} samples; {fix}")
+                raise InputError(f"the sizes sum to {total} but there are {n_samples} samples; {fix}.")
             return np.array(self.sizes, dtype=np.intp)
         if abs(total - 1) > 1e-6:
-            raise InputError(f"the proportions sum to {total:g}, not to 1; {fix}")
+            raise InputError(f"the proportions sum to {total:g}, not to 1; {fix}.")
         ideal = np.asarray(self.sizes) / total * n_samples
         counts = np.floor(ideal).astype(np.intp)
         counts[np.argsort(counts - ideal, kind="stable")[: n_samples - counts.sum()]] += 1
@@ -145,20 +142,20 @@ def split_by_name(name: str | Split, seed: int = 0) -> Split:
 
 
 def rows_by_value(values: np.ndarray, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Distinct values in sorted order, and the ascending rows that hold each."""
+    """Distinct values in sorted order, and the ascending rows of each."""
     try:
         distinct, inverse = np.unique(values, return_inverse=True)
     except TypeError as error:
-        raise DataError(f"{what} cannot be sorted: give it values of one type ({error})") from error
+        raise DataError(f"{what} cannot be sorted ({error}); give values of one type.") from error
     return distinct, _rows_by_owner(inverse, len(distinct))
 
 
 def _rows_by_label(labels: np.ndarray | None, n_samples: int) -> list[np.ndarray]:
     if labels is None:
-        raise InputError("this split needs labels; give them, or split with 'random' or 'contiguous'")
+        raise InputError("this split needs labels; give them, or split with 'random' or 'contiguous'.")
     labels = np.asarray(labels)
     if labels.shape != (n_samples,):
-        raise DataError(f"labels must be 1-D, one for each of {n_samples} samples; got shape {labels.shape}")
+        raise DataError(f"labels must be 1-D, one for each of {n_samples} samples; got shape {labels.shape}.")
     return rows_by_value(labels, "labels")[1]
 
 
@@ -179,15 +176,15 @@ def _even_sizes(n_samples: int, n_nodes: int) -> np.ndarray:
 
 def _check_counts(n_samples: int, n_nodes: int) -> None:
     if n_nodes < 1:
-        raise InputError(f"n_nodes must be at least 1; got {n_nodes}")
+        raise InputError(f"n_nodes must be at least 1; got {n_nodes}.")
     if n_nodes > n_samples:
-        raise DataError(f"n_nodes = {n_nodes} is more than the {n_samples} samples; every node needs a sample")
+        raise DataError(f"n_nodes = {n_nodes} is more than the {n_samples} samples; every node needs at least one.")
 
 
 def _plain(make: Callable[[int], Split]) -> Callable[[str, int], Split]:
     def parse(argument: str, seed: int) -> Split:
         if argument:
-            raise InputError(f"this split takes no argument; got {argument!r}")
+            raise InputError(f"this split takes no argument; leave out {argument!r}.")
         return make(seed)
 
     return parse
@@ -197,16 +194,15 @@ def _dirichlet(argument: str, seed: int) -> Split:
     try:
         return DirichletSplit(float(argument), seed)
     except ValueError as error:
-        raise InputError(f"a Dirichlet split is written 'dirichlet:0.1', alpha > 0; got {argument!r}") from error
+        raise InputError(f"a Dirichlet split is written 'dirichlet:0.1', alpha > 0; got {argument!r}.") from error
 
 
 def _sizes(argument: str, seed: int) -> Split:
     try:
         return SizesSplit([_number(part) for part in argument.split(",")], seed)
     except ValueError as error:
-        raise InputError(
-            f"a split by sizes is written 'sizes:10,20,30' or 'sizes:0.2,0.8', all positive; got {argument!r}"
-        ) from error
+        form = "'sizes:10,20,30' or 'sizes:0.2,0.8', all positive"
+        raise InputError(f"a split by sizes is written {form}; got {argument!r}.") from error
 
 
 def _number(text: str) -> float:

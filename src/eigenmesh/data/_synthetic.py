@@ -1,4 +1,4 @@
-"""Spectra and Gaussian samples that have them, keyed by seeds."""
+"""Spectra, and Gaussian samples with these spectra."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eigenmesh.errors import InputError
 
 
 def paper_spectrum(d: int, k: int, gap: float) -> np.ndarray:
-    """The FAST-PCA authors' spectrum (d,): k values even from 1 to 0.8, the rest even from 0.8 gap to 0.1."""
+    """The FAST-PCA authors' spectrum (d,): k values evenly from 1 to 0.8, the rest evenly from 0.8 gap to 0.1."""
     _check_split(d, k)
     if not 0.125 <= gap <= 1:
-        raise InputError(f"gap must lie in 0.125..1, so that 0.8 gap is at least 0.1; got {gap}")
+        raise InputError(f"gap must be in 0.125..1, so that 0.8 gap is at least 0.1; got {gap}.")
     return np.concatenate([np.linspace(1.0, 0.8, k), np.linspace(0.8 * gap, 0.1, d - k)])
 
 
@@ -22,14 +22,14 @@ def geometric_spectrum(d: int, k: int, gap: float, ratio: float = 0.9) -> np.nda
     _check_split(d, k)
     for name, value in (("gap", gap), ("ratio", ratio)):
         if not 0 < value <= 1:
-            raise InputError(f"{name} must lie in (0, 1]; got {value}")
+            raise InputError(f"{name} must be in (0, 1]; got {value}.")
     falls = np.full(d, ratio)
     falls[[0, k]] = 1.0, gap
     return np.cumprod(falls)
 
 
 def nearly_equal(spectrum: np.ndarray, k: int) -> np.ndarray:
-    """The spectrum (d,) with its first k eigenvalues all equal to the first; those of samples nearly are."""
+    """The spectrum (d,) with its first k eigenvalues equal to the first; those of samples are then nearly equal."""
     _check_split(len(spectrum), k)
     return np.concatenate([np.full(k, spectrum[0]), spectrum[k:]])
 
@@ -37,7 +37,7 @@ def nearly_equal(spectrum: np.ndarray, k: int) -> np.ndarray:
 def power_law_spectrum(d: int, exponent: float) -> np.ndarray:
     """Eigenvalues j^-exponent, j = 1..d."""
     if d < 1 or not exponent >= 0:
-        raise InputError(f"a power law needs d >= 1 and exponent >= 0; got {d} and {exponent}")
+        raise InputError(f"a power law needs d >= 1 and exponent >= 0; got {d} and {exponent}.")
     return np.arange(1.0, d + 1) ** -exponent
 
 
@@ -56,7 +56,7 @@ def unlike_nodes(spectrum: np.ndarray, sizes: Sequence[int], seed: int, spread: 
     axes = _random_axes(len(spectrum), np.random.default_rng(seed))
     nodes = []
     for node, size in enumerate(sizes):
-        # A spawn key, for [seed, 0] as a seed would repeat the stream that the axes came from.
+        # A spawn key, because [seed, 0] as a seed would repeat the stream of the axes.
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(node,)))
         variances = spectrum * np.exp(spread * rng.standard_normal(len(spectrum)))
         nodes.append(_draw(variances, axes, size, rng))
@@ -71,7 +71,7 @@ def _random_axes(d: int, rng: np.random.Generator) -> np.ndarray:
 
 def _draw(variances: np.ndarray, axes: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
     if n_samples < 1 or not np.all(variances >= 0):
-        raise InputError(f"a sample needs n_samples >= 1 and variances >= 0; got {n_samples}, {variances.min()}")
+        raise InputError(f"a sample needs n_samples >= 1 and variances >= 0; got {n_samples}, {variances.min()}.")
     scaled = rng.standard_normal((n_samples, len(variances)))
     scaled *= np.sqrt(variances)
     return np.asarray(scaled @ axes.T)
@@ -79,4 +79,4 @@ def _draw(variances: np.ndarray, axes: np.ndarray, n_samples: int, rng: np.rando
 
 def _check_split(d: int, k: int) -> None:
     if not 1 <= k < d:
-        raise InputError(f"a spectrum needs 1 <= k < d; got k = {k}, d = {d}")
+        raise InputError(f"a spectrum needs 1 <= k < d; got k = {k}, d = {d}.")

@@ -14,7 +14,7 @@ from eigenmesh.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Unread:
-    """A file of so many samples that makes a table of those that are taken."""
+    """A file that is read only when rows are taken from it."""
 
     n_samples: int
     take: Callable[[slice], Table]
@@ -22,16 +22,13 @@ class Unread:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A source of samples and what is known about it.
+    """Samples with labels and a name.
 
     Attributes
     ----------
-    source : Source
-        The samples, of shape (N, d), and the names of the columns.
-    labels : array of shape (N,) or None
-        What each sample is.
-    name : str
-        What the file or data set is called.
+    source : samples of shape (N, d), and the names of the columns.
+    labels : one per sample, (N,), or None.
+    name : name of the file or data set.
     """
 
     source: Source
@@ -40,21 +37,19 @@ class Table:
 
     @property
     def X(self) -> Samples:
-        """All samples (n_samples, n_features), dense or CSR. A mapped file stays mapped; other files are read whole."""
+        """All samples (n_samples, n_features), dense or CSR. A mapped file stays mapped; others are read whole."""
         return self.source.read(slice(0, self.n_samples))
 
     @property
     def n_samples(self) -> int:
-        """Number of rows."""
         return int(self.source.shape[0])
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the columns, if they have names."""
         return self.source.feature_names
 
     def take(self, rows: slice) -> Table:
-        """Only these rows; those of a source that is not in memory are read later."""
+        """Only these rows; if the source is not in memory, they are read later."""
         if rows == slice(0, self.n_samples):
             return self
         if self.source.in_memory:
@@ -65,10 +60,7 @@ class Table:
 
 
 def require_columns(source: Source, n_features: int, names: tuple[str, ...] | None, where: str, by: str) -> None:
-    """Raise unless a source has as many columns as ``by`` has, in the same order if both have names.
-
-    The first column that differs is named.
-    """
+    """Raise unless a source has the columns of ``by``: the same number and, if both have names, the same order."""
     found = source.feature_names
     for column, (ours, theirs) in enumerate(zip(found or (), names or (), strict=False)):
         if ours != theirs:

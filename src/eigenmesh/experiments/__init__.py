@@ -1,1 +1,1 @@
-"""The experiments of the literature: settings -> problems -> runs -> tables -> claims, one way."""
+"""The experiments of the literature: settings -> problems -> runs -> tables -> claims."""

@@ -1,4 +1,4 @@
-"""Runs that are done, one file each, so that an interrupted experiment goes on where it was."""
+"""Finished runs, one file each, so that an interrupted experiment can continue."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ DESCRIPTION = "description"
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of curves, each named after everything that decides what it is."""
+    """A folder of curves, each named after all settings that it depends on."""
 
     folder: Path
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """The folder, made where it is not there yet."""
+        """The folder, created if it does not exist."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -34,12 +34,12 @@ class Store:
         return cls(folder)
 
     def path(self, run: Run) -> Path:
-        """File of a run: words to find it by, and a digest of its description."""
+        """File of a run: readable words, and a digest of its description."""
         digest = hashlib.sha256(run.description().encode()).hexdigest()[:16]
         return self.folder / f"{run.panel.name}-{run.method.solver.name}-trial{run.trial}-{digest}.npz"
 
     def load(self, run: Run) -> Curve | None:
-        """The curve of a run; None if it is not there, is broken or is of another run."""
+        """The curve of a run; None if the file does not exist, is damaged or belongs to another run."""
         try:
             with np.load(self.path(run), allow_pickle=False) as arrays:
                 if str(arrays[DESCRIPTION]) != run.description():
@@ -51,5 +51,4 @@ class Store:
         return curve if sound else None
 
     def save(self, run: Run, curve: Curve) -> None:
-        """Write a curve, whole or not at all."""
         save_arrays(self.path(run), {**curve._asdict(), DESCRIPTION: np.str_(run.description())})

@@ -1,4 +1,4 @@
-"""What the paper claims, held against the numbers."""
+"""Checks of the paper's claims against the measured costs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from eigenmesh.experiments._curves import TARGETS, goal
 from eigenmesh.experiments._tables import CostRow
 
 OURS = "FAST-PCA"
-# Costs within this factor of each other are alike, or close.
+# Costs within this factor of each other count as close.
 FACTOR = 2.0
-# A method has stopped if the second half of its run took less than this factor off its error; and it has stopped
-# short if another got this many times lower.
+# A method has stopped if its error fell by less than STANDSTILL in the second half of its run. It has stopped short
+# if another method's error is SHORT_OF times lower.
 STANDSTILL, SHORT_OF = 2.0, 10.0
-# The paper counts one unit for a round whatever is sent in it; counted equally, every matrix is one.
+# The paper counts one unit per round, whatever is sent in it; equal counting takes one unit per matrix.
 PAPER_UNIT, EQUAL_UNIT = "rounds", "matrices"
 
 
 class Verdict(Enum):
-    """What the numbers say of a claim; the value is how a report puts it."""
+    """Whether the numbers support a claim; the value is the text of a report."""
 
     HOLDS = "borne out"
     PARTLY = "borne out in part"
@@ -33,7 +33,7 @@ class Verdict(Enum):
 
 
 class Evidence(NamedTuple):
-    """What one panel says of a claim."""
+    """The result of one panel for a claim."""
 
     panel: str
     verdict: Verdict
@@ -42,12 +42,9 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim about a figure with what came of it.
+    """A claim about a figure, and the evidence by panel.
 
-    Attributes
-    ----------
-    paper : evidence by panel, costs counted as the paper counts.
-    equal : the same with every matrix counted; empty where the claim is not about cost.
+    paper: costs counted as the paper does. equal: every matrix counted; empty if the claim is not about cost.
     """
 
     claim: str
@@ -61,12 +58,12 @@ class Finding:
 
     @property
     def equal_verdict(self) -> Verdict | None:
-        """Over all panels, counted equally; None where the claim is not about cost."""
+        """Over all panels, counted equally; None if the claim is not about cost."""
         return combined([evidence.verdict for evidence in self.equal]) if self.equal else None
 
     @property
     def depends_on_counting(self) -> bool:
-        """Whether the claim fares worse when every matrix is counted."""
+        """Whether the claim is less supported when every matrix is counted."""
         equal = self.equal_verdict
         return equal is not None and _RANK[equal] > _RANK[self.verdict]
 
@@ -78,7 +75,7 @@ Judge = Callable[[CostRow, CostRow, str], tuple[Verdict, str]]
 
 
 def combined(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict for several: that of all if they agree, leaving out those that cannot tell; else in part."""
+    """The common verdict, if all that are not open agree; else partly."""
     told = {verdict for verdict in verdicts if verdict is not Verdict.OPEN}
     if not told:
         return Verdict.OPEN
@@ -86,7 +83,7 @@ def combined(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: bool) -> list[Finding]:
-    """Hold the paper's claims against the rows of a figure's panels, given by title."""
+    """Check the paper's claims against the rows of a figure's panels, given by title."""
     tables = [(title, {row.method.label: row for row in rows}) for title, rows in panels]
     findings = [_by_cost(tables, "FAST-PCA is close to centralised OI", "OI", close_to)]
     findings += [
@@ -114,17 +111,17 @@ def _by_cost(tables: Sequence[tuple[str, Rows]], claim: str, other: str, judge: 
 
 
 def ahead_of(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
-    """Whether ours got to each target, that either got to, at a lower cost."""
+    """Whether ours was cheaper at each target that either reached."""
     return _judge(ours, theirs, unit, lambda a, b: a < b)
 
 
 def close_to(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
-    """Whether ours needed at most twice their cost for each target that either got to."""
+    """Whether ours cost at most twice theirs at each target that either reached."""
     return _judge(ours, theirs, unit, lambda a, b: a <= FACTOR * b)
 
 
 def like(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
-    """Whether neither needed more than twice the other's cost for any target that either got to."""
+    """Whether neither cost more than twice the other at any target that either reached."""
     return _judge(ours, theirs, unit, lambda a, b: a <= FACTOR * b and b <= FACTOR * a)
 
 
@@ -132,12 +129,11 @@ def _judge(ours: CostRow, theirs: CostRow, unit: str, holds: Callable[[float, fl
     pairs = list(zip(TARGETS, ours.typical(unit), theirs.typical(unit), strict=True))
     told = [(target, a, b) for target, a, b in pairs if np.isfinite(a) or np.isfinite(b)]
     if not told:
-        return Verdict.OPEN, f"neither gets to {goal(TARGETS[0])}"
-    # Infinity is no multiple of a cost: who never got there was not close.
+        return Verdict.OPEN, f"neither reaches {goal(TARGETS[0])}"
+    # A method that never reached the target is not close, though inf <= 2 inf.
     good = [holds(a, b) and not (np.isinf(a) and np.isfinite(b)) for _, a, b in told]
     verdict = Verdict.HOLDS if all(good) else Verdict.PARTLY if any(good) else Verdict.FAILS
-    words = "; ".join(_compared(*entry, unit) for entry in told)
-    return verdict, words
+    return verdict, "; ".join(_compared(*entry, unit) for entry in told)
 
 
 def _compared(target: float, ours: float, theirs: float, unit: str) -> str:
@@ -152,7 +148,7 @@ def _cost(cost: float, unit: str) -> str:
 
 
 def stops_short(theirs: CostRow, ours: CostRow) -> tuple[Verdict, str]:
-    """Whether they came to a standstill at an error far above the one that ours got down to."""
+    """Whether theirs stopped improving at an error far above the one that ours reached."""
     half, end = float(np.median(theirs.halves)), float(np.median(theirs.ends))
     words = (
         f"{theirs.method.label} {half:.1e} at half the budget, {end:.1e} at its end; "

@@ -1,4 +1,4 @@
-"""Error against cost: what one run of one method leaves."""
+"""Error against cost of one run of one method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from eigenmesh.events import Record
 
-# Errors (mean sin^2) whose cost is asked for, largest first.
+# Errors (mean sin^2) whose cost is reported, largest first.
 TARGETS = (1e-2, 1e-4, 1e-6, 1e-10)
 UNITS = {
     "rounds": "rounds of neighbour exchange",
@@ -17,7 +17,7 @@ UNITS = {
     "bytes": "payload over all links, in bytes",
     "iterations": "iterations",
 }
-# Points of a curve that are kept: so many evenly apart, and as many evenly apart on a logarithmic axis.
+# Points of a curve that are kept: this many evenly spaced, and as many on a logarithmic axis.
 KEPT_POINTS = 400
 
 
@@ -31,9 +31,9 @@ class Curve(NamedTuple):
 
     Attributes
     ----------
-    iterations, rounds, matrices, bytes : cost. A method without a network counts one round and one matrix an
+    iterations, rounds, matrices, bytes : cost. A method without a network counts one round and one matrix per
         iteration, as the paper does, and no bytes.
-    error : the paper's mean sin^2; NaN where the iterates were lost.
+    error : the paper's mean sin^2; NaN if the iterates were lost.
     """
 
     iterations: np.ndarray
@@ -49,16 +49,16 @@ class Curve(NamedTuple):
 
     @property
     def floor(self) -> float:
-        """Least error seen; NaN if none was."""
+        """Smallest finite error; NaN if there is none."""
         seen = self.error[np.isfinite(self.error)]
         return float(seen.min()) if len(seen) else np.nan
 
     def cost_to_reach(self, target: float, unit: str) -> float:
-        """Cost at which the error was first at most ``target``; infinite if it never was."""
+        """Cost at which the error was first at most ``target``; infinite if never."""
         return first_cost(self.cost(unit), self.error, target)
 
     def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray:
-        """Error of the last iteration that was paid for at each of ``costs``; NaN before the first one."""
+        """Error of the last iteration within each of ``costs``; NaN before the first one."""
         place = np.searchsorted(self.cost(unit), costs, side="right") - 1
         return np.where(place >= 0, self.error[np.maximum(place, 0)], np.nan)
 
@@ -71,7 +71,7 @@ def first_cost(cost: np.ndarray, error: np.ndarray, target: float) -> float:
 
 def curve_of(history: Sequence[Record], alone: bool) -> Curve:
     """Curve of a run's history; ``alone`` if the run had one node and so nothing to send."""
-    # The certificate, which ends a run, is no iteration of the method.
+    # The certificate, which ends a run, is not an iteration of the method.
     history = [record for record in history if np.isnan(record.bound)]
     counts = [(record.iteration, record.rounds, record.matrices, record.bytes) for record in history]
     iterations, rounds, matrices, payload = np.array(counts, dtype=np.int64).reshape(-1, 4).T
@@ -81,9 +81,9 @@ def curve_of(history: Sequence[Record], alone: bool) -> Curve:
 
 
 def thinned(curve: Curve, targets: Sequence[float] = TARGETS) -> Curve:
-    """The curve with some thousand points at most; costs to reach the targets and the floor stay exactly as they were.
+    """The curve with about a thousand points at most.
 
-    The points at which the targets and the floor were first reached are kept whatever the spacing.
+    The points at which the targets and the floor were first reached are kept, so these costs stay exact.
     """
     count = len(curve.error)
     if count <= 2 * KEPT_POINTS:

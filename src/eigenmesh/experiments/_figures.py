@@ -16,22 +16,22 @@ from eigenmesh.solvers import (
 
 # T_c of the paper, and SA-DOT's cap.
 MIXES = 50
-# The paper does not give DeEPCA's m. These are the least with which it got to 1e-10 in every one of ten trials with
-# distinct eigenvalues: with 1 on Erdos-Renyi graphs eight of ten got there, with 5 on the cycle none.
+# The paper does not give DeEPCA's m. These are the smallest with which it reached 1e-10 in all of ten trials with
+# distinct eigenvalues: with 1 on Erdos-Renyi graphs eight of ten did, with 5 on the cycle none.
 DEEPCA_MIXES = {"erdos_renyi": 2, "cycle": 6}
 STEPS = {"erdos_renyi": 0.7, "cycle": 0.1}
 GRAPHS = {"erdos_renyi": "Erdős–Rényi", "cycle": "Cycle"}
 GAPS = (0.8, 0.97)
 # Budgets that let figures 1 to 3 with ten trials end in half an hour on two cores.
 SYNTHETIC_ROUNDS, IMAGE_ROUNDS = 15_000, 1_000
-# Products that SeqPM spends on a component where eigenvalues are distinct: what orthogonal iteration needs for 1e-10.
+# Products per component of SeqPM with distinct eigenvalues: as many as orthogonal iteration needs for 1e-10.
 DISTINCT_PRODUCTS = 300
 
 COMMON_FACTS = {
     "nodes": "20, Metropolis weights",
-    "inner loops": f"T_c = {MIXES} mixes for SeqDistPM and S-DOT; SA-DOT's grow by one an iteration up to {MIXES}",
-    "DeEPCA": "m = 2 mixes on Erdős–Rényi graphs, 6 on the cycle, the least that converged in all of ten trials with "
-    "distinct eigenvalues; the paper does not say which it took",
+    "inner loops": f"T_c = {MIXES} mixes for SeqDistPM and S-DOT; SA-DOT's grow by one per iteration up to {MIXES}",
+    "DeEPCA": "m = 2 mixes on Erdős–Rényi graphs, 6 on the cycle, the smallest that converged in all of ten trials "
+    "with distinct eigenvalues; the paper does not give its value",
 }
 
 
@@ -41,11 +41,10 @@ def figure_1(rounds: int | None = None) -> Experiment:
         "fig1",
         "Figure 1: distinct eigenvalues",
         "With distinct leading eigenvalues the authors see FAST-PCA far ahead of both sequential power methods, which "
-        "find one eigenvector after the other, and of S-DOT and SA-DOT, whose inner consensus loops cost rounds. DSA "
-        "is left behind because it only gets near the eigenvectors. DeEPCA does about as well, with a QR "
-        "factorisation an iteration that FAST-PCA does without. And FAST-PCA keeps close to centralised orthogonal "
-        "iteration.",
-        _synthetic_facts("evenly spaced from 1 to 0.8", "gap x 0.8", "300 products a component"),
+        "find one eigenvector after another, and of S-DOT and SA-DOT, whose inner consensus loops cost rounds. DSA "
+        "falls behind because it only converges to a neighbourhood of the eigenvectors. DeEPCA does about as well, but "
+        "needs a QR factorisation per iteration. FAST-PCA stays close to centralised orthogonal iteration.",
+        _synthetic_facts("evenly spaced from 1 to 0.8", "gap x 0.8", "300 products per component"),
         _synthetic_panels("fig1", rounds, equal=False),
     )
 
@@ -88,7 +87,7 @@ def figure_3(rounds: int | None = None) -> Experiment:
         "nodes of an Erdős–Rényi graph. The text of the paper states no result for it, so the claims of figure 1 are "
         "checked on it.",
         {
-            "data": "60,000 images dealt out at random, 3,000 a node, pixels in [0, 1], pooled mean removed; CIFAR-10 "
+            "data": "60,000 images split at random, 3,000 per node, pixels in [0, 1], pooled mean removed; CIFAR-10 "
             "scaled so that the largest eigenvalue is 1, as the authors' code does",
             "steps": "FAST-PCA and DSA: 0.1 for MNIST, 0.8 for CIFAR-10",
             "sequential methods": "the budget divided by K for each component",
@@ -102,7 +101,7 @@ FIGURES = {"fig1": figure_1, "fig2": figure_2, "fig3": figure_3}
 
 
 def paper_methods(topology: str, k: int, rounds: int, step: float, products: int) -> tuple[Method, ...]:
-    """The eight methods of the paper; ``products``: what SeqPM spends on a component before the next."""
+    """The eight methods of the paper; ``products``: those of SeqPM per component."""
     return (
         Method("OI", OrthogonalIteration()),
         Method("SeqPM", SequentialPower(iterations=max(1, products))),
@@ -135,10 +134,10 @@ def _synthetic_panels(name: str, rounds: int | None, equal: bool) -> tuple[Panel
 
 def _synthetic_facts(leading: str, next_one: str, products: str) -> dict[str, str]:
     return {
-        "data": f"Gaussian, d = 20, 5,000 samples a node, K = 5; leading eigenvalues {leading}, the rest evenly spaced "
-        f"from {next_one} to 0.1; random axes, pooled mean removed",
-        "graphs": "Erdős–Rényi with p = 0.5, drawn anew for each trial, and the cycle",
+        "data": f"Gaussian, d = 20, 5,000 samples per node, K = 5; leading eigenvalues {leading}, the rest evenly "
+        f"spaced from {next_one} to 0.1; random axes, pooled mean removed",
+        "graphs": "Erdős–Rényi with p = 0.5, drawn again for each trial, and the cycle",
         "steps": "FAST-PCA and DSA: 0.7 on Erdős–Rényi graphs, 0.1 on the cycle",
-        "sequential methods": f"SeqPM: {products}, then again from the first; SeqDistPM: the budget divided by K T_c",
+        "sequential methods": f"SeqPM: {products}, then again; SeqDistPM: the budget divided by K T_c",
         **COMMON_FACTS,
     }

@@ -1,4 +1,4 @@
-"""From settings to a comparison: covariances at the nodes of a network, the truth and a start."""
+"""From settings to a comparison: covariances of the nodes, the network, the true components and a start."""
 
 from __future__ import annotations
 
@@ -32,21 +32,18 @@ from eigenmesh.networks import Network, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._bases import random_basis
 
-# Exact averages with the fewest rounds, whatever they send.
+# Exact averages with the fewest rounds, whatever their bytes.
 ROUNDS_ALONE = Costs(bandwidth_bytes_s=math.inf)
-# Largest d whose pooled covariance is formed to find the truth; beyond, Lanczos iteration finds it.
+# Largest d whose pooled covariance is formed to find its eigenvectors; beyond, by Lanczos iteration.
 DENSE_FEATURES = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What all methods of a comparison share.
+    """The problem that all methods of a comparison share.
 
-    Attributes
-    ----------
-    prepared : covariances of all nodes, the network, and how exact averages are made.
-    truth : (d, K) leading eigenvectors of the pooled covariance.
-    start : (d, K) with orthonormal columns.
+    prepared: covariances of all nodes, network and averaging; truth: (d, K) leading eigenvectors of the pooled
+    covariance; start: (d, K) with orthonormal columns.
     """
 
     prepared: Prepared
@@ -63,7 +60,7 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class KnownData:
-    """Moments and covariances that were computed before, on any network."""
+    """Data for ``prepare`` whose moments and covariances are known, on any network."""
 
     facts: DataFacts
     weights: graphs.Weights
@@ -71,22 +68,18 @@ class KnownData:
     covariance: Covariance
 
     def count_samples(self) -> tuple[int, None]:
-        """N, without a message."""
         return self.moments.n_samples, None
 
     def check(self, request: Request) -> None:
-        """Nothing is asked for that could not be done."""
+        """Every request can be done."""
 
     def network(self, averaging: Averaging) -> Network:
-        """All nodes stacked."""
         return Stacked(self.weights, averaging)
 
     def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
-        """As it is."""
         return Choice(self.covariance.kind, 0, "computed before")
 
     def measure(self, network: Network, choice: Choice, **settings: Any) -> tuple[Moments, Covariance]:
-        """What is known."""
         return self.moments, self.covariance
 
 
@@ -109,14 +102,13 @@ class Pooled:
         return self.parts.place(values)
 
     def apply(self, X: Array) -> Array:
-        """C X: (1, d, k) -> (1, d, k)."""
         xp = namespace(X)
         everywhere = xp.broadcast_to(X, (self.n_nodes, *X.shape[1:]))
         return xp.mean(self.parts.apply(everywhere), axis=0, keepdims=True)
 
 
 def pooled_covariance(covariance: Covariance, n_nodes: int) -> Covariance:
-    """C = mean of C_i as the covariance of one node; formed where the parts are."""
+    """C = mean of C_i as the covariance of one node; formed if the parts are."""
     if isinstance(covariance, Formed):
         return Formed(namespace(covariance.matrices).mean(covariance.matrices, axis=0, keepdims=True))
     return Pooled(covariance, n_nodes)
@@ -141,7 +133,7 @@ def leading_eigenvectors(pooled: Covariance, n_components: int) -> tuple[np.ndar
 
 
 def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
-    """Data, graph and start of one trial, all drawn anew for each; panels with the same data share them."""
+    """Data, graph and start of one trial, drawn with its own seeds; panels with the same data share them."""
     data_seed, graph_seed, start_seed = map(
         int, np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
     )
@@ -171,16 +163,16 @@ def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
         table = _table(data.name)
         return Shards.from_array(table.X, n_nodes, split_by_name(data.split, seed), table.labels)
     spectrum = _equal_spectrum(data) if data.equal else paper_spectrum(data.d, data.k, data.gap)
-    rows = gaussian(spectrum, n_nodes * data.samples_a_node, seed)
+    rows = gaussian(spectrum, n_nodes * data.samples_per_node, seed)
     return Shards.from_list(np.split(rows, n_nodes))
 
 
 def _equal_spectrum(data: Synthetic) -> np.ndarray:
-    """k ones, then evenly from the gap to 0.1, so that l_{k+1} / l_k is the gap here too: (d,)."""
+    """k ones, then evenly from the gap to 0.1, so that l_{k+1} / l_k is the gap: (d,)."""
     return np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
 
 
-# One at a time, for each process: CIFAR-10 takes 492 MB.
+# One at a time per process: CIFAR-10 takes 492 MB.
 @lru_cache(maxsize=1)
 def _table(name: str) -> Table:
     return load(name)

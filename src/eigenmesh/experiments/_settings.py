@@ -1,4 +1,4 @@
-"""What an experiment is: data, a network and methods, all of them plain values that a file can name."""
+"""Settings of an experiment: data, network and methods, as plain values that can be written to a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from eigenmesh import __version__
 from eigenmesh.solvers import Solver
 
-# Raised when runs would come out otherwise than before, so that kept ones are made anew.
+# Raised when results change, so that runs that were stored before are repeated.
 FORMAT = 1
 
 
@@ -22,12 +22,11 @@ class Method:
 
     @property
     def centralised(self) -> bool:
-        """Whether it runs on the pooled covariance in one place."""
+        """Whether it runs on the pooled covariance at a single node."""
         return self.solver.traits.centralised
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The solver's fields by name."""
         return dict(vars(self.solver))
 
     @property
@@ -44,12 +43,12 @@ class Synthetic:
     equal: bool = False
     d: int = 20
     k: int = 5
-    samples_a_node: int = 5000
+    samples_per_node: int = 5000
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set by name, dealt out by a split; ``unit``: scaled so that l_1 = 1."""
+    """A data set by name, split over the nodes; ``unit``: scaled so that l_1 = 1."""
 
     name: str
     split: str = "random"
@@ -74,10 +73,7 @@ class Panel:
 class Experiment:
     """Panels that are shown together.
 
-    Attributes
-    ----------
-    says : what the paper says of it, in our words; empty where it is ours.
-    facts : settings in words, by name.
+    says: the paper's statement in our words, empty if the experiment is not from the paper. facts: settings in words.
     """
 
     name: str
@@ -88,7 +84,7 @@ class Experiment:
 
 
 class Run(NamedTuple):
-    """One method of a panel on one trial: the unit of work, and of what is kept."""
+    """One method of a panel on one trial: the unit of work and of storage."""
 
     panel: Panel
     method: Method
@@ -96,7 +92,7 @@ class Run(NamedTuple):
     trial: int
 
     def description(self) -> str:
-        """Everything that decides what comes out, as JSON; what is only shown is left out."""
+        """All settings that the result depends on, as JSON."""
         panel = self.panel
         content = {
             "format": FORMAT,

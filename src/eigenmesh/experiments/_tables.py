@@ -1,4 +1,4 @@
-"""What it cost each method to reach each error, over all trials."""
+"""Cost of each method to reach each error, over all trials."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ LINE_POINTS = 300
 
 @dataclass(frozen=True, eq=False)
 class CostRow:
-    """A method's line of a table.
+    """One method's row of a table.
 
-    Attributes
-    ----------
-    costs : by unit, (targets, trials) cost to reach each target; infinite if never.
-    floors, halves, ends : (trials,) least error, error at half the cost of the run, and at its end.
+    costs: by unit, (targets, trials) cost to reach each target, infinite if never. floors, halves, ends: (trials,)
+    smallest error, error at half the cost of the run, and at its end.
     """
 
     method: Method
@@ -37,41 +35,35 @@ class CostRow:
 
     @classmethod
     def of(cls, method: Method, curves: Sequence[Curve]) -> CostRow:
-        """Row of a method from its curves, one a trial."""
+        """Row of a method from its curves, one per trial."""
         costs = {
             unit: np.array([[curve.cost_to_reach(target, unit) for curve in curves] for target in TARGETS])
             for unit in UNITS
         }
-        halves = [float(curve.error_at("rounds", curve.rounds[-1:] / 2)[0]) for curve in curves]
-        return cls(
-            method,
-            costs,
-            np.array([curve.floor for curve in curves]),
-            np.array(halves),
-            np.array([curve.error[-1] for curve in curves]),
-        )
+        floors = np.array([curve.floor for curve in curves])
+        halves = np.array([float(curve.error_at("rounds", curve.rounds[-1:] / 2)[0]) for curve in curves])
+        return cls(method, costs, floors, halves, np.array([curve.error[-1] for curve in curves]))
 
     @property
     def trials(self) -> int:
-        """How many trials there were."""
         return len(self.floors)
 
     @property
     def floor(self) -> float:
-        """Median of the least errors."""
+        """Median of the smallest errors."""
         return float(np.median(self.floors))
 
     def typical(self, unit: str) -> np.ndarray:
-        """Median cost over the trials, (targets,); infinite where half of them or more never got there."""
+        """Median cost over the trials, (targets,); infinite if at least half of them never reached it."""
         return np.asarray(np.median(self.costs[unit], axis=1))
 
     def reached(self) -> np.ndarray:
-        """Trials that got to each target: (targets,)."""
+        """Number of trials that reached each target: (targets,)."""
         return np.asarray(np.isfinite(self.costs["rounds"]).sum(axis=1))
 
 
 def cost_rows(panel: Panel, results: dict[Run, Curve]) -> list[CostRow]:
-    """One row a method, in the panel's order; methods without a run are left out."""
+    """One row per method, in the panel's order; methods without a run are left out."""
     rows = []
     for method in panel.methods:
         curves = [curve for run, curve in results.items() if run.panel == panel and run.method == method]
@@ -81,7 +73,7 @@ def cost_rows(panel: Panel, results: dict[Run, Curve]) -> list[CostRow]:
 
 
 def best_rows(rows: Iterable[CostRow]) -> list[CostRow]:
-    """Of the rows with one label the best: most targets reached, then the cheapest, then the lowest floor."""
+    """The best row per label: most targets reached, then the cheapest, then the lowest floor."""
     return [min(same, key=_rank) for _, same in groupby(rows, key=lambda row: row.method.label)]
 
 
@@ -93,7 +85,7 @@ def _rank(row: CostRow) -> tuple[float, ...]:
 
 
 def cell(row: CostRow, target: int, unit: str) -> str:
-    """A cost as a table shows it, with how many trials got there where not all did."""
+    """A cost as text, with the number of trials that reached the target if not all did."""
     cost, reached = float(row.typical(unit)[target]), int(row.reached()[target])
     number = f"{cost:,.0f}" if np.isfinite(cost) else NEVER
     return f"{number} ({reached}/{row.trials})" if 0 < reached < row.trials else number
@@ -110,47 +102,45 @@ class Line(NamedTuple):
 
 
 def line_of(method: Method, curves: Sequence[Curve], unit: str) -> Line:
-    """Errors of all trials on a common axis of costs. A run that has ended keeps its last error."""
+    """Errors of all trials on a common axis of costs; a run that has ended keeps its last error."""
     first = max(max(float(curve.cost(unit)[0]) for curve in curves), 1.0)
     last = max(max(float(curve.cost(unit)[-1]) for curve in curves), first)
     costs = np.unique(np.geomspace(first, last, LINE_POINTS))
     errors = np.array([curve.error_at(unit, costs) for curve in curves])
-    # Lost iterates are as far from the truth as can be.
+    # Lost iterates count as the largest error, 1.
     errors = np.where(np.isfinite(errors), errors, 1.0)
     lower, median, upper = np.quantile(errors, [0.25, 0.5, 0.75], axis=0)
     return Line(method, costs, median, lower, upper)
 
 
 def costs_csv(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> str:
-    """Tables as text, a line for each part, method, unit and target; an empty cost means never."""
+    """Tables as CSV, one line per part, method, unit and target; an empty cost means never."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(
-        "part method settings centralised unit target cost least most reached trials floor".replace(" ", ",").split(",")
-    )
+    numbers = ["cost", "least", "most", "reached", "trials", "floor"]
+    writer.writerow(["part", "method", "settings", "centralised", "unit", "target", *numbers])
     for part, rows in parts:
         for row in rows:
             about = [part, row.method.label, row.method.words, "yes" if row.method.centralised else "no"]
             for unit in UNITS:
                 for target, goal in enumerate(TARGETS):
                     costs = row.costs[unit][target]
-                    numbers = [_plain(float(row.typical(unit)[target])), *map(_plain, (costs.min(), costs.max()))]
+                    values = [_plain(float(row.typical(unit)[target])), *map(_plain, (costs.min(), costs.max()))]
                     reached = int(row.reached()[target])
-                    writer.writerow([*about, unit, f"{goal:g}", *numbers, reached, row.trials, f"{row.floor:.6e}"])
+                    writer.writerow([*about, unit, f"{goal:g}", *values, reached, row.trials, f"{row.floor:.6e}"])
     return content.getvalue()
 
 
 def lines_csv(parts: Iterable[tuple[str, Sequence[Line]]], unit: str) -> str:
-    """Lines of pictures as text, a line for each point."""
+    """Lines of pictures as CSV, one line per point."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(["part", "method", "settings", unit, "median_error", "lower_quartile", "upper_quartile"])
     for part, lines in parts:
         for line in lines:
             for cost, *errors in zip(line.cost, line.median, line.lower, line.upper, strict=True):
-                writer.writerow(
-                    [part, line.method.label, line.method.words, f"{cost:.6g}", *(f"{error:.6e}" for error in errors)]
-                )
+                numbers = [f"{cost:.6g}", *(f"{error:.6e}" for error in errors)]
+                writer.writerow([part, line.method.label, line.method.words, *numbers])
     return content.getvalue()
 
 

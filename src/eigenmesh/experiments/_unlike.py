@@ -27,7 +27,7 @@ DEEPCA_MIXES = (5, 10, 20)
 INNER_MIXES = (10, 50)
 SPLITS = {"label": "by label", "dirichlet:0.1": "Dirichlet 0.1", "dirichlet:1": "Dirichlet 1"}
 GRAPHS = {"erdos_renyi": "Erdős–Rényi", "cycle": "cycle", "path": "path"}
-# A budget with which all of it, one trial, ends in some twenty minutes on two cores.
+# A budget with which one trial of everything takes about twenty minutes on two cores.
 ROUNDS, QUICK_ROUNDS = 600, 300
 
 
@@ -74,15 +74,15 @@ def _facts(rounds: int, n_nodes: int, quick: bool) -> dict[str, str]:
     images = "1,797 handwritten digits, K = 5" if quick else "MNIST, K = 10, and CIFAR-10 in grey, K = 5"
     return {
         "data": f"{images}; scaled so that the largest eigenvalue is 1, pooled mean removed",
-        "splits": "by label: as few labels at a node as can be; Dirichlet 0.1 and 1: each label dealt out in shares "
+        "splits": "by label: as few labels per node as possible; Dirichlet 0.1 and 1: each label split in shares "
         "drawn from that distribution",
         "network": f"{n_nodes} nodes, Metropolis weights; Erdős–Rényi with p = 0.5, cycle and path",
-        "budget": f"{rounds:,} rounds a run",
+        "budget": f"{rounds:,} rounds per run",
         "grids": f"step of FAST-PCA {_listed(FAST_PCA_STEPS)}; step of DSA {_listed(DSA_STEPS)}; m of DeEPCA "
         f"{_listed(DEEPCA_MIXES)}; mixes of S-DOT and SeqDistPM, and cap of SA-DOT, {_listed(INNER_MIXES)}",
-        "the best of a grid": "the setting that gets to the most targets, then the cheapest, then that with the lowest "
-        "floor",
-        "block Krylov and tracked subspace": "automatic settings; their looks at the residual are counted; exact "
+        "the best of a grid": "the setting that reaches the most targets, then the cheapest, then the one with the "
+        "lowest floor",
+        "block Krylov and tracked subspace": "automatic settings; their checks of the residual are counted; exact "
         "averages by a tree or a polynomial, whichever takes fewer rounds",
     }
 
@@ -92,7 +92,7 @@ def _listed(values: Sequence[float]) -> str:
 
 
 def problems_solved(tables: Sequence[Sequence[CostRow]]) -> dict[str, list[tuple[int, float]]]:
-    """For each label and target: on how many problems it was reached, and the median rounds over those."""
+    """For each label and target: the number of problems that reached it, and the median of their rounds."""
     costs: dict[str, list[np.ndarray]] = {}
     for rows in tables:
         for row in rows:

@@ -1,4 +1,4 @@
-"""Runs spread over processes, each kept as soon as it is done."""
+"""Run experiments in several processes, and store each run when it finishes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -24,16 +24,16 @@ from eigenmesh.experiments._settings import DataSet, Experiment, Panel, Run
 from eigenmesh.experiments._trials import follow
 
 Results: TypeAlias = dict[Run, Curve]
-# Called with each run that is done.
+# Called with each finished run.
 Report: TypeAlias = Callable[[Run], Any]
 
 ARCHIVES = {"mnist": MNIST, "cifar10": CIFAR10}
-# Seconds between two looks at what the workers have done.
+# Seconds between two checks for finished runs.
 POLL_S = 0.1
 
 
 def runs_of(experiment: Experiment, trials: int, seed: int) -> list[Run]:
-    """All runs of an experiment, those that share data next to each other."""
+    """All runs of an experiment; those that share data are adjacent."""
     return [
         Run(panel, method, seed, trial)
         for panel in experiment.panels
@@ -43,7 +43,7 @@ def runs_of(experiment: Experiment, trials: int, seed: int) -> list[Run]:
 
 
 def missing_data(panels: Iterable[Panel]) -> dict[str, str]:
-    """Data sets of the panels that are not to be had, with the message that says where to put each."""
+    """Data sets of the panels that cannot be loaded, with the message that says where to put each."""
     names = {panel.data.name for panel in panels if isinstance(panel.data, DataSet)}
     missing = {}
     for name in sorted(names & ARCHIVES.keys()):
@@ -55,19 +55,18 @@ def missing_data(panels: Iterable[Panel]) -> dict[str, str]:
 
 
 def kept_runs(runs: Sequence[Run], store: Store) -> Results:
-    """The runs that need not be made again."""
+    """The runs that are stored already, with their curves."""
     found = {run: store.load(run) for run in runs}
     return {run: curve for run, curve in found.items() if curve is not None}
 
 
 def make_runs(runs: Sequence[Run], store: Store, jobs: int, report: Report) -> None:
-    """Carry out runs and keep each of them; runs of one trial stay in one process, for they share its data.
+    """Carry out and store runs in ``jobs`` processes, which share the cores for linear algebra.
 
-    Parameters
-    ----------
-    jobs : processes; each has its share of the cores for linear algebra.
+    The runs of one trial stay in one process, because they share its data.
     """
-    require_jobs(jobs)
+    if jobs < 1:
+        raise InputError(f"jobs = {jobs} must be at least 1.")
     batches = [list(batch) for _, batch in groupby(runs, key=lambda run: (run.panel, run.seed, run.trial))]
     jobs = max(1, min(jobs, len(batches)))
     threads = max(1, usable_cores() // jobs)
@@ -79,12 +78,6 @@ def make_runs(runs: Sequence[Run], store: Store, jobs: int, report: Report) -> N
     _make_in_processes(batches, store, jobs, threads, report)
 
 
-def require_jobs(jobs: int) -> None:
-    """Raise unless there is at least one process to work in."""
-    if jobs < 1:
-        raise InputError(f"jobs = {jobs} must be at least 1.")
-
-
 def usable_cores() -> int:
     """Cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
@@ -92,7 +85,7 @@ def usable_cores() -> int:
 
 
 def _make_batch(batch: Sequence[Run], store: Store, report: Report) -> None:
-    """Carry out the runs of one trial of a panel on the one problem that they share."""
+    """Carry out the runs of one trial of a panel, which share one problem."""
     panel, _, seed, trial = batch[0]
     comparison = make_comparison(panel, seed, trial)
     for run in batch:
@@ -101,14 +94,12 @@ def _make_batch(batch: Sequence[Run], store: Store, report: Report) -> None:
 
 
 def _make_in_processes(batches: list[list[Run]], store: Store, jobs: int, threads: int, report: Report) -> None:
-    # Fresh processes: a fork would copy the threads' locks of linear algebra libraries.
+    # Spawned, not forked: a fork would copy locks that threads of linear algebra libraries hold.
     context = multiprocessing.get_context("spawn")
     done = context.SimpleQueue()
     executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(threads, done))
     try:
-        pending: set[Future[None]] = {
-            executor.submit(_work, number, batch, store) for number, batch in enumerate(batches)
-        }
+        pending = {executor.submit(_run_in_worker, number, batch, store) for number, batch in enumerate(batches)}
         while pending:
             finished, pending = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
             while not done.empty():
@@ -118,14 +109,14 @@ def _make_in_processes(batches: list[list[Run]], store: Store, jobs: int, thread
                 future.result()
     except BrokenProcessPool as error:
         raise EigenmeshError(
-            "a worker process died, perhaps for want of memory; run it again with fewer --jobs. What was done is kept."
+            "a worker process died, perhaps out of memory; run again with fewer --jobs. Finished runs are kept."
         ) from error
     finally:
         _end_workers(executor)
 
 
 def _end_workers(executor: ProcessPoolExecutor) -> None:
-    """Let go of the workers; those in the middle of a run (after an error or an interrupt) are ended."""
+    """End the workers, also those that are running after an error or an interrupt."""
     workers = list((executor._processes or {}).values())
     executor.shutdown(wait=False, cancel_futures=True)
     for worker in workers:
@@ -134,29 +125,29 @@ def _end_workers(executor: ProcessPoolExecutor) -> None:
         worker.join()
 
 
-# What a worker process has of its own: where it reports to, and the limit on its threads.
+# State of a worker process: the queue for finished runs, and the limit on its threads.
 _worker: dict[str, Any] = {}
 
 
 def _begin_worker(threads: int, done: Any) -> None:
-    # The parent ends its workers itself; an interrupt from the terminal goes to all of them.
+    # An interrupt from the terminal goes to all processes, but the parent ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker.update(done=done, limit=threadpool_limits(threads))
 
 
 def _end_with_parent() -> None:
-    """Wait for the parent's end, and end too: a parent that was killed could not see to it."""
+    """End when the parent ends: a parent that was killed cannot end its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def _work(number: int, batch: list[Run], store: Store) -> None:
+def _run_in_worker(number: int, batch: list[Run], store: Store) -> None:
     positions = {id(run): position for position, run in enumerate(batch)}
     try:
         _make_batch(batch, store, lambda run: _worker["done"].put((number, positions[id(run)])))
     except EigenmeshError as error:
-        # Some of our errors are made from more than their message, which pickle does not know.
+        # Some of our errors take more arguments than the message, so pickle cannot rebuild them.
         raise EigenmeshError(str(error)) from None

@@ -1,4 +1,4 @@
-"""Graphs: who is linked to whom, with what weights, and how fast that averages."""
+"""Graphs: topologies, weights, and how fast a network averages."""
 
 from eigenmesh.graphs._existing import (
     from_edge_list,

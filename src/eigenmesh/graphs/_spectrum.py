@@ -1,4 +1,4 @@
-"""What the eigenvalues and the diameter of a network say about averaging over it."""
+"""Eigenvalues and diameter of a network, which decide how fast it averages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from eigenmesh.graphs._existing import require_connected
 
 Matrix: TypeAlias = np.ndarray | sparse.csr_array
 
-# Up to here all eigenvalues at once are faster than iterating for two of them.
+# Up to this many nodes, computing all eigenvalues is faster than iterating for two of them.
 DENSE_EIGENVALUES = 1000
 # Lanczos reaches well-separated ends (expanders) in a few restarts. Ends that it does not reach belong to
-# long, thin graphs, and those factorise with little fill: hence first the one, then the other.
+# long, thin graphs, and those factorise with little fill: so Lanczos is tried first, then factorisation.
 LANCZOS_RESTARTS = 20
 LANCZOS_VECTORS = 48
 RESIDUAL = 1e-10
 ROUGH_RESIDUAL = 1e-3
-# First distance of a shift from where the spectrum is thought to end: small next to any gap of practical use,
-# large next to rounding.
+# First distance of a shift from the estimated end of the spectrum: small compared with any gap of practical use,
+# large compared with rounding.
 SHIFT = 1e-8
 SOURCES_PER_CHUNK = 256
 # Degrees of M / 8 or more keep the diameter below 24.
@@ -45,7 +45,7 @@ class Spectrum:
     diameter: int
     """Largest number of links between two nodes: no exact average takes fewer rounds."""
     centre: int = 0
-    """Node whose farthest node is nearest: where a shallow spanning tree has its root."""
+    """Node whose farthest node is nearest: the root of a shallow spanning tree."""
 
     @property
     def beta(self) -> float:
@@ -61,28 +61,28 @@ class Spectrum:
 def spectrum(matrix: Matrix) -> Spectrum:
     """Spectrum of a symmetric matrix (M, M), dense or sparse, whose rows sum to one; all zeros for M = 1.
 
-    Dense eigenvalues up to M = 1000; beyond, Lanczos, and where that is slow (gaps below about 1e-4) inverse
-    iteration shifted next to the end that is wanted. The graph is the support of the matrix.
+    Dense eigenvalues up to M = 1000; beyond, Lanczos and, if that is slow (gaps below about 1e-4), inverse
+    iteration with a shift next to the wanted end. The graph is the support of the matrix.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
-        raise GraphError(f"a spectrum needs a square matrix, not one of shape {matrix.shape}")
+        raise GraphError(f"the matrix has shape {matrix.shape}; a spectrum needs a square matrix.")
     links = sparse.csr_array(matrix, dtype=np.float64)
     if not np.isfinite(links.data).all():
-        raise GraphError("a spectrum needs finite entries; this matrix holds NaN or infinity")
+        raise GraphError("the matrix has NaN or infinity; a spectrum needs finite entries.")
     second, smallest = _ends(matrix)
     farthest = eccentricities(links)
     return Spectrum(second, smallest, diameter=int(farthest.max()), centre=int(farthest.argmin()))
 
 
 def rounds_to_average(spectrum: Spectrum, accuracy: float) -> int:
-    """Rounds of plain gossip that bring disagreement down to ``accuracy`` of what it was.
+    """Rounds of plain gossip that reduce disagreement to ``accuracy`` times its start.
 
     The smallest L with beta^L <= accuracy, that is ceil(log accuracy / log beta).
     """
     if not accuracy > 0:
-        raise InputError(f"accuracy={accuracy} must be above 0, for example 1e-12")
+        raise InputError(f"accuracy={accuracy} must be above 0, for example 1e-12.")
     if not spectrum.beta < 1:
-        raise GraphError(f"beta={spectrum.beta} must be below 1, or gossip never settles")
+        raise GraphError(f"beta={spectrum.beta} must be below 1, or gossip never converges.")
     if accuracy >= 1 or spectrum.diameter == 0:
         return 0
     if spectrum.beta == 0:
@@ -93,7 +93,7 @@ def rounds_to_average(spectrum: Spectrum, accuracy: float) -> int:
 def laplacian_extremes(graph: nx.Graph) -> tuple[float, float]:
     """Smallest and largest eigenvalue (l_2, l_M) of the Laplacian L besides the 0 of the constant vectors.
 
-    They are read off I - L / max degree, whose eigenvalues lie in [-1, 1]; (0, 0) for M = 1.
+    Computed from I - L / max degree, whose eigenvalues are in [-1, 1]; (0, 0) for M = 1.
     """
     require_connected(graph)
     if graph.number_of_nodes() == 1:
@@ -114,7 +114,7 @@ def diameter(matrix: Matrix) -> int:
 def eccentricities(matrix: Matrix) -> np.ndarray:
     """Number of links from each node to the farthest one, on the graph where the matrix (M, M) is not zero: (M,).
 
-    One breadth-first search a node. The last node that a search visits is a farthest one, so its depth is the
+    One breadth-first search per node. The last node that a search visits is a farthest one, so its depth is the
     eccentricity of the source; depths are read by climbing the trees of a chunk of searches together.
     """
     links = sparse.csr_array(matrix, copy=True)
@@ -124,7 +124,7 @@ def eccentricities(matrix: Matrix) -> np.ndarray:
     if n_components > 1:
         raise GraphError(
             f"the non-zero weights leave the {n_nodes} nodes in {n_components} components, 1 is needed; "
-            "give the links between the components a non-zero weight"
+            "give the links between the components a non-zero weight."
         )
     if int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
         return _eccentricities_of_dense(links)
@@ -135,7 +135,7 @@ def eccentricities(matrix: Matrix) -> np.ndarray:
 
 
 def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
-    """By matrix products; a path of shortest length has few nodes where all degrees are large."""
+    """By matrix products; shortest paths are short if all degrees are large."""
     n_nodes = links.shape[0]
     step = (links + sparse.eye_array(n_nodes)).astype(bool).astype(np.float32).toarray()
     reached = np.eye(n_nodes, dtype=np.float32)
@@ -192,7 +192,7 @@ def _top_by_lanczos(matrix: sparse.csr_array, residual: float, restarts: int | N
 def _top_by_inverse(matrix: sparse.csr_array) -> float:
     """Top eigenvalue sigma - 1/nu, where nu is the largest eigenvalue of (sigma I - matrix)^-1.
 
-    sigma must lie above the whole spectrum, which is so when sigma I - matrix is positive definite. It starts
+    sigma must be above the whole spectrum, that is, sigma I - matrix must be positive definite. It starts
     next to a rough Ritz value, which is a little below the top, or to the eigenvalue of the constant vectors
     where that is larger, and moves up until the matrix is definite.
     """
@@ -205,7 +205,7 @@ def _top_by_inverse(matrix: sparse.csr_array) -> float:
 
 
 def _definite_factor(matrix: sparse.csr_array, sigma: float) -> Any | None:
-    """LU factors of sigma I - matrix, or None where it is not positive definite."""
+    """LU factors of sigma I - matrix, or None if it is not positive definite."""
     shifted = (sigma * sparse.eye_array(matrix.shape[0]) - matrix).tocsc()
     try:
         factor = sparse_linalg.splu(
@@ -229,7 +229,7 @@ def _off_constants(apply: Callable[[np.ndarray], np.ndarray], n_nodes: int) -> A
 
 
 def _largest(operator: Any, residual: float, restarts: int | None) -> float:
-    """Largest eigenvalue by restarted Lanczos (ARPACK), from a start that is the same every time."""
+    """Largest eigenvalue by restarted Lanczos (ARPACK), from a fixed start."""
     values = sparse_linalg.eigsh(
         operator,
         k=1,

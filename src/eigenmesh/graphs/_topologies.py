@@ -13,7 +13,7 @@ import networkx as nx
 from eigenmesh._lookup import lookup
 from eigenmesh.errors import GraphError
 
-# Draws of a random graph before it is taken to be hopelessly disconnected.
+# Draws of a random graph before giving up.
 DRAWS = 100
 DEFAULT_DEGREE = 4
 
@@ -37,7 +37,7 @@ def cycle(n_nodes: int) -> nx.Graph:
 
 
 def path(n_nodes: int) -> nx.Graph:
-    """Line: i is linked to i + 1; diameter M - 1, the worst there is."""
+    """Line: i is linked to i + 1; diameter M - 1, the largest possible."""
     n_nodes = _count(n_nodes)
     return _graph(n_nodes, ((node, node + 1) for node in range(n_nodes - 1)))
 
@@ -54,7 +54,7 @@ def complete(n_nodes: int) -> nx.Graph:
 
 
 def grid(n_nodes: int) -> nx.Graph:
-    """Square lattice in rows of ceil(sqrt(M)) nodes; the last row is short where M does not fill it."""
+    """Square lattice in rows of ceil(sqrt(M)) nodes; the last row is shorter if M does not fill it."""
     n_nodes = _count(n_nodes)
     columns = math.isqrt(n_nodes - 1) + 1
     along = ((node, node + 1) for node in range(n_nodes - 1) if (node + 1) % columns)
@@ -69,7 +69,7 @@ def hypercube(n_nodes: int) -> nx.Graph:
     if n_nodes != 2**dimension:
         raise GraphError(
             f"n_nodes={n_nodes} must be a power of two for a hypercube; the nearest are "
-            f"{2**dimension} and {2 ** (dimension + 1)}"
+            f"{2**dimension} and {2 ** (dimension + 1)}."
         )
     flips = [2**bit for bit in range(dimension)]
     return _graph(n_nodes, ((node, node ^ flip) for node in range(n_nodes) for flip in flips))
@@ -83,10 +83,10 @@ def regular(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.Graph:
     n_nodes = _count(n_nodes)
     degree = min(DEFAULT_DEGREE, n_nodes - 1) if degree is None else _whole("degree", degree)
     if not min(1, n_nodes - 1) <= degree <= n_nodes - 1:
-        raise GraphError(f"degree={degree} must be from {min(1, n_nodes - 1)} to {n_nodes - 1} for {n_nodes} nodes")
+        raise GraphError(f"degree={degree} must be from {min(1, n_nodes - 1)} to {n_nodes - 1} for {n_nodes} nodes.")
     if n_nodes * degree % 2:
-        raise GraphError(f"degree={degree} must be even for an odd number of nodes ({n_nodes}); take {degree - 1}")
-    # Drawing few links is fast, drawing nearly all of them is not: draw the missing ones instead.
+        raise GraphError(f"degree={degree} must be even for an odd number of nodes ({n_nodes}); take {degree - 1}.")
+    # Drawing few links is fast, drawing nearly all is slow: draw the missing ones instead.
     sparse = 2 * degree <= n_nodes - 1
 
     def draw(rng: random.Random) -> nx.Graph:
@@ -106,7 +106,7 @@ def random_geometric(n_nodes: int, radius: float | None = None, seed: int = 0) -
     threshold = math.sqrt(math.log(n_nodes) / n_nodes)
     radius = threshold if radius is None else radius
     if not 0 <= radius < math.inf:
-        raise GraphError(f"radius={radius} must be a finite number from 0 up; {threshold:.3g} is a good one")
+        raise GraphError(f"radius={radius} must be a finite number from 0 up; {threshold:.3g} is a good one.")
     return _draw_connected(
         lambda rng: nx.random_geometric_graph(n_nodes, radius, seed=rng),
         n_nodes,
@@ -128,7 +128,7 @@ def small_world(n_nodes: int, degree: int | None = None, p: float = 0.3, seed: i
         return complete(n_nodes)
     degree = min(DEFAULT_DEGREE, largest) if degree is None else _whole("degree", degree)
     if degree % 2 or not min(2, n_nodes - 1) <= degree <= largest:
-        raise GraphError(f"degree={degree} must be even and from 2 to {largest} for a small world of {n_nodes} nodes")
+        raise GraphError(f"degree={degree} must be even and from 2 to {largest} for a small world of {n_nodes} nodes.")
     return _draw_connected(
         lambda rng: nx.watts_strogatz_graph(n_nodes, degree, p, seed=rng),
         n_nodes,
@@ -138,13 +138,13 @@ def small_world(n_nodes: int, degree: int | None = None, p: float = 0.3, seed: i
 
 
 def binary_tree(n_nodes: int) -> nx.Graph:
-    """Node i > 0 hangs from node (i - 1) // 2."""
+    """Node i > 0 is linked to its parent, node (i - 1) // 2."""
     n_nodes = _count(n_nodes)
     return _graph(n_nodes, (((node - 1) // 2, node) for node in range(1, n_nodes)))
 
 
 def exponential(n_nodes: int) -> nx.Graph:
-    """Node i is linked to i + 2^j mod M for all 2^j < M: about 2 log2(M) links a node."""
+    """Node i is linked to i + 2^j mod M for all 2^j < M: about 2 log2(M) links per node."""
     n_nodes = _count(n_nodes)
     hops = [2**power for power in range((n_nodes - 1).bit_length())]
     return _graph(n_nodes, ((node, (node + hop) % n_nodes) for node in range(n_nodes) for hop in hops))
@@ -170,7 +170,7 @@ TOPOLOGIES: dict[str, Callable[..., nx.Graph]] = {
 
 
 def by_name(name: str, n_nodes: int, seed: int = 0) -> nx.Graph:
-    """Topology of that name with its defaults; the seed counts where the topology is random."""
+    """Topology of that name with its defaults; the seed is used if the topology is random."""
     build = lookup("topology", name, TOPOLOGIES)
     return build(n_nodes, seed=seed) if "seed" in inspect.signature(build).parameters else build(n_nodes)
 
@@ -191,13 +191,13 @@ def _draw_connected(draw: Callable[[random.Random], nx.Graph], n_nodes: int, see
             graph = _graph(n_nodes, drawn.edges)
             graph.add_nodes_from(drawn.nodes(data=True))
             return graph
-    raise GraphError(f"none of {DRAWS} draws on {n_nodes} nodes was connected with {setting}")
+    raise GraphError(f"none of {DRAWS} draws on {n_nodes} nodes was connected with {setting}.")
 
 
 def _count(n_nodes: int) -> int:
     count = _whole("n_nodes", n_nodes)
     if count < 1:
-        raise GraphError(f"n_nodes={count} must be at least 1")
+        raise GraphError(f"n_nodes={count} must be at least 1.")
     return count
 
 
@@ -205,9 +205,9 @@ def _whole(name: str, value: int) -> int:
     try:
         return operator.index(value)
     except TypeError as error:
-        raise GraphError(f"{name}={value!r} must be a whole number") from error
+        raise GraphError(f"{name}={value!r} must be a whole number.") from error
 
 
 def _require_probability(p: float) -> None:
     if not 0 <= p <= 1:
-        raise GraphError(f"p={p} must be a probability, from 0 to 1")
+        raise GraphError(f"p={p} must be a probability, from 0 to 1.")

@@ -19,9 +19,9 @@ from eigenmesh.errors import GraphError
 from eigenmesh.graphs._existing import require_connected, require_numbered, require_simple
 from eigenmesh.graphs._spectrum import Matrix, Spectrum, laplacian_extremes, spectrum
 
-# Up to here a dense product is as fast as a sparse one.
+# Up to this many nodes, a dense product is as fast as a sparse one.
 DENSE_NODES = 256
-# What symmetry and row sums may miss: the mean drifts by as much in a round, and is asked for to 1e-12.
+# Tolerance of symmetry and row sums: the mean drifts by as much per round, and must be right to 1e-12.
 TOLERANCE = 1e-12
 
 
@@ -90,7 +90,7 @@ def best_constant(graph: nx.Graph) -> Weights:
 
 
 def lazy(weights: Weights) -> Weights:
-    """Lazy weights (I + W) / 2, whose eigenvalues are all positive where those of W are above -1."""
+    """Lazy weights (I + W) / 2, whose eigenvalues are all positive if those of W are above -1."""
     identity = sparse.eye_array(weights.n_nodes) if sparse.issparse(weights.matrix) else np.eye(weights.n_nodes)
     return Weights(_stored((identity + weights.matrix) / 2.0), weights.graph)
 
@@ -98,7 +98,7 @@ def lazy(weights: Weights) -> Weights:
 def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
     """Weights from a symmetric doubly stochastic matrix (M, M), dense or sparse.
 
-    Without a graph the links are where the matrix is not zero.
+    Without a graph, the non-zero entries are the links.
     """
     links = _square(matrix)
     _require_finite(links)
@@ -147,11 +147,11 @@ def _square(matrix: Any) -> sparse.csr_array:
     try:
         given = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     except ValueError as error:
-        raise GraphError(f"weights must be a matrix of numbers: {error}") from error
+        raise GraphError(f"weights must be a matrix of numbers ({error}).") from error
     if given.dtype.kind not in "biuf":
-        raise GraphError(f"weights must be real numbers, not {given.dtype}")
+        raise GraphError(f"weights must be real numbers, not {given.dtype}.")
     if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] == 0:
-        raise GraphError(f"weights must be a square matrix (M, M), not of shape {given.shape}")
+        raise GraphError(f"weights must be a square matrix (M, M), not of shape {given.shape}.")
     links = sparse.csr_array(given, dtype=np.float64, copy=True)
     links.sum_duplicates()
     links.eliminate_zeros()
@@ -172,7 +172,7 @@ def _require_finite(links: sparse.csr_array) -> None:
     if broken.size:
         found = links.tocoo()
         row, column, value = found.row[broken[0]], found.col[broken[0]], found.data[broken[0]]
-        raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers")
+        raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers.")
 
 
 def _require_symmetric(links: sparse.csr_array) -> None:
@@ -180,7 +180,7 @@ def _require_symmetric(links: sparse.csr_array) -> None:
     if error > TOLERANCE:
         raise GraphError(
             f"weights ({row}, {column}) and ({column}, {row}) differ by {error:.3g}, at most {TOLERANCE:g} "
-            "is allowed; a round keeps the mean only if W is symmetric: use metropolis(graph)"
+            "is allowed; a round keeps the mean only if W is symmetric: use metropolis(graph)."
         )
 
 
@@ -190,20 +190,20 @@ def _require_unit_rows(links: sparse.csr_array) -> None:
     if abs(sums[row] - 1.0) > TOLERANCE:
         raise GraphError(
             f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}; "
-            f"put the difference on the diagonal, at ({row}, {row})"
+            f"put the difference on the diagonal, at ({row}, {row})."
         )
 
 
 def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
     allowed = _adjacency(graph)
     if allowed.shape != links.shape:
-        raise GraphError(f"weights of {links.shape[0]} nodes do not fit a graph of {allowed.shape[0]} nodes")
+        raise GraphError(f"weights of {links.shape[0]} nodes do not fit a graph of {allowed.shape[0]} nodes.")
     allowed = allowed + sparse.eye_array(links.shape[0])
     value, row, column = _worst(links - links.multiply(allowed))
     if value > 0.0:
         raise GraphError(
             f"weight ({row}, {column}) is {value:.3g} in size, but the graph has no link {row}-{column}; "
-            "add the link, or set the weight to exactly 0"
+            "add the link, or set the weight to exactly 0."
         )
 
 
@@ -215,5 +215,5 @@ def _require_averaging(ends: Spectrum) -> None:
         fix = "use the lazy form, from_matrix((I + W) / 2, graph)"
     raise GraphError(
         f"beta = {ends.beta:.15g} must be below 1, or the nodes never agree (apart from the 1 of the mean, "
-        f"the eigenvalues go from {ends.smallest:.6g} to {ends.second:.6g}); {fix}"
+        f"the eigenvalues go from {ends.smallest:.6g} to {ends.second:.6g}); {fix}."
     )

@@ -1,4 +1,4 @@
-"""Networks: who can talk to whom, and what it costs."""
+"""Networks: exchange arrays between neighbours, and count the traffic."""
 
 from eigenmesh.networks._base import Network, Traffic
 from eigenmesh.networks._peers import Peers

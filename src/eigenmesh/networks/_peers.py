@@ -1,4 +1,4 @@
-"""One node a process: the same network, over a transport."""
+"""One node per process: a network over a transport."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eigenmesh.transports._base import Links, Transport
 
 
 class Part:
-    """What one node does in a linear round: ``sum_j a_ij X_j`` over itself and the nodes that it hears from.
+    """One node's part of a linear round: ``sum_j a_ij X_j`` over itself and the nodes that send to it.
 
     Parameters
     ----------
-    weights : a_ii, then a_ij of the nodes that it hears from, in the order of the links.
-    links : nodes that it hears from and that hear from it.
+    weights : a_ii, then a_ij of the nodes that send to it, in the order of the links.
+    links : nodes that send to it and nodes that it sends to.
     """
 
     def __init__(self, weights: Sequence[float], links: Links) -> None:
@@ -34,14 +34,14 @@ class Part:
         """Weighted sum over the first axis, (1 + senders, ...) -> (...), as one product."""
         shape = stack.shape
         if isinstance(stack, np.ndarray):
-            # The short cut matters: small arrays are mixed in a microsecond or two.
+            # This shortcut matters: mixing small arrays takes a microsecond or two.
             return (self._like(stack, stack.dtype) @ stack.reshape(shape[0], -1)).reshape(shape[1:])
         reshape = ea.namespace(stack).reshape
         weights = self._like(stack, (type(stack), stack.dtype, stack.device))
         return reshape(weights @ reshape(stack, (shape[0], -1)), shape[1:])
 
     def _like(self, stack: Array, key: Any) -> Array:
-        """Weights in the library, dtype and device of the stack; made once and kept."""
+        """Weights in the library, dtype and device of the stack; cached."""
         weights = self._placed.get(key)
         if weights is None:
             weights = self._placed[key] = ea.like(self.weights, stack)
@@ -56,12 +56,12 @@ class Peers(Network):
 
     def __init__(self, weights: Weights, transport: Transport, averaging: Averaging | None = None) -> None:
         if transport.size != weights.n_nodes:
-            raise InputError(f"the transport links {transport.size} nodes but the network has {weights.n_nodes}.")
+            raise InputError(
+                f"the transport links {transport.size} nodes but the network has {weights.n_nodes}; make them equal."
+            )
         super().__init__(weights, averaging)
         if self.collective and not transport.reduces:
-            raise InputError(
-                f"{type(transport).__name__} has no all-reduce; average with tree or polynomial over the graph."
-            )
+            raise InputError(f"{type(transport).__name__} has no all-reduce; use tree or polynomial averaging.")
         self.transport = transport
         neighbours = sorted(weights.graph.neighbors(transport.rank))
         self._neighbours = transport.links(neighbours, neighbours)
@@ -70,7 +70,6 @@ class Peers(Network):
 
     @property
     def ids(self) -> Sequence[int]:
-        """The one node of this process."""
         return (self.transport.rank,)
 
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -104,7 +103,7 @@ class Peers(Network):
         return _largest(self.transport.gather((values,), self._neighbours)[0])
 
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
-        # The values travel in the average's own messages, and take the maximum with each that comes in.
+        # The values travel in the messages of the average, and take the maximum with each that is received.
         self._rider = _flat(values)
         try:
             averaged = self.common_mean(array)
@@ -118,18 +117,18 @@ class Peers(Network):
     def _part(self, exchange: LinearRound) -> Part:
         known = self._parts.get(id(exchange))
         if known is None:
-            # The round is kept beside its part so that its id is not given to another one.
+            # The round is kept with its part so that no other object gets its id.
             known = self._parts[id(exchange)] = (exchange, part_of(exchange.matrix, self.transport))
         return known[1]
 
 
 def _flat(values: Array) -> Array:
-    """Values as vectors: infinite ones and NaN may travel in these, while a transport may refuse them in matrices."""
+    """Values as vectors: transports may refuse infinity and NaN in matrices, but not in vectors."""
     return ea.namespace(values).reshape(values, (values.shape[0], -1))
 
 
 def _largest(stack: Array) -> Array:
-    """Elementwise maximum over the first axis; NaN anywhere is NaN."""
+    """Elementwise maximum over the first axis; NaN if any value is NaN."""
     return ea.namespace(stack).max(stack, axis=0)
 
 

@@ -17,7 +17,7 @@ from eigenmesh.networks._base import Network
 
 Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
-# Up to here a GPU is done with a dense product sooner than with a sparse one.
+# Up to this many nodes, a dense product is faster than a sparse one on a GPU.
 DENSE_ON_GPU = 512
 
 
@@ -33,11 +33,10 @@ class Stacked(Network):
 
     @property
     def ids(self) -> Sequence[int]:
-        """All nodes: 0 .. M - 1."""
         return range(self.n_nodes)
 
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-        # One message is of one library, dtype and device.
+        # All arrays of a message have one library, dtype and device.
         return self._operator(exchange, arrays[0])(arrays)
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
@@ -52,14 +51,14 @@ class Stacked(Network):
         return self.common_mean(array), self._maximum(values)
 
     def _operator(self, exchange: LinearRound, array: Array) -> Product:
-        """Product with the round's matrix in the library, dtype and device of the array; made once and kept.
+        """Product with the round's matrix in the library, dtype and device of the array; cached.
 
-        Kept for good: a step replayed on a GPU reads the matrix where it was.
+        Never evicted: a CUDA graph that replays a step reads the matrix at its old address.
         """
         key = (id(exchange), type(array), array.dtype, array.device)
         known = self._operators.get(key)
         if known is None:
-            # The round is kept beside its product so that its id is not given to another one.
+            # The round is kept with its product so that no other object gets its id.
             known = self._operators[key] = (exchange, _operator(exchange.matrix, array))
         return known[1]
 
@@ -86,7 +85,7 @@ def _operator(matrix: Any, array: Array) -> Product:
 
 
 def _at_once(matrix: Array, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """One product with all arrays where they have one shape: on a GPU a second one costs more than a copy of both."""
+    """One product for all arrays of the same shape: on a GPU a second product costs more than copying both."""
     xp = ea.namespace(matrix)
     shape = arrays[0].shape
     if any(array.shape != shape for array in arrays):
@@ -101,7 +100,7 @@ def _torch_sparse(matrix: Any, array: Array) -> Any:
 
     coo = matrix.tocoo()
     with warnings.catch_warnings():
-        # PyTorch 2.11 warns of invariants that it is told here not to check.
+        # PyTorch 2.11 warns about invariants even with check_invariants=False.
         warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
         return torch.sparse_coo_tensor(
             torch.as_tensor([coo.row.tolist(), coo.col.tolist()]),

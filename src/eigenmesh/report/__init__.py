@@ -1,4 +1,4 @@
-"""Pictures and tables of networks and runs. matplotlib is asked for only when a picture is drawn."""
+"""Pictures and tables of networks and runs. matplotlib is imported only when a picture is drawn."""
 
 from eigenmesh.report._convergence_picture import convergence_picture
 from eigenmesh.report._network_picture import network_picture

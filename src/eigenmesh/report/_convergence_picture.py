@@ -1,9 +1,9 @@
-"""A picture of a run: how the error fell with the rounds, and where it stopped."""
+"""A picture of a run: error against rounds."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def convergence_picture(result: Result, tol: float, title: str = "Convergence") -> Figure:
-    """Figure of the residual, and of the true error where the run was told it, against rounds."""
+    """Figure of the residual against rounds, and of the true error if it is known."""
     figure = new_figure(7.0, 5.2)
     draw_convergence(figure.subplots(), result, tol, title)
     return figure
 
 
 def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Convergence") -> None:
-    """Draw a run into axes: the lines differ in dashes, so that they can be told apart without colour."""
+    """Draw a run into axes; the lines differ in dashes, so that no colour is needed."""
     scale, yardstick = residual_scale(result.certificate)
-    _draw_line(axes, result.history, [r.residual / scale for r in result.history], "-", 1.6, yardstick)
+    _draw_line(axes, result.history, [r.residual / scale for r in result.history], "-", yardstick)
     # The paper's error is the mean of sin^2; its root is an angle like the rest of the picture.
     errors = [float(np.sqrt(record.error)) for record in result.history]
-    _draw_line(axes, result.history, errors, "--", 1.6, "true error: root mean square of sin(angle)")
+    _draw_line(axes, result.history, errors, "--", "true error: root mean square of sin(angle)")
     _draw_restarts(axes, result.history)
     _draw_certificates(axes, result)
     axes.axhline(tol, color="0.1", linestyle=":", linewidth=1.2, label=f"tol = {tol:g}")
@@ -51,9 +51,9 @@ def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Conve
 
 
 def residual_scale(certificate: Certificate) -> tuple[float, str]:
-    """What to divide residuals by to see angles, and what to call the quotient.
+    """Divisor that turns residuals into angles, and the name of the quotient.
 
-    The smallest gap, since sin(angle) is at most residual / gap; where there is no gap, the largest eigenvalue.
+    The smallest gap, since sin(angle) is at most residual / gap; without a gap, the largest eigenvalue.
     """
     gaps = certificate.gaps[np.isfinite(certificate.gaps)]
     if len(gaps) and gaps.min() > 0:
@@ -61,31 +61,27 @@ def residual_scale(certificate: Certificate) -> tuple[float, str]:
     return max(float(certificate.values[0]), np.finfo(float).tiny), "largest residual / largest eigenvalue"
 
 
-def _draw_line(
-    axes: Axes, history: tuple[Record, ...], values: list[float], dashes: str, width: float, label: str
-) -> None:
+def _draw_line(axes: Axes, history: tuple[Record, ...], values: list[float], dashes: str, label: str) -> None:
     points = [(r.rounds, value) for r, value in zip(history, values, strict=True) if np.isfinite(value) and value > 0]
     if points:
         marker = "." if len(points) < 30 else ""
-        axes.plot(*zip(*points, strict=True), dashes, marker=marker, color="0.1", linewidth=width, label=label)
+        axes.plot(*zip(*points, strict=True), dashes, marker=marker, color="0.1", linewidth=1.6, label=label)
 
 
 def _draw_restarts(axes: Axes, history: tuple[Record, ...]) -> None:
     steps = [(record.rounds, record.step_size) for record in history if np.isfinite(record.step_size)]
     shorter = [later[0] for former, later in pairwise(steps) if later[1] < former[1]]
     if shorter:
-        foot = axes.get_xaxis_transform()
         label = f"step shortened ({len(shorter)} times)" if len(shorter) > 1 else "step shortened (once)"
-        axes.plot(
-            shorter, [0.02] * len(shorter), "v", color="white", markeredgecolor="0.1", transform=foot, label=label
-        )
+        style: Any = {"color": "white", "markeredgecolor": "0.1", "transform": axes.get_xaxis_transform()}
+        axes.plot(shorter, [0.02] * len(shorter), "v", label=label, **style)
 
 
 def _draw_certificates(axes: Axes, result: Result) -> None:
-    """Shade the rounds that went into certificates: the iterates stand still there."""
+    """Shade the rounds of certificates, in which the iterates do not change."""
     rounds = [record.rounds for record in result.history]
     usual = float(np.median(np.diff(rounds))) if len(rounds) > 1 else 0.0
-    # A check comes on top of the usual distance; a certificate takes several times as long.
+    # A check adds to the usual distance; a certificate takes several times as many rounds.
     spans = [(a, b - usual) for a, b in pairwise(rounds) if b - a > 2 * usual + 10]
     spans.append((rounds[-1] if rounds else 0, result.traffic.rounds))
     for number, (start, end) in enumerate(spans):
@@ -95,13 +91,6 @@ def _draw_certificates(axes: Axes, result: Result) -> None:
 
 def _draw_stop(axes: Axes, result: Result) -> None:
     rounds, bound = result.traffic.rounds, result.certificate.error_bound
-    axes.plot(
-        [rounds],
-        [bound],
-        "o" if result.converged else "X",
-        color="0.1",
-        markersize=7,
-        clip_on=False,
-        zorder=4,
-        label=f"certificate at the stop ({result.stop_reason.label.replace('_', ' ')}): sin(angle) at most {bound:.1e}",
-    )
+    marker, reason = "o" if result.converged else "X", result.stop_reason.label.replace("_", " ")
+    label = f"certificate at the stop ({reason}): sin(angle) at most {bound:.1e}"
+    axes.plot([rounds], [bound], marker, color="0.1", markersize=7, clip_on=False, zorder=4, label=label)

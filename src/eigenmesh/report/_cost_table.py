@@ -14,12 +14,7 @@ from eigenmesh.experiments._tables import NEVER, CostRow, cell
 
 
 def cost_table(rows: Sequence[CostRow], unit: str, title: str = "", settings: bool = True) -> Table:
-    """One line a method: its cost to reach each target, and the least error seen.
-
-    Parameters
-    ----------
-    settings : whether to give them a column, which takes room.
-    """
+    """One row per method: its cost to reach each target, and its smallest error; ``settings``: with their column."""
     heading = f"{title}: {unit} to an error of" if title else f"{unit.capitalize()} to an error of"
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=heading, title_justify="left", padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
@@ -38,7 +33,7 @@ def cost_table(rows: Sequence[CostRow], unit: str, title: str = "", settings: bo
 
 
 def cost_cells(row: CostRow, unit: str) -> list[str]:
-    """The costs of a row as text, one a target."""
+    """The costs of a row as text, one per target."""
     cells = [cell(row, target, unit) for target in range(len(TARGETS))]
     if unit == "bytes" and row.method.centralised:
         return [text if text.startswith(NEVER) else "none" for text in cells]
@@ -46,29 +41,28 @@ def cost_cells(row: CostRow, unit: str) -> list[str]:
 
 
 def _with_size(text: str) -> str:
-    """A number of bytes the way people read it, with what follows it left as it is."""
+    """The number of bytes at the start of a cell, in readable units."""
     number, space, rest = text.partition(" ")
     return text if number == NEVER else f"{readable_bytes(float(number.replace(',', '')))}{space}{rest}"
 
 
 def cost_caption(rows: Sequence[CostRow], unit: str) -> str:
-    """What a reader has to know about the numbers."""
+    """Notes on how to read the numbers."""
     notes = []
     if any(cost == NEVER for row in rows for cost in cost_cells(row, unit)):
-        notes.append(f"{NEVER} means never, in the budget.")
+        notes.append(f"{NEVER} means never, within the budget.")
     trials = max((row.trials for row in rows), default=1)
     if trials > 1:
-        notes.append(f"Medians of {trials} trials; (n/{trials}) where only n got there.")
+        notes.append(f"Medians of {trials} trials; (n/{trials}) if only n reached it.")
     alone = [row.method.label for row in rows if row.method.centralised]
     if alone:
-        counted = "nothing is sent" if unit == "bytes" else "one unit an iteration, as the paper counts them"
-        verb = "run" if len(alone) > 1 else "runs"
-        notes.append(f"{', '.join(alone)} {verb} in one place on the pooled data: {counted}.")
+        counted = "nothing is sent" if unit == "bytes" else "one unit per iteration, as the paper counts"
+        notes.append(f"On the pooled data at a single node: {', '.join(alone)}; {counted}.")
     return " ".join(notes)
 
 
 def claims_table(findings: Sequence[Finding]) -> Table:
-    """One line a claim: what the numbers say, as the paper counts and counted equally."""
+    """One row per claim: its verdict as the paper counts, and counted equally."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for heading in ("claim", "as the paper counts", "counting every matrix"):
         table.add_column(heading)

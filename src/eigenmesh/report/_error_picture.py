@@ -1,4 +1,4 @@
-"""Pictures of error against cost: lines that can be told apart without colour."""
+"""Pictures of error against cost, with lines that differ even without colour."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Below this an error is rounding.
+# Smaller errors are rounding.
 LEAST_ERROR = 1e-16
-MARKERS_A_LINE = 6
-# The axis of costs goes from the largest down to so small a part of it.
-AXIS_PART = 2000
+MARKERS_PER_LINE = 6
+# Ratio of the two ends of the axis of costs.
+AXIS_RATIO = 2000
 
 
 class Style(NamedTuple):
@@ -65,7 +65,7 @@ class Axis(NamedTuple):
 
 
 def errors_picture(panels: Sequence[Axis], unit: str, title: str = "", columns: int = 2) -> Figure:
-    """Figure with a pair of axes for each panel, ``columns`` side by side, and one legend for all."""
+    """Figure with one pair of axes per panel, ``columns`` side by side, and one legend for all."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(max(5.0 * columns, 6.6), 3.7 * rows + 1.2)
@@ -84,14 +84,14 @@ def errors_picture(panels: Sequence[Axis], unit: str, title: str = "", columns: 
 
 
 def panel_svg(panel: Axis, unit: str) -> bytes:
-    """One panel with its own legend as an SVG that looks the same everywhere, for a page."""
+    """One panel with a legend, as an SVG that looks the same on every machine."""
     figure = new_figure(5.6, 5.0)
     axes = figure.subplots()
     draw_errors(axes, panel, unit)
     columns = 3 if len(panel.lines) > 4 else 2
     figure.legend(loc="outside lower center", ncols=columns, fontsize=TEXT_SIZE, **_LEGEND)
     content = io.BytesIO()
-    # Letters as outlines, for a reader's machine may not have the font; no date: the same run gives the same bytes.
+    # Letters as outlines, because readers may not have the font; no date, so that the same run gives the same bytes.
     settings = {"svg.fonttype": "path", "svg.hashsalt": "eigenmesh"}
     metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
@@ -103,7 +103,7 @@ _LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3.6, "columnspacing
 
 
 def draw_errors(axes: Axes, panel: Axis, unit: str) -> None:
-    """Draw the lines of a panel: the median of the trials, and the half of them around it as a shade."""
+    """Draw the lines of a panel: the median of the trials, with the range between the quartiles shaded."""
     styles = styles_of(panel.lines)
     for number, (line, style) in enumerate(zip(panel.lines, styles, strict=True)):
         _draw_line(axes, line, style, number, len(panel.lines))
@@ -112,12 +112,11 @@ def draw_errors(axes: Axes, panel: Axis, unit: str) -> None:
     axes.set_ylim(LEAST_ERROR, 2)
     first = min((line.cost[0] for line in panel.lines), default=1.0)
     last = max((line.cost[-1] for line in panel.lines), default=10.0)
-    # Of the first few thousandths there is nothing to be seen.
-    axes.set_xlim(max(1.0, 0.9 * first, last / AXIS_PART), max(1.1 * last, 10.0))
+    axes.set_xlim(max(1.0, 0.9 * first, last / AXIS_RATIO), max(1.1 * last, 10.0))
     axes.set_xlabel(f"{UNITS[unit]} (log scale)", fontsize=TEXT_SIZE)
     axes.set_ylabel("error: mean of sin²(angle)", fontsize=TEXT_SIZE)
     axes.tick_params(labelsize=TEXT_SIZE)
-    # They say nothing on axes of so many decades, and take most of the time of drawing.
+    # Over many decades they show nothing, and they take most of the drawing time.
     axes.minorticks_off()
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -137,25 +136,13 @@ def styles_of(lines: Sequence[Line]) -> list[Style]:
 
 def _draw_line(axes: Axes, line: Line, style: Style, number: int, count: int) -> None:
     low, middle, high = (np.maximum(values, LEAST_ERROR) for values in (line.lower, line.median, line.upper))
-    # Once at the bottom a line has nothing more to say.
+    # A line ends when it reaches the smallest error.
     middle = np.where(np.roll(middle, 1) > LEAST_ERROR, middle, np.nan) if middle[0] > LEAST_ERROR else middle
     if np.any(high > 1.02 * low):
         axes.fill_between(line.cost, low, high, color=style.colour, alpha=0.13, linewidth=0)
-    spacing = max(1, len(line.cost) // MARKERS_A_LINE)
-    axes.plot(
-        line.cost,
-        middle,
-        linestyle=style.dashes,
-        marker=style.marker,
-        color=style.colour,
-        linewidth=style.width,
-        markersize=5,
-        # Each line begins its markers elsewhere, so that lines that run together still show theirs.
-        markevery=(number * spacing // max(1, count), spacing),
-        label=legend_name(line),
-    )
-
-
-def legend_name(line: Line) -> str:
-    """The label; with a note where the method knows the pooled data."""
-    return f"{line.method.label} (centralised)" if line.method.centralised else line.method.label
+    spacing = max(1, len(line.cost) // MARKERS_PER_LINE)
+    # Each line starts its markers at another point, so that lines that overlap still show theirs.
+    markers: Any = {"marker": style.marker, "markersize": 5, "markevery": (number * spacing // max(1, count), spacing)}
+    label = f"{line.method.label} (centralised)" if line.method.centralised else line.method.label
+    look: Any = {"linestyle": style.dashes, "color": style.colour, "linewidth": style.width}
+    axes.plot(line.cost, middle, label=label, **look, **markers)

@@ -1,4 +1,4 @@
-"""The page of an experiment: each figure beside what the paper says of it, tables, and what is borne out."""
+"""The page of an experiment: figures next to the paper's statements, tables, and the verdicts on claims."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CITATION = (
     "IEEE Transactions on Signal Processing 70 (2022)."
 )
 HOW_COUNTED = (
-    "The paper charges one unit for a round of exchanges, whatever is sent in it, and one for an iteration of a "
-    "centralised method. FAST-PCA sends two d x K matrices a round, the estimate and the tracker, so counted in "
+    "The paper counts one unit per round of exchanges, whatever is sent in it, and one per iteration of a "
+    "centralised method. FAST-PCA sends two d x K matrices per round, the estimate and the tracker, so counted in "
     "matrices it costs twice as much. SeqDistPM sends single columns: each counts as one matrix, but its payload is K "
     "times smaller. Payload is the sum over all links. The error is the mean over nodes and components of the squared "
     "sine of the angle."
@@ -31,7 +31,7 @@ HOW_COUNTED = (
 
 @dataclass(frozen=True)
 class PanelResult:
-    """What came of a panel: its table and its lines; or why there is nothing."""
+    """Table and lines of a panel, or the reason why there are none."""
 
     panel: Panel
     rows: Sequence[CostRow] = ()
@@ -41,7 +41,7 @@ class PanelResult:
 
 @dataclass(frozen=True)
 class Chapter:
-    """An experiment with what came of it."""
+    """An experiment with its results."""
 
     experiment: Experiment
     panels: Sequence[PanelResult]
@@ -61,12 +61,12 @@ def figures_page(title: str, chapters: Sequence[Chapter], about: dict[str, str])
 
 
 def unlike_page(title: str, chapter: Chapter, about: dict[str, str]) -> str:
-    """The page of nodes whose data differ: how often each method got there, then every problem."""
+    """The page of nodes whose data differ: how often each method reached each target, then every problem."""
     made = [result for result in chapter.panels if result.rows]
     body = [
         f"<h1>{escape(title)}</h1>",
         page.facts({**about, **chapter.experiment.facts}),
-        "<h2>On how many problems each method got there</h2>",
+        "<h2>On how many problems each method reached each error</h2>",
         f"<p>Of {len(made)} problems, each method with the best setting of its grid for that problem. In brackets: the "
         "median of the rounds over the problems that it solved.</p>",
         _solved_table(made),
@@ -93,7 +93,7 @@ def _summary(chapters: Sequence[Chapter]) -> list[str]:
     if not worse:
         return []
     items = "".join(f"<li>{escape(words)}</li>" for words in worse)
-    return [f'<h3>Claims that rest on how one counts</h3><div class="note"><ul>{items}</ul></div>']
+    return [f'<h3>Claims that depend on how cost is counted</h3><div class="note"><ul>{items}</ul></div>']
 
 
 def _chapter(chapter: Chapter) -> list[str]:
@@ -140,7 +140,7 @@ def _claims(findings: Sequence[Finding]) -> str:
         )
         cards.append(f'<div class="claim"><h4>{escape(finding.claim)}</h4><p>{verdicts}</p>{_evidence(finding)}</div>')
     rule = (
-        f"Close, or about as well: within a factor of {FACTOR:g} at every error that either gets to. Ahead: cheaper at "
+        f"Close, or about as well: within a factor of {FACTOR:g} at every error that either reaches. Ahead: cheaper at "
         "every such error. In part: at some of them, or in some panels."
     )
     return f'<div class="claims">{"".join(cards)}</div><p class="small">{escape(rule)}</p>'
@@ -171,7 +171,7 @@ def _grouped_head() -> str:
 
 
 def _grouped_row(row: CostRow) -> str:
-    # How many trials got there is the same in every unit: once is enough.
+    # The number of trials that reached a target is the same in every unit: once is enough.
     first, *others = [cost_cells(row, unit) for _, unit in GROUPS]
     costs = [*first, *(text.partition(" (")[0] for group in others for text in group)]
     css = "ours" if row.method.label == OURS else ""

@@ -1,4 +1,4 @@
-"""A picture of a network: who is linked to whom."""
+"""A picture of a network: its nodes and links."""
 
 from __future__ import annotations
 
@@ -15,23 +15,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Kamada-Kawai gives the better pictures, but its cost grows with the square of the nodes and more.
+# Kamada-Kawai gives better pictures, but its cost grows faster than the square of the number of nodes.
 KAMADA_KAWAI_NODES = 80
-# Points on paper to one unit of a picture, and the least circle that a number fits into.
+# Points on paper per unit of a picture, and the smallest circle that a number fits into.
 POINTS = 150
 LABELLED_POINTS = 11
-# Beyond this, links are a grey haze that is better kept as pixels in an SVG.
+# Beyond this, an SVG stores the links as pixels.
 VECTOR_LINKS = 5000
 
 
 def network_picture(weights: Weights, names: Sequence[str] | None = None, title: str = "Network") -> Figure:
-    """Figure of the nodes and links of a network.
-
-    Parameters
-    ----------
-    names : sequence of str or None
-        What to call the nodes; their numbers by default.
-    """
+    """Figure of the nodes and links of a network; nodes show their ``names``, or else their numbers."""
     figure = new_figure(6.0, 6.2)
     draw_network(figure.subplots(), weights, names, title)
     return figure
@@ -68,10 +62,9 @@ def counted(count: int, noun: str) -> str:
 
 
 def node_positions(graph: nx.Graph) -> np.ndarray:
-    """Where to draw each node: (M, 2), centred, from -1 to 1.
+    """Position of each node: (M, 2), centred, from -1 to 1.
 
-    Where node i is linked to i + 1 all the way round they stand on a circle; otherwise linked nodes come near
-    each other.
+    If node i is linked to i + 1 all the way round, the nodes form a circle; otherwise linked nodes are near each other.
     """
     n_nodes = graph.number_of_nodes()
     if n_nodes == 1:
@@ -89,10 +82,10 @@ def node_positions(graph: nx.Graph) -> np.ndarray:
 
 
 def _upright(places: np.ndarray, graph: nx.Graph) -> np.ndarray:
-    """Turn the picture so that links run along the axes where they can, and it is no taller than wide."""
+    """Rotate the picture so that links run along the axes if possible, and it is not taller than wide."""
     ends = places @ np.array([1, 1j])
     links = np.array([ends[a] - ends[b] for a, b in graph.edges])
-    # The fourth power brings the four directions of the axes together.
+    # The fourth power maps the four directions of the axes to one.
     turned = ends * np.exp(-0.25j * np.angle(np.sum(links**4)))
     if np.ptp(turned.imag) > np.ptp(turned.real):
         turned = turned * 1j
@@ -123,7 +116,7 @@ def _circle_points(places: np.ndarray) -> float:
         return 18.0
     distances = np.linalg.norm(places[:, None] - places[None], axis=-1)
     np.fill_diagonal(distances, np.inf)
-    # A pair that happens to lie close must not shrink all circles.
+    # One close pair must not shrink all circles.
     apart = float(np.quantile(distances.min(axis=1), 0.1)) * POINTS
     return float(np.clip(0.85 * apart, 2.5, 18.0))
 

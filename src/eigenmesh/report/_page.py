@@ -1,4 +1,4 @@
-"""A page that needs nothing but itself: style and pictures are inside."""
+"""A self-contained HTML page: style and pictures are embedded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ details summary { cursor: pointer; font-size: .9rem; }
 
 
 def page(title: str, body: Sequence[str]) -> str:
-    """A whole HTML page."""
     content = "\n".join(body)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -68,36 +67,35 @@ def page(title: str, body: Sequence[str]) -> str:
 
 
 def facts(entries: Mapping[str, str]) -> str:
-    """Names with their values."""
     pairs = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in entries.items())
     return f"<dl>{pairs}</dl>"
 
 
 def picture(svg: bytes, words: str) -> str:
-    """An SVG as a picture of its own, so that two of them cannot get in each other's way."""
+    """An SVG as a separate image, so that the ids of two pictures cannot clash."""
     data = base64.b64encode(svg).decode()
     return f'<figure><img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}"></figure>'
 
 
 def pictures(figures: Sequence[str]) -> str:
-    """Pictures beside each other where there is room."""
+    """Pictures next to each other if there is room."""
     return f'<div class="pictures">{"".join(figures)}</div>'
 
 
 def beside(left: str, right: str) -> str:
-    """Words and, beside them where there is room and else below, pictures."""
+    """Text, with pictures next to it or, if there is no room, below."""
     return f'<div class="beside"><div>{left}</div><div>{right}</div></div>'
 
 
 def table(head: str, rows: Sequence[str], caption: str = "", css: str = "") -> str:
-    """A table that scrolls by itself where the screen is narrow."""
+    """A table that scrolls on narrow screens."""
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     inside = f"{title}<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table{_class(css)}>{inside}</table></div>'
 
 
 def row(cells: Sequence[str], kind: str = "td", left: int = 1, css: str = "") -> str:
-    """A line of a table from plain text; the first ``left`` cells are words."""
+    """A row of a table from plain text; the first ``left`` cells are left-aligned."""
     parts = [
         f"<{kind}{_class('left' if number < left else '')}>{escape(text)}</{kind}>" for number, text in enumerate(cells)
     ]
@@ -109,7 +107,6 @@ def _class(name: str) -> str:
 
 
 def save_page(path: Path, html: str) -> Path:
-    """Write a page, whole or not at all."""
     path = require_writable(path)
     write_atomically(path, lambda file: file.write(html.encode()))
     return path

@@ -1,11 +1,11 @@
-"""Figures without a screen: made, checked for and saved here."""
+"""Create and save figures without a screen."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eigenmesh._atomic_write import require_writable, write_atomically
 from eigenmesh.errors import InputError, import_extra
@@ -25,7 +25,7 @@ def matplotlib(module: str) -> ModuleType:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """White figure of that many inches that draws into memory and leaves pyplot alone."""
+    """White figure of this size in inches that draws into memory, without pyplot."""
     layout = matplotlib("layout_engine").ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
     figure: Figure = matplotlib("figure").Figure(figsize=(width, height), layout=layout, facecolor="white")
     matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
@@ -35,19 +35,12 @@ def new_figure(width: float, height: float) -> Figure:
 def set_heading(axes: Axes, title: str, subtitle: str) -> None:
     """Title in bold at the left with a smaller line under it."""
     axes.set_title(title, loc="left", pad=22, fontsize=TITLE_SIZE, fontweight="bold")
-    axes.annotate(
-        subtitle,
-        (0, 1),
-        xycoords="axes fraction",
-        xytext=(0, 6),
-        textcoords="offset points",
-        fontsize=TEXT_SIZE,
-        annotation_clip=False,
-    )
+    place: Any = {"xycoords": "axes fraction", "xytext": (0, 6), "textcoords": "offset points"}
+    axes.annotate(subtitle, (0, 1), **place, fontsize=TEXT_SIZE, annotation_clip=False)
 
 
 def require_picture(path: str | os.PathLike[str]) -> Path:
-    """Raise before any work if a picture could not be drawn or written there later."""
+    """Raise before any work if a picture cannot be drawn or written there."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"cannot draw {path}: its suffix is {path.suffix!r}; pictures end in {' or '.join(SUFFIXES)}.")
@@ -57,7 +50,7 @@ def require_picture(path: str | os.PathLike[str]) -> Path:
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure as PNG or SVG by the suffix of the path, whole or not at all."""
+    """Write the figure atomically as PNG or SVG, by the suffix of the path."""
     path = require_picture(path)
     kind = path.suffix.lower().removeprefix(".")
     # Text stays text in an SVG, and the same run gives the same bytes.

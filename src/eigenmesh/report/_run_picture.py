@@ -1,4 +1,4 @@
-"""The whole of a run in one picture: network, convergence and, for images, the components."""
+"""A picture of a run: network, convergence and, for images, the components."""
 
 from __future__ import annotations
 
@@ -34,17 +34,14 @@ def run_picture(
 
     Parameters
     ----------
-    names : sequence of str or None
-        What to call the nodes.
-    image_shape : (rows, columns) or None
-        Where each sample is an image: a strip of the components is drawn below.
-    total_variance : float or None
-        Trace of the covariance, to write each component's share under it.
+    names : names of the nodes.
+    image_shape : (rows, columns) if each sample is an image; the components are then drawn below.
+    total_variance : trace of the covariance, to write each component's share under it.
     """
     figure = new_figure(11.5, 5.4 if image_shape is None else 7.6)
     if title:
         figure.suptitle(title, fontsize=TITLE_SIZE + 2)
-    # matplotlib gives an array of subfigures, or one: no type says which.
+    # matplotlib returns an array of subfigures or a single one; the types do not say which.
     upper: Any = figure
     if image_shape is not None:
         upper, lower = upper.subfigures(2, 1, height_ratios=[5.4, 2.2])
@@ -59,19 +56,14 @@ def draw_components(
     figure: Figure | SubFigure, result: Result, image_shape: tuple[int, int], total_variance: float | None = None
 ) -> None:
     """Draw the first components as images: mid-grey is zero, darker is negative, lighter is positive."""
-    if image_shape[0] * image_shape[1] != result.components.shape[1]:
-        raise InputError(
-            f"image_shape = {image_shape} has {image_shape[0] * image_shape[1]} pixels, but components have "
-            f"{result.components.shape[1]} features; make them equal."
-        )
+    n_pixels, n_features = image_shape[0] * image_shape[1], result.components.shape[1]
+    if n_pixels != n_features:
+        problem = f"image_shape = {image_shape} has {n_pixels} pixels, but components have {n_features} features"
+        raise InputError(f"{problem}; make them equal.")
     shown = result.components[:LARGEST_STRIP]
-    figure.suptitle(
-        f"Components 1 to {len(shown)} as images (grey: zero, dark: negative, light: positive)"
-        if len(shown) > 1
-        else "Component 1 as an image (grey: zero, dark: negative, light: positive)",
-        fontsize=TITLE_SIZE,
-        fontweight="bold",
-    )
+    subject = f"Components 1 to {len(shown)} as images" if len(shown) > 1 else "Component 1 as an image"
+    legend = "(grey: zero, dark: negative, light: positive)"
+    figure.suptitle(f"{subject} {legend}", fontsize=TITLE_SIZE, fontweight="bold")
     panels = np.atleast_1d(figure.subplots(1, len(shown)))
     for k, (panel, component) in enumerate(zip(panels, shown, strict=True)):
         largest = float(np.abs(component).max())

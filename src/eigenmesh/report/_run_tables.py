@@ -15,16 +15,14 @@ from eigenmesh.fitting._planner import Plan
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Traffic
 
-# Rows of a table of components; the files have the rest.
+# Rows of a table of components; output files have all of them.
 LONGEST = 20
 
 
 def components_table(certificate: Certificate, total_variance: float, true_sines: np.ndarray | None = None) -> Table:
-    """One line a component: variance, share and how far it can be from the truth.
+    """One row per component: variance, share and bound on its angle to the true component.
 
-    Parameters
-    ----------
-    true_sines : (K,) largest true sin(angle) over the nodes, for those who know it.
+    true_sines: (K,) largest true sin(angle) over the nodes, if known.
     """
     table = _table("component", "variance", "share", "so far", "sin(angle) at most")
     if true_sines is not None:
@@ -43,7 +41,7 @@ def components_table(certificate: Certificate, total_variance: float, true_sines
 
 
 def traffic_table(traffic: Traffic, phases: dict[str, Traffic]) -> Table:
-    """What was sent, by what it was for, and in all."""
+    """Traffic by phase, and in all."""
     table = _table("sent for", "rounds", "messages", "matrices", "payload")
     table.columns[0].justify = "left"
     for name, spent in phases.items():
@@ -54,7 +52,7 @@ def traffic_table(traffic: Traffic, phases: dict[str, Traffic]) -> Table:
 
 
 def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
-    """One line a site: the bound that it certifies, the true angle, and what it has sent."""
+    """One row per site: certified bound, true angle and traffic."""
     table = _table("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload")
     table.columns[0].justify = "left"
     for name, cells in rows.items():
@@ -63,7 +61,7 @@ def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
 
 
 def averaging_table(weights: Weights, accuracies: Iterable[float] = (1e-6, 1e-12)) -> Table:
-    """Rounds and messages of one exact average over a network, by each way to average."""
+    """Rounds and messages of one average over a network, for each averaging method."""
     table = _table("one average by", "to accuracy", "rounds", "messages")
     table.columns[0].justify = "left"
     accuracies = tuple(accuracies)
@@ -94,16 +92,12 @@ def _table(*headings: str) -> Table:
 
 
 def _counts(traffic: Traffic) -> tuple[str, ...]:
-    return (
-        f"{traffic.rounds:,}",
-        f"{traffic.messages:,}",
-        f"{traffic.matrices:,}",
-        readable_bytes(traffic.bytes),
-    )
+    counts = (f"{count:,}" for count in (traffic.rounds, traffic.messages, traffic.matrices))
+    return (*counts, readable_bytes(traffic.bytes))
 
 
 def plan_table(plan: Plan, everything: bool = False) -> Table:
-    """What each solver would cost with its best averaging, or with every one, cheapest first; the taken line too."""
+    """Forecast cost of each solver with its best averaging or with all of them, cheapest first; the taken line too."""
     table = _table("solver", "averaging", "rounds", "payload", "memory", "seconds", "")
     for column in table.columns:
         column.no_wrap = True
