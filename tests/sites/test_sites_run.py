@@ -129,7 +129,7 @@ def test_a_stopped_peer_is_waited_for(tmp_path, alike):
         mesh.start()
         mesh.until("bodo", 50)
         mesh.kill("bodo", signal.SIGSTOP)
-        until(lambda: mesh.status("tromso")["waiting_s"] > 2, "tromso does not wait")
+        until(lambda: waited_s(mesh.status("tromso")) > 2, "tromso does not wait")
         waiting = mesh.status("tromso")["neighbours"]
         assert [link["name"] for link in waiting if link["waiting"]] == ["bodo"]
         mesh.kill("bodo", signal.SIGCONT)
