@@ -75,13 +75,7 @@ def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, valu
     message = str(caught.value)
     assert isinstance(caught.value, EigenmeshError)
     assert name in message
-    assert (
-        "must be" in message
-        or "there are" in message
-        or "is not offered" in message
-        or "is a class" in message
-        or "split" in message
-    )
+    assert any(words in message for words in ("must be", "there are", "is not offered", "is a class", "split"))
     assert len(message) < 500
     # Nothing was set on it.
     assert vars(estimator) == given

@@ -246,12 +246,10 @@ class DecentralizedPCA(Projection):
         self.components_, self.node_components_ = result.components, result.node_components
         self.explained_variance_ = result.explained_variance
         self.explained_variance_ratio_ = fitted.explained_variance_ratio
-        self.singular_values_ = fitted.singular_values
-        self.noise_variance_ = fitted.noise_variance
+        self.singular_values_, self.noise_variance_ = fitted.singular_values, fitted.noise_variance
         self.mean_, self.scale_ = moments.mean, moments.scale
         self.n_components_, self.n_samples_ = len(result.explained_variance), moments.n_samples
         self.n_nodes_, self.weights_ = fitted.facts.n_nodes, fitted.weights
         self.node_names_ = fitted.facts.node_names or tuple(str(node) for node in range(self.n_nodes_))
         self.certificate_, self.history_ = result.certificate, result.history
-        self.stop_reason_, self.n_iter_ = result.stop_reason, result.iterations
-        self.traffic_ = result.traffic
+        self.stop_reason_, self.n_iter_, self.traffic_ = result.stop_reason, result.iterations, result.traffic
