@@ -1,7 +1,11 @@
 """What holds for all tests."""
 
+import os
 import signal
 from pathlib import Path
+
+# Tests run beside each other, a process for each core; threads of their own would only get in the way. Before NumPy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts what runs in its background with SIGINT ignored, and processes that tests start would inherit that: no
 # Ctrl-C would reach them.

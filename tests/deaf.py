@@ -7,6 +7,13 @@ from pathlib import Path
 from eigenmesh.transports.grpc import _wire as wire
 from eigenmesh.transports.grpc._board import Board
 from eigenmesh.transports.grpc._link import Link
+from processes import command
+
+
+def deaf_command(round_: int, sign: Path, *words: str) -> None:
+    """``command`` in a process that is deaf."""
+    deaf_from(round_, sign)
+    command(*words)
 
 
 def deaf_from(round_: int, sign: Path) -> None:

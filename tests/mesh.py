@@ -17,7 +17,7 @@ import numpy as np
 from eigenmesh.cli._init import init
 from ports import free_ports
 from problems import angles, truth
-from processes import Command
+from processes import Forked, command
 from waiting import until
 
 LIMIT_S = 300.0
@@ -35,7 +35,7 @@ class Mesh:
         **settings: Any,
     ) -> None:
         self.root, self.parts = root, dict(parts)
-        self.running: dict[str, Command | subprocess.Popen[bytes]] = {}
+        self.running: dict[str, Forked | subprocess.Popen[bytes]] = {}
         ports = dict(zip(parts, free_ports(len(parts)), strict=True))
         self.ports = ports
         settings = {"n_components": 3, "tol": 1e-9, "patience_s": 30, **settings}
@@ -68,11 +68,12 @@ class Mesh:
         assert count, f"{pattern} is not in {path}"
         path.write_text(changed)
 
-    def start(self, *names: str, before: Callable[[], None] | None = None) -> None:
-        """Start some sites, or all; ``before`` is called in their processes first."""
+    def start(self, *names: str, work: Callable[..., None] = command) -> None:
+        """Start some sites, or all; ``work`` runs the words of a command."""
         for name in names or self.parts:
-            words = ["peer", str(self.folder(name) / "site.toml")]
-            self.running[name] = Command(words, self.folder(name) / "said.txt", {"COLUMNS": "200"}, before)
+            words = "peer", str(self.folder(name) / "site.toml")
+            said = self.folder(name) / "said.txt"
+            self.running[name] = Forked(work, *words, output=said, environment={"COLUMNS": "200"})
 
     def start_anew(self) -> None:
         """As operators do: one command per site, each in a Python of its own, which takes some seconds to start."""

@@ -44,7 +44,7 @@ def problem(n_nodes: int):
 def run_on(network: Network, shards: Shards, solver: str) -> dict[str, np.ndarray]:
     """What a run gives at the nodes held here."""
     covariance = build_covariance(shards, pooled_moments(shards, network))
-    result = run(SOLVERS[solver], covariance, network, K, tol=1e-6, max_rounds=600, seed=5)
+    result = run(SOLVERS[solver], covariance, network, K, tol=1e-6, max_rounds=200, seed=5)
     return {
         "components": result.components,
         "node_components": result.node_components,

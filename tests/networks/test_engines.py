@@ -12,6 +12,7 @@ from problems import angles
 from transports.engines import ENGINES, launch
 
 KEYS = ("components", "traffic", "result", "history", "sent")
+SIZE = 4
 
 
 @cache
@@ -19,7 +20,7 @@ def all_runs(name):
     engine = ENGINES[name]
     names = [scenario for scenario in SCENARIOS if engine.reduces or not scenario.endswith("-allreduce")]
     with TemporaryDirectory() as folder:
-        return launch(engine, max(engine.sizes), "networks.solver_runs", names, Path(folder), limit_s=300)
+        return launch(engine, SIZE, "networks.solver_runs", names, Path(folder), limit_s=300)
 
 
 @pytest.mark.parametrize("averaging", AVERAGINGS)
@@ -33,9 +34,8 @@ def test_every_engine_gives_the_stacked_answer(engine, solver, averaging):
     ended = all_runs(engine)
     assert ended.status == 0, ended.output
     assert ended.alive == ()
-    size = max(ENGINES[engine].sizes)
-    due = stacked(size, solver, averaging)
-    at = [{key: ended.results[rank][f"{solver}-{averaging}/{key}"] for key in due} for rank in range(size)]
+    due = stacked(SIZE, solver, averaging)
+    at = [{key: ended.results[rank][f"{solver}-{averaging}/{key}"] for key in due} for rank in range(SIZE)]
     for rank, got in enumerate(at):
         assert got["stop_reason"] == due["stop_reason"]
         assert (got["counts"] == due["counts"]).all(), (got["counts"], due["counts"])
@@ -47,7 +47,7 @@ def test_every_engine_gives_the_stacked_answer(engine, solver, averaging):
         assert (got["values"] == at[0]["values"]).all()
         assert (got["error_bounds"] == at[0]["error_bounds"]).all()
         assert (got["sent_by_all"] == due["sent_by_all"]).all()
-    sent = sum(ended.results[rank][f"{solver}-{averaging}/sent"] for rank in range(size))
+    sent = sum(ended.results[rank][f"{solver}-{averaging}/sent"] for rank in range(SIZE))
     assert sent.tolist() == due["sent_by_all"].tolist()
 
 
@@ -58,9 +58,9 @@ def test_every_count_of_a_fit_is_what_the_transports_have_sent(engine, fit):
         pytest.skip(reason)
     if fit == "fit-allreduce" and not ENGINES[engine].reduces:
         pytest.skip(f"{engine} has no all-reduce")
-    ended, size = all_runs(engine), max(ENGINES[engine].sizes)
+    ended = all_runs(engine)
     assert ended.status == 0, ended.output
-    at = [{key: ended.results[rank][f"{fit}/{key}"] for key in KEYS} for rank in range(size)]
+    at = [{key: ended.results[rank][f"{fit}/{key}"] for key in KEYS} for rank in range(SIZE)]
     for got in at:
         assert (got["traffic"] == got["result"]).all()
         assert (got["traffic"] == got["history"]).all()
@@ -68,6 +68,6 @@ def test_every_count_of_a_fit_is_what_the_transports_have_sent(engine, fit):
     assert sum(got["sent"] for got in at).tolist() == [messages, n_bytes]
     # Which averaging is cheapest depends on whether there is an all-reduce.
     if fit != "fit-auto" or not ENGINES[engine].reduces:
-        simulated = fit_with(fit, size)
+        simulated = fit_with(fit, SIZE)
         assert at[0]["traffic"].tolist() == [*vars(simulated.traffic_).values()]
         assert angles(at[0]["components"], simulated.components_.T).max() < (1e-6 if fit == "fit-float32" else 1e-12)

@@ -17,6 +17,8 @@ import numpy as np
 
 from eigenmesh.errors import MissingExtraError
 from eigenmesh.transports import TRANSPORTS
+from ports import free_ports
+from processes import Forked
 from transports import node
 
 TESTS = Path(__file__).parents[1]
@@ -32,6 +34,7 @@ class Engine:
     sizes : numbers of nodes that the suite runs.
     missing : why the engine cannot run here, or None.
     processes : whether nodes are processes that the transport's launcher starts, or threads of this process.
+    forks : how nodes can be processes without a launcher, which start sooner: (size) -> environment of each.
     reduces : whether its transport has an all-reduce.
     """
 
@@ -39,6 +42,7 @@ class Engine:
     sizes: tuple[int, ...]
     missing: Callable[[], str | None]
     processes: bool = False
+    forks: Callable[[int], list[dict[str, str]]] | None = None
     reduces: bool = True
 
 
@@ -78,11 +82,18 @@ def _missing_grpc() -> str | None:
     return None if known else "grpcio or cryptography is not installed"
 
 
+def _torch_places(size: int) -> list[dict[str, str]]:
+    """What torchrun tells its processes."""
+    (port,) = free_ports(1)
+    meeting = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **meeting} for rank in range(size)]
+
+
 ENGINES = {
     engine.name: engine
     for engine in (
         Engine("threads", (1, 2, 3, 8), lambda: None, reduces=False),
-        Engine("torch", (1, 4), lambda: _missing("torch"), processes=True),
+        Engine("torch", (1, 4), lambda: _missing("torch"), processes=True, forks=_torch_places),
         Engine("grpc", (1, 2, 3, 8), _missing_grpc, reduces=False),
         Engine("mpi", (1, 2, 3, 8), lambda: _missing("mpi"), processes=True),
     )
@@ -98,6 +109,7 @@ def launch(
     *,
     timeout_s: float = 60.0,
     limit_s: float = 120.0,
+    by_launcher: bool = False,
 ) -> Ended:
     """Run scenarios of a module, one after another, at every node of one launch.
 
@@ -107,12 +119,15 @@ def launch(
     folder : an empty one, for what the nodes write.
     timeout_s : deadline of the transport's own waits.
     limit_s : after so long everything is killed, and the status is that of a killed process.
+    by_launcher : the transport's own launcher starts the nodes even if they could be forked.
     """
     settings = node.Settings(engine.name, folder, module, tuple(scenarios), timeout_s)
-    if engine.processes:
+    if engine.forks is not None and not by_launcher:
+        status, output, by_itself = _fork(engine.forks(size), settings, time.monotonic() + limit_s)
+    elif engine.processes:
         kind = TRANSPORTS[engine.name]
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, **kind.environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        environment = {**os.environ, **kind.environment, "PYTHONPATH": path}
         command = [*kind.launcher(size), *settings.words()]
         status, output, by_itself = _run(command, environment, folder, time.monotonic() + limit_s)
     else:
@@ -134,6 +149,21 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, deadline
             process.kill()
             process.wait()
     return process.returncode, (folder / "output.txt").read_text(errors="replace"), by_itself
+
+
+def _fork(places: list[dict[str, str]], settings: node.Settings, deadline: float) -> tuple[int, str, bool]:
+    output = settings.folder / "output.txt"
+    nodes = [Forked(node.be_one, settings, output=output, environment=place) for place in places]
+    by_itself = True
+    for process in nodes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            by_itself = False
+            process.kill()
+            process.wait()
+    statuses = [process.returncode for process in nodes]
+    return next((status for status in statuses if status), 0), output.read_text(errors="replace"), by_itself
 
 
 def _stop_what_is_left(folder: Path, size: int, grace_s: float = 20.0) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ CULPRIT = 1
 # Longer than any launch is given.
 FOR_EVER_S = 1000.0
 # Threads cannot be killed: a sleep is waited for there.
-SLEEP_S = 5.0
+SLEEP_S = 4.0
 
 
 def rounds_without_end(transport: Transport, misbehave: Callable[[], None]) -> dict[str, np.ndarray]:

@@ -86,12 +86,11 @@ def read(folder: Path, size: int) -> tuple[dict[int, dict[str, np.ndarray]], dic
     return results, errors
 
 
-def main(words: list[str]) -> None:
-    """Be one node."""
-    settings = Settings.from_words(words)
+def be_one(settings: Settings) -> None:
+    """All that the process of a node does."""
     with transport_by_name(settings.engine, timeout_s=settings.timeout_s) as transport:
         run_scenarios(settings, transport)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    be_one(Settings.from_words(sys.argv[1:]))

@@ -31,7 +31,7 @@ def whole_suite(name, size):
     engine = ENGINES[name]
     names = [scenario for scenario in NAMES if engine.reduces or scenario != "all-reduced"]
     with TemporaryDirectory() as folder:
-        return launch(engine, size, "transports.scenarios", names, Path(folder))
+        return launch(engine, size, "transports.scenarios", names, Path(folder), by_launcher=size > 1)
 
 
 LAUNCHES = [(name, size) for name in ENGINES for size in ENGINES[name].sizes]

@@ -155,11 +155,11 @@ def reduce_until_one_dies(transport: Transport):
     return {}
 
 
+# Every solver in either precision and with either averaging, but not in all four ways.
 SOLVED = {
     f"{name}-{dtype}-{averaging}": solve(name, dtype, averaging)
     for name in SOLVERS
-    for dtype in TOLERANCES
-    for averaging in AVERAGINGS
+    for dtype, averaging in zip(TOLERANCES, AVERAGINGS, strict=True)
 }
 SCENARIOS = {
     "tensors": tensors,

@@ -215,7 +215,8 @@ class Network(ABC):
 
     def _size(self, array: Array) -> tuple[int, int]:
         """Matrices and bytes in one node's part of the array; kept, for it is asked for every round."""
-        key = (array.shape, array.dtype)
+        # With the type, since libraries do not like their dtypes to be compared with those of others.
+        key = (type(array), array.shape, array.dtype)
         if key not in self._sizes:
             shape = array.shape[1:]
             self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.item_bytes(array))
