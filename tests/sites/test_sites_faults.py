@@ -22,7 +22,7 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from deaf import deaf_from
+from deaf import deaf_command
 from eigenmesh.data import load
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.transports.grpc import Credentials, Run
@@ -276,10 +276,10 @@ def last_round(tmp_path_factory, alike):
 
 @pytest.fixture
 def deafness(tmp_path, last_round):
-    """What keeps sites from the end of a run: the last numbers do not get there until it is gone."""
+    """Keeps sites from the end of a run: its last numbers do not get there while the file is there."""
     sign = tmp_path / "deaf"
     sign.touch()
-    return partial(deaf_from, last_round, sign)
+    return partial(deaf_command, last_round, sign)
 
 
 def done(mesh):
@@ -291,7 +291,7 @@ def test_a_site_killed_with_its_result_written_and_others_waiting(tmp_path, alik
     """What is still under way on the links is lost with the site; the others have it from its journal."""
     with Mesh(tmp_path, alike, PATH, **IN_A_ROW) as mesh:
         mesh.start("bergen")
-        mesh.start("oslo", "tromso", before=deafness)
+        mesh.start("oslo", "tromso", work=deafness)
         until(lambda: done(mesh), "nobody is done")
         assert done(mesh) == ["bergen"]
         mesh.kill("bergen")
@@ -307,7 +307,7 @@ def test_a_site_lost_at_the_very_end_can_still_finish_later(tmp_path, alike, dea
     with Mesh(tmp_path, alike, PATH, **IN_A_ROW) as mesh:
         mesh.edit("bergen", "patience_s = .*", "patience_s = 5")
         mesh.start("bergen", "tromso")
-        mesh.start("oslo", before=deafness)
+        mesh.start("oslo", work=deafness)
         until(lambda: "bergen" in done(mesh), "bergen is not done")
         mesh.kill("oslo")
         assert "oslo" not in done(mesh)
