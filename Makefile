@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test lint format docs pages imports bench bench-exact bench-engines bench-dask bench-peers bench-gpu fuzz clean
+.PHONY: help demo peers-demo test check lint format docs pages imports bench bench-exact bench-engines bench-dask bench-peers bench-gpu fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ peers-demo: $(VENV)/.peers ## five real peers with certificates; one is killed a
 # Many tests wait for processes, so there are more workers than cores; those of a file share what it has launched.
 test: $(VENV)/.dev ## all tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q
+
+check: lint ## lint, types and the quick tests
+	$(BIN)/python -m pytest -n 2 -q -m 'not slow'
 
 lint: $(VENV)/.dev ## ruff, and mypy --strict on src
 	$(BIN)/ruff check .

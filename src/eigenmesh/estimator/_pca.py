@@ -233,7 +233,7 @@ class DecentralizedPCA(Projection):
                 transport = stack.enter_context(transport_by_name(transport, planned.device))
             data = data_for(planned, X, y, nodes, request.seed, transport)
             if not isinstance(data, NodeData):
-                raise InputError("dask data have no network to plan for; fit them.")
+                raise InputError("dask data have fit and transform alone: there is no network to plan for.")
             return plan(request, data)
 
     def _validate_params(self) -> None:

@@ -43,9 +43,9 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Let scikit-learn check shape, type and feature names; our own pass over the data finds NaN."""
         if is_dask(X):
             # scikit-learn would compute it whole.
-            raise InputError("of dask data there are fit and transform alone; for the rest, compute() a part of them.")
+            raise InputError("dask data have fit and transform alone; for the rest, compute() a part of them.")
         if isinstance(X, Source) and not reset:
-            raise InputError("of a Source there are fit and transform alone; for the rest, read() a part of it.")
+            raise InputError("a Source has fit and transform alone; for the rest, read() a part of it.")
         if isinstance(X, Source) or (is_mapped(X) and reset):
             # scikit-learn would read it whole.
             source = as_source(X)

@@ -78,7 +78,7 @@ class Network(ABC):
         self._riding_bytes = 0
         self._mixing = LinearRound(weights.matrix)
         self._lazy_mixing = LinearRound(_half_way(weights.matrix))
-        self._sizes: dict[Kind, tuple[int, int]] = {}
+        self._sizes: dict[tuple[type, Any, Any], tuple[int, int]] = {}
         self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
 
     @property
