@@ -23,8 +23,6 @@ from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers._base import Solver, largest_norm
 from eigenmesh.solvers._bases import random_basis
 
-Callback = Callable[[Record], Any]
-
 DEFAULT_TOL = 1e-6
 DEFAULT_MAX_ROUNDS = 5000
 
@@ -40,7 +38,7 @@ def run(
     check_every: int | None = None,
     seed: int = 0,
     basis: np.ndarray | None = None,
-    callback: Callback | None = None,
+    callback: Callable[[Record], Any] | None = None,
     on_estimate: Callable[[np.ndarray], Any] | None = None,
     reference: np.ndarray | None = None,
     spent: Mapping[str, Traffic] | None = None,
