@@ -93,7 +93,7 @@ def test_unlike_nodes_in_a_small_version(call, tmp_path):
     done = call("reproduce", "unlike", "--quick", "--rounds", 40, "--jobs", 1, "--out", "r")
     assert done.exit_code == 0, done.output
     html = (tmp_path / "r" / "unlike.html").read_text(encoding="utf-8")
-    for words in ("block Krylov", "tracked subspace", "digits by label, path", "of 3", "40 rounds a run"):
+    for words in ("block Krylov", "tracked subspace", "digits by label, path", "of 3", "40 rounds per run"):
         assert words in html
     assert {path.name for path in (tmp_path / "r").glob("*.png")} == {"unlike-digits.png"}
     with open(tmp_path / "r" / "unlike-costs.csv", newline="") as file:

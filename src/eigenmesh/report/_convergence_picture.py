@@ -28,12 +28,14 @@ def convergence_picture(result: Result, tol: float, title: str = "Convergence") 
 def draw_convergence(axes: Axes, result: Result, tol: float, title: str = "Convergence") -> None:
     """Draw a run into axes; the lines differ in dashes, so that no colour is needed."""
     scale, yardstick = residual_scale(result.certificate)
-    _draw_line(axes, result.history, [r.residual / scale for r in result.history], "-", yardstick)
+    # The record of the certificate is drawn as the stop.
+    history = tuple(record for record in result.history if np.isnan(record.bound))
+    _draw_line(axes, history, [record.residual / scale for record in history], "-", yardstick)
     # The paper's error is the mean of sin^2; its root is an angle like the rest of the picture.
-    errors = [float(np.sqrt(record.error)) for record in result.history]
-    _draw_line(axes, result.history, errors, "--", "true error: root mean square of sin(angle)")
-    _draw_restarts(axes, result.history)
-    _draw_certificates(axes, result)
+    errors = [float(np.sqrt(record.error)) for record in history]
+    _draw_line(axes, history, errors, "--", "true error: root mean square of sin(angle)")
+    _draw_restarts(axes, history)
+    _draw_certificates(axes, history, result.traffic.rounds)
     axes.axhline(tol, color="0.1", linestyle=":", linewidth=1.2, label=f"tol = {tol:g}")
     _draw_stop(axes, result)
     axes.set_yscale("log")
@@ -77,13 +79,13 @@ def _draw_restarts(axes: Axes, history: tuple[Record, ...]) -> None:
         axes.plot(shorter, [0.02] * len(shorter), "v", label=label, **style)
 
 
-def _draw_certificates(axes: Axes, result: Result) -> None:
+def _draw_certificates(axes: Axes, history: tuple[Record, ...], end_of_run: int) -> None:
     """Shade the rounds of certificates, in which the iterates do not change."""
-    rounds = [record.rounds for record in result.history]
+    rounds = [record.rounds for record in history]
     usual = float(np.median(np.diff(rounds))) if len(rounds) > 1 else 0.0
     # A check adds to the usual distance; a certificate takes several times as many rounds.
     spans = [(a, b - usual) for a, b in pairwise(rounds) if b - a > 2 * usual + 10]
-    spans.append((rounds[-1] if rounds else 0, result.traffic.rounds))
+    spans.append((rounds[-1] if rounds else 0, end_of_run))
     for number, (start, end) in enumerate(spans):
         label = "a certificate is being made" if number == 0 else None
         axes.axvspan(start, end, color="0.9", linewidth=0, zorder=0, label=label)
