@@ -19,7 +19,7 @@ from sklearn.decomposition import PCA
 from timing import side_by_side
 
 from eigenmesh import DecentralizedPCA, graphs, run
-from eigenmesh.averaging import Polynomial, Tree
+from eigenmesh.averaging import Polynomial, Tree, averaging_by_name
 from eigenmesh.data import (
     LabelSplit,
     RandomSplit,
@@ -33,7 +33,7 @@ from eigenmesh.data import (
     unlike_nodes,
 )
 from eigenmesh.errors import UnreadableFileError
-from eigenmesh.fitting._planner import plan
+from eigenmesh.fitting import NodeData, Request, fit, plan, prepare
 from eigenmesh.metrics import largest_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace
@@ -115,10 +115,11 @@ def real_data() -> None:
                 words = "random" if isinstance(split, RandomSplit) else "by label"
             for topology in topologies:
                 weights = graphs.metropolis(graphs.topology(topology, shards.n_nodes, seed=0))
-                forecasts = plan(shards, weights, k).forecasts
+                node_data = NodeData(shards, weights)
+                forecasts = plan(Request(k), node_data).forecasts
                 solvers = [BlockKrylov(), TrackedSubspace()] if name == "mnist" else [BlockKrylov()]
                 for solver in solvers:
-                    table.add_row(name, words, topology, *one_run(solver, shards, weights, k, true, forecasts))
+                    table.add_row(name, words, topology, *one_run(solver, node_data, k, true, forecasts))
     console.print(table)
 
 
@@ -151,14 +152,12 @@ def mnist_seeds(seeds: int = 10) -> None:
     console.print(table)
 
 
-def one_run(solver, shards, weights, k, true, forecasts) -> list[str]:
+def one_run(solver, data, k, true, forecasts) -> list[str]:
     """The cells of one line of ``real_data``: the averaging that the planner finds cheapest for the solver."""
     line = next(line for line in forecasts if line.solver == solver.name)
-    network = Stacked(weights, {"tree": Tree(), "polynomial": Polynomial()}[line.averaging])
-    covariance = build_covariance(shards, pooled_moments(shards, network), n_components=k + 5, products=12)
-    set_up = network.traffic.copy()
-    result = run(solver, covariance, network, k, reference=true)
-    sent = network.traffic
+    request = Request(k, solver=solver, averaging=averaging_by_name(line.averaging))
+    result = fit(prepare(request, data), reference=true).result
+    sent, set_up = result.traffic, result.traffic_by_phase["set-up"]
     return [
         f"{solver.name} + {line.averaging}",
         f"{rounds_to(result.history, 1e-10)}",

@@ -99,10 +99,14 @@ def _counts(traffic: Traffic) -> tuple[str, ...]:
 def plan_table(plan: Plan, everything: bool = False) -> Table:
     """Forecast cost of each solver with its best averaging or with all of them, cheapest first; the taken line too."""
     table = _table("solver", "averaging", "rounds", "payload", "memory", "seconds", "")
+    table.collapse_padding = True
     for column in table.columns:
         column.no_wrap = True
     table.columns[0].justify = table.columns[1].justify = "left"
-    table.caption = "* shows covariances to neighbours: only on request"
+    notes = ["* shows covariances to neighbours: only on request"]
+    if any(not np.isfinite(line.rounds) for line in plan.forecasts):
+        notes.append(f"> {plan.max_rounds:,}: not within {plan.max_rounds:,} rounds")
+    table.caption = "\n".join(notes)
     seen: set[str] = set()
     for line in plan.forecasts:
         taken = line is plan.best
@@ -117,7 +121,7 @@ def plan_table(plan: Plan, everything: bool = False) -> Table:
             readable_bytes(line.bytes) if converges else "-",
             readable_bytes(line.memory_bytes),
             f"{line.seconds:,.3g}" if converges else "-",
-            " ".join(["taken"] * taken + [f"not within {plan.max_rounds:,} rounds"] * (not converges)),
+            "taken" if taken else "",
             style="bold" if taken else None,
         )
     return table
