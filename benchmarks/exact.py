@@ -218,8 +218,8 @@ def wall_clock() -> None:
     table = Table(title="MNIST, K = 10, from array to fitted estimator (least of 5 turns)")
     for heading in ("", "ratio to covariance_eigh", "largest true sin"):
         table.add_column(heading, justify="right")
-    for name, fit in contestants.items():
-        fitted = fit()
+    for name, solve in contestants.items():
+        fitted = solve()
         angle = largest_angle(np.asarray(fitted.components_).T[np.newaxis], true)
         table.add_row(name, f"{least[name] / floor:.2f}", f"{angle:.1e}")
     console.print(table)
