@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +13,31 @@ from eigenmesh.dask import is_dask
 from eigenmesh.data import Shards, split_by_name
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Data, NodeData, count_nodes, parse_weights
-from eigenmesh.transports import Transport
+from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 # Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
 NOT_ON_DASK = ("topology", "weights", "averaging", "split", "transport", "device")
 
 
-def data_for(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | str | None) -> Data:
-    """Samples and network of what the estimator is given; a transport that is an object makes this process one node."""
+def connect(pca: Any, X: Any, stack: ExitStack) -> tuple[Transport | None, Callable[..., list[Any]] | None]:
+    """The transport that makes this process one node, if any, and what starts all nodes where this process does that.
+
+    A transport that is asked for by name is closed with the stack.
+    """
+    if not isinstance(pca.transport, str):
+        return pca.transport, None
+    kind = transport_kind(pca.transport, pca.device)
+    # Dask data bring their own engine; that they take no transport is said where they are read.
+    if kind.run_nodes is not None or is_dask(X):
+        return None, kind.run_nodes
+    return stack.enter_context(transport_by_name(kind.name, pca.device)), None
+
+
+def data_for(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None) -> Data:
+    """Samples and network of what the estimator is given; with a transport this process is one node."""
     if is_dask(X):
         return data_of_dask(pca, X, nodes)
-    if isinstance(transport, Transport):
+    if transport is not None:
         return data_of_one_node(pca, X, y, nodes, seed, transport)
     return data_of_all_nodes(pca, X, y, nodes, seed)
 

@@ -15,10 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenmesh._atomic_write import require_writable
 from eigenmesh.averaging import Averaging
-from eigenmesh.dask import is_dask
 from eigenmesh.data import Split, missing_policy
 from eigenmesh.errors import InputError
-from eigenmesh.estimator._inputs import data_for
+from eigenmesh.estimator._inputs import connect, data_for
 from eigenmesh.estimator._listeners import event_log, not_converged
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of, require_parameters
 from eigenmesh.estimator._projection import Projection
@@ -27,7 +26,7 @@ from eigenmesh.fitting import Costs, Fit, NodeData, Plan, fit, fit_at_every_node
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.model_file import write_model
 from eigenmesh.solvers import Solver
-from eigenmesh.transports import Transport, transport_by_name, transport_kind
+from eigenmesh.transports import Transport
 
 
 class DecentralizedPCA(Projection):
@@ -185,13 +184,9 @@ class DecentralizedPCA(Projection):
         nodes : array of shape (N,) or None
             The node that holds each sample, instead of a split.
         """
-        request, transport = request_of(self), self.transport
-        engine = transport_kind(transport, self.device) if isinstance(transport, str) else None
-        run_nodes = None if engine is None else engine.run_nodes
-        with ExitStack() as stack:
-            events = stack.enter_context(event_log(self.callback, self.verbose))
-            if isinstance(transport, str) and run_nodes is None and not is_dask(X):
-                transport = stack.enter_context(transport_by_name(transport, self.device))
+        request = request_of(self)
+        with ExitStack() as stack, event_log(self.callback, self.verbose) as events:
+            transport, run_nodes = connect(self, X, stack)
             data = data_for(self, X, y, nodes, request.seed, transport)
             if run_nodes is not None and isinstance(data, NodeData):
                 fitted = fit_at_every_node(run_nodes, request, data, events)
@@ -227,10 +222,9 @@ class DecentralizedPCA(Projection):
         """
         # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
         planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
-        request, transport = request_of(planned), planned.transport
+        request = request_of(planned)
         with ExitStack() as stack:
-            if isinstance(transport, str) and transport_kind(transport, planned.device).run_nodes is None:
-                transport = stack.enter_context(transport_by_name(transport, planned.device))
+            transport, _ = connect(planned, X, stack)
             data = data_for(planned, X, y, nodes, request.seed, transport)
             if not isinstance(data, NodeData):
                 raise InputError("dask data have fit and transform alone: there is no network to plan for.")
