@@ -285,7 +285,7 @@ def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch
     clock, sites = Clock(), Sites(nx.path_graph(2), round_s=1e6)
     for module in ("_board", "_link", "_streams"):
         monkeypatch.setattr(f"eigenmesh.transports.grpc.{module}.time", clock)
-    silent, looked = threading.Event(), threading.Event()
+    met, silent, looked = threading.Event(), threading.Event(), threading.Event()
 
     def hush():
         silent.set()
@@ -295,9 +295,12 @@ def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch
         with sites.transport(rank) as transport:
             rounds(transport, [1 - rank], 3)
             if rank == 1:
+                # What this site has still to send must be there before it falls silent.
+                assert met.wait(60.0)
                 transport._streams._soon(hush)
                 assert looked.wait(60.0)
             else:
+                met.set()
                 assert silent.wait(60.0)
                 link = transport._board.links[1]
                 before = link.heard
