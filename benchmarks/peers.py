@@ -199,13 +199,7 @@ def measure(size: int, shape: tuple[int, ...], counts: tuple[int, int], delay_s:
             f"{low}-{high}": pipes[low, high][0].recv() if delay_s else f"127.0.0.1:{ports[high]}"
             for low, high in edges
         }
-        plan = {
-            "grpc": addresses,
-            "ports": ports,
-            "bare": free_ports(size),
-            "delay_s": delay_s,
-            "journal": journal,
-        }
+        plan = {"grpc": addresses, "ports": ports, "bare": free_ports(size), "delay_s": delay_s, "journal": journal}
         barrier = context.Barrier(size)
         processes = [
             context.Process(target=work, args=(rank, size, shape, counts, plan, folder, barrier), daemon=True)

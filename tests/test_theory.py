@@ -20,11 +20,7 @@ def test_the_step_bound_by_hand():
     assert theory.step_bound(VALUES, 5, 0.5) == pytest.approx(1.4e-6, rel=0.01)
 
 
-@given(
-    gaps=st.lists(st.floats(0.01, 1), min_size=3, max_size=8),
-    beta=st.floats(0, 0.99),
-    k=st.integers(1, 2),
-)
+@given(gaps=st.lists(st.floats(0.01, 1), min_size=3, max_size=8), beta=st.floats(0, 0.99), k=st.integers(1, 2))
 def test_within_the_bound_the_coupled_decay_is_proved(gaps, beta, k):
     values = np.cumsum(gaps)[::-1]
     a = 0.999 * theory.step_bound(values, k, beta)

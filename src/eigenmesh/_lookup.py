@@ -1,7 +1,5 @@
 """Names that people write: hyphens, underscores, spaces and capitals make no difference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 

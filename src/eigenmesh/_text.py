@@ -1,7 +1,5 @@
 """Numbers as people read them."""
 
-from __future__ import annotations
-
 
 def readable_bytes(count: float) -> str:
     """Write a number of bytes the way people read it: 1.5 MB."""

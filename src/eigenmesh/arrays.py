@@ -4,8 +4,6 @@ Solvers, networks and covariances hold arrays whose first axis is *the nodes thi
 simulation, one at a peer. NumPy, PyTorch (CPU and CUDA) and array-api-strict run the same lines.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, TypeAlias
 

@@ -20,8 +20,6 @@
 A message states the value, the bound and the fix.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 from collections.abc import Iterable

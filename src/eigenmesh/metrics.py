@@ -1,18 +1,11 @@
 """Distances from the truth, for those who know it: simulations and tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 
-__all__ = [
-    "largest_angle",
-    "mean_error",
-    "sin_squared",
-    "subspace_angle",
-]
+__all__ = ["largest_angle", "mean_error", "sin_squared", "subspace_angle"]
 
 
 def sin_squared(X: Array, reference: Array) -> np.ndarray:

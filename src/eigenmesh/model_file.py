@@ -1,7 +1,5 @@
 """The model file: a fitted model as one .npz file without pickle, with a version and a digest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ Throughout, ``eigenvalues`` are l_1 >= l_2 >= .. of the pooled covariance C, at 
 missing l_{K+1} is taken as 0), and ``beta`` is the second largest modulus among the eigenvalues of W.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,13 +11,7 @@ from numpy.typing import ArrayLike
 
 from eigenmesh.errors import InputError
 
-__all__ = [
-    "contraction",
-    "coupling_matrix",
-    "predicted_rounds",
-    "spectral_radius",
-    "step_bound",
-]
+__all__ = ["contraction", "coupling_matrix", "predicted_rounds", "spectral_radius", "step_bound"]
 
 
 def step_bound(eigenvalues: ArrayLike, n_components: int, beta: float) -> float:

@@ -205,10 +205,7 @@ def serve_cifar10(folder, url):
             sums[name] = md5(batch.tobytes())
     flat = records.reshape(24, 3073)
     red, green, blue = (flat[:, 1 + 1024 * c : 1 + 1024 * (c + 1)].astype(int) for c in range(3))
-    arrays = {
-        "images": ((299 * red + 587 * green + 114 * blue + 500) // 1000).astype(np.uint8),
-        "labels": flat[:, 0],
-    }
+    arrays = {"images": ((299 * red + 587 * green + 114 * blue + 500) // 1000).astype(np.uint8), "labels": flat[:, 0]}
     return replace(CIFAR10, content_sha256=content_sha256(arrays), rebuild=Cifar10Originals(url, sums)), arrays
 
 

@@ -21,8 +21,7 @@ def pooled(shards):
 
 @given(
     rows=st.one_of(
-        st.slices(12),
-        st.lists(st.integers(0, 11), max_size=15).map(lambda rows: np.array(rows, dtype=int)),
+        st.slices(12), st.lists(st.integers(0, 11), max_size=15).map(lambda rows: np.array(rows, dtype=int))
     ),
     start=st.integers(0, 15),
     length=st.integers(0, 15),
@@ -147,8 +146,7 @@ class TestErrors:
 
     def test_widths(self):
         self.check(
-            "unequal numbers of columns: node 1 has 3, while node 0 has 5",
-            lambda: Shards.from_list([X, X[:, :3], X]),
+            "unequal numbers of columns: node 1 has 3, while node 0 has 5", lambda: Shards.from_list([X, X[:, :3], X])
         )
 
     def test_counts(self):

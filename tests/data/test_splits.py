@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenmesh.data import (
-    ContiguousSplit,
-    DirichletSplit,
-    LabelSplit,
-    RandomSplit,
-    SizesSplit,
-    split_by_name,
-)
+from eigenmesh.data import ContiguousSplit, DirichletSplit, LabelSplit, RandomSplit, SizesSplit, split_by_name
 from eigenmesh.errors import DataError, InputError, UnknownNameError
 
 

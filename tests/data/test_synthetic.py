@@ -3,14 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eigenmesh.data import (
-    gaussian,
-    geometric_spectrum,
-    nearly_equal,
-    paper_spectrum,
-    power_law_spectrum,
-    unlike_nodes,
-)
+from eigenmesh.data import gaussian, geometric_spectrum, nearly_equal, paper_spectrum, power_law_spectrum, unlike_nodes
 from eigenmesh.errors import InputError
 
 

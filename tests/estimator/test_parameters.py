@@ -85,26 +85,14 @@ def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, valu
     ("settings", "error", "message"),
     [
         ({"n_components": "mle"}, InputError, "'mle' is not offered: .* Give a whole number, a share"),
-        (
-            {"n_components": 0},
-            InputError,
-            r"n_components = 0 must be an int in the range \[1, inf\), .* or None",
-        ),
+        ({"n_components": 0}, InputError, r"n_components = 0 must be an int in the range \[1, inf\), .* or None"),
         ({"whiten": "no"}, InputError, "whiten = 'no' must be True or False"),
         ({"n_nodes": 2.5}, InputError, r"n_nodes = 2.5 must be an int in the range \[1, inf\) or None"),
         ({"tol": "a"}, InputError, r"tol = 'a' must be a float in the range \(0.0, 1.0\)"),
         ({"solver": "blok-krylov"}, UnknownNameError, "there are: auto, .* Did you mean 'block-krylov'"),
-        (
-            {"solver": BlockKrylov},
-            InputError,
-            r"solver = BlockKrylov is a class; give an object of it, such as BlockK",
-        ),
+        ({"solver": BlockKrylov}, InputError, r"solver = BlockKrylov is a class; give an object of it, such as BlockK"),
         ({"averaging": 3}, InputError, "averaging = 3 must be an Averaging object or a name: .*tree"),
-        (
-            {"topology": None},
-            InputError,
-            "topology = None must be a networkx graph, Weights, .* or a name: ",
-        ),
+        ({"topology": None}, InputError, "topology = None must be a networkx graph, Weights, .* or a name: "),
         ({"topology": np.zeros((40, 40, 2))}, InputError, r"topology = array\(.{40,60}\.\.\. must be"),
     ],
 )

@@ -107,12 +107,7 @@ def test_orthogonal_iteration_is_followed_as_numpy_does_it():
 
 @pytest.mark.parametrize(
     ("solver", "rounds", "matrices"),
-    [
-        (FastPCA(step_size=0.3), 1, 2),
-        (DSA(step_size=0.3), 1, 1),
-        (DeEPCA(mixes=4), 4, 4),
-        (SDOT(mixes=7), 7, 7),
-    ],
+    [(FastPCA(step_size=0.3), 1, 2), (DSA(step_size=0.3), 1, 1), (DeEPCA(mixes=4), 4, 4), (SDOT(mixes=7), 7, 7)],
 )
 def test_published_methods_pay_for_their_iterations_alone(solver, rounds, matrices):
     comparison = make_comparison(small_panel(), seed=0, trial=0)

@@ -10,15 +10,7 @@ from sklearn.datasets import load_digits
 
 from eigenmesh import Costs, DecentralizedPCA, graphs
 from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Polynomial, Tree
-from eigenmesh.data import (
-    RandomSplit,
-    Shards,
-    gaussian,
-    geometric_spectrum,
-    load,
-    paper_spectrum,
-    power_law_spectrum,
-)
+from eigenmesh.data import RandomSplit, Shards, gaussian, geometric_spectrum, load, paper_spectrum, power_law_spectrum
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare
 from eigenmesh.fitting._network_calls import Prices, Recording

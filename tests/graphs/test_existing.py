@@ -59,8 +59,7 @@ def test_disconnected_graphs_name_the_components_and_the_isolated():
     graph = nx.path_graph(4)
     graph.add_nodes_from(range(4, 11))
     with pytest.raises(
-        GraphError,
-        match=r"8 components, 1 is needed \(without any link: 4, 5, 6, 7, 8 and 2 more\); add links",
+        GraphError, match=r"8 components, 1 is needed \(without any link: 4, 5, 6, 7, 8 and 2 more\); add links"
     ):
         require_connected(graph)
     with pytest.raises(GraphError, match=r"2 components, 1 is needed \(the smallest has: 3, 4\)"):

@@ -13,11 +13,7 @@ from eigenmesh import graphs
 from eigenmesh.averaging import Chebyshev, Tree
 from eigenmesh.networks import Stacked, Traffic
 
-LIBRARIES = {
-    "numpy": np.asarray,
-    "torch": torch.asarray,
-    "strict": array_api_strict.asarray,
-}
+LIBRARIES = {"numpy": np.asarray, "torch": torch.asarray, "strict": array_api_strict.asarray}
 
 
 def dense(weights):

@@ -6,14 +6,7 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
-from eigenmesh.data import (
-    CovarianceKind,
-    gaussian,
-    geometric_spectrum,
-    nearly_equal,
-    paper_spectrum,
-    unlike_nodes,
-)
+from eigenmesh.data import CovarianceKind, gaussian, geometric_spectrum, nearly_equal, paper_spectrum, unlike_nodes
 from eigenmesh.errors import InputError
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked

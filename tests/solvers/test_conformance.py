@@ -280,8 +280,7 @@ def test_a_bad_count_is_refused(kind, field, bad):
 
 @pytest.mark.parametrize("bad", [0, -0.1, float("nan"), float("inf"), "fast", True])
 @pytest.mark.parametrize(
-    ("kind", "field"),
-    [(DSA, "step_size"), (Sanger, "step_size"), (Krasulina, "step_size"), (SADOT, "growth")],
+    ("kind", "field"), [(DSA, "step_size"), (Sanger, "step_size"), (Krasulina, "step_size"), (SADOT, "growth")]
 )
 def test_a_bad_number_is_refused(kind, field, bad):
     with pytest.raises(InputError, match=f"{field} = {bad!r} must be a finite number above 0"):

@@ -9,15 +9,7 @@ from eigenmesh import run
 from eigenmesh.data import geometric_spectrum
 from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.metrics import mean_error
-from eigenmesh.solvers import (
-    DSA,
-    SADOT,
-    SDOT,
-    DeEPCA,
-    OrthogonalIteration,
-    SequentialDistributedPower,
-    SequentialPower,
-)
+from eigenmesh.solvers import DSA, SADOT, SDOT, DeEPCA, OrthogonalIteration, SequentialDistributedPower, SequentialPower
 from eigenmesh.solvers._bases import random_basis
 from problems import angles, make_problem
 

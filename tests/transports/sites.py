@@ -51,9 +51,7 @@ class Sites:
     def transport(self, rank: int, run: Run | None = None, **settings: Any) -> GrpcTransport:
         neighbours = [
             Neighbour(
-                other,
-                self.names[other],
-                self.via.get((rank, other), self.address(other)) if rank < other else None,
+                other, self.names[other], self.via.get((rank, other), self.address(other)) if rank < other else None
             )
             for other in sorted(self.graph.neighbors(rank))
         ]

@@ -1,7 +1,5 @@
 """What an averaging kernel is made of: linear rounds on a network, and a promise of accuracy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """Polynomial averaging: as few rounds as the spectrum of the network allows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

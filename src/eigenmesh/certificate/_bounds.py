@@ -16,8 +16,6 @@ beyond K (``Complement``) found them.
 The first term is computed, not bounded, so errors inside the span do not count at the price of the smallest gap.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

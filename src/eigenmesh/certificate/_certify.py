@@ -4,8 +4,6 @@ All numbers of a certificate are agreed through ``network.worst``, so every node
 same decision from them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -183,12 +181,7 @@ def _reordered(array: Array, order: np.ndarray) -> Array:
 
 
 def _bounds(
-    network: Network,
-    values: np.ndarray,
-    local: Array,
-    common: Array,
-    product: Array,
-    complement: Complement,
+    network: Network, values: np.ndarray, local: Array, common: Array, product: Array, complement: Complement
 ) -> Certificate:
     residuals, disagreement, skewness, ritz = _measure(network, local, common, product)
     eps, largest = float(ea.namespace(common).finfo(common.dtype).eps), abs(float(values[0]))

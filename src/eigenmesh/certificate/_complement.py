@@ -1,7 +1,5 @@
 """A look beyond the K components: how large is the largest eigenvalue that they leave out?"""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

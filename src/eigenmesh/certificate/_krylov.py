@@ -1,7 +1,5 @@
 """Rayleigh-Ritz and block expansion, shared by the Krylov solver and by the look beyond K."""
 
-from __future__ import annotations
-
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, squared_norms
 

@@ -1,7 +1,5 @@
 """The command line: what there is, and what becomes of errors."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Annotated, Any, Final
 

@@ -1,7 +1,5 @@
 """``eigenmesh audit``: what has left a site, in plain words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Progress of work that is counted in pieces: a bar for each kind in a terminal, else a line now and then."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``eigenmesh demo``: the main job, from data to a picture, without any input."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Errors about files whose fields are called as in the library: said as they are, without names of options."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """``eigenmesh graph``: what a network is like, and what an average over it costs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """From what was typed to data, splits, graphs and settings, or an error that says what to type instead."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

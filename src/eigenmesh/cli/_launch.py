@@ -1,7 +1,5 @@
 """``eigenmesh launch``: start the nodes of a network as processes of this machine."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Solvers with their settings from what was typed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The options that commands take, with their help: one alias each, shared where commands agree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -54,8 +52,7 @@ Missing: TypeAlias = Annotated[
     ),
 ]
 Scale: TypeAlias = Annotated[
-    bool,
-    typer.Option("--scale", help="Divide each column by its pooled standard deviation.", rich_help_panel=DATA),
+    bool, typer.Option("--scale", help="Divide each column by its pooled standard deviation.", rich_help_panel=DATA)
 ]
 Nodes: TypeAlias = Annotated[
     int | None,
@@ -75,8 +72,7 @@ Topology: TypeAlias = Annotated[
     ),
 ]
 WeightsName: TypeAlias = Annotated[
-    str,
-    typer.Option("--weights", metavar="NAME", help=f"{', '.join(WEIGHTS)}.", rich_help_panel=NETWORK),
+    str, typer.Option("--weights", metavar="NAME", help=f"{', '.join(WEIGHTS)}.", rich_help_panel=NETWORK)
 ]
 AveragingName: TypeAlias = Annotated[
     str,
@@ -172,16 +168,12 @@ NumbersFile: TypeAlias = Annotated[
     ),
 ]
 PictureFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Draw a picture, .png or .svg.", rich_help_panel=OUTPUT),
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture, .png or .svg.", rich_help_panel=OUTPUT)
 ]
 EventsFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--events",
-        metavar="FILE.jsonl",
-        help="Write what happens, one event per line.",
-        rich_help_panel=OUTPUT,
+        "--events", metavar="FILE.jsonl", help="Write what happens, one event per line.", rich_help_panel=OUTPUT
     ),
 ]
 Quiet: TypeAlias = Annotated[

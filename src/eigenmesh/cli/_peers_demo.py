@@ -1,7 +1,5 @@
 """``eigenmesh demo --peers``: real peer processes with real certificates, one killed and restarted on the way."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``eigenmesh plan``: what a fit would cost, before it is run."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

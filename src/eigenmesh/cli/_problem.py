@@ -1,7 +1,5 @@
 """A problem as the command line states it: data at the nodes of a network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,14 +7,7 @@ import networkx as nx
 
 from eigenmesh import graphs
 from eigenmesh._lookup import canonical_name
-from eigenmesh.cli._inputs import (
-    NamedData,
-    in_order_of,
-    parse_split,
-    read_data,
-    read_edge_list,
-    split_samples,
-)
+from eigenmesh.cli._inputs import NamedData, in_order_of, parse_split, read_data, read_edge_list, split_samples
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._rank_files import files_of_all_nodes, read_node_samples
 from eigenmesh.data import Shards

@@ -1,7 +1,5 @@
 """Processes that a command starts, watches and never leaves behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The part of the data that one process holds, where every process is a node."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,12 +44,7 @@ def files_of_all_nodes(data: Sequence[str], n_nodes: int | None) -> list[str]:
 
 
 def read_node_samples(
-    data: Sequence[str],
-    label_column: str | None,
-    split: str | None,
-    by_label: bool,
-    seed: int,
-    node: tuple[int, int],
+    data: Sequence[str], label_column: str | None, split: str | None, by_label: bool, seed: int, node: tuple[int, int]
 ) -> tuple[NamedData, Shards, str]:
     """Samples of node i of n, ``node = (i, n)``, and how they were dealt out, in words.
 

@@ -1,7 +1,5 @@
 """``eigenmesh reproduce``: the figures of the paper, and what becomes of its methods when nodes are unlike."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby

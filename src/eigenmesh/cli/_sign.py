@@ -1,7 +1,5 @@
 """``eigenmesh sign``: a certificate for a site that made its own key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``eigenmesh status``: how a run is going at this site."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import math

@@ -1,7 +1,5 @@
 """``eigenmesh transform``: project samples onto components that were saved."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import IO, Annotated, Any
 

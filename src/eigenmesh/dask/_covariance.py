@@ -1,7 +1,5 @@
 """The covariance of all blocks as one operator: products at the blocks, summed over a tree."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Moments and covariance of dense blocks in a single pass, if the d x d covariance is formed anyway."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Scores of dask data: a dask array, computed lazily block by block."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Data files by checksum: in $EIGENMESH_DATA or the user's cache, or rebuilt from public originals."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Rows prepared for products: float64, centred, weighted, missing entries filled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

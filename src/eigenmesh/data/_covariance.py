@@ -1,7 +1,5 @@
 """The covariance of each node as an operator, C_i X_i, of one of four kinds."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Comma-separated tables, with or without a header, with or without gaps."""
 
-from __future__ import annotations
-
 import array
 import csv
 from pathlib import Path

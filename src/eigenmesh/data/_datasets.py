@@ -1,7 +1,5 @@
 """Data sets by name, for examples, experiments and checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,13 +11,7 @@ from eigenmesh.data._archives import Archive, find_archive
 from eigenmesh.data._downloads import Cifar10Originals, MnistOriginals
 from eigenmesh.data._files import read_table
 from eigenmesh.data._source import as_source
-from eigenmesh.data._synthetic import (
-    gaussian,
-    geometric_spectrum,
-    nearly_equal,
-    paper_spectrum,
-    power_law_spectrum,
-)
+from eigenmesh.data._synthetic import gaussian, geometric_spectrum, nearly_equal, paper_spectrum, power_law_spectrum
 from eigenmesh.data._table import Table
 from eigenmesh.errors import InputError, UnknownNameError
 
@@ -129,12 +121,7 @@ def _parsed(key: str, text: str, kind: type) -> Any:
 
 
 # To add a data set: a function above, a row here.
-DATASETS: dict[str, Callable[[], Table]] = {
-    "digits": digits,
-    "mnist": mnist,
-    "cifar10": cifar10,
-    "hapmap3": hapmap3,
-}
+DATASETS: dict[str, Callable[[], Table]] = {"digits": digits, "mnist": mnist, "cifar10": cifar10, "hapmap3": hapmap3}
 
 # Spectrum of each kind of synthetic data, and the defaults of its keys.
 SPECTRA: dict[str, tuple[Callable[..., np.ndarray], dict[str, int | float]]] = {

@@ -1,7 +1,5 @@
 """The public originals of MNIST and CIFAR-10, checked by MD5, as arrays."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.client

@@ -1,7 +1,5 @@
 """Tables from files: .npy, .npz (dense or scipy.sparse), .csv, .parquet."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace

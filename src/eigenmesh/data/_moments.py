@@ -1,7 +1,5 @@
 """Pooled number of samples, mean and variance, which every node needs before the first iteration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Parquet tables; only the row groups with the requested rows are read."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sources of samples: anything that can read rows on request."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 

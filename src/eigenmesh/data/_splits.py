@@ -1,7 +1,5 @@
 """Ways to split samples over nodes. Every node's rows ascend, so that files are read forwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral

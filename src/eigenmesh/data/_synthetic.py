@@ -1,7 +1,5 @@
 """Spectra, and Gaussian samples with these spectra."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

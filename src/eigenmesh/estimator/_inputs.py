@@ -1,7 +1,5 @@
 """What ``fit`` is given, as data that fitting takes: who holds which samples, and the network between them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace

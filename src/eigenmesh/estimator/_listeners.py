@@ -1,7 +1,5 @@
 """Who is told how a fit goes, and what is said of one that did not converge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

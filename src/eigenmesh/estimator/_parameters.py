@@ -1,7 +1,5 @@
 """What the parameters of an estimator may be, declared as scikit-learn does; our own errors for what they may not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -85,14 +83,8 @@ CONSTRAINTS: dict[str, list[Any]] = {
     ],
     "n_nodes": [Interval(Integral, 1, None, closed="left"), None],
     "weights": [Names("weights", WEIGHTS)],
-    "averaging": [
-        Names("averaging", ["auto", *AVERAGINGS]),
-        instances("an Averaging object", Averaging),
-    ],
-    "split": [
-        Names("split", SPLITS, takes_argument=True),
-        instances("a Split object", Split),
-    ],
+    "averaging": [Names("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
+    "split": [Names("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
     "tol": [Interval(Real, 0, 1, closed="neither")],
     "max_rounds": [Interval(Integral, 1, None, closed="left")],
     "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],

@@ -1,7 +1,5 @@
 """DecentralizedPCA: the whole of eigenmesh behind scikit-learn's interface."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What fitted components are for: scores, reconstructions and likelihoods, as scikit-learn's PCA has them."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Event files: one JSON object per line, written as events happen and readable while they do."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

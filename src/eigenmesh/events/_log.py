@@ -1,7 +1,5 @@
 """The one place that events of a fit go through."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The kinds of events and their fields: plain values only."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple, TypeAlias
 

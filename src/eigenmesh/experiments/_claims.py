@@ -1,7 +1,5 @@
 """Checks of the paper's claims against the measured costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Error against cost of one run of one method."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

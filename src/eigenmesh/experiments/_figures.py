@@ -1,7 +1,5 @@
 """The figures of the FAST-PCA paper, as settings."""
 
-from __future__ import annotations
-
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Synthetic
 from eigenmesh.solvers import (
     DSA,

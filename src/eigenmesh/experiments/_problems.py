@@ -1,7 +1,5 @@
 """From settings to a comparison: covariances of the nodes, the network, the true components and a start."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache

@@ -1,7 +1,5 @@
 """Settings of an experiment: data, network and methods, as plain values that can be written to a file."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Run one method on one problem, and record its true error after every iteration."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from eigenmesh.arrays import Array

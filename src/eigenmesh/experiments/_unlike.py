@@ -1,7 +1,5 @@
 """Nodes whose data differ: the distributed methods at their best settings from a grid."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Run experiments in several processes, and store each run when it finishes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

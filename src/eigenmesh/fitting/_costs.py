@@ -1,7 +1,5 @@
 """What time and memory cost at the nodes: what the planner decides by."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from eigenmesh.errors import InputError

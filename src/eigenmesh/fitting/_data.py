@@ -1,7 +1,5 @@
 """The samples of a fit and the network that they are spread over."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 

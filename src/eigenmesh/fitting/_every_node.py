@@ -1,7 +1,5 @@
 """A fit with all nodes in this process, each at its own end of a transport: real messages, nothing to launch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,10 +14,7 @@ from eigenmesh.transports import Transport
 
 
 def fit_at_every_node(
-    run_nodes: Callable[..., list[Fit]],
-    request: Request,
-    data: NodeData,
-    events: EventLog | None = None,
+    run_nodes: Callable[..., list[Fit]], request: Request, data: NodeData, events: EventLog | None = None
 ) -> Fit:
     """Fit samples of all nodes.
 

@@ -1,7 +1,5 @@
 """Run what was prepared, and gather what came of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Before anything else: do the data of all nodes match, and how many samples are there?"""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which solver with which averaging: decided here, for a fit and for a plan alike."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging

@@ -1,7 +1,5 @@
 """A fit as a model to save, and as plain numbers for JSON."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

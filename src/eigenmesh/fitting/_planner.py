@@ -1,7 +1,5 @@
 """What a fit will cost, before it is run: every solver with every averaging, under a stated cost model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

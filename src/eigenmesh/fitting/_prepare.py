@@ -1,7 +1,5 @@
 """Everything that is decided before a run, each thing once: samples, K, method, covariance."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import NamedTuple

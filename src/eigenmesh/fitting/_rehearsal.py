@@ -1,7 +1,5 @@
 """A fit of a small copy of the problem, to learn what the real one will ask of its network."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks that are asked for by name, as a graph, as a matrix or as weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import networkx as nx

@@ -1,17 +1,7 @@
 """Graphs: topologies, weights, and how fast a network averages."""
 
-from eigenmesh.graphs._existing import (
-    from_edge_list,
-    from_networkx,
-    require_connected,
-)
-from eigenmesh.graphs._spectrum import (
-    Spectrum,
-    diameter,
-    laplacian_extremes,
-    rounds_to_average,
-    spectrum,
-)
+from eigenmesh.graphs._existing import from_edge_list, from_networkx, require_connected
+from eigenmesh.graphs._spectrum import Spectrum, diameter, laplacian_extremes, rounds_to_average, spectrum
 from eigenmesh.graphs._topologies import (
     TOPOLOGIES,
     binary_tree,
@@ -28,15 +18,7 @@ from eigenmesh.graphs._topologies import (
     star,
 )
 from eigenmesh.graphs._topologies import by_name as topology
-from eigenmesh.graphs._weights import (
-    WEIGHTS,
-    Weights,
-    best_constant,
-    from_matrix,
-    lazy,
-    max_degree,
-    metropolis,
-)
+from eigenmesh.graphs._weights import WEIGHTS, Weights, best_constant, from_matrix, lazy, max_degree, metropolis
 from eigenmesh.graphs._weights import by_name as weighting
 
 __all__ = [

@@ -1,7 +1,5 @@
 """Graphs from networkx or from a file, and the checks of any graph."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """Eigenvalues and diameter of a network, which decide how fast it averages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

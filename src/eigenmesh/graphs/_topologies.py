@@ -1,7 +1,5 @@
 """Topologies: each is a function of the number of nodes that returns a graph on the nodes 0..M-1."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import operator

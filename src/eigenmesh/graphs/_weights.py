@@ -3,8 +3,6 @@
 ``mix(X)_i = sum_j w_ij X_j`` keeps the mean of X over the nodes and brings every node nearer to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ An iteration is a dozen small kernels around one large product, and starting the
 long as they run. Where the arrays are CUDA tensors the kernels of one iteration are captured once and replayed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol

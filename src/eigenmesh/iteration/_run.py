@@ -1,7 +1,5 @@
 """The one loop that runs every solver on every network."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Why a run ends, and when it is worth asking whether it may."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

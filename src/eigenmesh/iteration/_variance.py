@@ -1,7 +1,5 @@
 """As many components as a share of the variance needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

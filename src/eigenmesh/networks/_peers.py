@@ -1,7 +1,5 @@
 """One node per process: a network over a transport."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All nodes of a network in one array: the simulator."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Tables of costs and claims for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich import box

@@ -1,7 +1,5 @@
 """The page of an experiment: figures next to the paper's statements, tables, and the verdicts on claims."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

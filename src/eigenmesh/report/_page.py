@@ -1,7 +1,5 @@
 """A self-contained HTML page: style and pictures are embedded."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """Live progress of a run in the terminal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Tables for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """After a loss: the remaining sites exchange views of the membership until all have the same one."""
 
-from __future__ import annotations
-
 import math
 import time
 

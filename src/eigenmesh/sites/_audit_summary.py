@@ -1,7 +1,5 @@
 """Totals of an audit file: what was sent to whom, in which shapes, and whether a shape could reveal data."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Makes the transport of a site to its neighbours, for one membership."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

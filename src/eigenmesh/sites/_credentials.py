@@ -1,7 +1,5 @@
 """A site's key and X.509 certificates, checked before the run: errors that neighbours would meet appear here."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import stat

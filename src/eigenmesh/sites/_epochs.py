@@ -1,7 +1,5 @@
 """The file that keeps the current membership and the latest estimate, for a restart."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Which sites continue when some are lost: all remaining sites reach the same view, without a server."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The network file that ``eigenmesh init`` reads: sites, links and settings of the run."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write new files, all or none; existing files are never overwritten, and private ones are private from the start."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One site of a run: connect, fit, write the result; after a loss, continue with the remaining sites if so set."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable
@@ -147,11 +145,7 @@ class Peer:
         prepared = prepare(self.request, NodeData(shards, _weights(view), transport))
         # After a loss the remaining sites start from the average of their latest estimates.
         found = fit(
-            prepared,
-            latest.estimate,
-            average_start=bool(view.lost),
-            events=self.reporter.log,
-            on_estimate=latest.store,
+            prepared, latest.estimate, average_start=bool(view.lost), events=self.reporter.log, on_estimate=latest.store
         )
         try:
             return self.files.write(found, view)

@@ -1,7 +1,5 @@
 """Prometheus metrics of a running peer, for the machine it runs on alone."""
 
-from __future__ import annotations
-
 import math
 from threading import Thread
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Says about every second how a run is going: to the log of events, to a file, to Prometheus, to whoever listens."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The result files of a run at one site."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

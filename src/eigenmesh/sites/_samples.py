@@ -1,7 +1,5 @@
 """Reads a site's samples as its site.toml says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from eigenmesh.data import Block, Table, read_table

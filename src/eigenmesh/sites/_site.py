@@ -1,7 +1,5 @@
 """One site of a network, as its ``site.toml`` describes it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

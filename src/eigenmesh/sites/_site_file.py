@@ -1,7 +1,5 @@
 """Writes the text of a ``site.toml`` from a network file."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

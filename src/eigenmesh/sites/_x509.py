@@ -1,7 +1,5 @@
 """X.509 certificates of sites: a private certificate authority, one certificate per site, and signing requests."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import dataclass
 

@@ -3,15 +3,7 @@
 from typing import Any
 
 from eigenmesh._lookup import lookup
-from eigenmesh.solvers._base import (
-    Solver,
-    Traits,
-    Watch,
-    largest_norm,
-    product_residuals,
-    unmeasured,
-    watch_residual,
-)
+from eigenmesh.solvers._base import Solver, Traits, Watch, largest_norm, product_residuals, unmeasured, watch_residual
 from eigenmesh.solvers._block_krylov import BlockKrylov
 from eigenmesh.solvers._deepca import DeEPCA
 from eigenmesh.solvers._dsa import DSA

@@ -1,7 +1,5 @@
 """Where solvers start from: orthonormal bases that every node can draw for itself."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

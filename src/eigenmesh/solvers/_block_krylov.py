@@ -1,7 +1,5 @@
 """Block Krylov with thick restarts: exact on any split, in a handful of averages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 

@@ -1,7 +1,5 @@
 """Inner consensus loops: a fixed number of rounds after which the nodes nearly agree."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """DeEPCA: orthogonal iteration on a tracker of the pooled product."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 

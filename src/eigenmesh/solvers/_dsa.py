@@ -1,7 +1,5 @@
 """DSA: Sanger's rule at every node, with one mix an iteration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """FAST-PCA: gradient tracking on a Krasulina/Sanger pseudo-gradient."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 

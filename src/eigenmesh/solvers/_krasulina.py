@@ -1,7 +1,5 @@
 """Krasulina's method for the first component, with exact averages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Orthogonal iteration: the block power method, with exact averages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,20 +1,12 @@
 """S-DOT: orthogonal iteration with a fixed number of plain mixes after each product."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import (
-    Iterate,
-    Solver,
-    Traits,
-    product_residuals,
-    require_count,
-)
+from eigenmesh.solvers._base import Iterate, Solver, Traits, product_residuals, require_count
 from eigenmesh.solvers._consensus import plain_mix
 
 

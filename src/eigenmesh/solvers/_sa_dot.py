@@ -1,7 +1,5 @@
 """SA-DOT: S-DOT with a number of mixes that grows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 

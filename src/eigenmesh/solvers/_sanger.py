@@ -1,7 +1,5 @@
 """Sanger's rule, the generalised Hebbian algorithm, with exact averages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The sequential power method with plain mixes in place of averages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The sequential power method: one component after the other, with exact averages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 

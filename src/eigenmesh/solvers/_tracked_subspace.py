@@ -1,7 +1,5 @@
 """Tracked subspace iteration: exact without exact averages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 

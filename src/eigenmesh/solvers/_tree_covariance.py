@@ -1,7 +1,5 @@
 """Tree covariance: one aggregate of covariances, then everything locally. It shows covariances."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 

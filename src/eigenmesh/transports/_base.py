@@ -1,7 +1,5 @@
 """What a transport does: carry arrays between neighbours, in rounds."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Commands that start all nodes of a transport on this machine; ``-m MODULE ...`` is appended to them."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

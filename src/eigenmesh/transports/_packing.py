@@ -1,7 +1,5 @@
 """Messages of several arrays as rows of one block of bytes; only this node's own arrays are copied."""
 
-from __future__ import annotations
-
 import zlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All transports in one table; each is imported only when it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Where the thread that computes and the thread that communicates meet: links, rounds, failures, one lock."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import queue

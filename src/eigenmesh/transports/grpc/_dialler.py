@@ -1,7 +1,5 @@
 """The side of a link that dials, and dials again."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

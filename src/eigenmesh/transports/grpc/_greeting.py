@@ -1,7 +1,5 @@
 """What two sites say to each other before any number flows: who they are, which run, and where they stand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import IntEnum
 

@@ -1,7 +1,5 @@
 """Refused TLS handshakes, which gRPC tells nobody but the error stream of the process."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

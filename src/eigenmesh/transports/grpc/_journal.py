@@ -6,8 +6,6 @@ body, made by the sender. A tail that was being written when the process died is
 disk happen in a thread of their own, many records at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

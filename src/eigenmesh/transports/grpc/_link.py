@@ -1,7 +1,5 @@
 """What one site keeps about one neighbour: what is on its way to it and from it."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The side of a link that listens: whoever comes must show a certificate and say the right words."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

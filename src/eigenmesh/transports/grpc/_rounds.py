@@ -1,7 +1,5 @@
 """Rounds as the computing thread sees them: hand over what goes out, wait for what is due, check that it fits."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Sequence
 

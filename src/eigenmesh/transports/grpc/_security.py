@@ -1,7 +1,5 @@
 """What gRPC is told about keys, sizes and patience."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

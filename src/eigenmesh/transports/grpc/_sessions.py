@@ -1,7 +1,5 @@
 """Streams that have been agreed on: read, write, and make room for the next one."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable

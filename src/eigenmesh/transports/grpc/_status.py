@@ -1,7 +1,5 @@
 """How a site and its links stand, for people to look at."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import NamedTuple

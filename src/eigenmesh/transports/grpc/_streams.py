@@ -1,7 +1,5 @@
 """The thread that communicates: one long-lived gRPC stream per link, dialled or accepted, and reopened if it breaks."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

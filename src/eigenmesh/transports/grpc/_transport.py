@@ -1,7 +1,5 @@
 """Peers of different organisations: mutual TLS over gRPC, no server, nothing executable on the wire."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import time

@@ -24,8 +24,6 @@ Every field is checked before anything is made of it, and arrays are views of th
 the way there is TLS; the hash is for those who keep frames and read them again, see ``is_intact``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Sequence

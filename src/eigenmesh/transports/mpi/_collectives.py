@@ -1,7 +1,5 @@
 """A neighbourhood collective that is prepared once and started many times; persistent where MPI has that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

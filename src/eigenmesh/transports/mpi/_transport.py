@@ -1,7 +1,5 @@
 """One MPI rank per node: neighbourhood collectives on a distributed graph, under any mpiexec."""
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import os

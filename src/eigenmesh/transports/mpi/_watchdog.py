@@ -1,7 +1,5 @@
 """A deadline for blocking calls: a thread that checks whether one of them has taken too long."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A process group of torch.distributed: joining it, its operations, and leaving it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import zlib

@@ -1,7 +1,5 @@
 """Pack several arrays into one PyTorch buffer of bytes, and unpack them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """torch.distributed as a transport: gloo between CPUs, NCCL between GPUs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """How nodes under torch.distributed learn that another one has failed."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
