@@ -26,6 +26,7 @@ def disturbed(vectors, size, n_nodes, rng, apart=0.1):
     return common + apart * size * rng.standard_normal((n_nodes, *vectors.shape)) / np.sqrt(len(vectors))
 
 
+@pytest.mark.slow
 def test_the_bound_holds_and_is_tight_on_200_random_problems():
     rng = np.random.default_rng(0)
     ratios = []
@@ -196,6 +197,7 @@ def test_a_loose_average_certifies_nothing():
     assert not result.converged or true < 0.01
 
 
+@pytest.mark.slow
 def test_the_look_beyond_finds_one_direction_among_many():
     values = np.concatenate([[1, 0.9975], np.full(500, 0.9727), np.linspace(0.6, 0, 498)])
     covariance = Formed(np.diag(values)[np.newaxis])

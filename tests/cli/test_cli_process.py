@@ -20,9 +20,10 @@ MODULE = [sys.executable, "-m", "eigenmesh"]
 
 
 def process(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 def test_installed_command_fits_and_pipes_json(tmp_path):
     done = process([str(SCRIPT), "fit", "digits", "-k", "2", "--out", "r.npz", "--json", "-"], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -60,6 +61,7 @@ def test_help_teaches_every_command(call):
             assert word in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of another kind there")
 def test_ctrl_c_ends_a_run_with_130_and_no_files(tmp_path):
     words = ["fit", "synthetic:kind=equal,d=300,k=8,n=2000", "-k", "8", "--topology", "path", "--nodes", "40"]
@@ -71,12 +73,13 @@ def test_ctrl_c_ends_a_run_with_130_and_no_files(tmp_path):
         if "covariance" in line:
             break
     os.kill(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=120)
+    _, said = running.communicate(timeout=300)
     assert running.returncode == 130
     assert said.endswith("interrupted.\n")
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_no_command_imports_an_optional_dependency_before_it_runs(tmp_path):
     load = "from eigenmesh.cli._app import COMMANDS, LazyCommand; [LazyCommand(name).loaded() for name in COMMANDS]"
     check = f"{load}; import sys; print(sorted({{'matplotlib', 'torch', 'mpi4py', 'grpc'}} & set(sys.modules)))"

@@ -40,6 +40,7 @@ def no_data(monkeypatch, tmp_path):
     monkeypatch.setattr(work, "find_archive", nowhere)
 
 
+@pytest.mark.slow
 def test_figure_1_makes_a_page_with_the_numbers_of_its_table(call, tmp_path):
     done = call("reproduce", "fig1", *SMALL, "--out", "r")
     assert done.exit_code == 0, done.output
@@ -58,6 +59,7 @@ def test_figure_1_makes_a_page_with_the_numbers_of_its_table(call, tmp_path):
     assert "fig1: 16 of 16 runs are done" in done.stderr
 
 
+@pytest.mark.slow
 def test_second_run_makes_nothing_and_says_the_same(call, tmp_path):
     words = ("reproduce", "fig2", *SMALL, "--out", "r", "--cache", "kept")
     assert call(*words).exit_code == 0
@@ -72,6 +74,7 @@ def test_second_run_makes_nothing_and_says_the_same(call, tmp_path):
     assert {path for path in files if again[path] != files[path]} == {gone}
 
 
+@pytest.mark.slow
 def test_missing_data_are_named_and_the_rest_is_made(call, tmp_path, no_data):
     done = call("reproduce", "all", *SMALL, "--out", "r", "-q")
     assert done.exit_code == 1
@@ -89,6 +92,7 @@ def test_nothing_but_missing_data_still_makes_a_page(call, tmp_path, no_data):
     assert "mnist.npz was not found" in (tmp_path / "r" / "fig3.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_unlike_nodes_in_a_small_version(call, tmp_path):
     done = call("reproduce", "unlike", "--quick", "--rounds", 40, "--jobs", 1, "--out", "r")
     assert done.exit_code == 0, done.output
@@ -123,6 +127,7 @@ def test_counts_are_checked(call):
         assert call("reproduce", "fig1", option, 0).exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of another kind there")
 @pytest.mark.parametrize("end", ["SIGINT", "SIGKILL"])
 def test_workers_end_with_the_command_and_what_is_done_is_kept(tmp_path, end):

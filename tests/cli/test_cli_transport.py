@@ -21,7 +21,7 @@ from problems import angles, truth
 from transports.engines import ENGINES
 
 MODULE = [sys.executable, "-m", "eigenmesh"]
-LIMIT_S = 120
+LIMIT_S = 600
 linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 
 
@@ -44,6 +44,7 @@ def rows(tmp_path, samples):
     return samples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", list(engines()))
 def test_nodes_with_a_file_each_give_the_pooled_components(tmp_path, rows, engine):
     words = ["site-{rank:02d}.npy", "-k", "2", "--topology", "path", "--averaging", "tree", "--tol", "1e-9"]
@@ -69,6 +70,7 @@ def test_nodes_with_a_file_each_give_the_pooled_components(tmp_path, rows, engin
         assert numbers[0][name] == expected[name], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", list(engines()))
 def test_one_file_is_shared_out_by_rows(tmp_path, rows, engine):
     done = launch(tmp_path, engine, 4, "all.npy", "-k", "2", "--out", "pca.npz")
@@ -78,6 +80,7 @@ def test_one_file_is_shared_out_by_rows(tmp_path, rows, engine):
         assert angles(arrays["components"], truth(rows)[1]).max() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", list(engines()))
 def test_a_node_with_bad_data_ends_all_with_its_reason(tmp_path, rows, engine):
     broken = np.array(rows[:50])
@@ -97,6 +100,7 @@ def long_run(folder) -> list[str]:
     return ["wide.npy", "--solver", "fast-pca", *settings, "--out", "pca.npz"]
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(
     ("engine", "how"),
@@ -122,6 +126,7 @@ def test_an_interrupted_launch_leaves_nothing_running(tmp_path, rows, engine, ho
     assert not (tmp_path / "pca.npz").exists()
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("engine", [engine for engine in engines() if engine.values[0] != "threads"])
 def test_a_killed_rank_is_named_and_ends_the_rest(tmp_path, rows, engine):

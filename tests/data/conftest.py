@@ -29,7 +29,7 @@ class PeerNetwork:
 
     def __init__(self, n_nodes: int) -> None:
         self.n_nodes = n_nodes
-        self.barrier = threading.Barrier(n_nodes, timeout=30)
+        self.barrier = threading.Barrier(n_nodes, timeout=300)
         self.slices: dict[int, np.ndarray] = {}
 
     def at(self, node: int) -> PeerNetwork:

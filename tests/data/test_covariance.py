@@ -168,6 +168,7 @@ def peak_bytes(work):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_memory_map_is_not_read_whole(exact_network, tmp_path):
     mapped = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.uint8, (400_000, 512))  # 1.6 GB as float64
     mapped[:] = np.random.default_rng(0).integers(0, 256, 512, dtype=np.uint8)

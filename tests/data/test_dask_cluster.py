@@ -17,6 +17,8 @@ from waiting import until
 da = pytest.importorskip("dask.array", reason="dask.array is not installed: pip install 'eigenmesh[dask]'")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed: pip install 'eigenmesh[dask]'")
 
+pytestmark = pytest.mark.slow
+
 D, BLOCKS, ROWS = 40, 12, 500
 
 
@@ -31,7 +33,7 @@ def cluster():
 @pytest.fixture
 def client(cluster):
     with distributed.Client(cluster, timeout="30s") as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=300)
         yield client
 
 

@@ -286,6 +286,7 @@ def test_no_likelihood_without_noise_is_said():
         estimator.score(few)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="resource limits are POSIX")
 def test_a_memory_map_larger_than_the_memory_cap_is_fitted(tmp_path):
     path = tmp_path / "large.npy"

@@ -27,6 +27,7 @@ def nodes(parts, settings, **fit):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [3, 0.5, 1])
 @pytest.mark.parametrize("settings", [{}, {"scale": True, "missing": "mean"}, {"solver": "tracked-subspace"}], ids=str)
 def test_every_node_has_what_the_simulation_has(parts, k, settings):
@@ -93,6 +94,7 @@ def test_a_clone_shares_the_connection():
     assert clone(DecentralizedPCA(transport=transport)).transport is transport
 
 
+@pytest.mark.slow
 def test_torch_on_the_cpu_gives_the_same_components(parts):
     pytest.importorskip("torch")
     ours, theirs = (DecentralizedPCA(3, topology="cycle", device=device).fit(parts) for device in ("cpu", None))

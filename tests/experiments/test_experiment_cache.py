@@ -101,6 +101,7 @@ def test_everything_that_matters_is_in_the_name(store, runs, monkeypatch):
     assert store.path(run) not in names
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_process_gives(tmp_path, runs):
     alone, together = Store.open(tmp_path / "a"), Store.open(tmp_path / "b")
     make_missing(runs, alone)
@@ -112,6 +113,7 @@ def test_processes_give_what_one_process_gives(tmp_path, runs):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-25)
 
 
+@pytest.mark.slow
 def test_an_error_in_a_worker_comes_back(tmp_path):
     runs = runs_of(small_experiment(data=DataSet("no such data")), trials=2, seed=0)
     with pytest.raises(EigenmeshError, match="unknown data set 'no such data'"):

@@ -118,6 +118,7 @@ def test_budget_of_a_figure_can_be_set(name):
     assert experiment.says
 
 
+@pytest.mark.slow
 def test_page_is_whole_self_contained_and_names_every_method():
     experiment = figure_1()
     panels = results_of(experiment)

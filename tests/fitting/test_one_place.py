@@ -1,6 +1,7 @@
 """A fit is decided in one place: each decision has one caller in the package."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,21 @@ CALLERS = {
 }
 
 
+@cache
+def calls() -> list[tuple[str, ast.expr]]:
+    """Every call in the package: its file, and what is called."""
+    return [
+        (path.relative_to(SOURCE).as_posix(), node.func)
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+
+
 def callers(name: str) -> set[str]:
     """Files in which a function or a method of that name is called."""
-    found = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                function = node.func
-                called = getattr(function, "id", None) if name == "run" else _name(function)
-                if called == name:
-                    found.add(path.relative_to(SOURCE).as_posix())
-    return found
+    named = (lambda function: getattr(function, "id", None)) if name == "run" else _name
+    return {file for file, function in calls() if named(function) == name}
 
 
 def _name(function: ast.expr) -> str | None:

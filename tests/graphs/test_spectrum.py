@@ -136,6 +136,7 @@ def test_eigenvalues_beyond_one_are_found_too(scale, inverse):
         assert (found.second, found.smallest) == pytest.approx((others[-1], others[0]), rel=1e-11)
 
 
+@pytest.mark.slow
 def test_random_regular_of_2000():
     weights = metropolis(regular(2000, seed=1))
     assert (weights.spectrum.second, weights.spectrum.smallest) == pytest.approx(
@@ -144,6 +145,7 @@ def test_random_regular_of_2000():
     assert weights.spectrum.diameter == csgraph.shortest_path(weights.matrix, unweighted=True).max()
 
 
+@pytest.mark.slow
 def test_path_of_3000_is_exact_with_every_weighting():
     long = path(3000)
     cosine = np.cos(np.pi / 3000)
@@ -162,6 +164,7 @@ def test_lanczos_gives_up_in_time_on_long_graphs(monkeypatch):
     assert tried
 
 
+@pytest.mark.slow
 def test_large_matrices_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

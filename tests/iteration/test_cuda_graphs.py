@@ -92,6 +92,7 @@ def pair(solver, device="cpu", **settings):
     return PlainSteps(solver, covariance, plain), plain, steps, replayed, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @each_replayed
 def test_replayed_states_and_traffic_are_those_of_plain_steps(solver, device):
@@ -203,6 +204,7 @@ def both_runs(request, monkeypatch):
     return run_both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", RUN, ids=lambda solver: solver.name)
 @pytest.mark.parametrize("with_reference", [False, True], ids=["alone", "reference"])
 def test_a_run_is_the_same_when_replayed(solver, with_reference, both_runs):
@@ -221,6 +223,7 @@ class Hasty(FastPCA):
         return state._replace(step_size=40 * state.step_size)
 
 
+@pytest.mark.slow
 def test_a_run_that_shortens_its_step_is_the_same_when_replayed(both_runs):
     covariance, network, axes = make(both_runs.device)
     result, expected = both_runs(Hasty(), covariance, network, 3, max_rounds=3000)

@@ -9,7 +9,7 @@ import pytest
 
 from networks.solver_runs import AVERAGINGS, FITS, SCENARIOS, SOLVERS, fit_with, stacked
 from problems import angles
-from transports.engines import ENGINES, launch
+from transports.engines import ENGINES, launch, row
 
 KEYS = ("components", "traffic", "result", "history", "sent")
 SIZE = 4
@@ -20,12 +20,12 @@ def all_runs(name):
     engine = ENGINES[name]
     names = [scenario for scenario in SCENARIOS if engine.reduces or not scenario.endswith("-allreduce")]
     with TemporaryDirectory() as folder:
-        return launch(engine, SIZE, "networks.solver_runs", names, Path(folder), limit_s=300)
+        return launch(engine, SIZE, "networks.solver_runs", names, Path(folder))
 
 
 @pytest.mark.parametrize("averaging", AVERAGINGS)
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [row(name) for name in ENGINES])
 def test_every_engine_gives_the_stacked_answer(engine, solver, averaging):
     if reason := ENGINES[engine].missing():
         pytest.skip(reason)
@@ -52,7 +52,7 @@ def test_every_engine_gives_the_stacked_answer(engine, solver, averaging):
 
 
 @pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [row(name) for name in ENGINES])
 def test_every_count_of_a_fit_is_what_the_transports_have_sent(engine, fit):
     if reason := ENGINES[engine].missing():
         pytest.skip(reason)

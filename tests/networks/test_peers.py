@@ -43,6 +43,7 @@ def test_mix_mean_and_worst_are_the_stacked_ones(averaging, topology):
         assert (arrays[6] == values.max(axis=0)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
 @pytest.mark.parametrize("averaging", AVERAGINGS, ids=repr)
 def test_every_solver_gives_the_stacked_answer(solver, averaging):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh import graphs
@@ -147,6 +147,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(), PLAIN), st.dictionaries(st.text(), PLAIN))
 def test_there_are_differences_exactly_where_digests_differ(first, second):
     ours, theirs = Manifest.parse(json.dumps(first)), Manifest.parse(json.dumps(second))

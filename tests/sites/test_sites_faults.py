@@ -32,6 +32,8 @@ from transports.proxy import Proxy
 from transports.sites import hello, intrude
 from waiting import until
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("oslo", "bergen", "tromso")
 PARKED, ENDED = 75, 4
 # FAST-PCA with this step goes on for a thousand rounds: time enough to disturb it.

@@ -19,6 +19,8 @@ from waiting import until
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss")
 PARKED, ENDED, BAD_INPUT = 75, 4, 2
 # Of tests that wait until it is over; sites that are well must not be silent for so long on a busy machine.

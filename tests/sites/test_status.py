@@ -58,7 +58,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path):
 
 def test_health_tells_running_stale_gone_and_ended():
     ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait(timeout=30)
+    ended.wait(timeout=300)
     assert health(_status()) == "running"
     assert health(_status(), now=_status().written + 60) == "stale"
     assert health(_status(pid=ended.pid)) == "gone"

@@ -103,6 +103,7 @@ def test_every_budget_of_a_sequential_method_ends_at_the_components(iterations):
     assert errors(SequentialPower(iterations), "cycle", 1500)[-1] < 1e-20
 
 
+@pytest.mark.slow
 def test_the_neighbourhood_of_dsa_shrinks_with_its_step():
     steps = (0.2, 0.1, 0.05)
     floors = []

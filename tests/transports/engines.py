@@ -9,15 +9,16 @@ import importlib.util
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from eigenmesh.errors import MissingExtraError
 from eigenmesh.transports import TRANSPORTS
-from ports import free_ports
 from processes import Forked
 from transports import node
 
@@ -34,7 +35,7 @@ class Engine:
     sizes : numbers of nodes that the suite runs.
     missing : why the engine cannot run here, or None.
     processes : whether nodes are processes that the transport's launcher starts, or threads of this process.
-    forks : how nodes can be processes without a launcher, which start sooner: (size) -> environment of each.
+    forks : how nodes can be processes without a launcher, which start sooner: (size) -> environment of each, a context.
     reduces : whether its transport has an all-reduce.
     """
 
@@ -42,7 +43,7 @@ class Engine:
     sizes: tuple[int, ...]
     missing: Callable[[], str | None]
     processes: bool = False
-    forks: Callable[[int], list[dict[str, str]]] | None = None
+    forks: Callable[[int], AbstractContextManager[list[dict[str, str]]]] | None = None
     reduces: bool = True
 
 
@@ -82,11 +83,20 @@ def _missing_grpc() -> str | None:
     return None if known else "grpcio or cryptography is not installed"
 
 
-def _torch_places(size: int) -> list[dict[str, str]]:
-    """What torchrun tells its processes."""
-    (port,) = free_ports(1)
-    meeting = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **meeting} for rank in range(size)]
+@contextmanager
+def _torch_places(size: int) -> Iterator[list[dict[str, str]]]:
+    """What torchrun tells its processes, and the store that it keeps for them."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    meeting = {
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    yield [{"RANK": str(rank), "LOCAL_RANK": str(rank), **meeting} for rank in range(size)]
 
 
 ENGINES = {
@@ -100,6 +110,11 @@ ENGINES = {
 }
 
 
+def row(engine: str, *more: object) -> object:
+    """A row of a table of tests for an engine; slow where nodes are more than threads."""
+    return pytest.param(engine, *more, marks=pytest.mark.slow if engine != "threads" else ())
+
+
 def launch(
     engine: Engine,
     size: int,
@@ -108,7 +123,7 @@ def launch(
     folder: Path,
     *,
     timeout_s: float = 60.0,
-    limit_s: float = 120.0,
+    limit_s: float = 600.0,
     by_launcher: bool = False,
 ) -> Ended:
     """Run scenarios of a module, one after another, at every node of one launch.
@@ -123,7 +138,8 @@ def launch(
     """
     settings = node.Settings(engine.name, folder, module, tuple(scenarios), timeout_s)
     if engine.forks is not None and not by_launcher:
-        status, output, by_itself = _fork(engine.forks(size), settings, time.monotonic() + limit_s)
+        with engine.forks(size) as places:
+            status, output, by_itself = _fork(places, settings, time.monotonic() + limit_s)
     elif engine.processes:
         kind = TRANSPORTS[engine.name]
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])

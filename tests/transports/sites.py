@@ -39,7 +39,7 @@ class Sites:
         self.credentials = [self.authority.issue(name) for name in self.names]
         self.manifest = manifest
         self.via: dict[tuple[int, int], str] = {}
-        self.settings = {"patience_s": 20.0, "join_s": 60.0, "round_s": 60.0, **settings}
+        self.settings = {"patience_s": 60.0, "join_s": 300.0, "round_s": 300.0, **settings}
 
     def address(self, rank: int) -> str:
         return f"127.0.0.1:{self.ports[rank]}"
@@ -91,7 +91,7 @@ class Sites:
 
         with ThreadPoolExecutor(len(self.names)) as pool:
             futures = [pool.submit(guarded, rank) for rank in range(len(self.names))]
-            errors = [error for error in (future.exception(120.0) for future in futures) if error is not None]
+            errors = [error for error in (future.exception(300.0) for future in futures) if error is not None]
         own = [error for error in errors if not isinstance(error, AbortedError)]
         if errors:
             raise (own or errors)[0]

@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from transports.engines import ENGINES, launch
+from transports.engines import ENGINES, launch, row
 from transports.failures import CULPRIT, FOR_EVER_S
 from transports.scenarios import DUE
 
 NAMES = list(DUE)
 # A busy machine must not make those late that are well.
 DEADLINE_S = 2
-PROCESSES = [name for name, engine in ENGINES.items() if engine.processes]
+each_engine = pytest.mark.parametrize("engine", [row(name) for name in ENGINES])
 
 
 def engine_named(name):
@@ -34,7 +34,7 @@ def whole_suite(name, size):
         return launch(engine, size, "transports.scenarios", names, Path(folder), by_launcher=size > 1)
 
 
-LAUNCHES = [(name, size) for name in ENGINES for size in ENGINES[name].sizes]
+LAUNCHES = [row(name, size) for name in ENGINES for size in ENGINES[name].sizes]
 UNLIKE = ("size", "dtype", "shape", "big", "later")
 
 
@@ -71,7 +71,7 @@ def failed(engine, scenario, folder, timeout_s=FOR_EVER_S, size=3):
     return ended
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_a_node_that_raises_ends_all_with_its_reason(engine, tmp_path):
     ended = failed(engine, "raises", tmp_path)
     assert "no such data here" in ended.output
@@ -79,14 +79,15 @@ def test_a_node_that_raises_ends_all_with_its_reason(engine, tmp_path):
     assert not ended.results
 
 
-@pytest.mark.parametrize("engine", PROCESSES)
+@pytest.mark.parametrize("engine", [row(name) for name, engine in ENGINES.items() if engine.processes])
 def test_a_node_that_dies_ends_all_and_is_named(engine, tmp_path):
     ended = failed(engine, "dies", tmp_path)
     assert re.search(rf"\b(node|rank) {CULPRIT}\b", ended.output), ended.output
     assert not ended.results
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.slow
+@each_engine
 def test_a_node_that_is_stuck_is_named_at_the_deadline(engine, tmp_path):
     ended = failed(engine, "sleeps", tmp_path, timeout_s=DEADLINE_S)
     late = [text for text in ended.errors.values() if "DeadlineError" in text]
@@ -94,13 +95,14 @@ def test_a_node_that_is_stuck_is_named_at_the_deadline(engine, tmp_path):
     assert CULPRIT not in ended.results
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.slow
+@each_engine
 def test_a_node_that_left_early_is_named_at_the_deadline(engine, tmp_path):
     ended = failed(engine, "leaves", tmp_path, timeout_s=DEADLINE_S)
     assert f"node {CULPRIT}" in ended.output
 
 
-@pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if engine.reduces])
+@pytest.mark.parametrize("engine", [row(name) for name, engine in ENGINES.items() if engine.reduces])
 def test_an_all_reduce_has_a_deadline(engine, tmp_path):
     ended = failed(engine, "reduces-alone", tmp_path, timeout_s=DEADLINE_S)
     assert any("DeadlineError" in text for text in ended.errors.values())
@@ -109,7 +111,7 @@ def test_an_all_reduce_has_a_deadline(engine, tmp_path):
 # A launch of torch takes long, and all kinds go the same way there: one that is caught at once, and one that is not.
 @pytest.mark.parametrize(
     ("engine", "kind"),
-    [(engine, kind) for engine in ENGINES for kind in (("big", "later") if engine == "torch" else UNLIKE)],
+    [row(engine, kind) for engine in ENGINES for kind in (("big", "later") if engine == "torch" else UNLIKE)],
 )
 def test_unlike_messages_are_refused(engine, kind, tmp_path):
     ended = failed(engine, f"unlike-{kind}", tmp_path, timeout_s=3.0)

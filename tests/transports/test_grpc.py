@@ -68,6 +68,7 @@ def test_every_neighbour_gets_every_round(name):
     sites.run(all_rounds(sites, 30))
 
 
+@pytest.mark.slow
 def test_messages_of_tens_of_megabytes():
     sites = Sites(nx.path_graph(2))
     sites.run(all_rounds(sites, 3, shape=(1, 1 << 20, 4)))
@@ -216,7 +217,7 @@ def test_a_silent_neighbour_is_lost_and_named(caplog):
 
     (error,) = in_threads(work, 2).values()
     assert isinstance(error, LostNeighbourError)
-    assert str(error) == "site0 has heard nothing from site1 for 20 s."
+    assert str(error) == "site0 has heard nothing from site1 for 60 s."
     assert error.neighbours == ("site1",)
     # Why, with the address, is for the log of this site: the error may be told to all.
     assert "site1 is lost: " in caplog.text
@@ -251,7 +252,7 @@ def test_patience_with_a_neighbour_begins_when_it_joins():
     started = threading.Event()
 
     def later(rank):
-        assert rank == 0 or started.wait(60.0)
+        assert rank == 0 or started.wait(300.0)
         work(rank)
 
     assert in_threads(later, 2) == {}
@@ -280,6 +281,7 @@ class Clock:
         return time.monotonic() + self.ahead_s
 
 
+@pytest.mark.slow
 def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch):
     """As after SIGSTOP and SIGCONT: nothing was heard, for nobody listened."""
     clock, sites = Clock(), Sites(nx.path_graph(2), round_s=1e6)
@@ -289,19 +291,19 @@ def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch
 
     def hush():
         silent.set()
-        looked.wait(60.0)
+        looked.wait(300.0)
 
     def work(rank):
         with sites.transport(rank) as transport:
             rounds(transport, [1 - rank], 3)
             if rank == 1:
                 # What this site has still to send must be there before it falls silent.
-                assert met.wait(60.0)
+                assert met.wait(300.0)
                 transport._streams._soon(hush)
-                assert looked.wait(60.0)
+                assert looked.wait(300.0)
             else:
                 met.set()
-                assert silent.wait(60.0)
+                assert silent.wait(300.0)
                 link = transport._board.links[1]
                 before = link.heard
                 clock.ahead_s = 1000.0
@@ -348,24 +350,27 @@ def test_a_neighbour_that_hashes_wrongly_is_found_out():
     assert "site1 sent a hash in round 0 that is not that of the numbers, 3 times over" in str(errors[0])
 
 
+@pytest.mark.slow
 def test_a_missing_extra_is_named():
     code = "import sys; sys.modules['grpc'] = None; import eigenmesh.transports.grpc"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert "pip install 'eigenmesh[peers]'" in ended.stderr
 
 
+@pytest.mark.slow
 def test_importing_eigenmesh_does_not_import_grpc():
     code = "import sys, eigenmesh; raise SystemExit('grpc' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_neighbour_that_lives_but_does_not_answer_meets_the_deadline():
     sites, late = Sites(nx.path_graph(2), round_s=1.5), threading.Event()
 
     def work(rank):
         with sites.transport(rank) as transport:
             if rank == 1:
-                assert late.wait(60.0)
+                assert late.wait(300.0)
                 return
             try:
                 rounds(transport, [1], 1)
@@ -486,6 +491,7 @@ def proxied(sites, proxy_of, edge=(0, 1)):
     return proxy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_link_that_breaks_loses_no_round(fault):
     sites = Sites(nx.cycle_graph(3))
@@ -503,6 +509,7 @@ def test_a_link_that_breaks_loses_no_round(fault):
         assert proxy.connections >= 4
 
 
+@pytest.mark.slow
 def test_a_link_may_be_down_for_longer_than_a_round():
     sites = Sites(nx.path_graph(3))
     with proxied(sites, Proxy) as proxy:
@@ -525,6 +532,7 @@ def test_a_link_may_be_down_for_longer_than_a_round():
 # Restarts.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_sites_that_are_dropped_resume_from_their_journals(tmp_path, seed):
     """Sites vanish without a word at random rounds and are started anew; nobody sees another number."""
@@ -559,7 +567,7 @@ def in_threads(work, count):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(90.0)
+        thread.join(300.0)
     assert not any(thread.is_alive() for thread in threads)
     return errors
 
@@ -582,6 +590,7 @@ def test_a_site_resumes_even_when_all_others_have_finished(tmp_path):
     assert in_threads(alone, 1) == {}
 
 
+@pytest.mark.slow
 def test_a_site_whose_journal_is_gone_is_told_that_it_cannot_resume(tmp_path):
     sites = Sites(nx.path_graph(2))
     outcome, transports = {}, {}

@@ -86,6 +86,7 @@ def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
     journal.close()
 
 
+@pytest.mark.slow
 def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path):
     path = tmp_path / "journal"
     written(path, [])

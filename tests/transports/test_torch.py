@@ -22,6 +22,8 @@ from transports.engines import ENGINES, launch  # noqa: E402
 from transports.failures import CULPRIT, FOR_EVER_S  # noqa: E402
 from transports.torch_scenarios import SOLVED  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 RANKS = 4
 
 
@@ -30,7 +32,7 @@ def suite():
     """All that ends well, in one launch."""
     names = ["tensors", "reduced", "existing-group", *SOLVED]
     with TemporaryDirectory() as folder:
-        ended = launch(ENGINES["torch"], RANKS, "transports.torch_scenarios", names, Path(folder), limit_s=240)
+        ended = launch(ENGINES["torch"], RANKS, "transports.torch_scenarios", names, Path(folder))
     assert ended.status == 0, ended.output
     assert ended.alive == ()
     return ended
@@ -103,11 +105,11 @@ def test_every_survivor_names_the_node_that_was_killed(tmp_path):
 
 
 def test_a_deadline_is_not_taken_for_the_death_of_the_node_that_met_it(tmp_path):
-    ended = launch(ENGINES["torch"], 3, "transports.torch_scenarios", ["wait-behind"], tmp_path, timeout_s=1.0)
+    ended = launch(ENGINES["torch"], 3, "transports.torch_scenarios", ["wait-behind"], tmp_path, timeout_s=2.0)
     assert ended.status != 0
-    assert f"DeadlineError: node 0 waited 1 s for node {CULPRIT}" in ended.errors[0]
+    assert f"DeadlineError: node 0 waited 2 s for node {CULPRIT}" in ended.errors[0]
     # gloo has closed the connection between nodes 0 and 2 by then.
-    assert f"node 0 ended the run: DeadlineError: node 0 waited 1 s for node {CULPRIT}" in ended.errors[2]
+    assert f"node 0 ended the run: DeadlineError: node 0 waited 2 s for node {CULPRIT}" in ended.errors[2]
 
 
 def test_a_node_that_is_told_to_end_tells_the_others(tmp_path):
@@ -133,7 +135,7 @@ def test_a_node_that_never_joins_is_named(rank, absent):
     code = "from eigenmesh.transports.torch import TorchTransport; TorchTransport(join_timeout_s=1.5)"
     place = {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     ended = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **place}, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], env={**os.environ, **place}, capture_output=True, text=True, timeout=300
     )
     assert ended.returncode == 1
     assert f"DeadlineError: node {rank} waited 1.5 s for {absent} to join" in ended.stderr

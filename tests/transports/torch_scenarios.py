@@ -138,10 +138,10 @@ def wait_behind(transport: Transport):
     """Node 0 waits for the culprit, which is stuck; node 2 waits for node 0, and began later."""
     partner = {0: CULPRIT, 2: 0}.get(transport.rank)
     if partner is None:
-        time.sleep(4)
+        time.sleep(5)
         return {}
     if transport.rank == 2:
-        time.sleep(0.5)
+        time.sleep(1)
     transport.exchange((np.ones(3),), transport.links([partner], [partner]))
     return {}
 
