@@ -157,7 +157,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # a broken archive makes NumPy and zipfile raise a dozen kinds
         raise UnreadableFileError(

@@ -13,10 +13,7 @@ from transports.failures import CULPRIT, FOR_EVER_S
 
 MPI = ENGINES["mpi"]
 SIZE = 3
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(MPI.missing() is not None, reason=str(MPI.missing())),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(MPI.missing() is not None, reason=str(MPI.missing()))]
 
 
 @cache

@@ -89,7 +89,7 @@ def _verify(path: Path, archive: Archive) -> None:
 
 def _has_content(path: Path, sha256: str) -> bool:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             return content_sha256(arrays) == sha256
     except Exception:  # broken files make NumPy and zipfile raise many kinds of exceptions
         return False

@@ -70,12 +70,13 @@ def _no_label_column(file: Path, label_column: str | int | None) -> None:
 
 def _read_npy(file: Path, label_column: str | int | None) -> Table:
     _no_label_column(file, label_column)
-    return Table(as_source(np.load(file, mmap_mode="r", allow_pickle=False), str(file)))
+    return Table(as_source(np.lib.format.open_memmap(file, mode="r"), str(file)))
 
 
 def _read_npz(file: Path, label_column: str | int | None) -> Table:
     _no_label_column(file, label_column)
-    with np.load(file, allow_pickle=False) as archive:
+    # NumPy would leave a file open that it cannot read.
+    with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
         if {"format", "shape", "data"} <= set(archive.files):
             return Table(as_source(scipy.sparse.load_npz(file), str(file)))
         X = _find_samples(archive, file)

@@ -41,7 +41,7 @@ class Store:
     def load(self, run: Run) -> Curve | None:
         """The curve of a run; None if the file does not exist, is damaged or belongs to another run."""
         try:
-            with np.load(self.path(run), allow_pickle=False) as arrays:
+            with open(self.path(run), "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 if str(arrays[DESCRIPTION]) != run.description():
                     return None
                 curve = Curve(*(arrays[name] for name in Curve._fields))

@@ -29,7 +29,7 @@ class EpochFile:
         if not self.path.exists():
             return Epoch()
         try:
-            with np.load(self.path, allow_pickle=False) as arrays:
+            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 if str(arrays["run_id"]) != self.run_id.hex():
                     return Epoch()
                 lost = tuple((str(a), str(b)) for a, b in arrays["lost"])
