@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -10,6 +11,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell starts what runs in its background with SIGINT ignored, and processes that tests start would inherit that: no
 # Ctrl-C would reach them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# On a busy machine examples take long to draw and to run; that says nothing about the code.
+with contextlib.suppress(ImportError):
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
 
 # Folders whose tests start processes and wait for them.
 SLOW_FOLDERS = ("sites", "transports", "networks", "cli")

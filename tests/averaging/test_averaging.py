@@ -67,7 +67,7 @@ def test_tree_only_uses_links_of_the_graph():
             assert i == j or weights.graph.has_edge(i, j)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(n_nodes=st.integers(2, 12), seed=st.integers(0, 10**6), kernel=st.sampled_from(KERNELS))
 def test_averaging_keeps_the_mean_on_any_graph(n_nodes, seed, kernel):
     network = Stacked(graphs.metropolis(graphs.erdos_renyi(n_nodes, p=0.6, seed=seed)), kernel)

@@ -181,8 +181,11 @@ def test_scores_are_those_of_pca(do, write_csv, samples, kind, scale):
     if kind == "csv":
         assert Path("scores.csv").read_text().startswith("pc1,pc2,pc3\n")
         scores = np.loadtxt("scores.csv", delimiter=",", skiprows=1)
+    elif kind == "npy":
+        scores = np.load("scores.npy")
     else:
-        scores = np.load(f"scores.{kind}") if kind == "npy" else np.load("scores.npz")["scores"]
+        with np.load("scores.npz") as archive:
+            scores = archive["scores"]
     assert np.allclose(scores, pca.transform((samples[:50] + 1.0) / factor), atol=1e-12)
 
 

@@ -85,7 +85,7 @@ def test_missing_changes_nothing_where_nothing_is_missing(exact_network):
 
 
 @given(seed=st.integers(0, 1000), density=st.floats(0, 1), missing=st.booleans())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_sparse_is_dense(exact_network, seed, density, missing):
     rng = np.random.default_rng(seed)
     X = np.where(rng.random((20, 4)) < density, rng.standard_normal((20, 4)) + 3, 0.0)

@@ -4,7 +4,7 @@ import warnings
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from scipy.sparse import csgraph
@@ -178,7 +178,6 @@ def test_results_repeat_exactly():
     assert spectrum(matrix) == spectrum(matrix)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.floats(0.02, 1.0), st.integers(0, 10**6))
 def test_diameter_is_that_of_networkx(n_nodes, p, seed):
     drawn = nx.gnp_random_graph(n_nodes, p, seed=seed)

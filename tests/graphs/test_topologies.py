@@ -108,7 +108,7 @@ def test_erdos_renyi_has_the_expected_number_of_links():
     assert links(topologies.erdos_renyi(9, 1.0)) == links(topologies.complete(9))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(3, 40), st.integers(3, 39), st.integers(0, 5))
 def test_regular_has_the_degree_asked_for(n_nodes, degree, seed):
     if degree > n_nodes - 1 or n_nodes * degree % 2:

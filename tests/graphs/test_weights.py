@@ -3,7 +3,7 @@ import dataclasses
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -58,13 +58,11 @@ def assert_averages(weights):
     assert weights.spectrum.beta == pytest.approx(disagreement, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(connected_graphs(), st.sampled_from(BUILDS))
 def test_weights_are_symmetric_doubly_stochastic_and_average(graph, build):
     assert_averages(build(graph))
 
 
-@settings(deadline=None)
 @given(connected_graphs(), st.sampled_from(BUILDS), st.randoms(use_true_random=False))
 def test_relabelling_commutes(graph, build, rng):
     order = list(graph)
@@ -76,7 +74,6 @@ def test_relabelling_commutes(graph, build, rng):
     assert renamed.spectrum.diameter == original.spectrum.diameter
 
 
-@settings(deadline=None)
 @given(connected_graphs())
 def test_metropolis_by_its_definition(graph):
     matrix = dense(metropolis(graph))
@@ -85,7 +82,6 @@ def test_metropolis_by_its_definition(graph):
     assert (matrix.diagonal() > 0).all()
 
 
-@settings(deadline=None)
 @given(connected_graphs())
 def test_best_constant_is_the_best_of_all_constants(graph):
     best = best_constant(graph)

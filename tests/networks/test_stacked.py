@@ -93,7 +93,7 @@ def test_inputs_are_not_written_to():
     assert (kept == X).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n_nodes=st.integers(2, 15), seed=st.integers(0, 10**6))
 def test_mixing_keeps_the_mean_and_commutes_with_relabelling(n_nodes, seed):
     rng = np.random.default_rng(seed)

@@ -34,7 +34,7 @@ def settle(views, rng, dead=()):
     return delivered
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(4, 8), st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_survivors_agree_on_members_and_links(n, seed, rng):
     graph = nx.gnp_random_graph(n, 0.6, seed=seed)

@@ -115,7 +115,7 @@ VALUES = st.recursive(
 
 
 @given(data=st.data(), value=VALUES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 def test_any_value_in_any_field_is_read_or_refused_in_words(write_site, data, value):
     path = write_site()
     lines = path.read_text().splitlines()

@@ -69,7 +69,7 @@ def undisturbed(tmp_path_factory, alike):
 
 def sent_first(mesh):
     """Bytes of all DATA that left all sites, what was sent again not counted."""
-    lines = [json.loads(line) for name in mesh.parts for line in (mesh.out(name) / "audit.jsonl").open()]
+    lines = [json.loads(line) for name in mesh.parts for line in audit_lines(mesh, name)]
     return sum(line["bytes"] for line in lines if line["kind"] == "DATA" and not line["again"])
 
 
@@ -269,7 +269,7 @@ def last_round(tmp_path_factory, alike):
     with Mesh(tmp_path_factory.mktemp("path"), alike, PATH, **IN_A_ROW) as mesh:
         mesh.start()
         assert set(mesh.wait().values()) == {0}
-        lines = [json.loads(line) for line in (mesh.out("bergen") / "audit.jsonl").open()]
+        lines = [json.loads(line) for line in audit_lines(mesh, "bergen")]
         return max(line["round"] for line in lines if line["kind"] == "DATA")
 
 
@@ -335,7 +335,11 @@ def test_a_site_killed_while_it_replays_twice_in_a_row(tmp_path, alike, undistur
 
 
 def starts(mesh, name):
-    return (mesh.out(name) / "audit.jsonl").read_text().count('"kind":"START"')
+    return sum('"kind":"START"' in line for line in audit_lines(mesh, name))
+
+
+def audit_lines(mesh, name):
+    return (mesh.out(name) / "audit.jsonl").read_text().splitlines()
 
 
 def test_all_sites_killed_at_once(tmp_path, alike, undisturbed):
