@@ -17,24 +17,16 @@ FORMAT_VERSION = 1
 # Shape of each array: K components, d features; the first axis of node_components is free.
 _SHAPES = {
     "components": ("K", "d"),
-    "explained_variance": ("K",),
-    "explained_variance_ratio": ("K",),
-    "singular_values": ("K",),
-    "mean": ("d",),
-    "scale": ("d",),
-    "node_components": (None, "K", "d"),
+    **dict.fromkeys(("explained_variance", "explained_variance_ratio", "singular_values"), ("K",)),
+    **dict.fromkeys(("mean", "scale"), ("d",)),
+    "node_components": ("any", "K", "d"),
 }
 _NAMES = ("feature_names", "node_names")
 _SCALARS: dict[str, type] = {
-    "noise_variance": float,
     "n_samples": int,
-    "run_id": str,
-    "whole": bool,
-    "converged": bool,
-    "tol": float,
-    "error_bound": float,
-    "whiten": bool,
-    "missing": str,
+    **dict.fromkeys(("noise_variance", "tol", "error_bound"), float),
+    **dict.fromkeys(("whole", "converged", "whiten"), bool),
+    **dict.fromkeys(("run_id", "missing"), str),
 }
 _REQUIRED = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
 # Everything that version 0.1 wrote. It had neither a format version nor a digest.
@@ -49,32 +41,19 @@ class Model:
 
     Attributes
     ----------
-    components : array of shape (K, d)
-        Principal axes.
-    explained_variance, explained_variance_ratio, singular_values : arrays of shape (K,)
-        As scikit-learn's PCA defines them.
-    mean : array of shape (d,)
-        Pooled mean.
-    scale : array of shape (d,) or None
-        What each feature was divided by; None if features were not scaled.
-    noise_variance : float or None
-        Mean of the variances beyond K; None if unknown, as in files of version 0.1.
-    n_samples : int or None
-        Pooled number of samples; None if unknown.
-    node_components : array of shape (nodes, K, d) or None
-        The estimate of each node that the writer held.
-    feature_names, node_names : tuple of str or None
-        Names of the d features and of all nodes.
-    run_id : str or None
-        Which run of peers it is the result of.
-    whole : bool
-        False if sites were lost during the run, so that their samples are not in the model.
-    converged : bool
-        True if the error bound reached tol.
-    tol, error_bound : float or None
-        The bound on sin(angle to the true components) that was asked for, and the one that was reached.
-    whiten, missing : bool, str
-        How ``transform`` was set up.
+    components : principal axes, (K, d).
+    explained_variance, explained_variance_ratio, singular_values : (K,), as scikit-learn's PCA defines them.
+    mean : pooled mean, (d,).
+    scale : what each feature was divided by, (d,); None if features were not scaled.
+    noise_variance : mean of the variances beyond K; None if unknown, as in files of version 0.1.
+    n_samples : pooled number of samples; None if unknown.
+    node_components : the estimate of each node that the writer held, (nodes, K, d), or None.
+    feature_names, node_names : names of the d features and of all nodes, or None.
+    run_id : which run of peers it is the result of.
+    whole : False if sites were lost during the run, so that their samples are not in the model.
+    converged : whether the error bound reached tol.
+    tol, error_bound : the bound on sin(angle to the true components) that was requested, and the one that was reached.
+    whiten, missing : how ``transform`` was set up.
     """
 
     components: np.ndarray = field(repr=False)
@@ -103,7 +82,7 @@ class Model:
         for name, letters in _SHAPES.items():
             array = getattr(self, name)
             if array is not None:
-                _require_array(name, array, tuple(sizes.get(letter or "") for letter in letters))
+                _require_array(name, array, tuple(sizes.get(letter) for letter in letters))
         if self.feature_names is not None and len(self.feature_names) != sizes["d"]:
             raise InputError(f"there are {len(self.feature_names)} feature_names for {sizes['d']} features.")
         if self.scale is not None and not (self.scale > 0).all():
@@ -145,10 +124,8 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     if not path.is_file():
         raise UnreadableFileError(f"{path} does not exist or is not a file. {_HINT}")
     arrays = _arrays(path)
-    if "format_version" in arrays or "digest" in arrays:
-        _require_intact(path, arrays)
-    else:
-        _require_first_format(path, arrays)
+    check = _require_intact if {"format_version", "digest"} & set(arrays) else _require_first_format
+    check(path, arrays)
     try:
         return Model(**{name: _decoded(name, array) for name, array in arrays.items()})
     except (InputError, TypeError) as error:
@@ -160,9 +137,8 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # a broken archive makes NumPy and zipfile raise a dozen kinds
-        raise UnreadableFileError(
-            f"{path} cannot be read as .npz ({error or type(error).__name__}): it is damaged, or no model. {_HINT}"
-        ) from error
+        found = f"cannot be read as .npz ({error or type(error).__name__})"
+        raise UnreadableFileError(f"{path} {found}: it is damaged, or no model. {_HINT}") from error
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> str:
@@ -182,10 +158,8 @@ def _require_intact(path: Path, arrays: dict[str, np.ndarray]) -> None:
     if version is None or version.shape or version.dtype.kind != "i" or digest is None:
         raise UnreadableFileError(f"{path} is damaged: it lacks a format version or a digest. {_DAMAGED}")
     if version > FORMAT_VERSION:
-        raise UnreadableFileError(
-            f"{path} was written by a newer eigenmesh (format {version}; this one reads up to {FORMAT_VERSION}); "
-            "upgrade eigenmesh to read it."
-        )
+        newer = f"format {version}; this one reads up to {FORMAT_VERSION}"
+        raise UnreadableFileError(f"{path} was written by a newer eigenmesh ({newer}); upgrade eigenmesh.")
     if _digest({**arrays, "format_version": version}) != str(digest):
         raise UnreadableFileError(f"{path} is damaged or was edited: its digest does not match. {_DAMAGED}")
 
@@ -222,10 +196,7 @@ def _decoded(name: str, array: np.ndarray) -> Any:
 
 
 def _require_array(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
-    matches = array.ndim == len(shape) and all(
-        size is None or size == found for size, found in zip(shape, array.shape, strict=True)
-    )
-    if not matches:
+    if array.ndim != len(shape) or any(size not in (None, n) for size, n in zip(shape, array.shape, strict=True)):
         due = ", ".join("any" if size is None else str(size) for size in shape)
         raise InputError(f"{name} has shape {array.shape}; it must be ({due}{',' if len(shape) == 1 else ''}).")
     if array.dtype.kind != "f" or not np.isfinite(array).all():

@@ -12,7 +12,6 @@ from sklearn.preprocessing import StandardScaler
 
 from eigenmesh.arrays import namespace, to_numpy
 from eigenmesh.data import (
-    Chunked,
     CovarianceKind,
     RandomSplit,
     Shards,
@@ -148,15 +147,6 @@ def test_many_chunks_and_integers(exact_network, kind):
     blocks = np.random.default_rng(1).standard_normal((1, 900, 2))
     centred = X - X.mean(axis=0)
     assert relative_error(covariance.apply(blocks)[0], centred.T @ (centred @ blocks[0]) / 4999) < 1e-12
-
-
-def test_a_byte_budget_of_one_row(exact_network):
-    X = make(mean=3.0)
-    shards = Shards.from_list(cut(X))
-    whole = build_covariance(shards, pooled_moments(shards, exact_network(4)), kind=CovarianceKind.CHUNKED)
-    rowwise = Chunked(whole.blocks, whole.centring, whole.dtype, chunk_bytes=1)
-    blocks = np.ones((4, D, 2))
-    np.testing.assert_allclose(rowwise.apply(blocks), whole.apply(blocks), rtol=1e-12)
 
 
 def peak_bytes(work):

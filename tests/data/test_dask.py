@@ -354,14 +354,14 @@ class TestHowItIsHeld:
         from dask.sizeof import sizeof
 
         from eigenmesh.dask._blocks import Layout
-        from eigenmesh.dask._covariance import MakeOperator
+        from eigenmesh.dask._covariance import block_operator
 
         X = sample()
         moments = self.problem(da.from_array(X, chunks=(100, 12))).moments
-        operator = MakeOperator(Layout(1), moments, CovarianceKind.MATRIX_FREE)(X, 0)
+        operator = block_operator(X, 0, Layout(1), moments, CovarianceKind.MATRIX_FREE)
         assert X.nbytes <= sizeof(operator) < 1.1 * X.nbytes
         matrix = scipy_sparse.csr_array(np.where(X > 3, X, 0.0))
-        operator = MakeOperator(Layout(1), moments, CovarianceKind.SPARSE)(matrix, 0)
+        operator = block_operator(matrix, 0, Layout(1), moments, CovarianceKind.SPARSE)
         assert 12 * matrix.nnz <= sizeof(operator) < 13 * matrix.nnz
 
 

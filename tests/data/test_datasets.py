@@ -17,9 +17,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from eigenmesh.data import DATASETS, is_dataset, load
-from eigenmesh.data._archives import content_sha256, find_archive
+from eigenmesh.data._archives import Cifar10Originals, MnistOriginals, content_sha256, fetch, find_archive
 from eigenmesh.data._datasets import CIFAR10, HAPMAP3, MNIST, cifar10, hapmap3, mnist
-from eigenmesh.data._downloads import Cifar10Originals, MnistOriginals, fetch
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
 
 

@@ -160,9 +160,7 @@ class TestErrors:
 
     def test_npz_without_samples(self, tmp_path):
         np.savez(tmp_path / "a.npz", p=X, q=X)
-        self.check(
-            "no array named X, data, images, and 2 2-D arrays instead of one; its arrays are p, q", tmp_path / "a.npz"
-        )
+        self.check("needs one 2-D array, or one of the names X, data, images; it has p, q", tmp_path / "a.npz")
 
     def test_csv(self, tmp_path):
         path = tmp_path / "a.csv"

@@ -181,4 +181,4 @@ class TestErrors:
     def test_policy_and_network(self, exact_network):
         shards = Shards.from_list(cut(make()))
         self.check("'median'; there are: error, mean", shards, exact_network(4), UnknownNameError, missing="median")
-        self.check("network has 5 nodes but the data have 4", shards, exact_network(5), InputError)
+        self.check("network has 5 nodes but the data 4", shards, exact_network(5), InputError)

@@ -151,7 +151,7 @@ class TestErrors:
 
     def test_counts(self):
         self.check("n_nodes = 13 is more than the 12 samples", lambda: Shards.from_array(X, 13))
-        self.check(r"one node for each of 12 samples; got shape \(3,\)", lambda: Shards.from_labels(X, [1, 2, 3]))
+        self.check(r"one entry for each of 12 samples; got \(3,\)", lambda: Shards.from_labels(X, [1, 2, 3]))
 
     def test_dtypes(self):
         self.check("X is complex", lambda: Shards.from_array(X * 1j, 2))

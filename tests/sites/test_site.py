@@ -148,7 +148,7 @@ def test_samples_are_read_and_their_columns_checked(tmp_path):
     table = read_samples(DataFile(file, "group", ("age", "bmi")))
     assert (table.X == [[1, 2], [3, 4]]).all()
     assert table.feature_names == ("age", "bmi")
-    with pytest.raises(DataError, match=r"column 0 of .*'age', but data.feature_names has 'bmi' there \(it is there"):
+    with pytest.raises(DataError, match=r"column 0 of .*'age', but data.feature_names has 'bmi' there; use its order"):
         read_samples(DataFile(file, "group", ("bmi", "age")))
     with pytest.raises(DataError, match=r"2 columns, but data\.feature_names has 3"):
         read_samples(DataFile(file, "group", ("age", "bmi", "sex")))

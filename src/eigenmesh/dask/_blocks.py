@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,24 +39,9 @@ class Layout:
         return Shards((Block(source),), self.n_blocks, (number,), self.feature_names)
 
 
-@dataclass(frozen=True)
-class SampleSummary:
-    """Summary of the samples of a block; 0 if it is empty."""
-
-    layout: Layout
-    part: NodePart
-
-    def __call__(self, block: Any, number: int) -> np.ndarray:
-        shards = self.layout.shards(block, number)
-        return np.zeros(()) if shards is None else self.part(shards, 0)
-
-
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Blocks of rows, one node each, and the traffic of the sums over them.
-
-    array : dask array of one column of blocks: samples, or operators made from them.
-    """
+    """Blocks of rows, one node each: a dask array of one column of blocks, either samples or operators made of them."""
 
     array: Any
     layout: Layout
@@ -70,7 +56,9 @@ class Blocks:
         names = None
         if is_frame(X):
             names = tuple(str(name) for name in X.columns)
-            X = X.map_partitions(_frame_samples, meta=np.empty((0, len(names)), dtype=_frame_dtype(X.dtypes)))
+            single = all(dtype == np.float32 for dtype in X.dtypes)
+            meta = np.empty((0, len(names)), dtype=np.float32 if single else np.float64)
+            X = X.map_partitions(_frame_samples, meta=meta)
         is_array = isinstance(X, import_extra("dask.array", "dask", "fitting dask data").Array)
         if not is_array or X.ndim != 2:
             kind = f"{type(X).__module__}.{type(X).__name__}" + (f" of shape {X.shape}" if is_array else "")
@@ -78,8 +66,8 @@ class Blocks:
         if np.isnan(X.shape[1]) or X.shape[1] == 0:
             raise DataError(f"the dask array has shape {X.shape}; the number of columns must be known and not 0.")
         array = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-        single = array.dtype == np.float32
-        return cls(array, Layout(array.numblocks[0], names), np.dtype(np.float32 if single else np.float64), traffic)
+        dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
+        return cls(array, Layout(array.numblocks[0], names), dtype, traffic)
 
     @property
     def n_features(self) -> int:
@@ -104,7 +92,6 @@ class Blocks:
         return int(self.total_of_samples(_size_of_node)[0])
 
     def first(self) -> Blocks:
-        """The first block alone."""
         return replace(self, array=self.array.blocks[:1], layout=replace(self.layout, n_blocks=1))
 
     def kept(self) -> Blocks:
@@ -118,7 +105,8 @@ class Blocks:
     def total_of_samples(self, part: NodePart) -> np.ndarray:
         """Sum over all blocks of a summary of their samples."""
         name = getattr(getattr(part, "func", part), "__name__", "part").strip("_").replace("_", "-")
-        total = self.total(SampleSummary(self.layout, part), name, sent_bytes=8 * self.n_features)
+        summary = partial(_summary, layout=self.layout, part=part)
+        total = self.total(summary, name, sent_bytes=8 * self.n_features)
         # If all blocks are empty, none knew the shape: this is the 0 for no samples.
         return np.atleast_1d(total)
 
@@ -132,12 +120,10 @@ class Blocks:
         mapped = self._mapped(part, name)
         # Merges reading and computing into one task, so that no block stays in memory in between.
         level = list(mapped.to_delayed(optimize_graph=True).ravel())
-        add = dask.delayed(_sum, pure=False)
-        height = 0
+        add, key, height = dask.delayed(_sum, pure=False), self._key(f"{name}-sum"), 0
         while len(level) > 1:
             groups = [level[start : start + FAN_IN] for start in range(0, len(level), FAN_IN)]
-            names = [(self._key(f"{name}-sum"), height, number) for number in range(len(groups))]
-            level = [add(group, dask_key_name=key) for group, key in zip(groups, names, strict=True)]
+            level = [add(group, dask_key_name=(key, height, number)) for number, group in enumerate(groups)]
             height += 1
         total = np.asarray(level[0].compute())
         self.traffic.rounds += 1
@@ -174,16 +160,18 @@ def _is_pydata_sparse(block: Any) -> bool:
     return type(block).__module__.startswith("sparse.")
 
 
+def _summary(block: Any, number: int, layout: Layout, part: NodePart) -> np.ndarray:
+    shards = layout.shards(block, number)
+    return np.zeros(()) if shards is None else part(shards, 0)
+
+
 def _at_block(block: Any, *, part: BlockPart, block_id: tuple[int, int]) -> Any:
     return part(block, block_id[0])
 
 
 def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Sum in order, so that the same blocks give the same bits on any worker."""
-    total = arrays[0]
-    for array in arrays[1:]:
-        total = total + array
-    return total
+    return np.asarray(reduce(np.add, arrays))
 
 
 def _size_of_node(shards: Shards, position: int) -> np.ndarray:
@@ -192,7 +180,3 @@ def _size_of_node(shards: Shards, position: int) -> np.ndarray:
 
 def _frame_samples(frame: Any) -> np.ndarray:
     return np.asarray(as_source(frame).read(slice(0, len(frame))))
-
-
-def _frame_dtype(dtypes: Any) -> np.dtype:
-    return np.dtype(np.float32 if all(dtype == np.float32 for dtype in dtypes) else np.float64)

@@ -1,4 +1,4 @@
-"""The covariance of all blocks as one operator: products at the blocks, summed over a tree."""
+"""The covariance of all blocks as one operator: products at the blocks, summed over a tree, or formed in one pass."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 
 from eigenmesh.arrays import Array
-from eigenmesh.dask._blocks import Blocks, Layout
-from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, build_covariance
-from eigenmesh.data._lazy_covariance import require_numpy
+from eigenmesh.dask._blocks import BlockPart, Blocks, Layout
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Shards, build_covariance
+from eigenmesh.data._block import Centring
+from eigenmesh.data._covariance import require_numpy
+from eigenmesh.data._moments import count_and_sum, moments_about
+
+# Rows per d x d product: many, so that adding such matrices costs little compared with computing them.
+FORMING_BYTES = 32 * 2**20
+# Largest ratio of the squared distance from centre to mean to the variance: it is lost as precision.
+LARGEST_SHIFT = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,31 +36,21 @@ class BlockOperator:
         return object.__sizeof__(self) + sum(int(array.nbytes) for array in arrays)
 
 
-@dataclass(frozen=True, eq=False)
-class MakeOperator:
-    """From a block to its operator."""
-
-    layout: Layout
-    moments: Moments
-    kind: CovarianceKind
-
-    def __call__(self, block: Any, number: int) -> BlockOperator:
-        """The operator of one block; sparse blocks stay sparse, whatever the array declared."""
-        shards = self.layout.shards(block, number)
-        if shards is None:
-            return BlockOperator(None)
-        stays_sparse = shards.is_sparse and self.kind is not CovarianceKind.FORMED
-        kind = CovarianceKind.SPARSE if stays_sparse else self.kind
-        return BlockOperator(build_covariance(shards, self.moments, kind=kind))
+def block_operator(block: Any, number: int, layout: Layout, moments: Moments, kind: CovarianceKind) -> BlockOperator:
+    """Operator of a block; sparse blocks stay sparse, whatever the array declared."""
+    shards = layout.shards(block, number)
+    if shards is None:
+        return BlockOperator(None)
+    stays_sparse = shards.is_sparse and kind is not CovarianceKind.FORMED
+    return BlockOperator(build_covariance(shards, moments, kind=CovarianceKind.SPARSE if stays_sparse else kind))
 
 
-def _block_product(block: Any, number: int, make: MakeOperator | None, X: np.ndarray) -> np.ndarray:
+def _block_product(block: Any, number: int, make: BlockPart | None, X: np.ndarray) -> np.ndarray:
     """C_b X (d, k) of a block that is an operator or, with ``make``, samples."""
-    operator = block if make is None else make(block, number)
-    return np.asarray(operator.apply(X))
+    return np.asarray((block if make is None else make(block, number)).apply(X))
 
 
-def _block_matrix(block: Any, number: int, make: MakeOperator) -> np.ndarray:
+def _block_matrix(block: Any, number: int, make: BlockPart) -> np.ndarray:
     """C_b as a matrix (d, d), or 0 for an empty block."""
     covariance = make(block, number).covariance
     return np.zeros(()) if covariance is None else np.asarray(covariance.matrices[0])
@@ -61,15 +58,12 @@ def _block_matrix(block: Any, number: int, make: MakeOperator) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class BlockCovariance:
-    """C = (1/M) sum_b C_b of M blocks, as one node's covariance; a product is one pass over the blocks.
-
-    make : None if the blocks are operators already.
-    """
+    """C = (1/M) sum_b C_b of M blocks, as one node's covariance; without ``make``, the blocks are operators already."""
 
     blocks: Blocks
     kind: CovarianceKind
     n_features: int
-    make: MakeOperator | None = None
+    make: BlockPart | None = None
 
     def place(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values, dtype=self.blocks.dtype)
@@ -87,7 +81,7 @@ def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind,
     Formed: the sum of the blocks' d x d matrices comes here, and products need no further pass. Otherwise products are
     computed at the blocks: on centred copies that the workers hold (``holds``), or on samples read for every product.
     """
-    make = MakeOperator(blocks.layout, moments, kind)
+    make = partial(block_operator, layout=blocks.layout, moments=moments, kind=kind)
     if kind is CovarianceKind.FORMED:
         sent = moments.mean.nbytes + (0 if moments.scale is None else moments.scale.nbytes)
         pooled = blocks.total(partial(_block_matrix, make=make), "covariance", sent_bytes=sent) / blocks.n_blocks
@@ -95,3 +89,42 @@ def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind,
     if holds:
         return BlockCovariance(blocks.each(make, "operator").kept(), kind, blocks.n_features)
     return BlockCovariance(blocks, kind, blocks.n_features, make)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # if anything is not finite, the usual passes are made
+def _covariance_sums(shards: Shards, position: int, centring: Centring) -> np.ndarray:
+    """N_b, sums and products of the deviations of a block from a centre, stacked: (d + 2, d)."""
+    block, d = shards.blocks[position], shards.n_features
+    total = np.zeros((d + 2, d))
+    total[0] = block.n_rows
+    for _, chunk in centring.chunks(block, FORMING_BYTES):
+        total[1] += chunk.sum(axis=0)
+        total[2:] += chunk.T @ chunk
+    return total
+
+
+def formed_in_one_pass(blocks: Blocks, *, scale: bool) -> tuple[Moments, Formed] | None:
+    """Moments and pooled covariance about the mean of the first block; None if that is not precise enough.
+
+    Also None if entries are missing or not finite, which the usual passes report or fill.
+    """
+    first = blocks.first().total_of_samples(partial(count_and_sum, fills=False))
+    if len(first) < 2:
+        return None
+    centre = first[1:] / first[0]
+    total = blocks.total_of_samples(partial(_covariance_sums, centring=Centring(centre)))
+    n_samples, sums, products = int(total[0, 0]), total[1], total[2:]
+    if n_samples < 2 or not np.isfinite(total).all():
+        return None
+    products = (products + products.T) / 2
+    shift, squares = sums / n_samples, np.diagonal(products)
+    variance = squares / n_samples - shift**2
+    # A constant column differs from its mean by rounding.
+    rounding = 64 * np.finfo(np.float64).eps * np.abs(centre)
+    if np.any(shift**2 > LARGEST_SHIFT * np.maximum(variance, 0.0) + rounding**2):
+        return None
+    moments = moments_about(Moments(n_samples, centre, squares), sums, n_samples, blocks, scale=scale)
+    C = (products - n_samples * np.outer(shift, shift)) / (n_samples - 1)
+    if moments.scale is not None:
+        C = C / np.outer(moments.scale, moments.scale)
+    return moments, Formed(C[np.newaxis].astype(blocks.dtype, copy=False))

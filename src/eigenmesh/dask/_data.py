@@ -1,4 +1,4 @@
-"""Dask data for ``prepare``: moments and covariance computed at the blocks."""
+"""Dask data for ``prepare``, computed at the blocks, and their scores: a dask array, computed lazily."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from sklearn.utils.validation import validate_data
+
 from eigenmesh import graphs
 from eigenmesh.averaging import Averaging
-from eigenmesh.dask._blocks import Blocks
-from eigenmesh.dask._covariance import covariance_of_blocks
-from eigenmesh.dask._one_pass import formed_in_one_pass
+from eigenmesh.dask._blocks import Blocks, is_frame, scipy_or_dense
+from eigenmesh.dask._covariance import covariance_of_blocks, formed_in_one_pass
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments
 from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Sizes, choose_by_size
 from eigenmesh.data._moments import moments_by_sums
@@ -24,6 +26,8 @@ from eigenmesh.solvers import Solver
 MEMORY_SHARE = 0.3
 # A product costs task scheduling besides its flops, and with few columns memory access dominates.
 PASS_COST = 2.0
+# Attributes of a fitted estimator that transform needs; only these are sent to the workers.
+NEEDED = ("components_", "explained_variance_", "mean_", "scale_", "n_components_")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +55,8 @@ class DaskData:
         """Raise if the solver exchanges messages hundreds of times."""
         solver = request.solver
         if solver is not None and not solver.traits.few_exchanges:
-            raise InputError(
-                f"solver {solver.name!r} exchanges messages hundreds of times, and on Dask each exchange costs tens of "
-                f'milliseconds; use solver="auto" (block-krylov: about a dozen products), or, to study '
-                f"{solver.name!r}, give it the computed array."
-            )
+            cost = "exchanges messages hundreds of times, on Dask at tens of milliseconds"
+            raise InputError(f'solver {solver.name!r} {cost}; use solver="auto", or give it the computed array.')
 
     def network(self, averaging: Averaging) -> Network:
         """One node; the passes over the blocks are counted as its traffic."""
@@ -70,15 +71,14 @@ class DaskData:
         sizes = self._sizes(0 if kind is CovarianceKind.CHUNKED else self._n_bytes)
         if kind is not None:
             return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
-        columns = solver.columns(n_components, self.blocks.n_features)
-        products = solver.traits.expected_products
-        return choose_by_size(sizes, columns, products, self._memory.share, PASS_COST)
+        columns, products = solver.columns(n_components, self.blocks.n_features), solver.traits.expected_products
+        return choose_by_size(sizes, columns, products, self._memory[0], PASS_COST)
 
     def measure(
         self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
         """One pass over the blocks if that is precise enough, otherwise two for the moments alone."""
-        blocks, share = self.blocks, self._memory.share
+        blocks, (share, _) = self.blocks, self._memory
         if choice.kind is not CovarianceKind.CHUNKED and self._n_bytes <= share:
             blocks = blocks.kept()
         if choice.kind is CovarianceKind.FORMED and not blocks.is_sparse and missing == "error":
@@ -96,40 +96,58 @@ class DaskData:
         return self.blocks.n_bytes()
 
     @cached_property
-    def _memory(self) -> _Memory:
-        return _memory()
+    def _memory(self) -> tuple[int, int]:
+        """Bytes that samples or copies of them may take, and number of tasks that run at once.
+
+        Those of the workers if there is a cluster, otherwise the limit for a fit in this process.
+        """
+        # There can be a client only if distributed was imported.
+        distributed = sys.modules.get("distributed")
+        try:
+            client = None if distributed is None else distributed.default_client()
+        except ValueError:
+            client = None
+        if client is None:
+            return COPY_BYTES, import_extra("dask.system", "dask", "fitting dask data").CPU_COUNT
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [worker["memory_limit"] or MEMORY_BYTES for worker in workers]
+        return int(MEMORY_SHARE * sum(limits)), max(1, sum(worker["nthreads"] for worker in workers))
 
     def _sizes(self, n_bytes: int) -> Sizes:
-        blocks = self.blocks
+        blocks, (share, n_threads) = self.blocks, self._memory
         return Sizes(
             n_samples=n_bytes // (blocks.array.dtype.itemsize * blocks.n_features),
             n_features=blocks.n_features,
             # One sum is kept in the end, but every running task forms a matrix.
-            n_matrices=self._memory.n_threads,
+            n_matrices=n_threads,
             itemsize=blocks.dtype.itemsize,
             sparse_bytes=n_bytes if blocks.is_sparse else None,
-            copy_bytes=self._memory.share,
+            copy_bytes=share,
         )
 
 
-@dataclass(frozen=True)
-class _Memory:
-    """Bytes that samples or copies of them may take, and number of tasks that run at once."""
+def check_features(pca: Any, X: Any, reset: bool) -> None:
+    """Let scikit-learn store (reset) or check the number and the names of the features; reads nothing."""
+    # An empty array like X: scikit-learn would compute X itself.
+    empty = X._meta if is_frame(X) else np.empty((0, X.shape[1]))
+    validate_data(pca, empty, reset=reset, skip_check_array=True)
 
-    share: int
-    n_threads: int
+
+def lazy_scores(pca: Any, X: Any) -> Any:
+    """Scores of dask data (n, d) as a dask array (n, K), float32 if they are; nothing is computed yet."""
+    blocks = Blocks.of(X, Traffic())
+    array, meta = blocks.array, np.empty((0, 0), dtype=blocks.dtype)
+    check_features(pca, X, reset=False)
+    light = type(pca)(whiten=pca.whiten, missing=pca.missing)
+    for name in NEEDED:
+        setattr(light, name, getattr(pca, name))
+    light.n_features_in_ = array.shape[1]
+    chunks = (array.chunks[0], (pca.n_components_,))
+    made = {"chunks": chunks, "meta": meta, "token": "eigenmesh-scores"}
+    return array.map_blocks(_scores, projection=light, kept=blocks.dtype, **made)
 
 
-def _memory() -> _Memory:
-    """Memory of the workers if there is a cluster, otherwise the limit for a fit in this process."""
-    # There can be a client only if distributed was imported.
-    distributed = sys.modules.get("distributed")
-    try:
-        client = None if distributed is None else distributed.default_client()
-    except ValueError:
-        client = None
-    if client is None:
-        return _Memory(COPY_BYTES, import_extra("dask.system", "dask", "fitting dask data").CPU_COUNT)
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    limits = [worker["memory_limit"] or MEMORY_BYTES for worker in workers]
-    return _Memory(int(MEMORY_SHARE * sum(limits)), max(1, sum(worker["nthreads"] for worker in workers)))
+def _scores(block: Any, projection: Any, kept: np.dtype) -> np.ndarray:
+    if block.shape[0] == 0:
+        return np.empty((0, projection.n_components_), dtype=kept)
+    return np.asarray(projection.transform(scipy_or_dense(block)), dtype=kept)

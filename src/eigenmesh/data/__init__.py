@@ -5,11 +5,9 @@ Flows one way: source -> shards -> moments -> covariance.
 
 from eigenmesh.data._block import Block
 from eigenmesh.data._choice import MEMORY_BYTES, Choice, CovarianceKind, choose
-from eigenmesh.data._covariance import Covariance, build_covariance
+from eigenmesh.data._covariance import Chunked, Covariance, Formed, MatrixFree, Sparse, build_covariance
 from eigenmesh.data._datasets import DATASETS, is_dataset, load
-from eigenmesh.data._dense_covariance import Formed, MatrixFree
 from eigenmesh.data._files import read_table
-from eigenmesh.data._lazy_covariance import Chunked, Sparse
 from eigenmesh.data._moments import Averager, Missing, Moments, missing_policy, pooled_moments
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Source, as_source

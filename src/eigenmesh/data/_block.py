@@ -1,4 +1,4 @@
-"""Rows of one source, read piece by piece."""
+"""Rows of one source, read piece by piece, and prepared for products: centred, weighted, gaps filled."""
 
 from __future__ import annotations
 
@@ -21,14 +21,7 @@ INDEX_BYTES = 4
 class Block:
     """Rows of one source that one node holds. A block is itself a source; nothing is copied before it is read.
 
-    Attributes
-    ----------
-    source : Source
-        Samples of shape (n, d) that the rows belong to.
-    rows : slice or array of int
-        Which rows; kept as ``slice(start, stop)`` or as row numbers.
-    names : tuple of str or None
-        Names of the columns, if not those of the source.
+    rows: kept as ``slice(start, stop)`` or as row numbers. names: of the columns, if not those of the source.
     """
 
     source: Source
@@ -83,11 +76,10 @@ class Block:
         rows = _plain_rows(rows, self.n_rows)
         piece = self.source.read(self._in_source(rows))
         piece = piece if self.is_sparse else np.asarray(piece)
-        if piece.shape != (_count(rows), self.n_features):
-            raise DataError(
-                f"{type(self.source).__name__}.read returned shape {piece.shape} instead of "
-                f"{(_count(rows), self.n_features)}; return every requested row, with all columns."
-            )
+        shape = _count(rows), self.n_features
+        if piece.shape != shape:
+            reader = f"{type(self.source).__name__}.read"
+            raise DataError(f"{reader} returned shape {piece.shape} instead of {shape}; return all rows and columns.")
         return piece
 
     def source_row(self, row: int) -> int:
@@ -116,6 +108,38 @@ class Block:
             return self.rows[rows]
         first = self.rows.start
         return slice(first + rows.start, first + rows.stop) if isinstance(rows, slice) else first + rows
+
+
+@dataclass(frozen=True, eq=False)
+class Centring:
+    """The map y -> (y - mean) * factor on rows; with ``fills``, a missing (non-finite) entry becomes 0."""
+
+    mean: np.ndarray
+    factor: np.ndarray | float = 1.0
+    fills: bool = False
+
+    def apply(self, piece: Samples) -> np.ndarray:
+        """Dense (rows, d) float64 of a piece in any dtype; a sparse piece is made dense."""
+        dense = piece if isinstance(piece, np.ndarray) else piece.toarray()
+        centred = self._centred(dense, self.mean)
+        if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
+            centred *= self.factor
+        return centred
+
+    def stored(self, piece: Samples) -> np.ndarray:
+        """The same, unweighted, for only the stored entries of a CSR piece: (stored,) float64."""
+        return self._centred(piece.data, self.mean[piece.indices])
+
+    def chunks(self, block: Block, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[int, np.ndarray]]:
+        """Pairs (first row, prepared rows) that cover a block; each piece takes at most chunk_bytes as float64."""
+        for start, piece in block.chunks(chunk_bytes):
+            yield start, self.apply(piece)
+
+    def _centred(self, values: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        centred: np.ndarray = np.subtract(values, mean, dtype=np.float64)
+        if self.fills:
+            centred[~np.isfinite(centred)] = 0.0
+        return centred
 
 
 def _plain_rows(rows: Rows, total: int) -> Rows:

@@ -50,25 +50,22 @@ class Sizes:
 
     @classmethod
     def of(cls, shards: Shards) -> Sizes:
-        n_samples = sum(block.n_rows for block in shards.blocks)
-        stored = sum(block.n_stored or 0 for block in shards.blocks)
-        sparse_bytes = stored * (8 + INDEX_BYTES) if shards.is_sparse else None
-        copy_bytes = COPY_BYTES if all(block.in_memory for block in shards.blocks) else FILE_COPY_BYTES
-        n_matrices, itemsize = len(shards.blocks), shards.dtype.itemsize
-        return cls(n_samples, shards.n_features, n_matrices, itemsize, sparse_bytes, copy_bytes)
+        blocks = shards.blocks
+        n_samples = sum(block.n_rows for block in blocks)
+        sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if shards.is_sparse else None
+        copy_bytes = COPY_BYTES if all(block.in_memory for block in blocks) else FILE_COPY_BYTES
+        return cls(n_samples, shards.n_features, len(blocks), shards.dtype.itemsize, sparse_bytes, copy_bytes)
 
     def memory_needed(self, kind: CovarianceKind) -> int:
         """Peak bytes that a kind takes besides the data."""
-        match kind:
-            case CovarianceKind.FORMED:
-                # While forming there are two more float64 matrices: the sum and the product of one chunk.
-                return self.n_features**2 * (self.n_matrices * self.itemsize + 16) + 2 * CHUNK_BYTES
-            case CovarianceKind.MATRIX_FREE:
-                return self.n_samples * self.n_features * self.itemsize + 2 * CHUNK_BYTES
-            case CovarianceKind.CHUNKED:
-                return 3 * CHUNK_BYTES
-            case CovarianceKind.SPARSE:
-                return self.n_samples * self.n_features * 16 if self.sparse_bytes is None else self.sparse_bytes
+        entries = self.n_samples * self.n_features
+        return {
+            # While forming there are two more float64 matrices: the sum and the product of one chunk.
+            CovarianceKind.FORMED: self.n_features**2 * (self.n_matrices * self.itemsize + 16) + 2 * CHUNK_BYTES,
+            CovarianceKind.MATRIX_FREE: entries * self.itemsize + 2 * CHUNK_BYTES,
+            CovarianceKind.CHUNKED: 3 * CHUNK_BYTES,
+            CovarianceKind.SPARSE: entries * 16 if self.sparse_bytes is None else self.sparse_bytes,
+        }[kind]
 
 
 def choose(shards: Shards, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES) -> Choice:

@@ -1,16 +1,20 @@
 """The covariance of each node as an operator, C_i X_i, of one of four kinds."""
 
-from typing import Any, Protocol
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from eigenmesh.arrays import Array, Namespace
+from eigenmesh.arrays import Array, Namespace, like, namespace
 from eigenmesh.arrays import numpy as numpy_namespace
+from eigenmesh.data._block import Block, Centring
 from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, choose
-from eigenmesh.data._dense_covariance import Formed, MatrixFree
-from eigenmesh.data._lazy_covariance import Chunked, Sparse, require_numpy
 from eigenmesh.data._moments import Moments
 from eigenmesh.data._shards import Shards
+from eigenmesh.data._source import Samples
+from eigenmesh.errors import InputError
 
 
 class Covariance(Protocol):
@@ -31,6 +35,156 @@ class Covariance(Protocol):
         """C_i X_i at every node held here, in X's library and dtype: (nodes, d, k) -> (nodes, d, k)."""
 
 
+@dataclass(frozen=True, eq=False)
+class Formed:
+    """C_i as matrices, eq (1): matrices (nodes, d, d), symmetric to the last bit."""
+
+    matrices: Array
+    kind: ClassVar[CovarianceKind] = CovarianceKind.FORMED
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> Formed:
+        """Sum of chunk^T chunk over each node's prepared rows, in float64, then cast."""
+        d = shards.n_features
+        centring = moments.centring(shards.n_nodes)
+        matrices = np.zeros((len(shards.blocks), d, d), dtype=shards.dtype)
+        for matrix, block in zip(matrices, shards.blocks, strict=True):
+            # Summed in place if the dtype is precise enough.
+            total = matrix if matrix.dtype == np.float64 else np.zeros((d, d))
+            for _, chunk in centring.chunks(block):
+                total += chunk.T @ chunk
+            total += total.T
+            np.multiply(total, 0.5, out=matrix, casting="same_kind")
+        return cls(_placed(matrices, xp, device))
+
+    @property
+    def n_features(self) -> int:
+        return int(self.matrices.shape[1])
+
+    def place(self, values: np.ndarray) -> Array:
+        return like(values, self.matrices)
+
+    def apply(self, X: Array) -> Array:
+        return self.matrices @ X
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFree:
+    """C_i = A_i^T A_i through its factors A_i = sqrt(M/(N-1)) (Y_i - mu) / scale, (N_i, d) each."""
+
+    factors: tuple[Array, ...]
+    kind: ClassVar[CovarianceKind] = CovarianceKind.MATRIX_FREE
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> MatrixFree:
+        """Centred copies of each node's rows, in the working dtype."""
+        centring = moments.centring(shards.n_nodes)
+        factors = []
+        for block in shards.blocks:
+            rows = np.empty((block.n_rows, block.n_features), dtype=shards.dtype)
+            for start, chunk in centring.chunks(block):
+                rows[start : start + len(chunk)] = chunk
+            factors.append(_placed(rows, xp, device))
+        return cls(tuple(factors))
+
+    @property
+    def n_features(self) -> int:
+        return int(self.factors[0].shape[1])
+
+    def place(self, values: np.ndarray) -> Array:
+        return like(values, self.factors[0])
+
+    def apply(self, X: Array) -> Array:
+        """A_i^T (A_i X_i) per node."""
+        xp = namespace(X)
+        # Nodes have different numbers of rows, and padding would cost more than this loop.
+        products = [xp.matmul(factor.mT, xp.matmul(factor, X[node, :, :])) for node, factor in enumerate(self.factors)]
+        return xp.stack(products)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunked:
+    """C_i = A_i^T A_i from samples that are read in chunks, one pass over the data per product."""
+
+    blocks: tuple[Block, ...]
+    centring: Centring
+    dtype: np.dtype
+    kind: ClassVar[CovarianceKind] = CovarianceKind.CHUNKED
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments) -> Chunked:
+        return cls(shards.blocks, moments.centring(shards.n_nodes), shards.dtype)
+
+    @property
+    def n_features(self) -> int:
+        return self.blocks[0].n_features
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, dtype=self.dtype)
+
+    def apply(self, X: Array) -> np.ndarray:
+        """Sum over chunks of chunk^T (chunk X_i)."""
+        require_numpy(X, self.kind)
+        total = np.zeros(X.shape)
+        for node, block in enumerate(self.blocks):
+            for _, chunk in self.centring.chunks(block):
+                piece = chunk.astype(X.dtype, copy=False)
+                total[node] += piece.T @ (piece @ X[node])
+        return total.astype(X.dtype, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """C_i of CSR rows, centred without making them dense.
+
+    With weights w = sqrt(M/(N-1)) / scale on rows and x = w X_i::
+
+        Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
+
+    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large.
+    """
+
+    matrices: tuple[Samples, ...]
+    mean: np.ndarray
+    weights: np.ndarray
+    dtype: np.dtype
+    kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments) -> Sparse:
+        """The nodes' rows; missing stored entries become the mean."""
+        if not shards.is_sparse:
+            raise InputError(f"kind {cls.kind} needs scipy.sparse data; use formed or matrix-free for dense data.")
+        centring = moments.centring(shards.n_nodes)
+        weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
+        matrices = []
+        for block in shards.blocks:
+            matrix = block.read(slice(None)).astype(np.float64, copy=False)
+            missing = ~np.isfinite(matrix.data) if centring.fills else np.zeros(0, dtype=bool)
+            if missing.any():
+                matrix = matrix.copy()
+                matrix.data[missing] = moments.mean[matrix.indices[missing]]
+            matrices.append(matrix)
+        return cls(tuple(matrices), moments.mean, weights, shards.dtype)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.mean)
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, dtype=self.dtype)
+
+    def apply(self, X: Array) -> np.ndarray:
+        require_numpy(X, self.kind)
+        product = np.empty(X.shape, dtype=X.dtype)
+        weights = self.weights[:, np.newaxis]
+        for node, matrix in enumerate(self.matrices):
+            x = weights * X[node]
+            Z = matrix @ x - self.mean @ x
+            product[node] = weights * (matrix.T @ Z - np.outer(self.mean, Z.sum(axis=0)))
+        return product
+
+
 def build_covariance(
     shards: Shards,
     moments: Moments,
@@ -47,11 +201,22 @@ def build_covariance(
     n_components, products and memory_bytes are for ``choose``. xp and device say which library and device hold the
     arrays, NumPy by default; chunked and sparse covariances work with NumPy only.
     """
-    place = numpy_namespace if xp is None else xp
+    xp = numpy_namespace if xp is None else xp
     kind = kind or choose(shards, n_components, products, memory_bytes).kind
     if kind is CovarianceKind.FORMED:
-        return Formed.of(shards, moments, place, device)
+        return Formed.of(shards, moments, xp, device)
     if kind is CovarianceKind.MATRIX_FREE:
-        return MatrixFree.of(shards, moments, place, device)
-    require_numpy(place.empty(0), kind)
+        return MatrixFree.of(shards, moments, xp, device)
+    require_numpy(xp.empty(0), kind)
     return Sparse.of(shards, moments) if kind is CovarianceKind.SPARSE else Chunked.of(shards, moments)
+
+
+def require_numpy(array: object, kind: CovarianceKind) -> None:
+    """Raise if the array is of another library."""
+    if not isinstance(array, np.ndarray):
+        found = f"{type(array).__module__}.{type(array).__name__}"
+        raise InputError(f"kind {kind} works on NumPy arrays; got {found}. Use kind formed or matrix-free for others.")
+
+
+def _placed(values: np.ndarray, xp: Namespace, device: Any) -> Array:
+    return xp.asarray(values, dtype=getattr(xp, values.dtype.name), device=device)

@@ -3,6 +3,7 @@
 import array
 import csv
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from eigenmesh.data._table import Table
 from eigenmesh.errors import DataError, UnreadableFileError
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+_Read: TypeAlias = tuple[np.ndarray, np.ndarray | None]  # samples and labels
 _ENCODING = "utf-8-sig"  # UTF-8, with or without the byte-order mark that spreadsheets write
 
 
@@ -50,9 +52,7 @@ def _first_line(file: Path) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def _read_complete(
-    file: Path, header: bool, columns: list[int], label: int | None
-) -> tuple[np.ndarray, np.ndarray | None]:
+def _read_complete(file: Path, header: bool, columns: list[int], label: int | None) -> _Read:
     # Blank lines before the header would be counted by skiprows, so the header is skipped by hand.
     def load(dtype: type, usecols: list[int] | None) -> np.ndarray:
         with file.open(encoding=_ENCODING) as lines:
@@ -65,9 +65,7 @@ def _read_complete(
     return X.reshape(-1, len(columns)), None if label is None else load(str, [label])[:, 0]
 
 
-def _read_with_gaps(
-    file: Path, header: bool, fields: list[str], label: int | None
-) -> tuple[np.ndarray, np.ndarray | None]:
+def _read_with_gaps(file: Path, header: bool, fields: list[str], label: int | None) -> _Read:
     values = array.array("d")
     labels: list[str] = []
     with file.open(newline="", encoding=_ENCODING) as handle:
@@ -77,8 +75,8 @@ def _read_with_gaps(
             next(lines)
         for line in lines:
             if len(line) != len(fields):
-                where = f"line {reader.line_num} of {file}"
-                raise UnreadableFileError(f"{where} has {len(line)} fields, expected {len(fields)}; repair the line.")
+                found = f"{len(line)} fields, expected {len(fields)}"
+                raise UnreadableFileError(f"line {reader.line_num} of {file} has {found}; repair the line.")
             for column, text in enumerate(line):
                 if column == label:
                     labels.append(text.strip())
@@ -86,10 +84,8 @@ def _read_with_gaps(
                 value = _number(text)
                 if value is None:
                     name = repr(fields[column]) if header else str(column)
-                    raise DataError(
-                        f"column {name} of {file} is not numeric: {text!r} in line {reader.line_num}; "
-                        "drop the column or make it label_column."
-                    )
+                    found = f"{text!r} in line {reader.line_num}"
+                    raise DataError(f"column {name} of {file} is not numeric: {found}; drop it or use label_column.")
                 values.append(value)
     X = np.array(values).reshape(-1, len(fields) - (label is not None))
     return X, None if label is None else np.array(labels)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from eigenmesh._lookup import canonical_name, find_name, lookup
-from eigenmesh.data._archives import Archive, find_archive
-from eigenmesh.data._downloads import Cifar10Originals, MnistOriginals
+from eigenmesh.data._archives import Archive, Cifar10Originals, MnistOriginals, find_archive
 from eigenmesh.data._files import read_table
 from eigenmesh.data._source import as_source
 from eigenmesh.data._synthetic import gaussian, geometric_spectrum, nearly_equal, paper_spectrum, power_law_spectrum
@@ -84,14 +83,24 @@ def synthetic(spec: str) -> Table:
 
     kind: paper, geometric, equal (paper's with equal top k) or power. Keys that are left out take their defaults.
     """
-    given = dict(_key_and_value(part) for part in spec.split(",") if part.strip())
+    given = {}
+    for part in filter(str.strip, spec.split(",")):
+        key, equals, text = part.partition("=")
+        if not equals:
+            raise InputError(f"{part!r} is not a setting of synthetic data; write synthetic:key=value,key=value.")
+        given[key.strip().lower()] = text.strip()
     kind = given.pop("kind", "paper")
     spectrum, defaults = lookup("kind of synthetic data", kind, SPECTRA)
     settings: dict[str, Any] = {**defaults, "n": 100_000, "seed": 0}
     for key, text in given.items():
         if key not in settings:
             raise UnknownNameError(f"key of synthetic data of kind {kind}", key, ["kind", *settings])
-        settings[key] = _parsed(key, text, type(settings[key]))
+        number = type(settings[key])
+        try:
+            settings[key] = number(text)
+        except ValueError as error:
+            noun = "a whole number" if number is int else "a number"
+            raise InputError(f"{key} of synthetic data must be {noun}; got {text!r}.") from error
     n_samples, seed = settings.pop("n"), settings.pop("seed")
     return Table(as_source(gaussian(spectrum(**settings), n_samples, seed)), name=_SYNTHETIC)
 
@@ -101,25 +110,6 @@ def _images(archive: Archive) -> Table:
     return replace(table, source=as_source(np.divide(table.X, 255.0)))
 
 
-def _equal_spectrum(d: int, k: int, gap: float) -> np.ndarray:
-    return nearly_equal(paper_spectrum(d, k, gap), k)
-
-
-def _key_and_value(part: str) -> tuple[str, str]:
-    key, equals, value = part.partition("=")
-    if not equals:
-        raise InputError(f"{part!r} is not a setting of synthetic data; write synthetic:key=value,key=value.")
-    return key.strip().lower(), value.strip()
-
-
-def _parsed(key: str, text: str, kind: type) -> Any:
-    try:
-        return kind(text)
-    except ValueError as error:
-        noun = "a whole number" if kind is int else "a number"
-        raise InputError(f"{key} of synthetic data must be {noun}; got {text!r}.") from error
-
-
 # To add a data set: a function above, a row here.
 DATASETS: dict[str, Callable[[], Table]] = {"digits": digits, "mnist": mnist, "cifar10": cifar10, "hapmap3": hapmap3}
 
@@ -127,6 +117,6 @@ DATASETS: dict[str, Callable[[], Table]] = {"digits": digits, "mnist": mnist, "c
 SPECTRA: dict[str, tuple[Callable[..., np.ndarray], dict[str, int | float]]] = {
     "paper": (paper_spectrum, {"d": 20, "k": 5, "gap": 0.8}),
     "geometric": (geometric_spectrum, {"d": 20, "k": 5, "gap": 0.8, "ratio": 0.9}),
-    "equal": (_equal_spectrum, {"d": 20, "k": 5, "gap": 0.8}),
+    "equal": (lambda d, k, gap: nearly_equal(paper_spectrum(d, k, gap), k), {"d": 20, "k": 5, "gap": 0.8}),
     "power": (power_law_spectrum, {"d": 20, "exponent": 1.0}),
 }

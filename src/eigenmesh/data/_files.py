@@ -3,18 +3,18 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from eigenmesh.data._csv_file import read_csv
-from eigenmesh.data._parquet_file import open_parquet
+from eigenmesh.data._csv_file import label_position, read_csv
 from eigenmesh.data._source import Samples, as_source
 from eigenmesh.data._splits import ContiguousSplit
 from eigenmesh.data._table import Table, Unread
-from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
+from eigenmesh.errors import DataError, EigenmeshError, InputError, UnreadableFileError, import_extra
 
 _SAMPLES = ("X", "data", "images")
 _LABELS = ("y", "labels", "label", "site", "target")
@@ -36,18 +36,18 @@ def read_table(
     """
     file = Path(path)
     open_file = READERS.get(file.suffix.lower())
+    kinds = f"eigenmesh reads {', '.join(READERS)} files."
     if not file.is_file():
-        raise UnreadableFileError(f"{file} does not exist or is not a file; eigenmesh reads {_kinds()} files.")
+        raise UnreadableFileError(f"{file} does not exist or is not a file; {kinds}")
     if open_file is None:
-        raise UnreadableFileError(f"{file} has the unknown suffix {file.suffix!r}; eigenmesh reads {_kinds()} files.")
+        raise UnreadableFileError(f"{file} has the unknown suffix {file.suffix!r}; {kinds}")
     try:
         opened = open_file(file, label_column)
         table = opened.take(consecutive_rows(opened.n_samples, share))
     except EigenmeshError:
         raise
     except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise many kinds of exceptions
-        problem = f"{file} cannot be read as {file.suffix} ({error})"
-        raise UnreadableFileError(f"{problem}; eigenmesh reads {_kinds()} files.") from error
+        raise UnreadableFileError(f"{file} cannot be read as {file.suffix} ({error}); {kinds}") from error
     return replace(table, name=file.stem)
 
 
@@ -55,12 +55,7 @@ def consecutive_rows(n_samples: int, share: tuple[int, int] | None) -> slice:
     """The i-th of n runs of rows, ``share = (i, n)``; all rows for None."""
     if share is None:
         return slice(0, n_samples)
-    which, n_shares = share
-    return ContiguousSplit().rows(n_samples, n_shares)[which]
-
-
-def _kinds() -> str:
-    return ", ".join(READERS)
+    return ContiguousSplit().rows(n_samples, share[1])[share[0]]
 
 
 def _no_label_column(file: Path, label_column: str | int | None) -> None:
@@ -91,10 +86,8 @@ def _find_samples(archive: Any, file: Path) -> Samples:
             return archive[name]
     matrices = [name for name in archive.files if archive[name].ndim == 2]
     if len(matrices) != 1:
-        raise UnreadableFileError(
-            f"{file} has no array named {', '.join(_SAMPLES)}, and {len(matrices)} 2-D arrays instead of one; "
-            f"its arrays are {', '.join(archive.files) or 'none'}."
-        )
+        wanted, found = ", ".join(_SAMPLES), ", ".join(archive.files) or "nothing"
+        raise UnreadableFileError(f"{file} needs one 2-D array, or one of the names {wanted}; it has {found}.")
     return archive[matrices[0]]
 
 
@@ -109,10 +102,40 @@ def _find_labels(archive: Any, n_samples: int) -> np.ndarray | None:
     return None
 
 
+def _open_parquet(file: Path, label_column: str | int | None) -> Unread:
+    """A table in float32 if all columns are float32, else in float64; rows are read when they are taken."""
+    rows = import_extra("pyarrow.parquet", "parquet", "reading a .parquet file").ParquetFile(file)
+    return Unread(rows.metadata.num_rows, partial(_take_parquet, file, label_column, rows))
+
+
+def _take_parquet(file: Path, label_column: str | int | None, parquet: Any, rows: slice) -> Table:
+    arrow = import_extra("pyarrow", "parquet", "reading a .parquet file")
+    # Only the row groups with these rows are read.
+    groups = range(parquet.num_row_groups)
+    ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups], dtype=np.intp)
+    first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")
+    frame = parquet.read_row_groups(list(groups[first : last + 1]))
+    frame = frame.slice(rows.start - (int(ends[first - 1]) if first else 0), rows.stop - rows.start)
+    # pandas stores an index without a name as such a column; it is not a feature.
+    names = [name for name in frame.column_names if not name.startswith("__index_level_")]
+    labels = None
+    if label_column is not None:
+        label = names.pop(label_position(file, label_column, names))
+        labels = np.asarray(frame.column(label).to_numpy())
+    kinds = [frame.schema.field(name).type for name in names]
+    single = all(arrow.types.is_float32(kind) for kind in kinds)
+    X = np.empty((frame.num_rows, len(names)), dtype=np.float32 if single else np.float64)
+    for column, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)):
+            raise DataError(f"column {name!r} of {file} is not numeric ({kind}); drop it or make it label_column.")
+        X[:, column] = frame.column(name).cast(arrow.float64(), safe=False).to_numpy()
+    return Table(as_source(X, str(file), tuple(names)), labels)
+
+
 # To add a format: a function (file, label_column) -> Table in a new module, and a row here.
 READERS: dict[str, Callable[[Path, str | int | None], Table | Unread]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".csv": read_csv,
-    ".parquet": open_parquet,
+    ".parquet": _open_parquet,
 }

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from eigenmesh._lookup import lookup
-from eigenmesh.data._centring import Centring
+from eigenmesh.data._block import Centring
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Samples
 from eigenmesh.errors import DataError, InputError
@@ -47,18 +47,8 @@ class Columns(Protocol):
 class Moments:
     """Moments of the pooled samples, the same at every node.
 
-    Attributes
-    ----------
-    n_samples : int
-        N.
-    mean : array of shape (d,)
-        Of each column.
-    variance : array of shape (d,)
-        Of each column, with divisor N - 1.
-    scale : array of shape (d,) or None
-        Standard deviation of each column, with divisor N; None if columns are not scaled.
-    n_missing : int
-        Entries that were missing and count as the mean of their column.
+    mean, variance, scale: of each column, (d,). The variance has divisor N - 1. The scale is the standard deviation
+    with divisor N, None if columns are not scaled. n_missing: entries that count as the mean of their column.
     """
 
     n_samples: int
@@ -92,9 +82,7 @@ def pooled_moments(shards: Shards, network: Averager, *, scale: bool = False, mi
     A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of its column.
     """
     if network.n_nodes != shards.n_nodes:
-        raise InputError(
-            f"the network has {network.n_nodes} nodes but the data have {shards.n_nodes}; make them equal."
-        )
+        raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
 
     def over_nodes(part: NodePart) -> np.ndarray:
         parts = np.stack([part(shards, position) for position in range(len(shards.blocks))])
@@ -129,7 +117,23 @@ def moments_about(
     with np.errstate(over="ignore", invalid="ignore"):
         shift = sums / observed
         variance = np.maximum(about.variance - observed * shift**2, 0.0) / (n_samples - 1)
-    return _finish(columns, Moments(n_samples, about.mean + shift, variance, n_missing=about.n_missing), scale)
+    mean, finite = about.mean + shift, np.isfinite(variance)
+    if not finite.all():
+        names = _columns(columns, ~finite)
+        raise DataError(f"the variance overflows float64 in {names}; divide these columns by a constant.")
+    # A constant column has a spread of some units in the last place of its mean, by rounding.
+    constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(mean)
+    if constant.all():
+        raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
+    if scale and constant.any():
+        raise DataError(f"scale=True would divide by zero in constant {_columns(columns, constant)}; drop them.")
+    # Squares of the variance must stay in the range of the dtype.
+    total, limit = float(variance.sum()), 1e15 if columns.dtype == np.float32 else 1e100
+    if not scale and not 1 / limit <= total <= limit:
+        bounds = f"{1 / limit:g}..{limit:g} for {columns.dtype}"
+        raise DataError(f"the total variance {total:.2g} must be in {bounds}; rescale the data, or use scale=True.")
+    deviation = np.sqrt(variance * ((n_samples - 1) / n_samples)) if scale else None
+    return Moments(n_samples, mean, variance, deviation, about.n_missing)
 
 
 def _counts_and_mean(pooled: np.ndarray, columns: Columns, fills: bool) -> tuple[int, np.ndarray, np.ndarray]:
@@ -161,8 +165,7 @@ def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
             sums = _by_column(piece, np.where(absent, values.dtype.type(0), values))
         total += sums
     if not np.isfinite(total).all():
-        columns = _columns(shards, ~np.isfinite(total))
-        where = f"{shards.node_label(position)} in {columns}"
+        where = f"{shards.node_label(position)} in {_columns(shards, ~np.isfinite(total))}"
         raise DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
     # The counts are sent only if entries may be missing; all nodes know the policy, so all agree.
     return np.concatenate([[float(block.n_rows)], total, *([observed] if fills else [])])
@@ -186,39 +189,9 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     return total
 
 
-def _finish(columns: Columns, moments: Moments, scale: bool) -> Moments:
-    """Check the variances, and add the scale."""
-    variance = moments.variance
-    if not np.isfinite(variance).all():
-        names = _columns(columns, ~np.isfinite(variance))
-        raise DataError(f"the variance overflows float64 in {names}; divide these columns by a constant.")
-    # A constant column has a spread of some units in the last place of its mean, by rounding.
-    constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(moments.mean)
-    if constant.all():
-        raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
-    if not scale:
-        _require_range(float(variance.sum()), columns.dtype)
-        return moments
-    if constant.any():
-        names = _columns(columns, constant)
-        raise DataError(f"scale=True would divide by zero in constant {names}; drop them.")
-    n = moments.n_samples
-    return Moments(n, moments.mean, variance, np.sqrt(variance * ((n - 1) / n)), moments.n_missing)
-
-
-def _require_range(total: float, dtype: np.dtype) -> None:
-    """Raise if squares of the variance leave the range of the dtype."""
-    limit = 1e15 if dtype == np.float32 else 1e100
-    if not 1 / limit <= total <= limit:
-        raise DataError(
-            f"the total variance is {total:.2g}; in {dtype} it must be between {1 / limit:g} and {limit:g}; multiply "
-            "the data by a constant, or use scale=True."
-        )
-
-
 def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
-    row, column, value = first_not_finite(piece)
-    row += start
+    offset, column, value = first_not_finite(piece)
+    row = start + offset
     source = shards.blocks[position].source_row(row)
     here = f"row {row}" if source == row else f"row {row} (row {source} of the data)"
     where = f"{shards.node_label(position)}, {here}, {shards.column_label(column)}"

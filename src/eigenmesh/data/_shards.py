@@ -21,14 +21,8 @@ from eigenmesh.errors import DataError, InputError
 class Shards:
     """Samples of the nodes this process holds: all M in a simulation, one at a peer.
 
-    Attributes
-    ----------
-    blocks : Y_i, of shape (N_i, d), of the nodes held here.
-    n_nodes : M, the number of nodes of the whole network.
-    ids : global numbers of the nodes held here, in 0 .. M - 1.
-    feature_names : names of the columns.
-    node_names : names of all M nodes.
-    precision : working dtype, float32 or float64; None for that of the data.
+    blocks: Y_i (N_i, d) of the nodes held here. n_nodes: M, of the whole network. ids: numbers of the nodes held here,
+    in 0 .. M - 1. node_names: of all M nodes. precision: dtype to work in, float32 or float64, if not that of the data.
     """
 
     blocks: tuple[Block, ...]
@@ -39,7 +33,13 @@ class Shards:
     precision: np.dtype | None = None
 
     def __post_init__(self) -> None:
-        _check_ids(self)
+        if not self.blocks:
+            raise DataError("there are no nodes: give at least one matrix.")
+        _require_one_id_each(len(self.blocks), self.ids)
+        if len(set(self.ids)) != len(self.ids) or not all(0 <= node < self.n_nodes for node in self.ids):
+            raise InputError(f"node ids must be distinct and in 0..{self.n_nodes - 1}; got {list(self.ids)}.")
+        if self.node_names is not None and len(self.node_names) != self.n_nodes:
+            raise InputError(f"{len(self.node_names)} node names for {self.n_nodes} nodes; give one per node.")
         for position, block in enumerate(self.blocks):
             if block.n_rows == 0:
                 raise DataError(f"{self.node_label(position)} has no rows; every node needs at least one sample.")
@@ -79,8 +79,7 @@ class Shards:
 
     def thinned(self, n_rows: int) -> Shards:
         """About so many rows over the nodes held here, evenly spread; of each node at least one."""
-        total = sum(block.n_rows for block in self.blocks)
-        share = min(1.0, n_rows / total)
+        share = min(1.0, n_rows / sum(block.n_rows for block in self.blocks))
         return replace(self, blocks=tuple(block.thinned(math.ceil(share * block.n_rows)) for block in self.blocks))
 
     @classmethod
@@ -98,13 +97,10 @@ class Shards:
         source = as_source(X)
         values = np.asarray(nodes)
         if values.shape != (source.shape[0],):
-            raise DataError(
-                f"nodes must give one node for each of {source.shape[0]} samples; got shape {values.shape}."
-            )
+            raise DataError(f"nodes must have one entry for each of {source.shape[0]} samples; got {values.shape}.")
         names, rows = rows_by_value(values, "nodes")
         blocks = tuple(Block(source, part) for part in rows)
-        node_names = tuple(str(name) for name in names)
-        return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names, node_names)
+        return cls(blocks, len(blocks), tuple(range(len(blocks))), source.feature_names, tuple(map(str, names)))
 
     @classmethod
     def from_list(
@@ -118,11 +114,10 @@ class Shards:
         """One node per matrix, [Y_1, .., Y_M]. A peer passes only its own matrix, its id and the number of nodes M."""
         held = tuple(range(len(matrices))) if ids is None else tuple(ids)
         _require_one_id_each(len(matrices), held)
-        total = len(matrices) if n_nodes is None else n_nodes
         where = [f"node {node}" for node in held]
         blocks = tuple(Block(as_source(X, f"X at {place}")) for place, X in zip(where, matrices, strict=True))
         names = None if node_names is None else tuple(node_names)
-        return cls(blocks, total, held, _common_names(blocks, where), names)
+        return cls(blocks, len(matrices) if n_nodes is None else n_nodes, held, _common_names(blocks, where), names)
 
     @classmethod
     def from_files(
@@ -143,8 +138,8 @@ class Shards:
             table = read_table(files[0], label_column=label_column)
             return cls.from_array(table.source, n_nodes, split, table.labels)
         if split is not None or n_nodes not in (None, len(files)):
-            given = f"{len(files)} files make {len(files)} nodes"
-            raise InputError(f"{given}; leave out n_nodes (got {n_nodes}) and split, or give one file.")
+            n = len(files)
+            raise InputError(f"{n} files make {n} nodes; leave out n_nodes (got {n_nodes}) and split, or give 1 file.")
         sources = [read_table(file, label_column=label_column).source for file in files]
         _common_names(sources, files)  # so that a difference is reported by file
         return cls.from_list(sources, node_names=[file.stem for file in files])
@@ -172,31 +167,16 @@ def _require_one_id_each(n_matrices: int, ids: Sequence[int]) -> None:
         raise InputError(f"{n_matrices} matrices but {len(ids)} node ids; give one id per matrix.")
 
 
-def _check_ids(shards: Shards) -> None:
-    held = shards.ids
-    if not shards.blocks:
-        raise DataError("there are no nodes: give at least one matrix.")
-    _require_one_id_each(len(shards.blocks), held)
-    if len(set(held)) != len(held) or not all(0 <= node < shards.n_nodes for node in held):
-        raise InputError(f"node ids must be distinct and in 0..{shards.n_nodes - 1}; got {list(held)}.")
-    if shards.node_names is not None and len(shards.node_names) != shards.n_nodes:
-        raise InputError(f"{len(shards.node_names)} node names for {shards.n_nodes} nodes; give one per node.")
-
-
 def _check_alike(shards: Shards) -> None:
     widths = [block.n_features for block in shards.blocks]
     if len(set(widths)) > 1:
         common = max(widths, key=widths.count)
-        odd = [f"{shards.node_label(i)} has {w}" for i, w in enumerate(widths) if w != common]
-        raise DataError(
-            f"nodes have unequal numbers of columns: {', '.join(odd[:5])}, "
-            f"while {shards.node_label(widths.index(common))} has {common}; make them equal."
-        )
+        odd = ", ".join([f"{shards.node_label(i)} has {w}" for i, w in enumerate(widths) if w != common][:5])
+        other = f"{shards.node_label(widths.index(common))} has {common}"
+        raise DataError(f"nodes have unequal numbers of columns: {odd}, while {other}; make them equal.")
     if len({block.is_sparse for block in shards.blocks}) > 1:
-        sparse = [shards.node_label(i) for i, block in enumerate(shards.blocks) if block.is_sparse]
-        raise DataError(
-            f"some nodes are sparse ({', '.join(sparse[:5])}) and some dense; make all sparse or all dense."
-        )
+        sparse = ", ".join([shards.node_label(i) for i, block in enumerate(shards.blocks) if block.is_sparse][:5])
+        raise DataError(f"some nodes are sparse ({sparse}) and some dense; make all sparse or all dense.")
     names = shards.feature_names
     if names is not None and len(names) != widths[0]:
         raise DataError(f"{len(names)} feature names for {widths[0]} columns; give one per column.")

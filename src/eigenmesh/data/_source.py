@@ -138,6 +138,6 @@ def _from_frame(frame: Any, what: str) -> np.ndarray:
         return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
     except (TypeError, ValueError) as error:
         dtypes = zip(frame.columns, frame.dtypes, strict=True)
-        culprits = [f"{name!r} ({dtype})" for name, dtype in dtypes if getattr(dtype, "kind", "O") not in "biuf"]
-        listed = ", ".join(culprits[:5])
+        wrong = [f"{name!r} ({dtype})" for name, dtype in dtypes if getattr(dtype, "kind", "O") not in "biuf"]
+        listed = ", ".join(wrong[:5])
         raise DataError(f"{what} has columns that are not numbers: {listed}; drop or encode them.") from error

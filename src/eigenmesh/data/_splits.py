@@ -109,26 +109,18 @@ class SizesSplit:
     def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
         _check_counts(n_samples, n_nodes)
         if len(self.sizes) != n_nodes:
-            raise InputError(
-                f"the split has {len(self.sizes)} sizes but there are {n_nodes} nodes; give one size per node."
-            )
-        return _shuffled(self._counts(n_samples), self.seed)
-
-    def _counts(self, n_samples: int) -> np.ndarray:
-        total = sum(self.sizes)
-        fix = f"give sizes that sum to {n_samples}, or proportions that sum to 1"
-        if all(isinstance(size, Integral) for size in self.sizes):
-            if total != n_samples:
-                raise InputError(f"the sizes sum to {total} but there are {n_samples} samples; {fix}.")
-            return np.array(self.sizes, dtype=np.intp)
-        if abs(total - 1) > 1e-6:
-            raise InputError(f"the proportions sum to {total:g}, not to 1; {fix}.")
+            raise InputError(f"the split has {len(self.sizes)} sizes but there are {n_nodes} nodes; make them equal.")
+        whole, total = all(isinstance(size, Integral) for size in self.sizes), sum(self.sizes)
+        if whole and total != n_samples:
+            raise InputError(f"the sizes sum to {total} but there are {n_samples} samples; make them equal.")
+        if not whole and abs(total - 1) > 1e-6:
+            raise InputError(f"the proportions sum to {total:g}, not to 1; divide them by their sum.")
         ideal = np.asarray(self.sizes) / total * n_samples
-        counts = np.floor(ideal).astype(np.intp)
+        counts = np.asarray(self.sizes if whole else np.floor(ideal)).astype(np.intp)
         counts[np.argsort(counts - ideal, kind="stable")[: n_samples - counts.sum()]] += 1
         for empty in np.flatnonzero(counts == 0):
             counts[[np.argmax(counts), empty]] += [-1, 1]
-        return counts
+        return _shuffled(counts, self.seed)
 
 
 def split_by_name(name: str | Split, seed: int = 0) -> Split:
@@ -197,14 +189,11 @@ def _dirichlet(argument: str, seed: int) -> Split:
 
 def _sizes(argument: str, seed: int) -> Split:
     try:
-        return SizesSplit([_number(part) for part in argument.split(",")], seed)
+        sizes = [int(part) if part.strip().isdecimal() else float(part) for part in argument.split(",")]
+        return SizesSplit(sizes, seed)
     except ValueError as error:
         form = "'sizes:10,20,30' or 'sizes:0.2,0.8', all positive"
         raise InputError(f"a split by sizes is written {form}; got {argument!r}.") from error
-
-
-def _number(text: str) -> float:
-    return int(text) if text.strip().isdecimal() else float(text)
 
 
 # To add a split: a class above, a row here.

@@ -22,14 +22,7 @@ class Unread:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Samples with labels and a name.
-
-    Attributes
-    ----------
-    source : samples of shape (N, d), and the names of the columns.
-    labels : one per sample, (N,), or None.
-    name : name of the file or data set.
-    """
+    """Samples (N, d) with labels (N,) and the name of the file or data set."""
 
     source: Source
     labels: np.ndarray | None = None
@@ -64,10 +57,7 @@ def require_columns(source: Source, n_features: int, names: tuple[str, ...] | No
     found = source.feature_names
     for column, (ours, theirs) in enumerate(zip(found or (), names or (), strict=False)):
         if ours != theirs:
-            known = " (it is there, in another place)" if theirs in (found or ()) else ""
-            raise DataError(
-                f"column {column} of {where} is {ours!r}, but {by} has {theirs!r} there{known}; put the columns in "
-                "that order."
-            )
+            fix = "order" if theirs in (found or ()) else "columns"
+            raise DataError(f"column {column} of {where} is {ours!r}, but {by} has {theirs!r} there; use its {fix}.")
     if source.shape[1] != n_features:
         raise DataError(f"{where} has {source.shape[1]} columns, but {by} has {n_features}; make them equal.")

@@ -54,8 +54,7 @@ def data_of_one_node(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport:
 
 def data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
     """Blocks of a dask array or data frame, one node each; reads nothing."""
-    from eigenmesh.dask._data import DaskData
-    from eigenmesh.dask._scores import check_features
+    from eigenmesh.dask._data import DaskData, check_features
 
     if nodes is not None:
         raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")

@@ -76,7 +76,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         check_is_fitted(self)
         if is_dask(X):
-            from eigenmesh.dask._scores import lazy_scores
+            from eigenmesh.dask._data import lazy_scores
 
             return lazy_scores(self, X)
         return self.project_source(X) if isinstance(X, Source) else self._project(self._checked(X, reset=False))
