@@ -15,7 +15,7 @@ from eigenmesh.experiments._claims import check_claims
 from eigenmesh.experiments._figures import FIGURES, figure_1, figure_2, figure_3
 from eigenmesh.experiments._settings import DataSet, Experiment, Method
 from eigenmesh.experiments._tables import CostRow, line_of
-from eigenmesh.experiments._unlike import unlike_nodes
+from eigenmesh.experiments._unlike import unlike_experiment
 from eigenmesh.report._error_picture import STYLES, Axis, errors_picture, panel_svg, styles_of
 from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page, unlike_page
 from eigenmesh.report._page import save_page
@@ -168,7 +168,7 @@ def test_page_says_plainly_when_a_claim_rests_on_counting():
 
 
 def test_unlike_page_counts_problems():
-    experiment = unlike_nodes(quick=True)
+    experiment = unlike_experiment(quick=True)
     panels = results_of(experiment)[:2]
     page = assert_self_contained(unlike_page("t", Chapter(experiment, panels), {"command": "x"}))
     assert "2 of 2" in " ".join(page.text)

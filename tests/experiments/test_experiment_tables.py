@@ -12,7 +12,7 @@ from small import METHODS, made_up, made_up_row, small_panel
 from eigenmesh.experiments._curves import TARGETS, UNITS
 from eigenmesh.experiments._settings import Method, Run
 from eigenmesh.experiments._tables import CostRow, best_rows, cell, cost_rows, costs_csv, line_of, lines_csv
-from eigenmesh.experiments._unlike import problems_solved, unlike_nodes
+from eigenmesh.experiments._unlike import problems_solved, unlike_experiment
 from eigenmesh.report._cost_table import cost_caption, cost_cells, cost_table
 from eigenmesh.solvers import SOLVERS, DeEPCA, FastPCA
 
@@ -103,7 +103,7 @@ def test_captions_say_what_has_to_be_known():
 
 
 def test_unlike_nodes_try_the_stated_grids_and_count_what_is_solved():
-    experiment = unlike_nodes()
+    experiment = unlike_experiment()
     assert len(experiment.panels) == 18
     assert {panel.rounds for panel in experiment.panels} == {600}
     solvers = {method.solver.name for method in experiment.panels[0].methods}

@@ -19,7 +19,7 @@ from eigenmesh.experiments._claims import check_claims
 from eigenmesh.experiments._figures import FIGURES
 from eigenmesh.experiments._settings import DataSet, Experiment, Panel, Run
 from eigenmesh.experiments._tables import best_rows, cost_rows, costs_csv, line_of, lines_csv
-from eigenmesh.experiments._unlike import unlike_nodes
+from eigenmesh.experiments._unlike import unlike_experiment
 from eigenmesh.experiments._work import Results, kept_runs, make_runs, missing_data, runs_of, usable_cores
 from eigenmesh.report import save_picture
 from eigenmesh.report._cost_table import claims_table, cost_table
@@ -120,7 +120,7 @@ def reproduce(
 
 def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]:
     if what == UNLIKE:
-        return [unlike_nodes(rounds, quick)]
+        return [unlike_experiment(rounds, quick)]
     if quick:
         raise InputError(f"--quick goes with unlike; make {what} small with --trials 1 --rounds 500.")
     return [make(rounds) for name, make in FIGURES.items() if what in (name, ALL)]

@@ -29,7 +29,7 @@ GRAPHS = {"erdos_renyi": "Erdős–Rényi", "cycle": "cycle", "path": "path"}
 ROUNDS, QUICK_ROUNDS = 600, 300
 
 
-def unlike_nodes(rounds: int | None = None, quick: bool = False) -> Experiment:
+def unlike_experiment(rounds: int | None = None, quick: bool = False) -> Experiment:
     """MNIST and CIFAR-10 by label and by Dirichlet shares on three graphs; quick: digits on ten nodes."""
     budget = rounds or (QUICK_ROUNDS if quick else ROUNDS)
     n_nodes = 10 if quick else 20
