@@ -68,5 +68,9 @@ def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
 
 def save_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write a JSON file, whole or not at all."""
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    save_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def save_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file in UTF-8, whole or not at all."""
     write_atomically(Path(path), lambda file: file.write(text.encode()))

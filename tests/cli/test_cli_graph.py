@@ -20,7 +20,7 @@ def test_cycle_has_the_numbers_it_is_known_for(call):
     beta = (1 + 2 * math.cos(2 * math.pi / 20)) / 3
     assert numbers_after("nodes", done.stdout) == ["20"]
     assert numbers_after("diameter", done.stdout) == ["10"]
-    assert numbers_after("links a node", done.stdout) == ["2", "to", "2"]
+    assert numbers_after("links per node", done.stdout) == ["2", "to", "2"]
     assert numbers_after("beta", done.stdout) == [f"{beta:.6f}"]
     rounds = [math.ceil(math.log(accuracy) / math.log(beta)) for accuracy in (1e-6, 1e-12)]
     assert numbers_after("plain gossip", done.stdout) == [
@@ -36,7 +36,7 @@ def test_edge_list_says_how_many_nodes_and_is_drawn_with_names(call, tmp_path):
     done = call("graph", "links.txt", "--weights", "best_constant", "--plot", "g.svg")
     assert done.exit_code == 0, done.output
     assert numbers_after("nodes", done.stdout) == ["4"]
-    assert numbers_after("links a node", done.stdout) == ["1", "to", "3"]
+    assert numbers_after("links per node", done.stdout) == ["1", "to", "3"]
     text = (tmp_path / "g.svg").read_text()
     for name in ("north", "south", "west", "hub", "4 nodes, 3 links, diameter 2"):
         assert name in text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from eigenmesh.cli import _messages as voice_module
+from eigenmesh.cli import _messages as messages_module
 from eigenmesh.cli._messages import Messages, option_names
 from eigenmesh.events import EventLog, Record, Started
 
@@ -41,7 +41,7 @@ def test_log_gets_a_line_now_and_then(monkeypatch):
     with messages.progress() as show:
         tell(show)
         assert said.getvalue() == ""
-    monkeypatch.setattr(voice_module, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(messages_module, "LINE_EVERY_S", 0.0)
     with messages.progress() as show:
         tell(show)
     assert said.getvalue() == "round 50 of at most 5,000, residual 1.2e-01, 2.5 MB sent\n"

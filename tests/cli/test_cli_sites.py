@@ -66,7 +66,7 @@ def test_an_audit_without_fault_says_so(do):
     [
         (((1, 64, 64),), 1, "1 messages had the shape of a covariance"),
         (((1, 500, 64),), 2, "2 messages had the shape of samples"),
-        (((1, 64, 10),), 6, "oslo got 54 columns of 64 numbers or more"),
+        (((1, 64, 10),), 6, "oslo got 54 or more columns of 64 numbers"),
     ],
 )
 def test_an_audit_that_shows_too_much_says_so(do, shapes, messages, said):
@@ -76,7 +76,7 @@ def test_an_audit_that_shows_too_much_says_so(do, shapes, messages, said):
 
 def test_a_site_with_few_samples_shows_its_covariance_sooner(do):
     _audit_file(((1, 64, 10),), n_samples=25)
-    assert "oslo got 25 columns of 64 numbers or more" in do("audit", "audit.jsonl").stderr
+    assert "oslo got 25 or more columns of 64 numbers" in do("audit", "audit.jsonl").stderr
 
 
 def test_an_audit_as_numbers_and_damaged_lines(do):

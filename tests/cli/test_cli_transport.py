@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenmesh.cli._processes import MARK, NODES
-from eigenmesh.cli._rank_files import files_of_all_nodes, has_rank, with_rank
+from eigenmesh.cli._launch import MARK
+from eigenmesh.cli._messages import NODES_FOLDER
+from eigenmesh.cli._node_files import files_of_all_nodes, has_rank, with_rank
 from eigenmesh.errors import InputError
 from eigenmesh.transports import TRANSPORTS
 from problems import angles, truth
@@ -161,7 +162,7 @@ def nodes_of(pid: int) -> dict[int, int]:
         except OSError:
             continue
         told = {name: value for name, _, value in pairs}
-        note = Path(told.get(NODES, "")) / f"{child}.node"
+        note = Path(told.get(NODES_FOLDER, "")) / f"{child}.node"
         if note.exists():
             found[int(note.read_text())] = child
     return found
@@ -201,7 +202,7 @@ def ancestors(pid: int) -> list[int]:
 
 def test_what_cannot_be_launched_is_said(call):
     for words, message in {
-        ("--", "graph", "cycle"): "launch starts nodes that run 'fit', not 'graph'",
+        ("--", "graph", "cycle"): "nodes run 'fit' alone, not 'graph'",
         ("--transport", "smoke", "--", "fit", "digits"): "unknown transport 'smoke'",
         ("--", "fit", "digits", "--transport", "mpi"): "launch gives --transport to the nodes itself",
         ("--", "fit", "digits", "--nodes=3"): "launch gives --nodes to the nodes itself",

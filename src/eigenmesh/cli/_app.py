@@ -28,6 +28,7 @@ COMMANDS = {
     "audit": "Sum up what left a site: how much, to whom, of which kinds and shapes.",
 }
 MARKUP: Final = "markdown"
+VERSION_HELP = "Print the version and stop."
 
 
 class LazyCommand(TyperCommand):
@@ -91,9 +92,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help=VERSION_HELP)] = False,
 ) -> None:
     """Exact PCA over data that stays where it is.
 

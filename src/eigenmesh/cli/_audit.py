@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 
 from eigenmesh._text import readable_bytes
-from eigenmesh.cli._file_errors import plain_errors
-from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._messages import Messages, plain_errors
+from eigenmesh.cli._options import argument, option
+from eigenmesh.report._run_tables import new_table
 from eigenmesh.sites._audit_summary import AuditSummary, Count, summary
 
-AuditFile = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="audit.jsonl of a site.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print plain numbers on standard output instead.")]
+AuditFile = Annotated[Path, argument("FILE", "audit.jsonl of a site.")]
+AsJson = Annotated[bool, option(None, None, "Print plain numbers on standard output instead.", "--json")]
 MOST_SHAPES = 12
 
 
@@ -46,17 +46,14 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
 
 
 def _sentence(found: AuditSummary) -> str:
-    total = found.total
+    sent = f"{found.total.messages:,} messages with {readable_bytes(found.total.bytes)}"
     restarts = f" in {found.starts} starts" if found.starts > 1 else ""
-    return (
-        f"{found.site or 'The site'} sent {total.messages:,} messages with {readable_bytes(total.bytes)} to "
-        f"{len(found.by_neighbour)} neighbours for run {found.run!r}{restarts}, from {_minute(found.first)} to "
-        f"{_minute(found.last)} UTC."
-    )
+    run = f"run {found.run!r}{restarts}, from {_minute(found.first)} to {_minute(found.last)} UTC"
+    return f"{found.site or 'The site'} sent {sent} to {len(found.by_neighbour)} neighbours for {run}."
 
 
 def _neighbours(found: AuditSummary) -> Table:
-    table = _table("to", "messages", "payload", "with heads", "columns")
+    table = new_table("to", "messages", "payload", "with heads", "columns", left=1)
     for name, count in sorted(found.by_neighbour.items()):
         table.add_row(name, *_cells(count), f"{count.columns:,}")
     table.add_section()
@@ -66,7 +63,7 @@ def _neighbours(found: AuditSummary) -> Table:
 
 
 def _shapes(found: AuditSummary) -> Table:
-    table = _table("arrays", "times")
+    table = new_table("arrays", "times", left=1)
     for name, times in sorted(found.shapes.items(), key=lambda item: -item[1])[:MOST_SHAPES]:
         table.add_row(name, f"{times:,}")
     if len(found.shapes) > MOST_SHAPES:
@@ -75,24 +72,20 @@ def _shapes(found: AuditSummary) -> Table:
 
 
 def _words(found: AuditSummary) -> list[str]:
-    lines = []
+    lines, d = [], f"{found.n_features:,}"
     if found.largest is not None:
-        largest = found.largest
-        lines.append(
-            f"The largest message had {readable_bytes(largest['bytes'])}: {largest['kind']} to {largest['to']}."
-        )
+        size, kind, to = readable_bytes(found.largest["bytes"]), found.largest["kind"], found.largest["to"]
+        lines.append(f"The largest message had {size}: {kind} to {to}.")
     if found.again.messages:
         lines.append(f"{found.again.messages:,} messages went again over a link that had broken.")
     if not found.sample_shaped:
-        lines.append(f"No message had the shape of samples ({found.n_samples:,} rows of {found.n_features:,}).")
+        lines.append(f"No message had the shape of samples ({found.n_samples:,} rows of {d}).")
     if not found.covariance_shaped:
-        lines.append(f"No message had the shape of a covariance ({found.n_features:,} x {found.n_features:,}).")
+        lines.append(f"No message had the shape of a covariance ({d} x {d}).")
     most = max((count.columns for count in found.by_neighbour.values()), default=0)
     if most < found.enough_columns:
-        lines.append(
-            f"No neighbour got more than {most:,} columns of {found.n_features:,} numbers. They show this site's "
-            f"covariance on that many of its {found.n_features:,} dimensions at most."
-        )
+        shown = f"They show this site's covariance on that many of its {d} dimensions at most."
+        lines.append(f"No neighbour got more than {most:,} columns of {d} numbers. {shown}")
     return lines
 
 
@@ -103,15 +96,12 @@ def _warnings(found: AuditSummary) -> list[str]:
             lines.append(f"warning: {times:,} messages had the shape of {what}; the numbers may be something else.")
     many = [name for name, count in found.by_neighbour.items() if count.columns >= found.enough_columns]
     if many:
-        lines.append(
-            f"note: {', '.join(sorted(many))} got {found.enough_columns:,} columns of {found.n_features:,} numbers or "
-            "more. Where so many are products with this site's own covariance, it can be worked out from them."
-        )
+        got = f"{found.enough_columns:,} or more columns of {found.n_features:,} numbers"
+        risk = "If these are products with this site's own covariance, it can be worked out from them."
+        lines.append(f"note: {', '.join(sorted(many))} got {got}. {risk}")
     if found.damaged:
-        lines.append(
-            f"warning: {len(found.damaged)} lines could not be read (the first is line {found.damaged[0]}), as after "
-            "a crash; what they stood for is not counted."
-        )
+        unread = f"{len(found.damaged)} lines could not be read (the first is line {found.damaged[0]})"
+        lines.append(f"warning: {unread}, as after a crash; what they stood for is not counted.")
     return lines
 
 
@@ -121,10 +111,3 @@ def _cells(count: Count) -> tuple[str, str, str]:
 
 def _minute(at: str) -> str:
     return at[:19].replace("T", " ")
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left")
-    return table

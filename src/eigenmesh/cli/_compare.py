@@ -1,22 +1,23 @@
-"""``eigenmesh compare``: any solvers on the same data, network and start, error against cost."""
+"""``eigenmesh compare``: solvers on the same data, network and start, error against cost."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
-
-from eigenmesh._atomic_write import require_writable, write_atomically
+from eigenmesh._atomic_write import require_writable, save_text
 from eigenmesh._lookup import canonical_name, find_name
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
+from eigenmesh.cli._inputs import split_name
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._methods import parse_methods
+from eigenmesh.cli._node_files import make_folder
+from eigenmesh.cli._options import METHOD, OUTPUT, option
 from eigenmesh.cli._problem import Problem, read_problem
-from eigenmesh.errors import InputError, MissingExtraError, UnreadableFileError
+from eigenmesh.errors import InputError, MissingExtraError
 from eigenmesh.events import event_log
 from eigenmesh.experiments._curves import UNITS, Curve
 from eigenmesh.experiments._problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
@@ -35,32 +36,15 @@ from eigenmesh.solvers._bases import random_basis
 DEFAULT_SOLVERS = "fast-pca,deepca,block-krylov"
 DEFAULT_OUT = (Path("out/compare"),)
 
-Solvers = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME[:FIELD=VALUE],...",
-        help=f"Which, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. There are: {', '.join(SOLVERS)}.",
-        rich_help_panel=options.METHOD,
-    ),
-]
-Components = Annotated[
-    int | None,
-    typer.Option(
-        "--components", "-k", min=1, metavar="K", help="How many (5 by default).", rich_help_panel=options.METHOD
-    ),
-]
-Cost = Annotated[
-    str, typer.Option(metavar="UNIT", help=f"What is counted: {', '.join(UNITS)}.", rich_help_panel=options.OUTPUT)
-]
-Out = Annotated[
-    list[Path],
-    typer.Option(
-        "--out",
-        metavar="FOLDER|FILE",
-        help="A folder for pictures and tables; or names, ending in .png, .svg or .csv (the table), again and again.",
-        rich_help_panel=options.OUTPUT,
-    ),
-]
+SOLVERS_HELP = (
+    f"Which, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. There are: {', '.join(SOLVERS)}."
+)
+OUT_HELP = "A folder for pictures and tables; or names, ending in .png, .svg or .csv (the table), again and again."
+
+Solvers = Annotated[str, option(METHOD, "NAME[:FIELD=VALUE],...", SOLVERS_HELP)]
+Components = Annotated[int | None, option(METHOD, "K", "How many (5 by default).", "--components", "-k", min=1)]
+Cost = Annotated[str, option(OUTPUT, "UNIT", f"What is counted: {', '.join(UNITS)}.")]
+Out = Annotated[list[Path], option(OUTPUT, "FOLDER|FILE", OUT_HELP, "--out")]
 
 
 def compare(
@@ -115,16 +99,9 @@ def compare(
         random_state=seed,
         costs=ROUNDS_ALONE,
     )
+    split = split_name(split, by_label)
     problem = read_problem(
-        messages,
-        data,
-        label_column=label_column,
-        split=split,
-        by_label=by_label,
-        nodes=nodes,
-        topology=topology,
-        weights=weights,
-        seed=seed,
+        messages, data, seed, label_column=label_column, split=split, nodes=nodes, topology=topology, weights=weights
     )
     with messages.waiting("finding the truth"):
         comparison = _comparison(request, problem)
@@ -132,54 +109,45 @@ def compare(
     curves = _run(messages, methods, comparison, max_rounds)
     rows = [CostRow.of(method, [curve]) for method, curve in curves]
     messages.tell(cost_table(rows, cost))
-    _write(messages, files, problem, rows, curves, cost)
+    for path in _write(files, problem, rows, curves, cost):
+        messages.tell(f"wrote {path}")
+    if files.undrawn is not None:
+        messages.alert(f"no picture: {files.undrawn}", style="yellow")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Files:
     """Where pictures and tables go; ``undrawn`` says why there will be no pictures."""
 
-    pictures: tuple[Path, ...]
-    costs: tuple[Path, ...]
-    errors: tuple[Path, ...]
+    pictures: list[Path] = field(default_factory=list)
+    costs: list[Path] = field(default_factory=list)
+    errors: list[Path] = field(default_factory=list)
     undrawn: MissingExtraError | None = None
 
     @classmethod
     def checked(cls, out: Sequence[Path], inputs: Sequence[str]) -> Files:
         """Raise now if any could not be written later, or would overwrite an input."""
-        pictures, costs, errors = [], [], []
+        files = cls()
         for path in out:
             if path.is_dir() or not path.suffix:
-                folder = _made(path)
-                pictures += [folder / "compare.png", folder / "compare.svg"]
-                costs.append(folder / "costs.csv")
-                errors.append(folder / "errors.csv")
-            elif path.suffix.lower() == ".csv":
-                costs.append(path)
+                make_folder(path)
+                files.pictures += [path / "compare.png", path / "compare.svg"]
+                files.costs.append(path / "costs.csv")
+                files.errors.append(path / "errors.csv")
             else:
-                pictures.append(path)
+                (files.costs if path.suffix.lower() == ".csv" else files.pictures).append(path)
         taken = {Path(name).resolve() for name in inputs}
-        for path in (*costs, *errors, *pictures):
+        for path in (*files.costs, *files.errors, *files.pictures):
             if path.resolve() in taken:
                 raise InputError(f"{path} is an input already; choose another name.")
-        for path in (*costs, *errors):
+        for path in (*files.costs, *files.errors):
             require_writable(path)
         try:
-            for path in pictures:
+            for path in files.pictures:
                 require_picture(path)
         except MissingExtraError as error:
-            return cls((), tuple(costs), tuple(errors), error)
-        return cls(tuple(pictures), tuple(costs), tuple(errors))
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFileError(
-            f"cannot make the folder {folder}: {error.strerror}; choose another --out."
-        ) from error
-    return folder
+            files.pictures, files.undrawn = [], error
+        return files
 
 
 def _comparison(request: Request, problem: Problem) -> Comparison:
@@ -202,28 +170,58 @@ def _run(
 
 
 def _write(
-    messages: Messages,
-    files: Files,
-    problem: Problem,
-    rows: Sequence[CostRow],
-    curves: Sequence[tuple[Method, Curve]],
-    cost: str,
-) -> None:
-    name = problem.source.name
+    files: Files, problem: Problem, rows: Sequence[CostRow], curves: Sequence[tuple[Method, Curve]], cost: str
+) -> list[Path]:
     # What sends nothing has no place on an axis of bytes.
     lines: list[Line] = [line_of(m, [c], cost) for m, c in curves if not (cost == "bytes" and m.centralised)]
     for path in files.costs:
-        text = costs_csv([(name, rows)])
-        write_atomically(path, lambda file, text=text: file.write(text.encode()))
+        save_text(path, costs_csv([(problem.name, rows)]))
     for path in files.errors:
-        text = lines_csv([(name, lines)], cost)
-        write_atomically(path, lambda file, text=text: file.write(text.encode()))
-    if files.pictures and lines:
+        save_text(path, lines_csv([(problem.name, lines)], cost))
+    pictures = files.pictures if lines else []
+    if pictures:
         about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
-        figure = errors_picture([Axis(name, about, lines)], cost)
-        for path in files.pictures:
+        figure = errors_picture([Axis(problem.name, about, lines)], cost)
+        for path in pictures:
             save_picture(figure, path)
-    if files.undrawn is not None:
-        messages.alert(f"no picture: {files.undrawn}", style="yellow")
-    for path in (*files.costs, *files.errors, *(files.pictures if lines else ())):
-        messages.tell(f"wrote {path}")
+    return [*files.costs, *files.errors, *pictures]
+
+
+def parse_methods(text: str) -> list[Method]:
+    """Methods from ``name:field=value,field=value,name``: a part without a colon or an equals sign is a new name."""
+    parts: list[tuple[str, dict[str, Any]]] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        name, colon, setting = part.partition(":")
+        if not colon and "=" in part:
+            name, setting = "", part
+        if name or not (setting and parts):
+            parts.append((canonical_name("solver", name or part, SOLVERS), {}))
+        if setting or colon:
+            _add_setting(*parts[-1], setting)
+    methods = [Method(name, SOLVERS[name](**settings)) for name, settings in parts]
+    if len(set(methods)) < len(methods):
+        raise InputError(f"--solvers {text} names a solver twice with the same settings; leave one out.")
+    names = Counter(method.label for method in methods)
+    return [
+        replace(method, label=f"{method.label} ({method.words})") if names[method.label] > 1 else method
+        for method in methods
+    ]
+
+
+def _add_setting(name: str, settings: dict[str, Any], text: str) -> None:
+    key, equals, value = (piece.strip() for piece in text.partition("="))
+    if not equals or not value:
+        raise InputError(f"settings of a solver are written {name}:field=value; got {text!r}.")
+    key = canonical_name(f"setting of {name}", key, [known.name for known in fields(SOLVERS[name])])
+    settings[key] = _value(name, key, value)
+
+
+def _value(name: str, key: str, text: str) -> Any:
+    if text.lower() in ("auto", "none"):
+        return "auto" if text.lower() == "auto" else None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise InputError(f"{key} of {name} must be a number, or auto where it can be; got {text!r}.")

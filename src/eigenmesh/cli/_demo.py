@@ -9,48 +9,41 @@ import typer
 from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._node_files import make_folder
+from eigenmesh.cli._options import option
 from eigenmesh.cli._peers_demo import demo_with_peers
 from eigenmesh.cli._problem import Problem, read_problem
-from eigenmesh.errors import MissingExtraError, UnreadableFileError
+from eigenmesh.errors import MissingExtraError
 from eigenmesh.events import event_log
-from eigenmesh.fitting import Fit, Request, fit, prepare
+from eigenmesh.fitting import Request, fit, prepare
 from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
-from eigenmesh.report import require_picture, run_picture, save_picture
-from eigenmesh.report._run_tables import components_table, facts_table, traffic_table
+from eigenmesh.report import require_picture, save_picture
+from eigenmesh.report._run_tables import facts_table
 from eigenmesh.solvers import SOLVERS
 
 DATA_SET = "digits"
 
 
 def demo(
-    components: Annotated[int, typer.Option("--components", "-k", metavar="K", min=1, help="How many components.")] = 5,
-    nodes: Annotated[int, typer.Option(metavar="M", min=1, help="How many nodes.")] = 20,
-    topology: Annotated[
-        str, typer.Option(metavar="NAME", help="Network: erdos_renyi, cycle, grid, star, ...")
-    ] = "erdos_renyi",
+    components: Annotated[int, option(None, "K", "How many components.", "--components", "-k", min=1)] = 5,
+    nodes: Annotated[int, option(None, "M", "How many nodes.", min=1)] = 20,
+    topology: Annotated[str, option(None, "NAME", "Network: erdos_renyi, cycle, grid, star, ...")] = "erdos_renyi",
     split: Annotated[
-        str, typer.Option(metavar="NAME", help="How digits are dealt out: random, label, dirichlet:0.1, ...")
+        str, option(None, "NAME", "How digits are split over nodes: random, label, dirichlet:0.1, ...")
     ] = "random",
-    solver: Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(SOLVERS)}.")] = "block-krylov",
-    max_rounds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Budget of neighbour exchanges.")
-    ] = DEFAULT_MAX_ROUNDS,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Fixes split, graph and start.")] = 0,
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where the picture goes, .png or .svg; its folder is made.")
-    ] = Path("out/demo.png"),
+    solver: Annotated[str, option(None, "NAME", f"{', '.join(SOLVERS)}.")] = "block-krylov",
+    max_rounds: Annotated[int, option(None, "N", "Budget of neighbour exchanges.", min=1)] = DEFAULT_MAX_ROUNDS,
+    seed: Annotated[int, option(None, "N", "Fixes split, graph and start.", min=0)] = 0,
+    out: Annotated[Path, option(None, "FILE", "The picture, .png or .svg; its folder is made.")] = Path("out/demo.png"),
     peers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="M", help="Instead: real processes with certificates on this machine, one killed on the way."
-        ),
+        int | None, option(None, "M", "Instead: processes with certificates on this machine, one killed on the way.")
     ] = None,
 ) -> None:
     """Watch 20 nodes find the components of handwritten digits that none of them has all of.
 
-    1,797 images are dealt out to the nodes of a random network. The nodes talk to their neighbours alone and end with
+    1,797 images are split over the nodes of a random network. The nodes talk to their neighbours alone and end with
     the components of the pooled images. The table sets the bound that they certify by themselves beside the true
     angle, which takes all images in one place to know.
 
@@ -73,17 +66,7 @@ def demo(
         return
     topology = canonical_name("topology", topology, TOPOLOGIES)
     request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=seed)
-    problem = read_problem(
-        messages,
-        [DATA_SET],
-        label_column=None,
-        split=split,
-        by_label=False,
-        nodes=nodes,
-        topology=topology,
-        weights="metropolis",
-        seed=seed,
-    )
+    problem = read_problem(messages, [DATA_SET], seed, split=split, nodes=nodes, topology=topology)
     picture = _picture_path(out)
     prepared = prepare(request, problem.data)
     messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
@@ -92,22 +75,20 @@ def demo(
         fitted = fit(prepared, events=log, reference=truth)
     result = fitted.result
     sines = np.sqrt(sin_squared(np.swapaxes(result.node_components, 1, 2), truth).max(axis=0))
-    messages.tell(components_table(result.certificate, fitted.total_variance, sines))
-    messages.tell(traffic_table(result.traffic, result.traffic_by_phase))
-    messages.tell_end(result, request.tol)
-    _draw(messages, picture, problem, fitted)
+    messages.tell_fit(fitted, sines)
+    if isinstance(picture, MissingExtraError):
+        messages.alert(f"no picture: {picture}", style="yellow")
+    else:
+        held = f"held by {result.n_nodes} nodes ({problem.split} split)"
+        title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
+        messages.tell(f"wrote {save_picture(problem.picture(fitted, title), picture)}")
     if not result.converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
 def _picture_path(path: Path) -> Path | MissingExtraError:
     """The path with its folder made; or what is missing to draw, which is no reason not to run."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFileError(
-            f"cannot make the folder {path.parent}: {error.strerror}; choose another --out."
-        ) from error
+    make_folder(path.parent)
     try:
         return require_picture(path)
     except MissingExtraError as error:
@@ -119,19 +100,3 @@ def _pooled_eigenvectors(problem: Problem, n_components: int) -> np.ndarray:
     samples = np.concatenate([block.read(slice(None)) for block in problem.shards.blocks])
     vectors = np.linalg.eigh(np.cov(samples, rowvar=False))[1]
     return np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
-
-
-def _draw(messages: Messages, path: Path | MissingExtraError, problem: Problem, fitted: Fit) -> None:
-    if isinstance(path, MissingExtraError):
-        messages.alert(f"no picture: {path}", style="yellow")
-        return
-    result, n_samples = fitted.result, fitted.moments.n_samples
-    figure = run_picture(
-        problem.weights,
-        result,
-        fitted.request.tol,
-        title=f"PCA of {n_samples:,} handwritten digits held by {result.n_nodes} nodes ({problem.split} split)",
-        image_shape=problem.source.image_shape,
-        total_variance=fitted.total_variance,
-    )
-    messages.tell(f"wrote {save_picture(figure, path)}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import typer
 
@@ -13,25 +14,20 @@ from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
-from eigenmesh.cli._inputs import parse_components, parse_step_size
-from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._outputs import STANDARD_OUTPUT, Outputs
+from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
+from eigenmesh.cli._messages import Messages, note_node
+from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table
 from eigenmesh.cli._problem import Problem, read_problem
-from eigenmesh.cli._processes import note_node
-from eigenmesh.cli._rank_files import has_rank, is_one_table
 from eigenmesh.errors import InputError
 from eigenmesh.events import event_log
 from eigenmesh.fitting import Fit, Prepared, Request, fit_numbers, model_of, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.graphs import WEIGHTS
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
-from eigenmesh.report import run_picture, save_picture
+from eigenmesh.report import save_picture
 from eigenmesh.report._network_picture import counted
-from eigenmesh.report._run_tables import components_table, facts_table, traffic_table
+from eigenmesh.report._run_tables import facts_table
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DEFAULT_COMPONENTS = 5
 
@@ -88,8 +84,9 @@ def fit(
     - `mpiexec -n 20 eigenmesh fit site-{rank}.npy --transport mpi --out pca.npz`
     """
     messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
-    outputs = Outputs.checked(out, json_file, plot, events, data)
-    if transport is None and any(has_rank(str(name)) for name in (out, json_file, plot, events)):
+    outputs = Outputs(out, json_file, plot, events)
+    outputs.check(data)
+    if transport is None and outputs.has_rank:
         raise InputError("{rank} in the name of an output is for nodes that are processes or threads: --transport.")
     engine = None if transport is None else transport_kind(transport, device)
     request = Request.parse(
@@ -107,33 +104,28 @@ def fit(
         random_state=seed,
         costs=options.read_costs(latency_ms, bandwidth_mbit, gflops, memory_gb),
     )
-    if transport is not None and split is None and not by_label and is_one_table(data):
+    split = split_name(split, by_label)
+    if transport is not None and split is None and is_one_table(data):
         # Nodes that read their own samples read consecutive rows.
         split = "contiguous"
-    asked: dict[str, Any] = {
-        "label_column": label_column,
-        "split": split,
-        "by_label": by_label,
-        "nodes": nodes,
-        "topology": topology,
-        "weights": weights,
-        "seed": seed,
-    }
+    read = partial(
+        read_problem, label_column=label_column, split=split, nodes=nodes, topology=topology, weights=weights, seed=seed
+    )
     about = {
         "weights": canonical_name("weights", weights, WEIGHTS),
         "step_size": step_size,
         "transport": None if engine is None else engine.name,
     }
     if engine is None:
-        converged = _carry_out(messages, outputs, request, read_problem(messages, data, **asked), about)
+        converged = _carry_out(messages, outputs, request, read(messages, data), about)
     elif engine.run_nodes is not None:
-        problem = read_problem(messages, data, **asked)
+        problem = read(messages, data)
         converged = _at_every_node(engine.run_nodes, messages, outputs, request, problem, about)
     else:
         with transport_by_name(engine.name, device=device) as link:
             note_node(link.rank)
             messages, outputs = _of_node(link, messages, outputs)
-            problem = read_problem(messages, data, **asked, transport=link)
+            problem = read(messages, data, transport=link)
             converged = _carry_out(messages, outputs, request, problem, about)
     if not converged:
         raise typer.Exit(NOT_CONVERGED)
@@ -169,18 +161,16 @@ def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: 
     with messages.progress() as show, event_log(outputs.events, show) as log:
         fitted = run_fit(prepared, events=log)
         log.emit(fitted.result.ended)
-    result = fitted.result
-    messages.tell(components_table(result.certificate, fitted.total_variance))
-    messages.tell(traffic_table(result.traffic, result.traffic_by_phase))
-    messages.tell_end(result, request.tol)
+    messages.tell_fit(fitted)
     written = outputs.write(model_of(fitted), fit_numbers(fitted, {**_asked(fitted, problem), **about}))
     if outputs.picture is not None:
-        written.append(save_picture(_picture(fitted, problem), outputs.picture))
+        title = f"PCA of {problem.name}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"
+        written.append(save_picture(problem.picture(fitted, title), outputs.picture))
     if outputs.events is not None:
         written.append(outputs.events)
     for path in written:
         messages.tell(f"wrote {path}")
-    return result.converged
+    return fitted.result.converged
 
 
 def _facts(prepared: Prepared, problem: Problem) -> dict[str, str]:
@@ -197,7 +187,7 @@ def _facts(prepared: Prepared, problem: Problem) -> dict[str, str]:
 def _asked(fitted: Fit, problem: Problem) -> dict[str, Any]:
     request = fitted.request
     return {
-        "data": problem.source.name,
+        "data": problem.name,
         "n_samples": fitted.moments.n_samples,
         "n_features": fitted.facts.n_features,
         "topology": problem.topology,
@@ -210,16 +200,3 @@ def _asked(fitted: Fit, problem: Problem) -> dict[str, Any]:
         "scale": request.scale,
         "missing": request.missing,
     }
-
-
-def _picture(fitted: Fit, problem: Problem) -> Figure:
-    result, n_samples = fitted.result, fitted.moments.n_samples
-    return run_picture(
-        fitted.weights,
-        result,
-        fitted.request.tol,
-        title=f"PCA of {problem.source.name}: {n_samples:,} samples at {result.n_nodes} nodes",
-        names=fitted.facts.node_names,
-        image_shape=problem.source.image_shape,
-        total_variance=fitted.total_variance,
-    )

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from eigenmesh import graphs
 from eigenmesh._lookup import canonical_name
 from eigenmesh.cli import _options as options
@@ -13,27 +11,14 @@ from eigenmesh.fitting._topology import DEFAULT_NODES
 from eigenmesh.report import network_picture, require_picture, save_picture
 from eigenmesh.report._run_tables import averaging_table, facts_table
 
-TopologyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TOPOLOGY",
-        show_default=False,
-        help=f"{', '.join(graphs.TOPOLOGIES)}; or a file of links, two names a line.",
-    ),
-]
-NodesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="M", help=f"Number of nodes; {DEFAULT_NODES} by default, or as many as the file links."
-    ),
-]
+NODES_HELP = f"Number of nodes; {DEFAULT_NODES} by default, or as many as the file links."
 
 
 def graph(
-    topology: TopologyArgument,
-    nodes: NodesOption = None,
-    weights: Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(graphs.WEIGHTS)}.")] = "metropolis",
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Fixes a random graph.")] = 0,
+    topology: Annotated[str, options.argument("TOPOLOGY", options.TOPOLOGY_HELP)],
+    nodes: Annotated[int | None, options.option(None, "M", NODES_HELP, min=1)] = None,
+    weights: Annotated[str, options.option(None, "NAME", f"{', '.join(graphs.WEIGHTS)}.")] = "metropolis",
+    seed: Annotated[int, options.option(None, "N", "Fixes a random graph.", min=0)] = 0,
     plot: options.PictureFile = None,
 ) -> None:
     """Look at a network before using it: size, diameter, spectral gap and what one exact average costs.
@@ -73,7 +58,7 @@ def _facts(network: graphs.Weights, topology: str, weights: str) -> dict[str, st
         "network": f"{topology}, {weights} weights",
         "nodes": f"{network.n_nodes:,}",
         "links": f"{network.edges:,}",
-        "links a node": f"{min(degrees)} to {max(degrees)}",
+        "links per node": f"{min(degrees)} to {max(degrees)}",
         "diameter": f"{spectrum.diameter}",
         "beta": f"{spectrum.beta:.6f}",
         "spectral gap": f"{spectrum.gap:.3g}",

@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from eigenmesh.cli._file_errors import plain_errors
-from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._messages import Messages, plain_errors
+from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report._run_tables import facts_table
 from eigenmesh.sites._network_file import EXAMPLE, NetworkFile, read_network_file
 from eigenmesh.sites._new_files import NewFile, write_new
 from eigenmesh.sites._site_file import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, REQUEST_FILE, SITE_FILE, site_toml
 
-if TYPE_CHECKING:
-    from eigenmesh.sites._x509 import CertificateAuthority
-
 # The folder of the authority; no site may have this name.
 CA_FOLDER, CA_KEY = "ca", "ca.key"
 
-NetworkArgument = Annotated[
-    Path | None,
-    typer.Argument(metavar="NETWORK.toml", show_default=False, help="Sites, addresses, links and settings."),
-]
-OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to put the folders of the sites.")]
-Days = Annotated[int | None, typer.Option(min=1, metavar="N", help="Days that certificates are valid; 825 by default.")]
+REQUESTS_HELP = "Make keys and certificate requests only, for sites with their own authority."
+Days = Annotated[int | None, option(None, "N", "Days that certificates are valid; 825 by default.", min=1)]
 
 
 @plain_errors()
 def init(
-    network: NetworkArgument = None,
-    out: OutFolder = None,
-    requests: Annotated[
-        bool,
-        typer.Option("--requests", help="Make keys and certificate requests only, for sites with their own authority."),
-    ] = False,
-    only: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Make one folder alone: that of a site, or ca.")
-    ] = None,
+    network: Annotated[Path | None, argument("NETWORK.toml", "Sites, addresses, links and settings.")] = None,
+    out: Annotated[Path | None, option(None, "DIR", "Where to put the folders of the sites.", "--out")] = None,
+    requests: Annotated[bool, option(None, None, REQUESTS_HELP, "--requests")] = False,
+    only: Annotated[str | None, option(None, "NAME", "Make one folder alone: that of a site, or ca.")] = None,
     days: Days = None,
-    example: Annotated[bool, typer.Option("--example", help="Print a NETWORK.toml to start from, and stop.")] = False,
+    example: Annotated[bool, option(None, None, "Print a NETWORK.toml to start from, and stop.", "--example")] = False,
 ) -> None:
     """Make what every site of a network needs: a key, a certificate and a site.toml.
 
@@ -65,16 +53,14 @@ def init(
         typer.echo(EXAMPLE, nl=False)
         return
     if network is None or out is None:
-        raise InputError(
-            "init needs a NETWORK.toml and --out DIR; eigenmesh init --example prints a file to start from."
-        )
+        raise InputError("init needs a NETWORK.toml and --out DIR; eigenmesh init --example prints such a file.")
     described = read_network_file(network)
     import_extra("cryptography", "peers", "making keys and certificates")
     chosen = _chosen(described, only, requests, days)
     if requests:
         files = [file for name in chosen for file in _with_request(described, name, out / name)]
     else:
-        files = _with_authority(described, chosen, out, days, alone=only == CA_FOLDER)
+        files = _with_authority(described, chosen, out, days)
     write_new(files)
     _tell(messages, described, chosen, out, requests, only)
 
@@ -82,7 +68,7 @@ def init(
 def make_network(path: Path, out: Path) -> None:
     """Everything for all sites of a network that a file describes, without a word."""
     network = read_network_file(path)
-    write_new(_with_authority(network, network.names, out, days=None, alone=False))
+    write_new(_with_authority(network, network.names, out))
 
 
 def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | None) -> tuple[str, ...]:
@@ -96,10 +82,8 @@ def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | 
     if only not in network.names:
         raise UnknownNameError("site", only, network.names)
     if not requests:
-        raise InputError(
-            f"--only {only} would make an authority for one site; use --requests --only {only}, and have the request "
-            "signed with eigenmesh sign."
-        )
+        fix = f"use --requests --only {only}, and have the request signed with eigenmesh sign"
+        raise InputError(f"--only {only} would make an authority for one site; {fix}.")
     return (only,)
 
 
@@ -114,30 +98,22 @@ def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile
     ]
 
 
-def _with_authority(
-    network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None, alone: bool
-) -> list[NewFile]:
+def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None = None) -> list[NewFile]:
     from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, make_certificate_authority
 
     authority = make_certificate_authority(f"eigenmesh {network.path.stem}")
     own = authority.certificate_and_key
     files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]
     files.append(NewFile(out / CA_FOLDER / AUTHORITY_FILE, own.certificate))
-    for name in () if alone else names:
-        files += _site_files(network, authority, name, out / name, days or SITE_CERTIFICATE_DAYS)
+    for name in names:
+        made, folder = authority.issue(name, days or SITE_CERTIFICATE_DAYS), out / name
+        files += [
+            NewFile(folder / KEY_FILE, made.key, private=True),
+            NewFile(folder / CERTIFICATE_FILE, made.certificate),
+            NewFile(folder / AUTHORITY_FILE, own.certificate),
+            NewFile(folder / SITE_FILE, site_toml(network, name).encode()),
+        ]
     return files
-
-
-def _site_files(
-    network: NetworkFile, authority: CertificateAuthority, name: str, folder: Path, days: int
-) -> list[NewFile]:
-    made = authority.issue(name, days)
-    return [
-        NewFile(folder / KEY_FILE, made.key, private=True),
-        NewFile(folder / CERTIFICATE_FILE, made.certificate),
-        NewFile(folder / AUTHORITY_FILE, authority.certificate_and_key.certificate),
-        NewFile(folder / SITE_FILE, site_toml(network, name).encode()),
-    ]
 
 
 def _tell(
@@ -146,14 +122,12 @@ def _tell(
     """Say what was made, what goes to whom, and what is secret."""
     facts = {f"{out / name}": f"for {name}: {_links(network, name)}" for name in names}
     if not requests:
-        facts[f"{out / CA_FOLDER}"] = "the certificate authority: for whoever looks after the network, for nobody else"
+        facts[f"{out / CA_FOLDER}"] = "the certificate authority: for the operator of the network alone"
     messages.tell(facts_table(facts))
     messages.tell()
     if requests:
         messages.tell(f"Have each {REQUEST_FILE} signed, and put the certificate beside it as {CERTIFICATE_FILE}.")
-        messages.tell(
-            f"Put the certificates of all authorities that sign for the network into {AUTHORITY_FILE} at every site."
-        )
+        messages.tell(f"Put the certificates of all authorities that sign into {AUTHORITY_FILE} at every site.")
     elif only == CA_FOLDER:
         messages.tell(f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}")
         messages.tell(f"Send {AUTHORITY_FILE} to every site, with its certificate.")
@@ -163,9 +137,7 @@ def _tell(
         messages.tell("At each site: set the data file in site.toml, then run: eigenmesh peer site.toml")
         messages.tell(f"Secret: {KEY_FILE} in each folder. Who has it can pass for that site.")
     if not requests:
-        messages.tell(
-            f"Most secret: {out / CA_FOLDER / CA_KEY}. Who has it can pass for any site; keep it off the network."
-        )
+        messages.tell(f"Most secret: {out / CA_FOLDER / CA_KEY}. Who has it can pass for any site; keep it offline.")
 
 
 def _links(network: NetworkFile, name: str) -> str:

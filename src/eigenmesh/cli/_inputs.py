@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -10,40 +10,13 @@ import numpy as np
 
 from eigenmesh import graphs
 from eigenmesh._lookup import find_name
-from eigenmesh.data import (
-    DATASETS,
-    LabelSplit,
-    Shards,
-    SizesSplit,
-    Split,
-    Table,
-    is_dataset,
-    load,
-    read_table,
-    split_by_name,
-)
-from eigenmesh.data._files import READERS, consecutive_rows
+from eigenmesh.data import LabelSplit, Shards, SizesSplit, Split, Table, split_by_name
+from eigenmesh.data._datasets import DATASETS, is_dataset, load
+from eigenmesh.data._files import READERS, consecutive_rows, read_table
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.fitting._topology import DEFAULT_NODES
 
 DEFAULT_SPLIT = "random"
-# Data sets whose samples are images, to draw components as such.
-IMAGE_SHAPES = {"digits": (8, 8), "mnist": (28, 28), "cifar10": (32, 32)}
-
-
-@dataclass(frozen=True)
-class NamedData:
-    """The data as they were named: one table to be split, or several files that are a node each."""
-
-    name: str
-    table: Table | None
-    files: tuple[Path, ...] = ()
-    label_column: str | int | None = None
-
-    @property
-    def image_shape(self) -> tuple[int, int] | None:
-        """(rows, columns) where samples are images."""
-        return IMAGE_SHAPES.get(self.name)
 
 
 def parse_components(text: str | None) -> int | float | None:
@@ -58,8 +31,7 @@ def parse_components(text: str | None) -> int | float | None:
         return int(number)
     if not 0 < number < 1:
         raise InputError(
-            f"--components {text} must be a whole number from 1 up, or a share of the variance strictly between "
-            "0 and 1, such as 0.9."
+            f"--components {text} must be a whole number from 1 up, or a share of the variance, as in 0.9."
         )
     return number
 
@@ -72,74 +44,65 @@ def parse_step_size(text: str) -> float | str:
         raise InputError(f"--step-size {text} must be a number above 0, or auto.") from error
 
 
-def parse_split(split: str | None, by_label: bool, n_files: int, seed: int) -> Split | None:
+def parse_column(text: str | None) -> str | int | None:
+    """A column by its name, or by its number from 0."""
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+def split_name(split: str | None, by_label: bool) -> str | None:
+    """What --split and --by-label say together."""
+    if by_label and split is not None and not isinstance(split_by_name(split), LabelSplit):
+        raise InputError(f"--by-label is --split label, but --split {split} was given too; leave one out.")
+    return "label" if by_label else split
+
+
+def parse_split(split: str | None, n_files: int, seed: int) -> Split | None:
     """The split that was asked for, or None where every file is a node."""
-    if by_label:
-        if split is not None and not isinstance(split_by_name(split), LabelSplit):
-            raise InputError(f"--by-label is --split label, but --split {split} was given too; leave one out.")
-        split = "label"
-    if n_files > 1:
-        if split is not None:
-            raise InputError(f"{n_files} files are {n_files} nodes, one a file; leave out --split {split}.")
-        return None
-    return split_by_name(split or DEFAULT_SPLIT, seed)
+    if n_files == 1:
+        return split_by_name(split or DEFAULT_SPLIT, seed)
+    if split is not None:
+        raise InputError(f"{n_files} files are {n_files} nodes, one per file; leave out --split {split}.")
+    return None
 
 
-def read_data(data: Sequence[str], label_column: str | None, share: tuple[int, int] | None = None) -> NamedData:
-    """Load a named data set or one file; several files are looked at only when they are dealt out.
+def read_data(
+    data: Sequence[str], label_column: str | None, n_nodes: int | None, split: Split | None
+) -> tuple[str, Shards]:
+    """What the data are called, and the samples of every node: of one table that is split, or of one file per node."""
+    if split is not None:
+        table = read_one(data[0], label_column)
+        return table.name, split_table(table, n_nodes, split)
+    for name in data:
+        if is_dataset(name) and not Path(name).is_file():
+            raise InputError(f"{name} is a data set, one of {len(data)} sources; name it alone, or give files only.")
+    if n_nodes not in (None, len(data)):
+        fix = f"leave out --nodes, or give a network of {len(data)} nodes"
+        raise InputError(f"{len(data)} files are {len(data)} nodes, one per file, not {n_nodes}; {fix}.")
+    return f"{len(data)} files", Shards.from_files(list(data), label_column=parse_column(label_column))
 
-    ``share = (i, n)`` takes the i-th of n runs of its rows.
-    """
-    column = int(label_column) if label_column is not None and label_column.isdecimal() else label_column
-    if len(data) > 1:
-        named = [name for name in data if is_dataset(name) and not Path(name).is_file()]
-        if named:
-            raise InputError(
-                f"{named[0]} is a data set, and {len(data)} sources were given; name it alone, or give files only."
-            )
-        return NamedData(f"{len(data)} files", None, tuple(Path(name) for name in data), column)
-    (name,) = data
+
+def read_one(name: str, label_column: str | None, share: tuple[int, int] | None = None) -> Table:
+    """A data set or the table in a file, by name; ``share = (i, n)`` takes the i-th of n runs of its rows."""
     if is_dataset(name):
-        if column is not None:
+        if label_column is not None:
             raise InputError(f"the data set {name} has labels of its own; leave out --label-column {label_column}.")
         table = load(name)
-        return NamedData(table.name, table.take(consecutive_rows(table.n_samples, share)))
+        return table.take(consecutive_rows(table.n_samples, share))
     if not Path(name).exists() and Path(name).suffix.lower() not in READERS and not _is_path(name):
         raise UnknownNameError("data set (and no file)", name, [*DATASETS, "synthetic:..."])
-    return NamedData(Path(name).name, read_table(name, label_column=column, share=share), label_column=column)
+    return replace(read_table(name, label_column=parse_column(label_column), share=share), name=Path(name).name)
 
 
-def split_samples(data: NamedData, n_nodes: int | None, split: Split | None) -> Shards:
-    """Samples of every node."""
-    table = data.table
-    if table is None or split is None:
-        if n_nodes not in (None, len(data.files)):
-            raise InputError(
-                f"{data.name} are {len(data.files)} nodes, one a file, not {n_nodes}; leave out --nodes, or give a "
-                f"network of {len(data.files)} nodes."
-            )
-        return Shards.from_files(data.files, label_column=data.label_column)
-    shards = _one_label_a_node(table, n_nodes) if isinstance(split, LabelSplit) else None
-    if shards is None:
-        n_nodes = n_nodes or _nodes_for(split, table.n_samples)
-        shards = Shards.from_array(table.source, n_nodes, split, table.labels)
-    return shards
-
-
-def _one_label_a_node(table: Table, n_nodes: int | None) -> Shards | None:
-    """A node for each label, where that is the number of nodes there shall be."""
-    if table.labels is None:
-        raise InputError(
-            f"{table.name} has no labels to split by; name its column of labels with --label-column, or split "
-            "with --split random or --split contiguous."
-        )
-    if n_nodes not in (None, len(np.unique(table.labels))):
-        return None
-    return Shards.from_labels(table.source, table.labels)
-
-
-def _nodes_for(split: Split, n_samples: int) -> int:
-    return len(split.sizes) if isinstance(split, SizesSplit) else max(1, min(DEFAULT_NODES, n_samples // 2))
+def split_table(table: Table, n_nodes: int | None, split: Split) -> Shards:
+    """The samples of every node; one node per label where the split is by label and nothing else was asked for."""
+    if isinstance(split, LabelSplit):
+        if table.labels is None:
+            fix = "name their column with --label-column, or use --split random or --split contiguous"
+            raise InputError(f"{table.name} has no labels to split by; {fix}.")
+        if n_nodes in (None, len(np.unique(table.labels))):
+            return Shards.from_labels(table.source, table.labels)
+    usual = len(split.sizes) if isinstance(split, SizesSplit) else max(1, min(DEFAULT_NODES, table.n_samples // 2))
+    return Shards.from_array(table.source, n_nodes or usual, split, table.labels)
 
 
 def read_edge_list(topology: str, n_nodes: int | None = None) -> nx.Graph | None:

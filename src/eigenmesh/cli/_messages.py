@@ -5,24 +5,35 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from eigenmesh._text import readable_bytes
-from eigenmesh.certificate._certify import Certificate
+from eigenmesh.cli._exit_codes import BAD_INPUT
+from eigenmesh.errors import EigenmeshError
 from eigenmesh.events import Entry, JsonlWriter, Listener, Record, Started
-from eigenmesh.iteration._result import Result
 from eigenmesh.report._progress import live_progress
+from eigenmesh.report._run_tables import components_table, traffic_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from eigenmesh.fitting import Fit
 
 # Seconds between two lines of progress where there is no terminal to redraw.
 LINE_EVERY_S = 10.0
 
 # Where a command that was launched with others writes its progress, for the launcher to show.
 PROGRESS_FILE = "EIGENMESH_PROGRESS"
+# A folder in which every launched node notes the number of its process; some engines name processes and not nodes.
+NODES_FOLDER = "EIGENMESH_NODES"
 
 # What the library calls its settings, and what they are called on the command line.
 OPTION_NAMES = {
@@ -41,6 +52,24 @@ def option_names(message: str) -> str:
     """The message with settings called as on the command line."""
     pattern = "|".join(rf"(?<![\w/]){re.escape(name)}(?![\w/]|\.\w)" for name in OPTION_NAMES)
     return re.sub(pattern, lambda found: OPTION_NAMES[found.group()], message)
+
+
+def note_node(rank: int) -> None:
+    """Note in a launch's folder which process this node is."""
+    folder = os.environ.get(NODES_FOLDER)
+    if folder is not None:
+        with suppress(OSError):
+            (Path(folder) / f"{os.getpid()}.node").write_text(str(rank))
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """End with one line and status 2, without names of options: ``n_components`` in a file is not --components."""
+    try:
+        yield
+    except EigenmeshError as error:
+        Messages.of().alert(f"error: {error}", style="bold red")
+        raise typer.Exit(BAD_INPUT) from error
 
 
 @dataclass(frozen=True)
@@ -72,21 +101,18 @@ class Messages:
         """Print a warning or an error, quiet or not."""
         self.notices.print(text, style=style, markup=False, soft_wrap=_is_line(text, self.notices))
 
-    def tell_end(self, result: Result, tol: float) -> None:
-        """Say in words why the run ended, and what to know about the components."""
+    def tell_fit(self, fitted: Fit, true_sines: np.ndarray | None = None) -> None:
+        """What came out, what it cost, why the run ended, and what to know about the components."""
+        result, certificate = fitted.result, fitted.result.certificate
+        self.tell(components_table(certificate, fitted.total_variance, true_sines))
+        self.tell(traffic_table(result.traffic, result.traffic_by_phase))
         advice = option_names(result.stop_reason.advice)
         if result.converged:
             self.tell(f"Converged in {result.iterations:,} iterations, {result.wall_s:.2g} s. {advice}")
         else:
-            bound = result.certificate.error_bound
-            self.alert(
-                f"not converged ({result.stop_reason.label.replace('_', ' ')}): the angles to the true components are "
-                f"bounded by {bound:.2g}, not by tol = {tol:g}. {advice}",
-                style="yellow",
-            )
-        self._tell_warnings(result.certificate)
-
-    def _tell_warnings(self, certificate: Certificate) -> None:
+            reason, bound = result.stop_reason.label.replace("_", " "), f"bounded by {certificate.error_bound:.2g}"
+            angles = f"the angles to the true components are {bound}, not by tol = {fitted.request.tol:g}"
+            self.alert(f"not converged ({reason}): {angles}. {advice}", style="yellow")
         for warning in certificate.warnings:
             self.alert(f"note: {warning}.", style="yellow")
 
@@ -121,13 +147,37 @@ class Messages:
                 max_rounds = event.max_rounds
             elif isinstance(event, Record) and time.monotonic() - last >= LINE_EVERY_S:
                 last = time.monotonic()
-                sent = readable_bytes(event.bytes)
-                self.alert(
-                    f"round {event.rounds:,} of at most {max_rounds:,}, residual {event.residual:.1e}, {sent} sent",
-                    style="none",
-                )
+                where = f"round {event.rounds:,} of at most {max_rounds:,}"
+                self.alert(f"{where}, residual {event.residual:.1e}, {readable_bytes(event.bytes)} sent", style="none")
 
         return show
+
+    @contextmanager
+    def counted_progress(self, totals: Mapping[str, int], done: Mapping[str, int]) -> Iterator[Callable[[str], None]]:
+        """Give a function to call with the kind of each piece that is finished; some of each kind are done already."""
+        if self.quiet:
+            yield lambda kind: None
+        elif self.notices.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=self.notices) as progress:
+                bars = {kind: progress.add_task(kind, total=total) for kind, total in totals.items()}
+                for kind, count in done.items():
+                    progress.update(bars[kind], completed=count)
+                yield lambda kind: progress.advance(bars[kind])
+        else:
+            yield self._count_now_and_then(totals, done)
+
+    def _count_now_and_then(self, totals: Mapping[str, int], done: Mapping[str, int]) -> Callable[[str], None]:
+        counts, last = dict(done), time.monotonic()
+
+        def finish(kind: str) -> None:
+            nonlocal last
+            counts[kind] += 1
+            if time.monotonic() - last >= LINE_EVERY_S or counts[kind] == totals[kind]:
+                last = time.monotonic()
+                self.alert(f"{kind}: {counts[kind]:,} of {totals[kind]:,} runs are done", style="none")
+
+        return finish
 
 
 def _is_line(content: RenderableType, console: Console) -> bool:

@@ -21,18 +21,14 @@ from sklearn.exceptions import ConvergenceWarning
 from eigenmesh._text import readable_bytes
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
-from eigenmesh.cli._file_errors import plain_errors
-from eigenmesh.cli._messages import LINE_EVERY_S, Messages
+from eigenmesh.cli._messages import LINE_EVERY_S, Messages, plain_errors
 from eigenmesh.errors import DisagreementError, ParkedError, TransportError, import_extra
-from eigenmesh.report._run_tables import components_table, traffic_table
 
 if TYPE_CHECKING:
     from eigenmesh.sites._results import Outcome
     from eigenmesh.sites._status import Status
 
-SiteFile = Annotated[
-    Path, typer.Argument(metavar="SITE.toml", show_default=False, help="What eigenmesh init has made.")
-]
+SiteFile = Annotated[Path, options.argument("SITE.toml", "What eigenmesh init has made.")]
 LOG_BYTES, LOG_FILES = 10_000_000, 3
 # Waits that are shorter than this are not worth a word.
 SHORT_WAIT_S = 2.0
@@ -88,32 +84,26 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
         except TransportError as error:
             during.alert(f"error: {error}", style="bold red")
             raise typer.Exit(ENDED) from error
-    _tell(messages, outcome, described.settings.tol)
+    _tell(messages, outcome)
     if not outcome.converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _tell(messages: Messages, outcome: Outcome, tol: float) -> None:
+def _tell(messages: Messages, outcome: Outcome) -> None:
     """What came out, and of whose samples."""
     if outcome.fit is None:
         messages.tell("The result of this run is there already; give the run another name to do it again.")
     else:
-        result = outcome.fit.result
-        messages.tell(components_table(result.certificate, outcome.fit.total_variance))
-        messages.tell(traffic_table(result.traffic, result.traffic_by_phase))
-        messages.tell_end(result, tol)
+        messages.tell_fit(outcome.fit)
+    notes = []
     if outcome.missing:
-        messages.alert(
-            f"note: this is the PCA of {', '.join(outcome.members)} alone; {', '.join(outcome.missing)} "
-            "were lost on the way.",
-            style="yellow",
-        )
+        lost = f"{', '.join(outcome.missing)} were lost on the way"
+        notes.append(f"this is the PCA of {', '.join(outcome.members)} alone; {lost}.")
     if outcome.owed:
-        messages.alert(
-            f"note: {', '.join(outcome.owed)} may not have everything yet; when they are started again, start this "
-            "site too, so that they can finish.",
-            style="yellow",
-        )
+        fix = "when they are started again, start this site too, so that they can finish"
+        notes.append(f"{', '.join(outcome.owed)} may not have everything yet; {fix}.")
+    for note in notes:
+        messages.alert(f"note: {note}", style="yellow")
     for path in outcome.written:
         messages.tell(f"wrote {path}" if outcome.fit is not None else f"see {path}")
 
@@ -162,7 +152,7 @@ def in_words(status: Status) -> str:
 
 @contextmanager
 def _logged(path: Path) -> Iterator[None]:
-    """Everything that eigenmesh logs to a file, a JSON object a line."""
+    """Everything that eigenmesh logs to a file, one JSON object per line."""
     logger = logging.getLogger("eigenmesh")
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
     handler.setFormatter(_AsJson())

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,13 +24,8 @@ from eigenmesh.report._run_tables import sites_table
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss", "hamar", "narvik", "molde", "alta", "lom", "vardo")
 COMPONENTS = 3
 # A step short enough that the run takes some seconds: an exact solver would be done before anyone could disturb it.
-SETTINGS: dict[str, Any] = {
-    "n_components": COMPONENTS,
-    "tol": 1e-8,
-    "max_rounds": 20000,
-    "patience_s": 60,
-    "solver": "fast-pca",
-}
+TOL = 1e-8
+SETTINGS = {"n_components": COMPONENTS, "tol": TOL, "max_rounds": 20000, "patience_s": 60, "solver": "fast-pca"}
 STEP_SIZE = 0.001
 KILL_AT_ROUND = 200
 # Says that a folder is from a demo, and may be removed by the next one.
@@ -44,10 +38,10 @@ def demo_with_peers(messages: Messages, n_peers: int, folder: Path) -> bool:
     import_extra("grpc", "peers", "a demo with peers")
     import_extra("cryptography", "peers", "a demo with peers")
     if not 3 <= n_peers <= len(NAMES):
-        raise InputError(f"--peers {n_peers} must lie between 3 and {len(NAMES)}.")
+        raise InputError(f"--peers {n_peers} must be between 3 and {len(NAMES)}.")
     sites = _Sites(messages, NAMES[:n_peers], folder)
     messages.tell(
-        f"{n_peers} sites in {folder}, each with its own key, certificate and part of 1,797 images; a ring of links."
+        f"{n_peers} sites in {folder}, in a ring, each with a key, a certificate and its part of 1,797 images."
     )
     try:
         for name in sites.names:
@@ -144,14 +138,12 @@ class _Sites:
             rows[name] = (f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size))
             worst = max(worst, sine)
         self.messages.tell(sites_table(rows))
-        tol = float(SETTINGS["tol"])
-        self.messages.tell(
-            f"All {len(self.names)} sites have the components of the pooled images, to {worst:.1e}."
-            if worst <= tol
-            else f"The worst angle is {worst:.1e}, above {tol:g}."
-        )
+        if worst <= TOL:
+            self.messages.tell(f"All {len(self.names)} sites have the components of the pooled images, to {worst:.1e}.")
+        else:
+            self.messages.tell(f"The worst angle is {worst:.1e}, above {TOL:g}.")
         self.messages.tell(f"look further: eigenmesh audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}")
-        return worst <= tol
+        return worst <= TOL
 
 
 def _network(names: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
-from eigenmesh.cli._inputs import parse_components, parse_step_size
+from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._problem import read_problem
 from eigenmesh.fitting import Request
@@ -63,16 +63,9 @@ def plan(
         random_state=seed,
         costs=options.read_costs(latency_ms, bandwidth_mbit, gflops, memory_gb),
     )
+    split = split_name(split, by_label)
     problem = read_problem(
-        messages,
-        data,
-        label_column=label_column,
-        split=split,
-        by_label=by_label,
-        nodes=nodes,
-        topology=topology,
-        weights=weights,
-        seed=seed,
+        messages, data, seed, label_column=label_column, split=split, nodes=nodes, topology=topology, weights=weights
     )
     with messages.waiting("planning") as sign:
         planned = make_plan(request, problem.data, report=None if sign is None else sign.update)

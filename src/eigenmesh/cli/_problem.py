@@ -1,20 +1,39 @@
 """A problem as the command line states it: data at the nodes of a network."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import networkx as nx
 
 from eigenmesh import graphs
 from eigenmesh._lookup import canonical_name
-from eigenmesh.cli._inputs import NamedData, in_order_of, parse_split, read_data, read_edge_list, split_samples
+from eigenmesh.cli._inputs import (
+    DEFAULT_SPLIT,
+    in_order_of,
+    parse_split,
+    read_data,
+    read_edge_list,
+    read_one,
+    split_table,
+)
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._rank_files import files_of_all_nodes, read_node_samples
-from eigenmesh.data import Shards
+from eigenmesh.cli._node_files import files_of_all_nodes, is_one_table
+from eigenmesh.data import ContiguousSplit, Shards, Split
 from eigenmesh.errors import InputError
-from eigenmesh.fitting import NodeData
+from eigenmesh.fitting import Fit, NodeData
+from eigenmesh.report import run_picture
 from eigenmesh.report._network_picture import describe_network
 from eigenmesh.transports import Transport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Data sets whose samples are images, to draw components as such.
+IMAGE_SHAPES = {"digits": (8, 8), "mnist": (28, 28), "cifar10": (32, 32)}
 
 
 @dataclass(frozen=True)
@@ -24,7 +43,7 @@ class Problem:
     The shards are those of all nodes or, with a transport, of one.
     """
 
-    source: NamedData
+    name: str
     shards: Shards
     weights: graphs.Weights
     topology: str
@@ -42,48 +61,81 @@ class Problem:
         each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
         where = "per node" if len(sizes) == self.shards.n_nodes else f"at node {self.shards.ids[0]}"
         return {
-            "data": f"{self.source.name}: {n_samples:,} samples of {self.shards.n_features:,} features",
+            "data": f"{self.name}: {n_samples:,} samples of {self.shards.n_features:,} features",
             "split": f"{self.split}: {each} samples {where}",
             "network": f"{self.topology}: {describe_network(self.weights)}",
         }
+
+    def picture(self, fitted: Fit, title: str) -> Figure:
+        return run_picture(
+            fitted.weights,
+            fitted.result,
+            fitted.request.tol,
+            title=title,
+            names=fitted.facts.node_names,
+            image_shape=IMAGE_SHAPES.get(self.name),
+            total_variance=fitted.total_variance,
+        )
 
 
 def read_problem(
     messages: Messages,
     data: Sequence[str],
+    seed: int,
     *,
-    label_column: str | None,
     split: str | None,
-    by_label: bool,
     nodes: int | None,
     topology: str,
-    weights: str,
-    seed: int,
+    label_column: str | None = None,
+    weights: str = "metropolis",
     transport: Transport | None = None,
 ) -> Problem:
     """Check all names, then read the data and lay the network; with a transport, read this node's data alone."""
     if transport is not None:
         if nodes not in (None, transport.size):
-            raise InputError(
-                f"{transport.size} processes are {transport.size} nodes, not --nodes {nodes}; leave it out."
-            )
+            raise InputError(f"{transport.size} processes are {transport.size} nodes; leave out --nodes {nodes}.")
         nodes = transport.size
     edge_list = read_edge_list(topology, nodes)
     if edge_list is None:
         topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
     weights = canonical_name("weights", weights, graphs.WEIGHTS)
     files = files_of_all_nodes(data, nodes)
-    rule = parse_split(split, by_label, len(files), seed) if transport is None else None
+    one_table = len(files) == 1 if transport is None else is_one_table(data)
+    rule = parse_split(split, 1 if one_table else max(2, len(files)), seed)
     with messages.waiting("reading the data"):
         if transport is not None:
-            node = (transport.rank, transport.size)
-            source, shards, words = read_node_samples(data, label_column, split, by_label, seed, node)
+            name, shards = _read_node(files, label_column, rule, transport)
+            name = data[0] if len(data) == 1 and rule is None else name
         else:
-            source = read_data(files, label_column)
-            shards = split_samples(source, nodes if edge_list is None else edge_list.number_of_nodes(), rule)
-            words = "one node per file" if rule is None else "label" if by_label else split or "random"
+            n_nodes = nodes if edge_list is None else edge_list.number_of_nodes()
+            name, shards = read_data(files, label_column, n_nodes, rule)
     graph, shards = _graph_of(edge_list, topology, shards, seed)
-    return Problem(source, shards, graphs.weighting(weights, graph), topology, words, transport)
+    words = "one node per file" if rule is None else split or DEFAULT_SPLIT
+    return Problem(name, shards, graphs.weighting(weights, graph), topology, words, transport)
+
+
+def _read_node(
+    files: Sequence[str], label_column: str | None, split: Split | None, transport: Transport
+) -> tuple[str, Shards]:
+    """What the data are called, and the samples of one node.
+
+    Without a split it has a file, and no other is looked at. Else it has a run of rows of the one file, or what the
+    split gives it.
+    """
+    rank, size = transport.rank, transport.size
+    if split is None:
+        if len(files) != size:
+            raise InputError(
+                f"{len(files)} files are {len(files)} nodes, one per file, but {size} processes were started."
+            )
+        source, stems = read_one(files[rank], label_column).source, [Path(file).stem for file in files]
+        names = stems if len(set(stems)) == size else None
+        return f"{size} files", Shards.from_list([source], ids=[rank], n_nodes=size, node_names=names)
+    if isinstance(split, ContiguousSplit):
+        table = read_one(files[0], label_column, share=(rank, size))
+        return table.name, Shards.from_list([table.source], ids=[rank], n_nodes=size)
+    table = read_one(files[0], label_column)
+    return table.name, split_table(table, size, split).take([rank])
 
 
 def _graph_of(edge_list: nx.Graph | None, topology: str, shards: Shards, seed: int) -> tuple[nx.Graph, Shards]:

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from eigenmesh import __version__
-from eigenmesh._atomic_write import write_atomically
+from eigenmesh._atomic_write import save_text
 from eigenmesh._lookup import canonical_name
-from eigenmesh.cli._counted_progress import counted_progress
 from eigenmesh.cli._messages import Messages
-from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.cli._node_files import make_folder
+from eigenmesh.cli._options import argument, option
+from eigenmesh.errors import InputError
 from eigenmesh.experiments._cache import Store
 from eigenmesh.experiments._claims import check_claims
 from eigenmesh.experiments._figures import FIGURES
@@ -34,46 +35,25 @@ TRIALS, UNLIKE_TRIALS = 10, 1
 # Exit status when part of what was asked for could not be made.
 INCOMPLETE = 1
 
-What = Annotated[
-    str,
-    typer.Argument(
-        metavar="WHAT",
-        show_default=False,
-        help="fig1: distinct eigenvalues; fig2: nearly equal ones; fig3: MNIST and CIFAR-10; all: these three; unlike: "
-        "nodes whose data differ.",
-    ),
-]
-Trials = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help=f"Monte-Carlo trials; {TRIALS} by default, {UNLIKE_TRIALS} for unlike."),
-]
-Rounds = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="N", help="Budget of a run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike."
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Fixes data, graphs and starts of all trials.")]
-Jobs = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes; by default as many as there are cores.")]
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the page, pictures and tables go; it is made.")]
-Cache = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Where finished runs are kept; by default the folder cache in --out."),
-]
-Quick = Annotated[bool, typer.Option("--quick", help="With unlike: a small version on the data set digits.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")]
+WHAT_HELP = (
+    "fig1: distinct eigenvalues; fig2: nearly equal ones; fig3: MNIST and CIFAR-10; all: these three; unlike: "
+    "nodes whose data differ."
+)
+TRIALS_HELP = f"Monte-Carlo trials; {TRIALS} by default, {UNLIKE_TRIALS} for unlike."
+ROUNDS_HELP = "Budget of a run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike."
+CACHE_HELP = "Where finished runs are kept; by default the folder cache in --out."
 
 
 def reproduce(
-    what: What,
-    trials: Trials = None,
-    rounds: Rounds = None,
-    seed: Seed = 0,
-    jobs: Jobs = None,
-    out: Out = Path("out/experiments"),
-    cache: Cache = None,
-    quick: Quick = False,
-    quiet: Quiet = False,
+    what: Annotated[str, argument("WHAT", WHAT_HELP)],
+    trials: Annotated[int | None, option(None, "N", TRIALS_HELP, min=1)] = None,
+    rounds: Annotated[int | None, option(None, "N", ROUNDS_HELP, min=1)] = None,
+    seed: Annotated[int, option(None, "N", "Fixes data, graphs and starts of all trials.", min=0)] = 0,
+    jobs: Annotated[int | None, option(None, "N", "Processes; by default one per core.", min=1)] = None,
+    out: Annotated[Path, option(None, "FOLDER", "Page, pictures and tables go here.")] = Path("out/experiments"),
+    cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
+    quick: Annotated[bool, option(None, None, "With unlike: small, on the data set digits.", "--quick")] = False,
+    quiet: Annotated[bool, option(None, None, "Say nothing but warnings and errors.", "--quiet", "-q")] = False,
 ) -> None:
     """Run the experiments of the FAST-PCA paper again, and see which of its claims the numbers bear out.
 
@@ -100,8 +80,8 @@ def reproduce(
     trials = trials or (UNLIKE_TRIALS if what == UNLIKE else TRIALS)
     # What is needed at the very end is looked for first.
     matplotlib("figure")
-    store = Store.open(cache or _made(out) / "cache")
-    _made(out)
+    make_folder(out)
+    store = Store.open(cache or out / "cache")
     runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
     results, missing = _carry_out(messages, runs, store, jobs or usable_cores())
     chapters = [_chapter(experiment, results, missing) for experiment in experiments]
@@ -126,16 +106,6 @@ def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]
     return [make(rounds) for name, make in FIGURES.items() if what in (name, ALL)]
 
 
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFileError(
-            f"cannot make the folder {folder}: {error.strerror}; choose another --out."
-        ) from error
-    return folder
-
-
 def _carry_out(
     messages: Messages, runs: dict[str, list[Run]], store: Store, jobs: int
 ) -> tuple[Results, dict[str, str]]:
@@ -150,7 +120,7 @@ def _carry_out(
     experiment_of = {run: name for name, each in runs.items() for run in each}
     totals = Counter(experiment_of[run] for run in (*results, *due))
     done = {name: sum(experiment_of[run] == name for run in results) for name in totals}
-    with counted_progress(messages, totals, done) as finish:
+    with messages.counted_progress(totals, done) as finish:
         make_runs(due, store, jobs, lambda run: finish(experiment_of[run]))
     return results | kept_runs(due, store), missing
 
@@ -205,7 +175,7 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
             f"{name}-errors.csv": lines_csv(((result.panel.title, result.lines) for result in made), "rounds"),
         }
         for file_name, text in texts.items():
-            write_atomically(out / file_name, lambda file, text=text: file.write(text.encode()))
+            save_text(out / file_name, text)
             written.append(out / file_name)
     if what == UNLIKE:
         html = unlike_page("Decentralised PCA when the data of the nodes differ", chapters[0], about)

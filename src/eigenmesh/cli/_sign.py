@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from eigenmesh.cli._file_errors import plain_errors
 from eigenmesh.cli._init import CA_FOLDER, CA_KEY, Days
-from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._messages import Messages, plain_errors
+from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import UnreadableFileError, import_extra
 from eigenmesh.sites._new_files import NewFile, write_new
 from eigenmesh.sites._site_file import AUTHORITY_FILE, CERTIFICATE_FILE
@@ -15,12 +13,10 @@ from eigenmesh.sites._site_file import AUTHORITY_FILE, CERTIFICATE_FILE
 
 @plain_errors()
 def sign(
-    request: Annotated[Path, typer.Argument(metavar="REQUEST.pem", show_default=False, help="What the site sent.")],
-    name: Annotated[str, typer.Option(metavar="NAME", help="The site that sent it; the request must name it alone.")],
-    ca: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the authority, with ca.pem and ca.key.")] = Path(
-        CA_FOLDER
-    ),
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to put the certificate.")] = Path(CERTIFICATE_FILE),
+    request: Annotated[Path, argument("REQUEST.pem", "What the site sent.")],
+    name: Annotated[str, option(None, "NAME", "The site that sent it; the request must name it alone.")],
+    ca: Annotated[Path, option(None, "DIR", "Folder of the authority, with ca.pem and ca.key.")] = Path(CA_FOLDER),
+    out: Annotated[Path, option(None, "FILE", "Where to put the certificate.")] = Path(CERTIFICATE_FILE),
     days: Days = None,
 ) -> None:
     """Sign a site's certificate request with the network's own authority.
@@ -37,8 +33,7 @@ def sign(
     authority = load_certificate_authority(_read(ca / AUTHORITY_FILE), _read(ca / CA_KEY))
     signed = authority.sign(_read(request), name, days or SITE_CERTIFICATE_DAYS)
     write_new([NewFile(out, signed)])
-    messages = Messages.of()
-    messages.tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")
+    Messages.of().tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")
 
 
 def _read(path: Path) -> bytes:

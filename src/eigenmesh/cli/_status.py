@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 
 from eigenmesh._text import readable_bytes
-from eigenmesh.cli._file_errors import plain_errors
-from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._messages import Messages, plain_errors
+from eigenmesh.cli._options import argument, option
 from eigenmesh.events import NeighbourStatus
-from eigenmesh.report._run_tables import facts_table
+from eigenmesh.report._run_tables import facts_table, new_table
 from eigenmesh.sites._site import read_site
 from eigenmesh.sites._status import Status, health, plain_values, read_status
 
-SiteFile = Annotated[Path, typer.Argument(metavar="site.toml", show_default=False, help="Settings of the site.")]
+SiteFile = Annotated[Path, argument("SITE.toml", "Settings of the site.")]
+AsJson = Annotated[bool, option(None, None, "Print plain values on standard output instead.", "--json")]
 LONGEST_REASON = 300
-AsJson = Annotated[bool, typer.Option("--json", help="Print plain values on standard output instead.")]
 
 
 @plain_errors()
@@ -39,7 +38,9 @@ def status(site: SiteFile, as_json: AsJson = False) -> None:
     now = time.time()
     state = health(found, now)
     if as_json:
-        typer.echo(json.dumps(_plain(found, state, now), indent=2, allow_nan=False))
+        waits = {"waiting_s": found.waiting_s, "waiting_for": found.waiting_for}
+        plain = {**plain_values(found), **waits, "health": state, "age_s": now - found.written}
+        typer.echo(json.dumps(plain, indent=2, allow_nan=False))
         return
     messages = Messages.of()
     messages.tell(facts_table(_facts(found, now)))
@@ -71,9 +72,7 @@ def _facts(found: Status, now: float) -> dict[str, str]:
 
 
 def _neighbours(found: Status, now: float) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for place, heading in enumerate(("neighbour", "link", "last heard", "its round", "sent", "received", "")):
-        table.add_column(heading, justify="right" if 2 <= place <= 5 else "left")
+    table = new_table("neighbour", "link", "last heard", "its round", "sent", "received", "", left=2)
     for neighbour in found.neighbours:
         troubled = not found.ended and (neighbour.waiting or not neighbour.connected)
         table.add_row(*_row(neighbour, now), style="yellow" if troubled else None)
@@ -104,11 +103,6 @@ def _words(found: Status, state: str, now: float) -> tuple[str, str]:
     if found.waiting_for:
         return f"Waiting for {', '.join(found.waiting_for)}, for {found.waiting_s:.0f} s so far.", "yellow"
     return "Running.", ""
-
-
-def _plain(found: Status, state: str, now: float) -> dict[str, object]:
-    waits = {"waiting_s": found.waiting_s, "waiting_for": found.waiting_for}
-    return {**plain_values(found), **waits, "health": state, "age_s": now - found.written}
 
 
 def _ago(then: float, now: float) -> str:

@@ -22,7 +22,7 @@ def components_table(certificate: Certificate, total_variance: float, true_sines
 
     true_sines: (K,) largest true sin(angle) over the nodes, if known.
     """
-    table = _table("component", "variance", "share", "so far", "sin(angle) at most")
+    table = new_table("component", "variance", "share", "so far", "sin(angle) at most")
     if true_sines is not None:
         table.add_column("true sin(angle)", justify="right")
     shares = certificate.values / total_variance
@@ -40,8 +40,7 @@ def components_table(certificate: Certificate, total_variance: float, true_sines
 
 def traffic_table(traffic: Traffic, phases: dict[str, Traffic]) -> Table:
     """Traffic by phase, and in all."""
-    table = _table("sent for", "rounds", "messages", "matrices", "payload")
-    table.columns[0].justify = "left"
+    table = new_table("sent for", "rounds", "messages", "matrices", "payload", left=1)
     for name, spent in phases.items():
         table.add_row(name, *_counts(spent))
     table.add_section()
@@ -51,8 +50,7 @@ def traffic_table(traffic: Traffic, phases: dict[str, Traffic]) -> Table:
 
 def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
     """One row per site: certified bound, true angle and traffic."""
-    table = _table("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload")
-    table.columns[0].justify = "left"
+    table = new_table("site", "sin(angle) at most", "true sin(angle)", "messages sent", "payload", left=1)
     for name, cells in rows.items():
         table.add_row(name, *cells)
     return table
@@ -60,8 +58,7 @@ def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
 
 def averaging_table(weights: Weights, accuracies: Iterable[float] = (1e-6, 1e-12)) -> Table:
     """Rounds and messages of one average over a network, for each averaging method."""
-    table = _table("one average by", "to accuracy", "rounds", "messages")
-    table.columns[0].justify = "left"
+    table = new_table("one average by", "to accuracy", "rounds", "messages", left=1)
     accuracies = tuple(accuracies)
     for name, kind in (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial)):
         for accuracy in accuracies:
@@ -82,10 +79,11 @@ def facts_table(facts: dict[str, str]) -> Table:
     return table
 
 
-def _table(*headings: str) -> Table:
+def new_table(*headings: str, left: int = 0) -> Table:
+    """An empty table; the first columns are aligned to the left, the others to the right."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < left else "right")
     return table
 
 
@@ -96,11 +94,10 @@ def _counts(traffic: Traffic) -> tuple[str, ...]:
 
 def plan_table(plan: Plan, everything: bool = False) -> Table:
     """Forecast cost of each solver with its best averaging or with all of them, cheapest first; the taken line too."""
-    table = _table("solver", "averaging", "rounds", "payload", "memory", "seconds", "")
+    table = new_table("solver", "averaging", "rounds", "payload", "memory", "seconds", "", left=2)
     table.collapse_padding = True
     for column in table.columns:
         column.no_wrap = True
-    table.columns[0].justify = table.columns[1].justify = "left"
     notes = ["* shows covariances to neighbours: only on request"]
     if any(not np.isfinite(line.rounds) for line in plan.forecasts):
         notes.append(f"> {plan.max_rounds:,}: not within {plan.max_rounds:,} rounds")

@@ -1,0 +1,105 @@
+"""Files that commands write: checked before the work, written whole after it; their names may have a node's {rank}."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from eigenmesh._atomic_write import require_writable, save_json
+from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.model_file import Model, write_model
+from eigenmesh.report import require_picture
+
+STANDARD_OUTPUT = "-"
+RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
+
+
+def has_rank(text: str) -> bool:
+    """Whether a name has a place for the number of the node: {rank}, or {rank:03d} with leading zeros."""
+    return RANK.search(text) is not None
+
+
+def with_rank(text: str, rank: int) -> str:
+    return RANK.sub(lambda found: f"{rank:0{found.group(1) or 1}d}", text)
+
+
+def is_one_table(data: Sequence[str]) -> bool:
+    """Whether one file or data set is to be split, and not one file per node."""
+    return len(data) == 1 and not has_rank(data[0])
+
+
+def files_of_all_nodes(data: Sequence[str], n_nodes: int | None) -> list[str]:
+    """The names with {rank} filled in for all nodes."""
+    if not has_rank(data[0]):
+        return list(data)
+    if n_nodes is None:
+        raise InputError(f"{data[0]} names one file per node; say how many there are with --nodes.")
+    return [with_rank(data[0], rank) for rank in range(n_nodes)]
+
+
+def make_folder(folder: Path) -> Path:
+    """Make the folder of --out, with those above it; it may exist."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another --out."
+        ) from error
+    return folder
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a fit writes the model, numbers, the picture and the events; None where not asked for."""
+
+    model: Path | None
+    numbers: str | None
+    picture: Path | None
+    events: Path | None
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """Raise now if any of them could not be written later, or would overwrite another or an input."""
+        if self.model is not None and self.model.suffix.lower() != ".npz":
+            raise InputError(f"--out {self.model} must end in .npz, the kind of file it is.")
+        taken = {str(Path(name).resolve()): "an input" for name in inputs}
+        for path in (Path(name) for name in astuple(self) if name not in (None, STANDARD_OUTPUT)):
+            for other, what in taken.items():
+                if _may_be_the_same(str(path.resolve()), other):
+                    raise InputError(f"{path} is {what} already; choose another name.")
+            taken[str(path.resolve())] = "an output"
+            require_writable(path)
+        if self.picture is not None:
+            require_picture(self.picture)
+
+    @property
+    def has_rank(self) -> bool:
+        return any(has_rank(str(name)) for name in astuple(self))
+
+    def of_rank(self, rank: int) -> Outputs:
+        """What one node of many writes: its own files where their names have {rank}; else node 0 alone writes."""
+        own = [name if has_rank(str(name)) or rank == 0 else None for name in astuple(self)]
+        return Outputs(*(None if name is None else type(name)(with_rank(str(name), rank)) for name in own))
+
+    def write(self, model: Model, numbers: dict[str, Any]) -> list[Path]:
+        """Write the model and the numbers, and give the paths of what was written."""
+        written = []
+        if self.model is not None:
+            write_model(self.model, model)
+            written.append(self.model)
+        if self.numbers == STANDARD_OUTPUT:
+            print(json.dumps(numbers, indent=2, allow_nan=False))
+        elif self.numbers is not None:
+            save_json(self.numbers, numbers)
+            written.append(Path(self.numbers))
+        return written
+
+
+def _may_be_the_same(one: str, other: str) -> bool:
+    """Whether two names can mean the same file at some node."""
+    patterns = [r"\d+".join(map(re.escape, RANK.sub("\0", name).split("\0"))) for name in (one, other)]
+    plain = [RANK.sub("0", name) for name in (one, other)]
+    return any(re.fullmatch(pattern, name) for pattern, name in zip(patterns, reversed(plain), strict=True))
