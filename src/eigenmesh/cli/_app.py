@@ -1,4 +1,4 @@
-"""The command line: what there is, and what becomes of errors."""
+"""The command line: its commands, and how it reports errors."""
 
 from importlib import import_module
 from typing import Annotated, Any, Final

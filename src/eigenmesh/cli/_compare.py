@@ -39,7 +39,7 @@ DEFAULT_OUT = (Path("out/compare"),)
 SOLVERS_HELP = (
     f"Which, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. There are: {', '.join(SOLVERS)}."
 )
-OUT_HELP = "A folder for pictures and tables; or names, ending in .png, .svg or .csv (the table), again and again."
+OUT_HELP = "A folder for pictures and tables; or a file, .png, .svg or .csv (the table). Can be repeated."
 
 Solvers = Annotated[str, option(METHOD, "NAME[:FIELD=VALUE],...", SOLVERS_HELP)]
 Components = Annotated[int | None, option(METHOD, "K", "How many (5 by default).", "--components", "-k", min=1)]
@@ -71,7 +71,7 @@ def compare(
 
     All get the same data, network and start. The error is the mean over nodes and components of the squared sine of
     the angle to the truth, which this command, unlike the nodes, knows. Centralised methods (oi, seq-pm, krasulina,
-    sanger) run in one place on the pooled data and count one unit an iteration. **--averaging auto** takes the exact
+    sanger) run in one place on the pooled data and count one unit per iteration. **--averaging auto** takes the exact
     average with the fewest rounds, or a tree if bytes are counted.
 
     Examples:

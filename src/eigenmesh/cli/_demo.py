@@ -96,7 +96,7 @@ def _picture_path(path: Path) -> Path | MissingExtraError:
 
 
 def _pooled_eigenvectors(problem: Problem, n_components: int) -> np.ndarray:
-    """What the nodes are to find, by a means that none of them has: (d, K)."""
+    """The components of the pooled images, which no node can compute alone: (d, K)."""
     samples = np.concatenate([block.read(slice(None)) for block in problem.shards.blocks])
     vectors = np.linalg.eigh(np.cov(samples, rowvar=False))[1]
     return np.ascontiguousarray(vectors[:, ::-1][:, :n_components])

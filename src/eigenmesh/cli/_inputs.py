@@ -31,7 +31,7 @@ def parse_components(text: str | None) -> int | float | None:
         return int(number)
     if not 0 < number < 1:
         raise InputError(
-            f"--components {text} must be a whole number from 1 up, or a share of the variance, as in 0.9."
+            f"--components {text} must be a whole number from 1 up, or a share of variance between 0 and 1."
         )
     return number
 

@@ -131,7 +131,7 @@ class Processes:
 
     def _pass(self, source: IO[str] | None, target: IO[str], change: Callable[[str], str]) -> None:
         for line in source or ():
-            # Read to the end whatever becomes of the words, or the processes would wait for a reader.
+            # Read to the end even if nobody takes the words, or the processes would wait for a reader.
             with contextlib.suppress(OSError, ValueError):
                 if not self._silenced.is_set():
                     target.write(change(line))

@@ -1,4 +1,4 @@
-"""``eigenmesh reproduce``: the figures of the paper, and what becomes of its methods when nodes are unlike."""
+"""``eigenmesh reproduce``: the figures of the paper, and its methods where the data of the nodes differ."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -50,12 +50,14 @@ def reproduce(
     rounds: Annotated[int | None, option(None, "N", ROUNDS_HELP, min=1)] = None,
     seed: Annotated[int, option(None, "N", "Fixes data, graphs and starts of all trials.", min=0)] = 0,
     jobs: Annotated[int | None, option(None, "N", "Processes; by default one per core.", min=1)] = None,
-    out: Annotated[Path, option(None, "FOLDER", "Page, pictures and tables go here.")] = Path("out/experiments"),
+    out: Annotated[Path, option(None, "FOLDER", "For page, pictures and tables; it is made.")] = Path(
+        "out/experiments"
+    ),
     cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
     quick: Annotated[bool, option(None, None, "With unlike: small, on the data set digits.", "--quick")] = False,
     quiet: Annotated[bool, option(None, None, "Say nothing but warnings and errors.", "--quiet", "-q")] = False,
 ) -> None:
-    """Run the experiments of the FAST-PCA paper again, and see which of its claims the numbers bear out.
+    """Run the experiments of the FAST-PCA paper again, and check its claims against the numbers.
 
     Makes one page, **WHAT.html**, that needs no network to be read, with pictures, tables of what it cost each method
     to reach an error, and a verdict on each claim; and the same as .png, .svg and .csv. Finished runs are kept, so
@@ -185,7 +187,7 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
 
 
 def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path]:
-    """One picture a figure; of unlike nodes one a data set, a row a split."""
+    """One picture per figure; of unlike nodes one per data set, with one row per split."""
     experiment, written = chapter.experiment, []
     unlike = experiment.name == UNLIKE
     for data, group in groupby(made, key=lambda result: _data_name(result.panel) if unlike else ""):
