@@ -36,9 +36,7 @@ from eigenmesh.solvers._bases import random_basis
 DEFAULT_SOLVERS = "fast-pca,deepca,block-krylov"
 DEFAULT_OUT = (Path("out/compare"),)
 
-SOLVERS_HELP = (
-    f"Which, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. There are: {', '.join(SOLVERS)}."
-)
+SOLVERS_HELP = f"Which, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. From: {', '.join(SOLVERS)}."
 OUT_HELP = "A folder for pictures and tables; or a file, .png, .svg or .csv (the table). Can be repeated."
 
 Solvers = Annotated[str, option(METHOD, "NAME[:FIELD=VALUE],...", SOLVERS_HELP)]

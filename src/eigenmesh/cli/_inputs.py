@@ -30,9 +30,7 @@ def parse_components(text: str | None) -> int | float | None:
     if number >= 1 and number.is_integer() and "." not in text:
         return int(number)
     if not 0 < number < 1:
-        raise InputError(
-            f"--components {text} must be a whole number from 1 up, or a share of variance between 0 and 1."
-        )
+        raise InputError(f"--components {text} must be a whole number from 1 up, or a share strictly between 0 and 1.")
     return number
 
 
