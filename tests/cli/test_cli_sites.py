@@ -258,7 +258,7 @@ def test_an_order_that_cannot_be_checked_is_said(do, samples):
         (
             {"feature_names": tuple(NAMES[[0, 2, 1, 3, 4, 5]])},
             (),
-            ("column 1 of new.csv is 'c1'", "'c2'", "another place"),
+            ("column 1 of new.csv is 'c1'", "'c2'", "use its order"),
         ),
         ({"components": np.eye(5)[:3], "mean": np.zeros(5), "feature_names": tuple(NAMES[:5])}, (), ("6 col", "has 5")),
         ({}, ("--model", "none.npz"), ("none.npz does not exist", "eigenmesh fit --out")),
