@@ -20,9 +20,8 @@ from timing import side_by_side
 from eigenmesh.experiments._curves import Curve
 from eigenmesh.experiments._figures import FIGURES
 from eigenmesh.experiments._problems import Comparison, make_comparison
+from eigenmesh.experiments._runs import follow, missing_data
 from eigenmesh.experiments._settings import Experiment, Method
-from eigenmesh.experiments._trials import follow
-from eigenmesh.experiments._work import missing_data
 
 console = Console(width=118)
 # Solvers that work on one column at a time.

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from eigenmesh.experiments import _figures as figures
+from eigenmesh.experiments import _runs
 from eigenmesh.experiments import _unlike as unlike
-from eigenmesh.experiments import _work as work
 from waiting import LIMIT_S, until
 
 SMALL = ("--trials", 1, "--rounds", 60, "--jobs", 1)
@@ -35,9 +35,9 @@ def no_data(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
 
     def nowhere(archive):
-        raise work.UnreadableFileError(f"{archive.file} was not found; put it into {tmp_path / 'empty'}")
+        raise _runs.UnreadableFileError(f"{archive.file} was not found; put it into {tmp_path / 'empty'}")
 
-    monkeypatch.setattr(work, "find_archive", nowhere)
+    monkeypatch.setattr(_runs, "find_archive", nowhere)
 
 
 @pytest.mark.slow

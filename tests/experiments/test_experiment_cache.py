@@ -9,11 +9,11 @@ import pytest
 from small import made_up, small_experiment, small_panel
 
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
+from eigenmesh.experiments import _runs
 from eigenmesh.experiments import _settings as settings
-from eigenmesh.experiments import _work as work
-from eigenmesh.experiments._cache import Store
+from eigenmesh.experiments._curves import Store
+from eigenmesh.experiments._runs import kept_runs, make_runs, missing_data, runs_of
 from eigenmesh.experiments._settings import DataSet, Method, Run
-from eigenmesh.experiments._work import kept_runs, make_runs, missing_data, runs_of
 from eigenmesh.solvers import DeEPCA
 
 
@@ -124,7 +124,7 @@ def test_missing_data_say_where_to_put_them(monkeypatch):
     def nowhere(archive):
         raise UnreadableFileError(f"{archive.file} was not found; put it into /there")
 
-    monkeypatch.setattr(work, "find_archive", nowhere)
+    monkeypatch.setattr(_runs, "find_archive", nowhere)
     panels = [small_panel(data=DataSet(name)) for name in ("mnist", "digits", "cifar10", "mnist")]
     assert missing_data([*panels, small_panel()]) == {
         "mnist": "mnist.npz was not found; put it into /there",

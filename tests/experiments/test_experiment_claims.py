@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small import made_up, made_up_row
 
-from eigenmesh.experiments._claims import Verdict, ahead_of, check_claims, close_to, combined, like, stops_short
+from eigenmesh.experiments._claims import Verdict, check_claims, combined, compare_costs, stops_short
 from eigenmesh.experiments._settings import Method
 from eigenmesh.experiments._tables import CostRow
 from eigenmesh.solvers import DSA, FastPCA
@@ -16,34 +16,34 @@ HOLDS, PARTLY, FAILS, OPEN = Verdict.HOLDS, Verdict.PARTLY, Verdict.FAILS, Verdi
 
 
 @pytest.mark.parametrize(
-    ("judge", "ours", "theirs", "verdict"),
+    ("relation", "ours", "theirs", "verdict"),
     [
-        (ahead_of, [10, 20, 30, 40], [11, 21, 31, 41], HOLDS),
-        (ahead_of, [10, 20, 30, 40], [11, 21, NEVER, NEVER], HOLDS),
-        (ahead_of, [10, 20, 30, NEVER], [11, 21, 31, NEVER], HOLDS),
-        (ahead_of, [10, 20, 30, 40], [9, 21, 31, 41], PARTLY),
-        (ahead_of, [10, 20, 30, NEVER], [11, 21, 31, 41], PARTLY),
-        (ahead_of, [10, 20, 30, 40], [10, 20, 30, 40], FAILS),
-        (ahead_of, [NEVER] * 4, [9, NEVER, NEVER, NEVER], FAILS),
-        (ahead_of, [NEVER] * 4, [NEVER] * 4, OPEN),
-        (close_to, [20, 40, 60, 80], [10, 20, 30, 40], HOLDS),
-        (close_to, [1, 1, 1, 1], [10, 20, 30, 40], HOLDS),
-        (close_to, [21, 40, 60, 80], [10, 20, 30, 40], PARTLY),
-        (close_to, [21, 41, 61, NEVER], [10, 20, 30, 40], FAILS),
-        (like, [20, 40, 60, 80], [10, 20, 30, 40], HOLDS),
-        (like, [10, 20, 30, 40], [20, 40, 60, 80], HOLDS),
-        (like, [10, 20, 30, 40], [21, 40, 60, NEVER], PARTLY),
-        (like, [1, 1, 1, 1], [10, 20, 30, 40], FAILS),
+        ("ahead", [10, 20, 30, 40], [11, 21, 31, 41], HOLDS),
+        ("ahead", [10, 20, 30, 40], [11, 21, NEVER, NEVER], HOLDS),
+        ("ahead", [10, 20, 30, NEVER], [11, 21, 31, NEVER], HOLDS),
+        ("ahead", [10, 20, 30, 40], [9, 21, 31, 41], PARTLY),
+        ("ahead", [10, 20, 30, NEVER], [11, 21, 31, 41], PARTLY),
+        ("ahead", [10, 20, 30, 40], [10, 20, 30, 40], FAILS),
+        ("ahead", [NEVER] * 4, [9, NEVER, NEVER, NEVER], FAILS),
+        ("ahead", [NEVER] * 4, [NEVER] * 4, OPEN),
+        ("close", [20, 40, 60, 80], [10, 20, 30, 40], HOLDS),
+        ("close", [1, 1, 1, 1], [10, 20, 30, 40], HOLDS),
+        ("close", [21, 40, 60, 80], [10, 20, 30, 40], PARTLY),
+        ("close", [21, 41, 61, NEVER], [10, 20, 30, 40], FAILS),
+        ("alike", [20, 40, 60, 80], [10, 20, 30, 40], HOLDS),
+        ("alike", [10, 20, 30, 40], [20, 40, 60, 80], HOLDS),
+        ("alike", [10, 20, 30, 40], [21, 40, 60, NEVER], PARTLY),
+        ("alike", [1, 1, 1, 1], [10, 20, 30, 40], FAILS),
     ],
 )
-def test_costs_decide(judge, ours, theirs, verdict):
-    found, words = judge(made_up_row("FAST-PCA", ours), made_up_row("OI", theirs), "rounds")
+def test_costs_decide(relation, ours, theirs, verdict):
+    found, words = compare_costs(made_up_row("FAST-PCA", ours), made_up_row("OI", theirs), "rounds", relation)
     assert found is verdict, words
 
 
 def test_words_give_the_numbers():
     ours, theirs = made_up_row("FAST-PCA", [150, 1000, NEVER, NEVER]), made_up_row("OI", [100, NEVER, 20, NEVER])
-    _, words = close_to(ours, theirs, "rounds")
+    _, words = compare_costs(ours, theirs, "rounds", "close")
     assert words == "1e-2: 150 against 100 (1.5 x); 1e-4: 1,000 against never; 1e-6: never against 20"
 
 

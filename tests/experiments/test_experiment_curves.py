@@ -7,7 +7,7 @@ import pytest
 from small import made_up
 
 from eigenmesh.events import Record
-from eigenmesh.experiments._curves import KEPT_POINTS, TARGETS, UNITS, curve_of, first_cost, goal, thinned
+from eigenmesh.experiments._curves import KEPT_POINTS, TARGETS, UNITS, curve_of, goal, thinned
 
 
 def test_cost_is_that_of_the_first_iteration_at_or_below_the_target():
@@ -26,7 +26,6 @@ def test_lost_iterates_reach_nothing_and_have_no_floor():
     assert curve.cost_to_reach(0.1, "rounds") == np.inf
     assert curve.floor == 0.5
     assert np.isnan(made_up([np.nan]).floor)
-    assert first_cost(np.array([1, 2]), np.array([np.nan, np.nan]), 1.0) == np.inf
 
 
 def test_error_at_a_cost_is_that_of_the_last_iteration_paid_for():

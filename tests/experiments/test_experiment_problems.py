@@ -17,8 +17,8 @@ from eigenmesh.experiments._problems import (
     make_comparison,
     pooled_covariance,
 )
+from eigenmesh.experiments._runs import follow
 from eigenmesh.experiments._settings import DataSet, Method, Synthetic
-from eigenmesh.experiments._trials import follow
 from eigenmesh.fitting import Workload, choose_method
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked

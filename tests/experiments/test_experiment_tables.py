@@ -11,8 +11,17 @@ from small import METHODS, made_up, made_up_row, small_panel
 
 from eigenmesh.experiments._curves import TARGETS, UNITS
 from eigenmesh.experiments._settings import Method, Run
-from eigenmesh.experiments._tables import CostRow, best_rows, cell, cost_rows, costs_csv, line_of, lines_csv
-from eigenmesh.experiments._unlike import problems_solved, unlike_experiment
+from eigenmesh.experiments._tables import (
+    CostRow,
+    best_rows,
+    cell,
+    cost_rows,
+    costs_csv,
+    line_of,
+    lines_csv,
+    problems_solved,
+)
+from eigenmesh.experiments._unlike import unlike_experiment
 from eigenmesh.report._cost_table import cost_caption, cost_cells, cost_table
 from eigenmesh.solvers import SOLVERS, DeEPCA, FastPCA
 

@@ -21,9 +21,9 @@ from eigenmesh.errors import InputError, MissingExtraError
 from eigenmesh.events import event_log
 from eigenmesh.experiments._curves import UNITS, Curve
 from eigenmesh.experiments._problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
+from eigenmesh.experiments._runs import follow
 from eigenmesh.experiments._settings import Method
 from eigenmesh.experiments._tables import CostRow, Line, costs_csv, line_of, lines_csv
-from eigenmesh.experiments._trials import follow
 from eigenmesh.fitting import Request, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report import require_picture, save_picture

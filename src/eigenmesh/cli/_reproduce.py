@@ -15,13 +15,13 @@ from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import make_folder
 from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import InputError
-from eigenmesh.experiments._cache import Store
 from eigenmesh.experiments._claims import check_claims
+from eigenmesh.experiments._curves import Store
 from eigenmesh.experiments._figures import FIGURES
+from eigenmesh.experiments._runs import Results, kept_runs, make_runs, missing_data, runs_of, usable_cores
 from eigenmesh.experiments._settings import DataSet, Experiment, Panel, Run
 from eigenmesh.experiments._tables import best_rows, cost_rows, costs_csv, line_of, lines_csv
 from eigenmesh.experiments._unlike import unlike_experiment
-from eigenmesh.experiments._work import Results, kept_runs, make_runs, missing_data, runs_of, usable_cores
 from eigenmesh.report import save_picture
 from eigenmesh.report._cost_table import claims_table, cost_table
 from eigenmesh.report._error_picture import Axis, errors_picture

@@ -7,13 +7,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eigenmesh._text import readable_bytes
 from eigenmesh.experiments._curves import TARGETS, goal
 from eigenmesh.experiments._tables import CostRow
 
 OURS = "FAST-PCA"
 # Costs within this factor of each other count as close.
 FACTOR = 2.0
+# Between our cost and theirs; an infinite cost means never, and at most one of them is.
+RELATIONS: dict[str, Callable[[float, float], bool]] = {
+    "ahead": lambda ours, theirs: ours < theirs,
+    "close": lambda ours, theirs: ours <= FACTOR * theirs,
+    "alike": lambda ours, theirs: max(ours, theirs) <= FACTOR * min(ours, theirs),
+}
 # A method has stopped if its error fell by less than STANDSTILL in the second half of its run. It has stopped short
 # if another method's error is SHORT_OF times lower.
 STANDSTILL, SHORT_OF = 2.0, 10.0
@@ -68,9 +73,6 @@ class Finding:
 
 _RANK = {Verdict.HOLDS: 0, Verdict.PARTLY: 1, Verdict.OPEN: 1, Verdict.FAILS: 2}
 
-Rows = dict[str, CostRow]
-Judge = Callable[[CostRow, CostRow, str], tuple[Verdict, str]]
-
 
 def combined(verdicts: Sequence[Verdict]) -> Verdict:
     """The common verdict, if all that are not open agree; else partly."""
@@ -82,76 +84,48 @@ def combined(verdicts: Sequence[Verdict]) -> Verdict:
 
 def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: bool) -> list[Finding]:
     """Check the paper's claims against the rows of a figure's panels, given by title."""
+    slower = ("SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", *(["DeEPCA"] if nearly_equal else []))
+    claims = [("FAST-PCA is close to centralised OI", "OI", "close")]
+    claims += [(f"FAST-PCA is ahead of {other}", other, "ahead") for other in slower]
+    if not nearly_equal:
+        claims.append(("FAST-PCA does about as well as DeEPCA", "DeEPCA", "alike"))
     tables = [(title, {row.method.label: row for row in rows}) for title, rows in panels]
-    findings = [_by_cost(tables, "FAST-PCA is close to centralised OI", "OI", close_to)]
-    findings += [
-        _by_cost(tables, f"FAST-PCA is ahead of {other}", other, ahead_of)
-        for other in ("SeqPM", "SeqDistPM", "S-DOT", "SA-DOT")
-    ]
-    if nearly_equal:
-        findings.append(_by_cost(tables, "FAST-PCA is ahead of DeEPCA", "DeEPCA", ahead_of))
-    else:
-        findings.append(_by_cost(tables, "FAST-PCA does about as well as DeEPCA", "DeEPCA", like))
-    evidence = [
-        Evidence(title, *stops_short(rows["DSA"], rows[OURS])) for title, rows in tables if {"DSA", OURS} <= rows.keys()
-    ]
-    findings.append(Finding("DSA stops at a neighbourhood, below which FAST-PCA goes", tuple(evidence)))
+    findings = []
+    for claim, other, relation in claims:
+        both = [(title, rows[OURS], rows[other]) for title, rows in tables if {OURS, other} <= rows.keys()]
+        paper, equal = (
+            tuple(Evidence(title, *compare_costs(ours, theirs, unit, relation)) for title, ours, theirs in both)
+            for unit in (PAPER_UNIT, EQUAL_UNIT)
+        )
+        findings.append(Finding(claim, paper, equal))
+    both = [(title, rows["DSA"], rows[OURS]) for title, rows in tables if {"DSA", OURS} <= rows.keys()]
+    evidence = tuple(Evidence(title, *stops_short(theirs, ours)) for title, theirs, ours in both)
+    findings.append(Finding("DSA stops at a neighbourhood, below which FAST-PCA goes", evidence))
     return [finding for finding in findings if finding.paper]
 
 
-def _by_cost(tables: Sequence[tuple[str, Rows]], claim: str, other: str, judge: Judge) -> Finding:
-    both = [(title, rows[OURS], rows[other]) for title, rows in tables if {OURS, other} <= rows.keys()]
-    paper, equal = (
-        tuple(Evidence(title, *judge(ours, theirs, unit)) for title, ours, theirs in both)
-        for unit in (PAPER_UNIT, EQUAL_UNIT)
-    )
-    return Finding(claim, paper, equal)
-
-
-def ahead_of(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
-    """Whether ours was cheaper at each target that either reached."""
-    return _judge(ours, theirs, unit, lambda a, b: a < b)
-
-
-def close_to(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
-    """Whether ours cost at most twice theirs at each target that either reached."""
-    return _judge(ours, theirs, unit, lambda a, b: a <= FACTOR * b)
-
-
-def like(ours: CostRow, theirs: CostRow, unit: str) -> tuple[Verdict, str]:
-    """Whether neither cost more than twice the other at any target that either reached."""
-    return _judge(ours, theirs, unit, lambda a, b: a <= FACTOR * b and b <= FACTOR * a)
-
-
-def _judge(ours: CostRow, theirs: CostRow, unit: str, holds: Callable[[float, float], bool]) -> tuple[Verdict, str]:
-    pairs = list(zip(TARGETS, ours.typical(unit), theirs.typical(unit), strict=True))
+def compare_costs(ours: CostRow, theirs: CostRow, unit: str, relation: str) -> tuple[Verdict, str]:
+    """Whether one of ``RELATIONS`` holds between two costs at each target that either method reached."""
+    pairs = zip(TARGETS, ours.typical(unit), theirs.typical(unit), strict=True)
     told = [(target, a, b) for target, a, b in pairs if np.isfinite(a) or np.isfinite(b)]
     if not told:
         return Verdict.OPEN, f"neither reaches {goal(TARGETS[0])}"
-    # A method that never reached the target is not close, though inf <= 2 inf.
-    good = [holds(a, b) and not (np.isinf(a) and np.isfinite(b)) for _, a, b in told]
+    good = [RELATIONS[relation](a, b) for _, a, b in told]
     verdict = Verdict.HOLDS if all(good) else Verdict.PARTLY if any(good) else Verdict.FAILS
-    return verdict, "; ".join(_compared(*entry, unit) for entry in told)
+    return verdict, "; ".join(_compared(*entry) for entry in told)
 
 
-def _compared(target: float, ours: float, theirs: float, unit: str) -> str:
-    ratio = f" ({ours / theirs:.2g} x)" if np.isfinite(ours) and np.isfinite(theirs) and theirs > 0 else ""
-    return f"{goal(target)}: {_cost(ours, unit)} against {_cost(theirs, unit)}{ratio}"
-
-
-def _cost(cost: float, unit: str) -> str:
-    if not np.isfinite(cost):
-        return "never"
-    return readable_bytes(cost) if unit == "bytes" else f"{cost:,.0f}"
+def _compared(target: float, ours: float, theirs: float) -> str:
+    costs = [f"{cost:,.0f}" if np.isfinite(cost) else "never" for cost in (ours, theirs)]
+    ratio = f" ({ours / theirs:.2g} x)" if "never" not in costs and theirs > 0 else ""
+    return f"{goal(target)}: {costs[0]} against {costs[1]}{ratio}"
 
 
 def stops_short(theirs: CostRow, ours: CostRow) -> tuple[Verdict, str]:
     """Whether theirs stopped improving at an error far above the one that ours reached."""
     half, end = float(np.median(theirs.halves)), float(np.median(theirs.ends))
-    words = (
-        f"{theirs.method.label} {half:.1e} at half the budget, {end:.1e} at its end; "
-        f"{ours.method.label} down to {ours.floor:.1e}"
-    )
+    words = f"{theirs.method.label} {half:.1e} at half the budget, {end:.1e} at its end; "
+    words += f"{ours.method.label} down to {ours.floor:.1e}"
     if end * STANDSTILL < half:
         return Verdict.OPEN, f"{words}; still falling"
     return (Verdict.HOLDS if theirs.floor > SHORT_OF * ours.floor else Verdict.FAILS), words

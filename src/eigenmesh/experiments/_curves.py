@@ -1,11 +1,21 @@
-"""Error against cost of one run of one method."""
+"""Error against cost of one run of one method, and the folder that keeps finished runs."""
 
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from eigenmesh._atomic_write import save_arrays
+from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events import Record
+from eigenmesh.experiments._settings import Run
 
 # Errors (mean sin^2) whose cost is reported, largest first.
 TARGETS = (1e-2, 1e-4, 1e-6, 1e-10)
@@ -25,13 +35,10 @@ def goal(target: float) -> str:
 
 
 class Curve(NamedTuple):
-    """Cost so far and error after the iterations of a run, all (n,); the cost never falls.
+    """Cost so far and error (the paper's mean sin^2) after the iterations of a run, all (n,); the cost never falls.
 
-    Attributes
-    ----------
-    iterations, rounds, matrices, bytes : cost. A method without a network counts one round and one matrix per
-        iteration, as the paper does, and no bytes.
-    error : the paper's mean sin^2; NaN if the iterates were lost.
+    A method without a network counts one round and one matrix per iteration, as the paper does, and no bytes.
+    The error is NaN if the iterates were lost.
     """
 
     iterations: np.ndarray
@@ -48,23 +55,17 @@ class Curve(NamedTuple):
     @property
     def floor(self) -> float:
         """Smallest finite error; NaN if there is none."""
-        seen = self.error[np.isfinite(self.error)]
-        return float(seen.min()) if len(seen) else np.nan
+        return float(min(self.error[np.isfinite(self.error)], default=np.nan))
 
     def cost_to_reach(self, target: float, unit: str) -> float:
         """Cost at which the error was first at most ``target``; infinite if never."""
-        return first_cost(self.cost(unit), self.error, target)
+        reached = np.flatnonzero(self.error <= target)
+        return float(self.cost(unit)[reached[0]]) if len(reached) else np.inf
 
     def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray:
         """Error of the last iteration within each of ``costs``; NaN before the first one."""
         place = np.searchsorted(self.cost(unit), costs, side="right") - 1
         return np.where(place >= 0, self.error[np.maximum(place, 0)], np.nan)
-
-
-def first_cost(cost: np.ndarray, error: np.ndarray, target: float) -> float:
-    """First of ``cost`` (n,) whose ``error`` (n,) is at most ``target``; infinite if there is none."""
-    reached = np.flatnonzero(error <= target)
-    return float(cost[reached[0]]) if len(reached) else np.inf
 
 
 def curve_of(history: Sequence[Record], alone: bool) -> Curve:
@@ -78,7 +79,7 @@ def curve_of(history: Sequence[Record], alone: bool) -> Curve:
     return Curve(iterations, rounds, matrices, payload, np.array([record.error for record in history], dtype=float))
 
 
-def thinned(curve: Curve, targets: Sequence[float] = TARGETS) -> Curve:
+def thinned(curve: Curve) -> Curve:
     """The curve with about a thousand points at most.
 
     The points at which the targets and the floor were first reached are kept, so these costs stay exact.
@@ -86,13 +87,43 @@ def thinned(curve: Curve, targets: Sequence[float] = TARGETS) -> Curve:
     count = len(curve.error)
     if count <= 2 * KEPT_POINTS:
         return curve
-    marks = [first_cost(np.arange(count), curve.error, target) for target in [*targets, curve.floor]]
-    kept = np.concatenate(
-        [
-            np.linspace(0, count - 1, KEPT_POINTS),
-            np.geomspace(1, count, KEPT_POINTS) - 1,
-            [mark for mark in marks if np.isfinite(mark)],
-        ]
-    )
-    rows = np.unique(np.rint(kept).astype(np.intp))
+    reached = [np.flatnonzero(curve.error <= target)[:1] for target in (*TARGETS, curve.floor)]
+    spaced = [np.linspace(0, count - 1, KEPT_POINTS), np.geomspace(1, count, KEPT_POINTS) - 1]
+    rows = np.unique(np.rint(np.concatenate([*spaced, *reached])).astype(np.intp))
     return Curve(*(column[rows] for column in curve))
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of curves, each named after all settings that it depends on."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """The folder, created if it does not exist."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnreadableFileError(f"cannot make the folder {folder}: {error.strerror}; choose another.") from error
+        return cls(folder)
+
+    def path(self, run: Run) -> Path:
+        """File of a run: readable words, and a digest of its description."""
+        digest = hashlib.sha256(run.description().encode()).hexdigest()[:16]
+        return self.folder / f"{run.panel.name}-{run.method.solver.name}-trial{run.trial}-{digest}.npz"
+
+    def load(self, run: Run) -> Curve | None:
+        """The curve of a run; None if the file does not exist, is damaged or belongs to another run."""
+        try:
+            with open(self.path(run), "rb") as file, np.load(file, allow_pickle=False) as arrays:
+                if str(arrays["description"]) != run.description():
+                    return None
+                curve = Curve(*(arrays[name] for name in Curve._fields))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None
+        sound = len(curve.error) > 0 and all(column.shape == curve.error.shape for column in curve)
+        return curve if sound else None
+
+    def save(self, run: Run, curve: Curve) -> None:
+        save_arrays(self.path(run), {**curve._asdict(), "description": np.str_(run.description())})

@@ -1,16 +1,9 @@
 """The figures of the FAST-PCA paper, as settings."""
 
+from itertools import product
+
+from eigenmesh import solvers
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Synthetic
-from eigenmesh.solvers import (
-    DSA,
-    SADOT,
-    SDOT,
-    DeEPCA,
-    FastPCA,
-    OrthogonalIteration,
-    SequentialDistributedPower,
-    SequentialPower,
-)
 
 # T_c of the paper, and SA-DOT's cap.
 MIXES = 50
@@ -63,21 +56,11 @@ def figure_2(rounds: int | None = None) -> Experiment:
 def figure_3(rounds: int | None = None) -> Experiment:
     """MNIST and CIFAR-10, split at random over an Erdos-Renyi graph."""
     budget = rounds or IMAGE_ROUNDS
-    panels = tuple(
-        Panel(
-            f"fig3-{data.name}",
-            f"{title}, K = {k}",
-            data,
-            "erdos_renyi",
-            k,
-            budget,
-            paper_methods("erdos_renyi", k, budget, step, budget // k),
-        )
-        for data, title, k, step in (
-            (DataSet("mnist"), "MNIST", 10, 0.1),
-            (DataSet("cifar10", unit=True), "CIFAR-10", 5, 0.8),
-        )
-    )
+    panels = []
+    images = ((DataSet("mnist"), "MNIST", 10, 0.1), (DataSet("cifar10", unit=True), "CIFAR-10", 5, 0.8))
+    for data, title, k, step in images:
+        methods = paper_methods("erdos_renyi", k, budget, step, budget // k)
+        panels.append(Panel(f"fig3-{data.name}", f"{title}, K = {k}", data, "erdos_renyi", k, budget, methods))
     return Experiment(
         "fig3",
         "Figure 3: MNIST and CIFAR-10",
@@ -91,7 +74,7 @@ def figure_3(rounds: int | None = None) -> Experiment:
             "sequential methods": "the budget divided by K for each component",
             **COMMON_FACTS,
         },
-        panels,
+        tuple(panels),
     )
 
 
@@ -101,33 +84,26 @@ FIGURES = {"fig1": figure_1, "fig2": figure_2, "fig3": figure_3}
 def paper_methods(topology: str, k: int, rounds: int, step: float, products: int) -> tuple[Method, ...]:
     """The eight methods of the paper; ``products``: those of SeqPM per component."""
     return (
-        Method("OI", OrthogonalIteration()),
-        Method("SeqPM", SequentialPower(iterations=max(1, products))),
-        Method("SeqDistPM", SequentialDistributedPower(iterations=max(1, rounds // (MIXES * k)), mixes=MIXES)),
-        Method("S-DOT", SDOT(mixes=MIXES)),
-        Method("SA-DOT", SADOT(cap=MIXES)),
-        Method("DeEPCA", DeEPCA(mixes=DEEPCA_MIXES[topology])),
-        Method("DSA", DSA(step_size=step)),
-        Method("FAST-PCA", FastPCA(step_size=step)),
+        Method("OI", solvers.OrthogonalIteration()),
+        Method("SeqPM", solvers.SequentialPower(iterations=max(1, products))),
+        Method("SeqDistPM", solvers.SequentialDistributedPower(iterations=max(1, rounds // (MIXES * k)), mixes=MIXES)),
+        Method("S-DOT", solvers.SDOT(mixes=MIXES)),
+        Method("SA-DOT", solvers.SADOT(cap=MIXES)),
+        Method("DeEPCA", solvers.DeEPCA(mixes=DEEPCA_MIXES[topology])),
+        Method("DSA", solvers.DSA(step_size=step)),
+        Method("FAST-PCA", solvers.FastPCA(step_size=step)),
     )
 
 
 def _synthetic_panels(name: str, rounds: int | None, equal: bool) -> tuple[Panel, ...]:
     budget, k = rounds or SYNTHETIC_ROUNDS, Synthetic.k
     products = budget // k if equal else min(DISTINCT_PRODUCTS, budget // k)
-    return tuple(
-        Panel(
-            f"{name}-{topology}-{gap:g}",
-            f"{GRAPHS[topology]}, gap {gap:g}",
-            Synthetic(gap, equal),
-            topology,
-            k,
-            budget,
-            paper_methods(topology, k, budget, STEPS[topology], products),
-        )
-        for topology in GRAPHS
-        for gap in GAPS
-    )
+    panels = []
+    for (topology, graph), gap in product(GRAPHS.items(), GAPS):
+        methods = paper_methods(topology, k, budget, STEPS[topology], products)
+        data, names = Synthetic(gap, equal), (f"{name}-{topology}-{gap:g}", f"{graph}, gap {gap:g}")
+        panels.append(Panel(*names, data, topology, k, budget, methods))
+    return tuple(panels)
 
 
 def _synthetic_facts(leading: str, next_one: str, products: str) -> dict[str, str]:

@@ -11,19 +11,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import (
-    Choice,
-    Covariance,
-    CovarianceKind,
-    Formed,
-    Moments,
-    Shards,
-    Table,
-    gaussian,
-    load,
-    paper_spectrum,
-    split_by_name,
-)
+from eigenmesh.data import Choice, Covariance, CovarianceKind, Formed, Moments, Shards, load, split_by_name
+from eigenmesh.data._synthetic import gaussian, paper_spectrum
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, prepare
 from eigenmesh.networks import Network, Stacked
@@ -132,9 +121,8 @@ def leading_eigenvectors(pooled: Covariance, n_components: int) -> tuple[np.ndar
 
 def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
     """Data, graph and start of one trial, drawn with its own seeds; panels with the same data share them."""
-    data_seed, graph_seed, start_seed = map(
-        int, np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
-    )
+    seeds = np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
+    data_seed, graph_seed, start_seed = map(int, seeds)
     known, vectors = _covariances(panel.data, panel.n_nodes, data_seed)
     weights = graphs.metropolis(graphs.topology(panel.topology, panel.n_nodes, seed=graph_seed))
     k = panel.n_components
@@ -160,17 +148,13 @@ def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
     if isinstance(data, DataSet):
         table = _table(data.name)
         return Shards.from_array(table.X, n_nodes, split_by_name(data.split, seed), table.labels)
-    spectrum = _equal_spectrum(data) if data.equal else paper_spectrum(data.d, data.k, data.gap)
-    rows = gaussian(spectrum, n_nodes * data.samples_per_node, seed)
-    return Shards.from_list(np.split(rows, n_nodes))
-
-
-def _equal_spectrum(data: Synthetic) -> np.ndarray:
-    """k ones, then evenly from the gap to 0.1, so that l_{k+1} / l_k is the gap: (d,)."""
-    return np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
+    if data.equal:
+        # k ones, then evenly from the gap to 0.1, so that l_{k+1} / l_k is the gap: (d,).
+        spectrum = np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
+    else:
+        spectrum = paper_spectrum(data.d, data.k, data.gap)
+    return Shards.from_list(np.split(gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
 
 
 # One at a time per process: CIFAR-10 takes 492 MB.
-@lru_cache(maxsize=1)
-def _table(name: str) -> Table:
-    return load(name)
+_table = lru_cache(maxsize=1)(load)

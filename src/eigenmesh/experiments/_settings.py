@@ -91,15 +91,12 @@ class Run(NamedTuple):
 
     def description(self) -> str:
         """All settings that the result depends on, as JSON."""
-        panel = self.panel
+        data, names = self.panel.data, ("topology", "n_nodes", "n_components", "rounds")
         content = {
             "format": FORMAT,
             "version": __version__,
-            "data": {"kind": type(panel.data).__name__, **asdict(panel.data)},
-            "topology": panel.topology,
-            "n_nodes": panel.n_nodes,
-            "n_components": panel.n_components,
-            "rounds": panel.rounds,
+            "data": {"kind": type(data).__name__, **asdict(data)},
+            **{name: getattr(self.panel, name) for name in names},
             "solver": self.method.solver.name,
             "settings": self.method.settings,
             "seed": self.seed,

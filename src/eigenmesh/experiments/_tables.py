@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -64,12 +64,11 @@ class CostRow:
 
 def cost_rows(panel: Panel, results: dict[Run, Curve]) -> list[CostRow]:
     """One row per method, in the panel's order; methods without a run are left out."""
-    rows = []
-    for method in panel.methods:
-        curves = [curve for run, curve in results.items() if run.panel == panel and run.method == method]
-        if curves:
-            rows.append(CostRow.of(method, curves))
-    return rows
+    curves: dict[Method, list[Curve]] = {method: [] for method in panel.methods}
+    for run, curve in results.items():
+        if run.panel == panel:
+            curves[run.method].append(curve)
+    return [CostRow.of(method, each) for method, each in curves.items() if each]
 
 
 def best_rows(rows: Iterable[CostRow]) -> list[CostRow]:
@@ -113,36 +112,44 @@ def line_of(method: Method, curves: Sequence[Curve], unit: str) -> Line:
     return Line(method, costs, median, lower, upper)
 
 
+def problems_solved(tables: Sequence[Sequence[CostRow]]) -> dict[str, list[tuple[int, float]]]:
+    """For each label and target: the number of problems that reached it, and the median of their rounds."""
+    costs: dict[str, list[np.ndarray]] = {}
+    for row in chain.from_iterable(tables):
+        costs.setdefault(row.method.label, []).append(row.typical("rounds"))
+    reached = {label: [column[np.isfinite(column)] for column in np.array(each).T] for label, each in costs.items()}
+    return {
+        label: [(len(rounds), float(np.median(rounds)) if len(rounds) else np.inf) for rounds in each]
+        for label, each in reached.items()
+    }
+
+
 def costs_csv(parts: Iterable[tuple[str, Sequence[CostRow]]]) -> str:
     """Tables as CSV, one line per part, method, unit and target; an empty cost means never."""
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
     numbers = ["cost", "least", "most", "reached", "trials", "floor"]
-    writer.writerow(["part", "method", "settings", "centralised", "unit", "target", *numbers])
-    for part, rows in parts:
-        for row in rows:
-            about = [part, row.method.label, row.method.words, "yes" if row.method.centralised else "no"]
-            for unit in UNITS:
-                for target, goal in enumerate(TARGETS):
-                    costs = row.costs[unit][target]
-                    values = [_plain(float(row.typical(unit)[target])), *map(_plain, (costs.min(), costs.max()))]
-                    reached = int(row.reached()[target])
-                    writer.writerow([*about, unit, f"{goal:g}", *values, reached, row.trials, f"{row.floor:.6e}"])
-    return content.getvalue()
+    records = [["part", "method", "settings", "centralised", "unit", "target", *numbers]]
+    for part, row in ((part, row) for part, rows in parts for row in rows):
+        about = [part, row.method.label, row.method.words, "yes" if row.method.centralised else "no"]
+        reached = row.reached()
+        for unit in UNITS:
+            for target, cost, costs, count in zip(TARGETS, row.typical(unit), row.costs[unit], reached, strict=True):
+                shown = [f"{value:.10g}" if np.isfinite(value) else "" for value in (cost, costs.min(), costs.max())]
+                counts = [str(count), str(row.trials), f"{row.floor:.6e}"]
+                records.append([*about, unit, f"{target:g}", *shown, *counts])
+    return _csv(records)
 
 
 def lines_csv(parts: Iterable[tuple[str, Sequence[Line]]], unit: str) -> str:
     """Lines of pictures as CSV, one line per point."""
+    records = [["part", "method", "settings", unit, "median_error", "lower_quartile", "upper_quartile"]]
+    for part, line in ((part, line) for part, lines in parts for line in lines):
+        for cost, *errors in zip(line.cost, line.median, line.lower, line.upper, strict=True):
+            numbers = [f"{cost:.6g}", *(f"{error:.6e}" for error in errors)]
+            records.append([part, line.method.label, line.method.words, *numbers])
+    return _csv(records)
+
+
+def _csv(records: Iterable[Sequence[str]]) -> str:
     content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(["part", "method", "settings", unit, "median_error", "lower_quartile", "upper_quartile"])
-    for part, lines in parts:
-        for line in lines:
-            for cost, *errors in zip(line.cost, line.median, line.lower, line.upper, strict=True):
-                numbers = [f"{cost:.6g}", *(f"{error:.6e}" for error in errors)]
-                writer.writerow([part, line.method.label, line.method.words, *numbers])
+    csv.writer(content, lineterminator="\n").writerows(records)
     return content.getvalue()
-
-
-def _plain(cost: float) -> str:
-    return f"{cost:.10g}" if np.isfinite(cost) else ""

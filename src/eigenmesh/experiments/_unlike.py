@@ -1,22 +1,10 @@
 """Nodes whose data differ: the distributed methods at their best settings from a grid."""
 
 from collections.abc import Sequence
+from itertools import product
 
-import numpy as np
-
-from eigenmesh.experiments._curves import TARGETS
+from eigenmesh import solvers
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel
-from eigenmesh.experiments._tables import CostRow
-from eigenmesh.solvers import (
-    DSA,
-    SADOT,
-    SDOT,
-    BlockKrylov,
-    DeEPCA,
-    FastPCA,
-    SequentialDistributedPower,
-    TrackedSubspace,
-)
 
 # Steps for data scaled to l_1 = 1.
 FAST_PCA_STEPS = (0.03, 0.1, 0.3, 1.0)
@@ -34,37 +22,25 @@ def unlike_experiment(rounds: int | None = None, quick: bool = False) -> Experim
     budget = rounds or (QUICK_ROUNDS if quick else ROUNDS)
     n_nodes = 10 if quick else 20
     sources = (("digits", "digits", 5),) if quick else (("mnist", "MNIST", 10), ("cifar10", "CIFAR-10", 5))
-    panels = tuple(
-        Panel(
-            f"unlike-{name}-{split.replace(':', '')}-{topology}",
-            f"{title} {words}, {GRAPHS[topology]}",
-            DataSet(name, split, unit=True),
-            topology,
-            k,
-            budget,
-            _methods(k, budget),
-            n_nodes,
-        )
-        for name, title, k in sources
-        for split, words in SPLITS.items()
-        for topology in GRAPHS
-    )
-    return Experiment("unlike", "Nodes whose data differ", "", _facts(budget, n_nodes, quick), panels)
+    panels = []
+    for (name, title, k), (split, words), (topology, graph) in product(sources, SPLITS.items(), GRAPHS.items()):
+        panel_name = f"unlike-{name}-{split.replace(':', '')}-{topology}"
+        problem = (DataSet(name, split, unit=True), topology, k, budget, _methods(k, budget), n_nodes)
+        panels.append(Panel(panel_name, f"{title} {words}, {graph}", *problem))
+    return Experiment("unlike", "Nodes whose data differ", "", _facts(budget, n_nodes, quick), tuple(panels))
 
 
 def _methods(k: int, rounds: int) -> tuple[Method, ...]:
+    inner = [(max(1, rounds // (mixes * k)), mixes) for mixes in INNER_MIXES]
     return (
-        *(Method("FAST-PCA", FastPCA(step_size=step)) for step in FAST_PCA_STEPS),
-        *(Method("DSA", DSA(step_size=step)) for step in DSA_STEPS),
-        *(Method("DeEPCA", DeEPCA(mixes=mixes)) for mixes in DEEPCA_MIXES),
-        *(Method("S-DOT", SDOT(mixes=mixes)) for mixes in INNER_MIXES),
-        *(Method("SA-DOT", SADOT(cap=cap)) for cap in INNER_MIXES),
-        *(
-            Method("SeqDistPM", SequentialDistributedPower(iterations=max(1, rounds // (mixes * k)), mixes=mixes))
-            for mixes in INNER_MIXES
-        ),
-        Method("block Krylov", BlockKrylov()),
-        Method("tracked subspace", TrackedSubspace()),
+        *(Method("FAST-PCA", solvers.FastPCA(step_size=step)) for step in FAST_PCA_STEPS),
+        *(Method("DSA", solvers.DSA(step_size=step)) for step in DSA_STEPS),
+        *(Method("DeEPCA", solvers.DeEPCA(mixes=mixes)) for mixes in DEEPCA_MIXES),
+        *(Method("S-DOT", solvers.SDOT(mixes=mixes)) for mixes in INNER_MIXES),
+        *(Method("SA-DOT", solvers.SADOT(cap=cap)) for cap in INNER_MIXES),
+        *(Method("SeqDistPM", solvers.SequentialDistributedPower(iterations=n, mixes=m)) for n, m in inner),
+        Method("block Krylov", solvers.BlockKrylov()),
+        Method("tracked subspace", solvers.TrackedSubspace()),
     )
 
 
@@ -87,19 +63,3 @@ def _facts(rounds: int, n_nodes: int, quick: bool) -> dict[str, str]:
 
 def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:g}" for value in values)
-
-
-def problems_solved(tables: Sequence[Sequence[CostRow]]) -> dict[str, list[tuple[int, float]]]:
-    """For each label and target: the number of problems that reached it, and the median of their rounds."""
-    costs: dict[str, list[np.ndarray]] = {}
-    for rows in tables:
-        for row in rows:
-            costs.setdefault(row.method.label, []).append(row.typical("rounds"))
-    return {
-        label: [_solved(np.array(each)[:, target]) for target in range(len(TARGETS))] for label, each in costs.items()
-    }
-
-
-def _solved(costs: np.ndarray) -> tuple[int, float]:
-    reached = costs[np.isfinite(costs)]
-    return len(reached), float(np.median(reached)) if len(reached) else np.inf

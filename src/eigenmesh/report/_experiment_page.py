@@ -7,8 +7,7 @@ from html import escape
 from eigenmesh.experiments._claims import EQUAL_UNIT, FACTOR, OURS, PAPER_UNIT, Evidence, Finding, Verdict
 from eigenmesh.experiments._curves import TARGETS, goal
 from eigenmesh.experiments._settings import Experiment, Panel
-from eigenmesh.experiments._tables import CostRow, Line
-from eigenmesh.experiments._unlike import problems_solved
+from eigenmesh.experiments._tables import CostRow, Line, problems_solved
 from eigenmesh.report import _page as page
 from eigenmesh.report._cost_table import cost_caption, cost_cells
 from eigenmesh.report._error_picture import Axis, panel_svg

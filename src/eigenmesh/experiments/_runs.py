@@ -1,4 +1,4 @@
-"""Run experiments in several processes, and store each run when it finishes."""
+"""Run the methods of experiments, in several processes, and store each run when it finishes."""
 
 import multiprocessing
 import os
@@ -7,37 +7,82 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeAlias
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
+from eigenmesh.arrays import Array
 from eigenmesh.data._archives import find_archive
 from eigenmesh.data._datasets import CIFAR10, MNIST
 from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
-from eigenmesh.experiments._cache import Store
-from eigenmesh.experiments._curves import Curve
-from eigenmesh.experiments._problems import make_comparison
-from eigenmesh.experiments._settings import DataSet, Experiment, Panel, Run
-from eigenmesh.experiments._trials import follow
+from eigenmesh.events import EventLog
+from eigenmesh.experiments._curves import Curve, Store, curve_of, thinned
+from eigenmesh.experiments._problems import Comparison, make_comparison
+from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Run
+from eigenmesh.fitting import fit
+from eigenmesh.networks import Stacked, Traffic
 
 Results: TypeAlias = dict[Run, Curve]
 # Called with each finished run.
 Report: TypeAlias = Callable[[Run], Any]
 
 ARCHIVES = {"mnist": MNIST, "cifar10": CIFAR10}
+# Sine at which a run ends: far below the square root of the smallest target.
+TOL = 1e-8
+# Checks per run: too few to take slow progress for a stall, enough to end a diverged run early.
+CHECKS = 40
 # Seconds between two checks for finished runs.
 POLL_S = 0.1
 
 
+class UncountedChecks(Stacked):
+    """A network that counts mixing, but not maxima and exact averages.
+
+    The published methods run without checks. Here they are checked, to end runs that have converged or diverged.
+    Only the checks and the certificate use maxima and averages, and they must not count as the method's cost.
+    """
+
+    def worst(self, values: Array) -> Array:
+        return self._maximum(values)
+
+    def mean(self, array: Array) -> Array:
+        before, exchanges = self.traffic.copy(), self.exchanges.copy()
+        averaged = super().mean(array)
+        self.traffic, self.exchanges = before, exchanges
+        return averaged
+
+
+def needs_no_checks(method: Method) -> bool:
+    """Whether no setting of the method is chosen from its iterates."""
+    return method.solver.traits.fixed_schedule and "auto" not in method.settings.values()
+
+
+def follow(method: Method, comparison: Comparison, rounds: int, events: EventLog | None = None) -> Curve:
+    """Run a method until it converges, diverges or is out of rounds, and record its error after every iteration.
+
+    A centralised method runs on one node that has the pooled covariance. Methods that need checks, for a setting
+    "auto" or for their schedule, are checked as in any run, and their checks are counted.
+    """
+    prepared = comparison.centralised if method.centralised else comparison.prepared
+    uncounted = needs_no_checks(method)
+    network = (UncountedChecks if uncounted else Stacked)(prepared.network.weights, prepared.averaging)
+    request = replace(prepared.request, tol=TOL, max_rounds=rounds)
+    fitted = fit(
+        replace(prepared, request=request, solver=method.solver, network=network, set_up=Traffic()),
+        comparison.start,
+        events=events,
+        reference=comparison.truth,
+        check_every=max(1, rounds // CHECKS) if uncounted else None,
+    )
+    return thinned(curve_of(fitted.result.history, method.centralised))
+
+
 def runs_of(experiment: Experiment, trials: int, seed: int) -> list[Run]:
     """All runs of an experiment; those that share data are adjacent."""
-    return [
-        Run(panel, method, seed, trial)
-        for panel in experiment.panels
-        for trial in range(trials)
-        for method in panel.methods
-    ]
+    panels = [(panel, trial) for panel in experiment.panels for trial in range(trials)]
+    return [Run(panel, method, seed, trial) for panel, trial in panels for method in panel.methods]
 
 
 def missing_data(panels: Iterable[Panel]) -> dict[str, str]:
@@ -54,8 +99,7 @@ def missing_data(panels: Iterable[Panel]) -> dict[str, str]:
 
 def kept_runs(runs: Sequence[Run], store: Store) -> Results:
     """The runs that are stored already, with their curves."""
-    found = {run: store.load(run) for run in runs}
-    return {run: curve for run, curve in found.items() if curve is not None}
+    return {run: curve for run in runs if (curve := store.load(run)) is not None}
 
 
 def make_runs(runs: Sequence[Run], store: Store, jobs: int, report: Report) -> None:
@@ -68,12 +112,12 @@ def make_runs(runs: Sequence[Run], store: Store, jobs: int, report: Report) -> N
     batches = [list(batch) for _, batch in groupby(runs, key=lambda run: (run.panel, run.seed, run.trial))]
     jobs = max(1, min(jobs, len(batches)))
     threads = max(1, usable_cores() // jobs)
-    if jobs == 1:
-        with threadpool_limits(threads):
-            for batch in batches:
-                _make_batch(batch, store, report)
+    if jobs > 1:
+        _make_in_processes(batches, store, jobs, threads, report)
         return
-    _make_in_processes(batches, store, jobs, threads, report)
+    with threadpool_limits(threads):
+        for batch in batches:
+            _make_batch(batch, store, report)
 
 
 def usable_cores() -> int:
@@ -97,30 +141,24 @@ def _make_in_processes(batches: list[list[Run]], store: Store, jobs: int, thread
     done = context.SimpleQueue()
     executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker, initargs=(threads, done))
     try:
-        pending = {executor.submit(_run_in_worker, number, batch, store) for number, batch in enumerate(batches)}
+        pending = {executor.submit(_run_in_worker, batch, store) for batch in batches}
         while pending:
             finished, pending = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
             while not done.empty():
-                number, position = done.get()
-                report(batches[number][position])
+                report(done.get())
             for future in finished:
                 future.result()
     except BrokenProcessPool as error:
-        raise EigenmeshError(
-            "a worker process died, perhaps out of memory; run again with fewer --jobs. Finished runs are kept."
-        ) from error
+        message = "a worker process died, perhaps out of memory; run again with fewer --jobs. Finished runs are kept."
+        raise EigenmeshError(message) from error
     finally:
-        _end_workers(executor)
-
-
-def _end_workers(executor: ProcessPoolExecutor) -> None:
-    """End the workers, also those that are running after an error or an interrupt."""
-    workers = list((executor._processes or {}).values())
-    executor.shutdown(wait=False, cancel_futures=True)
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join()
+        # After an error or an interrupt workers may still be running.
+        workers = list((executor._processes or {}).values())
+        executor.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
 
 
 # State of a worker process: the queue for finished runs, and the limit on its threads.
@@ -142,10 +180,9 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_in_worker(number: int, batch: list[Run], store: Store) -> None:
-    positions = {id(run): position for position, run in enumerate(batch)}
+def _run_in_worker(batch: list[Run], store: Store) -> None:
     try:
-        _make_batch(batch, store, lambda run: _worker["done"].put((number, positions[id(run)])))
+        _make_batch(batch, store, _worker["done"].put)
     except EigenmeshError as error:
         # Some of our errors take more arguments than the message, so pickle cannot rebuild them.
         raise EigenmeshError(str(error)) from None
