@@ -18,7 +18,6 @@ from eigenmesh.experiments._tables import CostRow, line_of
 from eigenmesh.experiments._unlike import unlike_experiment
 from eigenmesh.report._error_picture import STYLES, Axis, errors_picture, panel_svg, styles_of
 from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page, unlike_page
-from eigenmesh.report._page import save_page
 from eigenmesh.solvers import DSA, SADOT, SDOT, FastPCA, SequentialDistributedPower
 
 EIGHT = ["OI", "SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", "DeEPCA", "DSA", "FAST-PCA"]
@@ -173,12 +172,6 @@ def test_unlike_page_counts_problems():
     page = assert_self_contained(unlike_page("t", Chapter(experiment, panels), {"command": "x"}))
     assert "2 of 2" in " ".join(page.text)
     assert "300 rounds per run" in " ".join(page.text)
-
-
-def test_page_is_written_whole(tmp_path):
-    path = save_page(tmp_path / "page.html", "<p>Erdős</p>")
-    assert path.read_text(encoding="utf-8") == "<p>Erdős</p>"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_lines_can_be_told_apart_without_colour():

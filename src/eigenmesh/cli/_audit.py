@@ -10,7 +10,7 @@ from rich.table import Table
 from eigenmesh._text import readable_bytes
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
-from eigenmesh.report._run_tables import new_table
+from eigenmesh.report._tables import new_table
 from eigenmesh.sites._audit_summary import AuditSummary, Count, summary
 
 AuditFile = Annotated[Path, argument("FILE", "audit.jsonl of a site.")]

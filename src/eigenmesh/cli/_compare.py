@@ -27,9 +27,8 @@ from eigenmesh.experiments._tables import CostRow, Line, costs_csv, line_of, lin
 from eigenmesh.fitting import Request, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report import require_picture, save_picture
-from eigenmesh.report._cost_table import cost_table
 from eigenmesh.report._error_picture import Axis, errors_picture
-from eigenmesh.report._run_tables import facts_table
+from eigenmesh.report._tables import cost_table, facts_table
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.solvers._bases import random_basis
 

@@ -20,7 +20,7 @@ from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
 from eigenmesh.report import require_picture, save_picture
-from eigenmesh.report._run_tables import facts_table
+from eigenmesh.report._tables import facts_table
 from eigenmesh.solvers import SOLVERS
 
 DATA_SET = "digits"

@@ -26,7 +26,7 @@ from eigenmesh.graphs import WEIGHTS
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.report import save_picture
 from eigenmesh.report._network_picture import counted
-from eigenmesh.report._run_tables import facts_table
+from eigenmesh.report._tables import facts_table
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 DEFAULT_COMPONENTS = 5

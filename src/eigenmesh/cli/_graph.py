@@ -9,7 +9,7 @@ from eigenmesh.cli._inputs import read_edge_list
 from eigenmesh.cli._messages import Messages
 from eigenmesh.fitting._topology import DEFAULT_NODES
 from eigenmesh.report import network_picture, require_picture, save_picture
-from eigenmesh.report._run_tables import averaging_table, facts_table
+from eigenmesh.report._tables import averaging_table, facts_table
 
 NODES_HELP = f"Number of nodes; {DEFAULT_NODES} by default, or as many as the file links."
 

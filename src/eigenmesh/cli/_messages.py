@@ -20,7 +20,7 @@ from eigenmesh.cli._exit_codes import BAD_INPUT
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.events import Entry, JsonlWriter, Listener, Record, Started
 from eigenmesh.report._progress import live_progress
-from eigenmesh.report._run_tables import components_table, traffic_table
+from eigenmesh.report._tables import components_table, traffic_table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from eigenmesh.data import load
 from eigenmesh.errors import InputError, TransportError, import_extra
 from eigenmesh.metrics import sin_squared
 from eigenmesh.model_file import read_model
-from eigenmesh.report._run_tables import sites_table
+from eigenmesh.report._tables import sites_table
 
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss", "hamar", "narvik", "molde", "alta", "lom", "vardo")
 COMPONENTS = 3

@@ -12,7 +12,7 @@ from eigenmesh.cli._problem import read_problem
 from eigenmesh.fitting import Request
 from eigenmesh.fitting import plan as make_plan
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
-from eigenmesh.report._run_tables import facts_table, plan_table
+from eigenmesh.report._tables import facts_table, plan_table
 
 
 def plan(

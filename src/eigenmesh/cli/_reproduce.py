@@ -23,11 +23,10 @@ from eigenmesh.experiments._settings import DataSet, Experiment, Panel, Run
 from eigenmesh.experiments._tables import best_rows, cost_rows, costs_csv, line_of, lines_csv
 from eigenmesh.experiments._unlike import unlike_experiment
 from eigenmesh.report import save_picture
-from eigenmesh.report._cost_table import claims_table, cost_table
 from eigenmesh.report._error_picture import Axis, errors_picture
 from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page, unlike_page
-from eigenmesh.report._page import save_page
 from eigenmesh.report._pictures import matplotlib
+from eigenmesh.report._tables import claims_table, cost_table
 
 ALL, UNLIKE = "all", "unlike"
 CHOICES = (*FIGURES, ALL, UNLIKE)
@@ -183,7 +182,8 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
         html = unlike_page("Decentralised PCA when the data of the nodes differ", chapters[0], about)
     else:
         html = figures_page("The experiments of the FAST-PCA paper, run again", chapters, about)
-    return [*written, save_page(out / f"{what}.html", html)]
+    save_text(out / f"{what}.html", html)
+    return [*written, out / f"{what}.html"]
 
 
 def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path]:

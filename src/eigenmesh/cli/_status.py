@@ -14,7 +14,7 @@ from eigenmesh._text import readable_bytes
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
 from eigenmesh.events import NeighbourStatus
-from eigenmesh.report._run_tables import facts_table, new_table
+from eigenmesh.report._tables import facts_table, new_table
 from eigenmesh.sites._site import read_site
 from eigenmesh.sites._status import Status, health, plain_values, read_status
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from eigenmesh.errors import import_extra
 from eigenmesh.experiments._curves import UNITS
 from eigenmesh.experiments._tables import Line
-from eigenmesh.report._pictures import TEXT_SIZE, new_figure, set_heading
+from eigenmesh.report._pictures import TEXT_SIZE, draw_frame, new_figure, set_heading, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +22,8 @@ LEAST_ERROR = 1e-16
 MARKERS_PER_LINE = 6
 # Ratio of the two ends of the axis of costs.
 AXIS_RATIO = 2000
+_LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": TEXT_SIZE, "frameon": False}
+_LEGEND |= {"handlelength": 3.6, "columnspacing": 1.6}
 
 
 class Style(NamedTuple):
@@ -57,8 +58,6 @@ SPARE_STYLES = (
 
 
 class Axis(NamedTuple):
-    """What one pair of axes shows."""
-
     title: str
     subtitle: str
     lines: Sequence[Line]
@@ -79,48 +78,32 @@ def errors_picture(panels: Sequence[Axis], unit: str, title: str = "", columns: 
     handles: dict[str, Any] = {}
     for place in axes:
         handles.update(zip(*reversed(place.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=TEXT_SIZE, **_LEGEND)
+    figure.legend(handles.values(), handles.keys(), ncols=4, **_LEGEND)
     return figure
 
 
 def panel_svg(panel: Axis, unit: str) -> bytes:
     """One panel with a legend, as an SVG that looks the same on every machine."""
     figure = new_figure(5.6, 5.0)
-    axes = figure.subplots()
-    draw_errors(axes, panel, unit)
-    columns = 3 if len(panel.lines) > 4 else 2
-    figure.legend(loc="outside lower center", ncols=columns, fontsize=TEXT_SIZE, **_LEGEND)
+    draw_errors(figure.subplots(), panel, unit)
+    figure.legend(ncols=3 if len(panel.lines) > 4 else 2, **_LEGEND)
     content = io.BytesIO()
-    # Letters as outlines, because readers may not have the font; no date, so that the same run gives the same bytes.
-    settings = {"svg.fonttype": "path", "svg.hashsalt": "eigenmesh"}
-    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
-        figure.savefig(content, format="svg", metadata=metadata)
+    # Letters as outlines, because readers may not have the font.
+    write_figure(figure, content, "svg", fonttype="path")
     return content.getvalue()
-
-
-_LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3.6, "columnspacing": 1.6}
 
 
 def draw_errors(axes: Axes, panel: Axis, unit: str) -> None:
     """Draw the lines of a panel: the median of the trials, with the range between the quartiles shaded."""
-    styles = styles_of(panel.lines)
-    for number, (line, style) in enumerate(zip(panel.lines, styles, strict=True)):
+    for number, (line, style) in enumerate(zip(panel.lines, styles_of(panel.lines), strict=True)):
         _draw_line(axes, line, style, number, len(panel.lines))
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_ylim(LEAST_ERROR, 2)
     first = min((line.cost[0] for line in panel.lines), default=1.0)
     last = max((line.cost[-1] for line in panel.lines), default=10.0)
-    axes.set_xlim(max(1.0, 0.9 * first, last / AXIS_RATIO), max(1.1 * last, 10.0))
-    axes.set_xlabel(f"{UNITS[unit]} (log scale)", fontsize=TEXT_SIZE)
-    axes.set_ylabel("error: mean of sin²(angle)", fontsize=TEXT_SIZE)
-    axes.tick_params(labelsize=TEXT_SIZE)
+    costs = (max(1.0, 0.9 * first, last / AXIS_RATIO), max(1.1 * last, 10.0))
+    axes.set(xscale="log", yscale="log", xlim=costs, ylim=(LEAST_ERROR, 2))
+    draw_frame(axes, f"{UNITS[unit]} (log scale)", "error: mean of sin²(angle)")
     # Over many decades they show nothing, and they take most of the drawing time.
     axes.minorticks_off()
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
     set_heading(axes, panel.title, panel.subtitle)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
@@ -37,9 +37,8 @@ def draw_network(axes: Axes, weights: Weights, names: Sequence[str] | None = Non
     places = node_positions(graph)
     ends = np.array([(places[a], places[b]) for a, b in graph.edges]).reshape(-1, 2, 2)
     room = min(1.0, 60 / max(len(ends), 1)) ** 0.5
-    links = matplotlib("collections").LineCollection(
-        ends, colors="0.25", linewidths=0.5 + room, alpha=0.85 * room, zorder=1
-    )
+    look = {"colors": "0.25", "linewidths": 0.5 + room, "alpha": 0.85 * room}
+    links = matplotlib("collections").LineCollection(ends, **look, zorder=1)
     links.set_rasterized(len(ends) > VECTOR_LINKS)
     axes.add_collection(links)
     _draw_nodes(axes, places, names)
@@ -51,9 +50,8 @@ def draw_network(axes: Axes, weights: Weights, names: Sequence[str] | None = Non
 
 def describe_network(weights: Weights) -> str:
     """Size and speed of a network in one line."""
-    spectrum = weights.spectrum
     size = f"{counted(weights.n_nodes, 'node')}, {counted(weights.edges, 'link')}"
-    return f"{size}, diameter {spectrum.diameter}, beta {spectrum.beta:.3f}"
+    return f"{size}, diameter {weights.spectrum.diameter}, beta {weights.spectrum.beta:.3f}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -72,10 +70,8 @@ def node_positions(graph: nx.Graph) -> np.ndarray:
     if n_nodes > 2 and all(graph.has_edge(node, (node + 1) % n_nodes) for node in graph):
         angles = np.pi / 2 - 2 * np.pi * np.arange(n_nodes) / n_nodes
         return np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    if n_nodes <= KAMADA_KAWAI_NODES:
-        layout = nx.kamada_kawai_layout(graph)
-    else:
-        layout = nx.spring_layout(graph, seed=0, iterations=100)
+    small = n_nodes <= KAMADA_KAWAI_NODES
+    layout = nx.kamada_kawai_layout(graph) if small else nx.spring_layout(graph, seed=0, iterations=100)
     places = _upright(np.array([layout[node] for node in range(n_nodes)], dtype=float), graph)
     places -= (places.max(axis=0) + places.min(axis=0)) / 2
     return np.asarray(places / max(float(np.abs(places).max()), 1e-12))
@@ -95,10 +91,8 @@ def _upright(places: np.ndarray, graph: nx.Graph) -> np.ndarray:
 def _draw_nodes(axes: Axes, places: np.ndarray, names: Sequence[str] | None) -> None:
     size = _circle_points(places)
     labelled = size >= LABELLED_POINTS
-    fill = "white" if labelled else "0.1"
-    axes.scatter(
-        places[:, 0], places[:, 1], s=size**2, c=fill, edgecolors="0.1", linewidths=1.2 if labelled else 0, zorder=2
-    )
+    look: Any = {"c": "white", "linewidths": 1.2} if labelled else {"c": "0.1", "linewidths": 0}
+    axes.scatter(places[:, 0], places[:, 1], s=size**2, edgecolors="0.1", zorder=2, **look)
     if not labelled:
         return
     for node, (x, y) in enumerate(places):
@@ -106,8 +100,11 @@ def _draw_nodes(axes: Axes, places: np.ndarray, names: Sequence[str] | None) -> 
         if len(text) <= 4:
             font = 8 if len(text) < 3 and size > 14 else 6
             axes.text(x, y, text, ha="center", va="center_baseline", fontsize=font, zorder=3)
-        else:
-            _name_below(axes, x, y, text, size)
+            continue
+        # A long name goes under its circle, on white so that links do not cross it.
+        place: Any = {"xytext": (0, -0.5 * size - 2), "textcoords": "offset points", "ha": "center", "va": "top"}
+        box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+        axes.annotate(text, (x, y), **place, fontsize=TEXT_SIZE - 1, bbox=box, zorder=3)
 
 
 def _circle_points(places: np.ndarray) -> float:
@@ -119,18 +116,3 @@ def _circle_points(places: np.ndarray) -> float:
     # One close pair must not shrink all circles.
     apart = float(np.quantile(distances.min(axis=1), 0.1)) * POINTS
     return float(np.clip(0.85 * apart, 2.5, 18.0))
-
-
-def _name_below(axes: Axes, x: float, y: float, text: str, size: float) -> None:
-    """Write a long name under its circle, on white so that links do not cross it."""
-    axes.annotate(
-        text,
-        (x, y),
-        xytext=(0, -0.5 * size - 2),
-        textcoords="offset points",
-        ha="center",
-        va="top",
-        fontsize=TEXT_SIZE - 1,
-        bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
-        zorder=3,
-    )

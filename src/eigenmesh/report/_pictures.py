@@ -39,6 +39,16 @@ def set_heading(axes: Axes, title: str, subtitle: str) -> None:
     axes.annotate(subtitle, (0, 1), **place, fontsize=TEXT_SIZE, annotation_clip=False)
 
 
+def draw_frame(axes: Axes, x: str, y: str) -> None:
+    """Names of the axes, a light grid, and no lines at the top and on the right."""
+    axes.set_xlabel(x, fontsize=TEXT_SIZE)
+    axes.set_ylabel(y, fontsize=TEXT_SIZE)
+    axes.tick_params(labelsize=TEXT_SIZE)
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def require_picture(path: str | os.PathLike[str]) -> Path:
     """Raise before any work if a picture cannot be drawn or written there."""
     path = Path(path)
@@ -52,10 +62,13 @@ def require_picture(path: str | os.PathLike[str]) -> Path:
 def save_picture(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write the figure atomically as PNG or SVG, by the suffix of the path."""
     path = require_picture(path)
-    kind = path.suffix.lower().removeprefix(".")
-    # Text stays text in an SVG, and the same run gives the same bytes.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "eigenmesh"}
-    metadata = {"Date": None} if kind == "svg" else None
-    with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
-        write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata))
+    write_atomically(path, lambda file: write_figure(figure, file, path.suffix.lower().removeprefix(".")))
     return path
+
+
+def write_figure(figure: Figure, file: Any, kind: str, fonttype: str = "none") -> None:
+    """Write a figure so that the same run gives the same bytes; by default text stays text in an SVG."""
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else None
+    settings = {"svg.fonttype": fonttype, "svg.hashsalt": "eigenmesh"}
+    with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
+        figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
