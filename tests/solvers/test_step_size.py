@@ -9,7 +9,6 @@ from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import DSA, Krasulina, Sanger
 from eigenmesh.solvers._bases import random_basis
-from eigenmesh.solvers._dsa import suggested_step
 from problems import angles, make_problem, random_covariances
 
 SPECTRUM = np.array([5.0, 3.0, 1.8, 1.0, 0.5, 0.25, 0.2, 0.1])
@@ -86,5 +85,5 @@ def test_a_step_given_as_a_numpy_number_keeps_single_precision():
 def test_the_suggested_step_of_dsa_follows_the_graph():
     dense = graphs.metropolis(graphs.complete(20)).spectrum.second
     ring = graphs.metropolis(graphs.cycle(20)).spectrum.second
-    assert suggested_step(2.0, dense) == pytest.approx(0.25)
-    assert suggested_step(1.0, ring) == pytest.approx(1 - ring)
+    assert DSA.suggested_step(2.0, dense) == pytest.approx(0.25)
+    assert DSA.suggested_step(1.0, ring) == pytest.approx(1 - ring)

@@ -10,11 +10,9 @@ from eigenmesh.solvers._dsa import DSA
 from eigenmesh.solvers._fast_pca import FastPCA
 from eigenmesh.solvers._krasulina import Krasulina
 from eigenmesh.solvers._orthogonal_iteration import OrthogonalIteration
-from eigenmesh.solvers._s_dot import SDOT
-from eigenmesh.solvers._sa_dot import SADOT
+from eigenmesh.solvers._s_dot import SADOT, SDOT
 from eigenmesh.solvers._sanger import Sanger
-from eigenmesh.solvers._sequential_distributed_power import SequentialDistributedPower
-from eigenmesh.solvers._sequential_power import SequentialPower
+from eigenmesh.solvers._sequential_power import SequentialDistributedPower, SequentialPower
 from eigenmesh.solvers._tracked_subspace import TrackedSubspace
 from eigenmesh.solvers._tree_covariance import TreeCovariance
 

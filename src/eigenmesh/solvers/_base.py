@@ -1,7 +1,5 @@
 """What a solver is: pure functions of a state, and nothing about loops, stopping or counting."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -16,108 +14,72 @@ from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 
 
-class Watch(NamedTuple):
-    """What a solver says of itself every few rounds, in values that every node agrees on.
-
-    Attributes
-    ----------
-    state : state of the solver
-        The state to go on from; a solver may have mended it, for example with a smaller step.
-    residual : array of shape (K,) or None
-        Estimate of ``|C x_k - theta_k x_k|``, the largest over the nodes; None if the solver has none to give, in which
-        case the loop measures it.
-    healthy : bool
-        False when the iterates have blown up or collapsed and the solver cannot mend them.
-    gaps : array of shape (K,) or None
-        Distances between the eigenvalues, where the solver knows them.
-    complement : Complement or None
-        What the solver knows of l_{K+1}; None lets the certificate look for itself.
-    free : bool
-        True if looking sent nothing, so that it may be done after every iteration.
-    """
+@dataclass(frozen=True)
+class Watch:
+    """What a solver says of itself every few rounds, in values that every node agrees on."""
 
     state: Any
+    """The state to go on from; a solver may have repaired it, for example with a smaller step."""
     residual: np.ndarray | None
+    """Estimate of ``|C x_k - theta_k x_k|``, the largest over the nodes, (K,); None: the loop measures it."""
     healthy: bool
+    """False when the iterates have blown up or collapsed and the solver cannot repair them."""
     gaps: np.ndarray | None = None
+    """Distances between the eigenvalues, (K,), where the solver knows them."""
     complement: Complement | None = None
+    """What the solver knows of l_{K+1}; None lets the certificate look for itself."""
     free: bool = False
+    """True if looking sent nothing, so that it may be done after every iteration."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What the rest of the library needs to know about a solver; the defaults suit one that mixes once per iteration.
-
-    Attributes
-    ----------
-    exact_averages : bool
-        A step calls ``network.mean`` (or ``common_mean``), so its cost depends on the averaging.
-    centralised : bool
-        Published for data in one place; comparisons run it on one node that has the pooled covariance.
-    few_exchanges : bool
-        Done after a few dozen products at most, not after hundreds of rounds; what Dask accepts.
-    sends_covariances : bool
-        A message holds a covariance as such; such a solver is never chosen automatically.
-    fixed_schedule : bool
-        Published to run without any check of its iterates, once no setting is "auto".
-    expected_products : int
-        Products with the covariance in a usual run, from which the way to hold it is chosen.
-    replay_key : tuple of str or None
-        Names of the numbers in the state that a step depends on. It promises that a step looks at nothing else in
-        Python and returns all numbers unchanged, so that a GPU may replay the step until one of these numbers changes.
-        None: a step must not be replayed.
-    """
+    """What the rest of the library needs to know about a solver; by default one that mixes once per iteration."""
 
     exact_averages: bool = False
+    """A step calls ``network.mean`` (or ``common_mean``), so its cost depends on the averaging."""
     centralised: bool = False
+    """Published for data in one place; comparisons run it on one node that has the pooled covariance."""
     few_exchanges: bool = False
+    """Done after a few dozen products at most, not after hundreds of rounds; what Dask accepts."""
     sends_covariances: bool = False
+    """A message holds a covariance as such; such a solver is never chosen automatically."""
     fixed_schedule: bool = False
+    """Published to run without any check of its iterates, once no setting is "auto"."""
     expected_products: int = 1000
+    """Products with the covariance in a usual run, from which the way to hold it is chosen."""
     replay_key: tuple[str, ...] | None = None
+    """Names of the numbers in the state that a step depends on; None: a step must not be replayed.
+
+    It promises that a step looks at nothing else in Python and returns all numbers unchanged, so that a GPU may replay
+    the step until one of these numbers changes.
+    """
 
 
 class Iterate(NamedTuple):
-    """The state of a method that keeps nothing but its estimates.
+    """The state of a method that keeps nothing but its estimates."""
 
-    Attributes
-    ----------
-    X : array of shape (nodes, d, K)
-        Estimates.
-    residual : array of shape (nodes, K)
-        Residuals of the X before the last product, as each node sees them.
-    """
-
-    X: Array
-    residual: Array
-
-    @classmethod
-    def begin(cls, basis: Array) -> Iterate:
-        """X_i(0) = basis, the same at every node."""
-        return cls(basis, unmeasured(basis))
+    X: Array  # (nodes, d, K) estimates
+    residual: Array  # (nodes, K) residuals of the X before the last product, as each node sees them
+    iteration: int = 0  # steps taken, kept by methods whose step depends on it; the same at all nodes
 
 
 class Solver(ABC):
     """An algorithm as a frozen dataclass of hyperparameters with functions of its state.
 
     The state is a NamedTuple of arrays with a leading axis over the nodes this process holds. A subclass writes
-    ``name``, ``init`` and ``step``; ``readout`` and ``watch`` where the defaults do not suit. An object of it can be
-    used without being registered.
-
-    Attributes
-    ----------
-    name : str
-        What the command line and reports call it.
-    traits : Traits
-        What the rest of the library needs to know about it.
+    ``name`` and ``step``, and the others where the defaults do not suit. An object of it can be used without being
+    registered.
     """
 
     name: ClassVar[str]
+    """What the command line and reports call it."""
     traits: ClassVar[Traits] = Traits()
+    """What the rest of the library needs to know about it."""
 
-    @abstractmethod
     def init(self, covariance: Covariance, network: Network, basis: Array) -> Any:
-        """Start from a basis that all nodes share: (nodes, d, K) -> state."""
+        """Start from a basis that all nodes share: (nodes, d, K) -> state; by default with fields X and residual."""
+        return Iterate(basis, unmeasured(basis))
 
     @abstractmethod
     def step(self, covariance: Covariance, network: Network, state: Any) -> Any:
@@ -137,10 +99,7 @@ class Solver(ABC):
         return min(n_components, n_features)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        """Numbers in the largest message of an iteration; by default one product, d times its columns.
-
-        A check may send a few numbers per component besides.
-        """
+        """Numbers in the largest message of an iteration, not of a check; by default one product, d times columns."""
         return n_features * self.columns(n_components, n_features)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
@@ -155,11 +114,8 @@ class Solver(ABC):
 def largest_norm(covariance: Covariance, network: Network, like: Array, products: int = 10) -> float:
     """Largest ``|C_i|`` over the nodes, by a local power iteration at each: a scale that all agree on.
 
-    It is never below ``|C| = l_1`` by more than the power iteration's own error, since C is the mean of C_i.
-
-    Parameters
-    ----------
-    like : (nodes, d, k) array whose library, dtype and device are used.
+    It is never below ``|C| = l_1`` by more than the power iteration's own error, since C is the mean of C_i. ``like``,
+    (nodes, d, k), gives the library, dtype and device.
     """
     xp = ea.namespace(like)
     # Not a column of `like`, which a user may have put where C is zero.
@@ -168,8 +124,7 @@ def largest_norm(covariance: Covariance, network: Network, like: Array, products
     norm = column_norms(vector)
     for _ in range(products):
         # A node whose covariance is zero keeps the zero vector instead of dividing by zero.
-        vector = vector / xp.where(norm > 0, norm, xp.ones_like(norm))
-        vector = covariance.apply(vector)
+        vector = covariance.apply(vector / xp.where(norm > 0, norm, xp.ones_like(norm)))
         norm = column_norms(vector)
     return float(network.worst(norm[:, 0, :])[0, 0])
 
@@ -197,12 +152,10 @@ def watch_residual(network: Network, state: Any) -> Watch:
 
 
 def require_positive(name: str, value: Any) -> None:
-    """Raise unless the value is a finite number above zero."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
         raise InputError(f"{name} = {value!r} must be a finite number above 0.")
 
 
 def require_count(name: str, value: int) -> None:
-    """Raise unless the value is a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"{name} = {value!r} must be a whole number of at least 1.")

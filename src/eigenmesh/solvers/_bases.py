@@ -12,7 +12,7 @@ def random_basis(n_features: int, n_components: int, seed: int) -> np.ndarray:
 
 def widened(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
     """The basis and random directions orthogonal to it: (d, K) -> (d, n_columns), orthonormal."""
-    found, R = np.linalg.qr(basis)
+    found, R = np.linalg.qr(basis.astype(np.float64))
     found = found * np.where(np.diagonal(R) < 0, -1.0, 1.0)
     fresh = random_basis(len(basis), n_columns, seed)[:, basis.shape[1] :]
     for _ in range(2):

@@ -20,35 +20,20 @@ USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 12, 4, 2**30
 
 
 class BlockKrylovState(NamedTuple):
-    """A growing basis.
+    """A growing basis. All but the number of nodes is the same at every node, so there is one copy."""
 
-    Attributes
-    ----------
-    k : K; the block has b = K + oversample columns, or d.
-    n_nodes : nodes held here. What follows is the same at all of them, so there is one copy.
-    V : (1, d, w) orthonormal columns, or zero ones where a block had less than full rank.
-    CV : (1, d, w) C V.
-    B : (1, d, b) the next block, the same in all processes up to the accuracy of an average.
-    whitening : (1, b, b) B times it has orthonormal or zero columns.
-    U, CU : (1, d, b) leading Ritz vectors and C U.
-    report : (1, 2, b) Ritz values and residuals, to be agreed on with the next average.
-    agreed : (2, b) the same as all nodes saw them one step ago, in NumPy.
-    before : (2, b) two steps ago.
-    resolution : eigenvalues this close, relative to the largest, are one.
-    """
-
-    k: int
-    n_nodes: int
-    V: Array
-    CV: Array
-    B: Array
-    whitening: Array
-    U: Array
-    CU: Array
-    report: Array
-    agreed: np.ndarray
-    before: np.ndarray
-    resolution: float
+    k: int  # K; the block has b = K + oversample columns, or d
+    n_nodes: int  # nodes held here
+    V: Array  # (1, d, w) orthonormal columns, or zero ones where a block had less than full rank
+    CV: Array  # (1, d, w) C V
+    B: Array  # (1, d, b) the next block, the same in all processes up to the accuracy of an average
+    whitening: Array  # (1, b, b) B times it has orthonormal or zero columns
+    U: Array  # (1, d, b) leading Ritz vectors
+    CU: Array  # (1, d, b) C U
+    report: Array  # (1, 2, b) Ritz values and residuals, to be agreed on with the next average
+    agreed: np.ndarray  # (2, b) the same as all nodes saw them one step ago
+    before: np.ndarray  # (2, b) two steps ago
+    resolution: float  # eigenvalues this close, relative to the largest, are one
 
 
 @dataclass(frozen=True)
@@ -85,35 +70,30 @@ class BlockKrylov(Solver):
             raise InputError(f"max_width = {self.max_width} must be at least 1.")
 
     def columns(self, n_components: int, n_features: int) -> int:
-        """K + oversample, at most d."""
         return min(n_components + self.oversample, n_features)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        """A (d, b) block with the Ritz values and residuals, (2, b), beside it."""
+        # A (d, b) block, and beside it the Ritz values and residuals, (2, b).
         return (n_features + 2) * self.columns(n_components, n_features)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
-        """The widest basis and its image."""
+        # The widest basis and its image.
         return 2 * n_features * self._max_width(n_features, self.columns(n_components, n_features))
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> BlockKrylovState:
-        """Start from the basis and as many fresh directions as there are columns to spare."""
         xp = ea.namespace(basis)
         n_nodes, d, k = basis.shape
         width = self.columns(k, d)
-        start = widened(ea.to_numpy(basis[0, ...]).astype(np.float64), width, seed=k)
-        B = ea.like(start[np.newaxis], basis)
+        B = ea.like(widened(ea.to_numpy(basis[0, ...]), width, seed=k)[np.newaxis], basis)
         nothing = xp.zeros((1, d, 0), dtype=basis.dtype, device=basis.device)
         identity = ea.like(np.eye(width)[np.newaxis], basis)
         unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
         report = ea.like(unknown[np.newaxis], basis)
         resolution = relative_resolution(float(xp.finfo(basis.dtype).eps), network.average.accuracy)
         # Until the first product the estimates are the start itself.
-        estimate = (B, B, report, unknown, unknown)
-        return BlockKrylovState(k, n_nodes, nothing, nothing, B, identity, *estimate, resolution)
+        return BlockKrylovState(k, n_nodes, nothing, nothing, B, identity, B, B, report, unknown, unknown, resolution)
 
     def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
-        """One average, then everything else locally."""
         xp = ea.namespace(state.B)
         product = covariance.apply(ea.everywhere(state.B, state.n_nodes))
         Z, agreed = network.common_mean_and_worst(product, state.report)
@@ -127,16 +107,9 @@ class BlockKrylov(Solver):
         B, whitening = soft_polar(Z, V, noise=network.average.accuracy)
         if V.shape[-1] + B.shape[-1] > self._max_width(B.shape[-2], B.shape[-1], ea.item_bytes(B)):
             V, CV = U, CU
+        report, seen = xp.stack([values, residuals], axis=1), ea.to_numpy(agreed[0, ...])
         return state._replace(
-            V=V,
-            CV=CV,
-            B=B,
-            whitening=whitening,
-            U=U,
-            CU=CU,
-            report=xp.stack([values, residuals], axis=1),
-            agreed=ea.to_numpy(agreed[0, ...]),
-            before=state.agreed,
+            V=V, CV=CV, B=B, whitening=whitening, U=U, CU=CU, report=report, agreed=seen, before=state.agreed
         )
 
     def _max_width(self, d: int, block: int, item_bytes: int = 8) -> int:

@@ -1,5 +1,6 @@
 """DeEPCA: orthogonal iteration on a tracker of the pooled product."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -8,26 +9,16 @@ from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Traits, product_residuals, require_count, unmeasured
-from eigenmesh.solvers._consensus import fast_mix
 
 
 class DeEPCAState(NamedTuple):
-    """Iterates of DeEPCA at the nodes held here.
+    """Iterates of DeEPCA at the nodes held here."""
 
-    Attributes
-    ----------
-    X : (nodes, d, K) estimates with orthonormal columns.
-    S : (nodes, d, K) trackers of the mean of C_i X_i.
-    product : (nodes, d, K) C_i X_i at the X before.
-    start : (nodes, d, K) X_init, which the signs are held to.
-    residual : (nodes, K) residuals of the X before the last product, as each node sees them.
-    """
-
-    X: Array
-    S: Array
-    product: Array
-    start: Array
-    residual: Array
+    X: Array  # (nodes, d, K) estimates with orthonormal columns
+    S: Array  # (nodes, d, K) trackers of the mean of C_i X_i
+    product: Array  # (nodes, d, K) C_i X_i at the X before
+    start: Array  # (nodes, d, K) X_init, which the signs are held to
+    residual: Array  # (nodes, K) residuals of the X before the last product, as each node sees them
 
 
 @dataclass(frozen=True)
@@ -61,20 +52,30 @@ class DeEPCA(Solver):
         require_count("mixes", self.mixes)
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> DeEPCAState:
-        """X_i(0) = S_i = "C_i X_i(-1)" = basis, the same at every node."""
         return DeEPCAState(basis, basis, basis, basis, unmeasured(basis))
 
     def step(self, covariance: Covariance, network: Network, state: DeEPCAState) -> DeEPCAState:
-        """Track, mix, QR, signs."""
         product = covariance.apply(state.X)
         S = fast_mix(network, state.S + product - state.product, self.mixes)
-        X = with_signs_of(state.start, orthonormal(S))
+        X = orthonormal(S)
+        xp = ea.namespace(X)
+        along = xp.vecdot(X, state.start, axis=-2)
+        X = X * xp.where(along < 0, -xp.ones_like(along), xp.ones_like(along))[:, None, :]
         return DeEPCAState(X, S, product, state.start, product_residuals(state.X, S))
 
 
-def with_signs_of(start: Array, X: Array) -> Array:
-    """Columns of X flipped where they point away from those of ``start``: (nodes, d, K) -> (nodes, d, K)."""
-    xp = ea.namespace(X)
-    along = xp.vecdot(X, start, axis=-2)
-    signs = xp.where(along < 0, -xp.ones_like(along), xp.ones_like(along))
-    return X * signs[:, None, :]
+def fast_mix(network: Network, Z: Array, rounds: int) -> Array:
+    """FastMix, accelerated mixing that keeps the mean: (nodes, d, k) -> (nodes, d, k).
+
+        Z+ = (1 + eta) W Z - eta Z_prev,  Z_prev = Z at the start,
+        eta = (1 - sqrt(1 - beta^2)) / (1 + sqrt(1 - beta^2))
+
+    Disagreement shrinks by about ``1 - sqrt(1 - beta)`` per round, where plain mixing has beta. Where W has negative
+    eigenvalues the first round may enlarge what belongs to them, so that a single round need not shrink anything.
+    """
+    root = math.sqrt(1 - network.weights.spectrum.beta**2)
+    eta = (1 - root) / (1 + root)
+    before = Z
+    for _ in range(rounds):
+        before, Z = Z, (1 + eta) * network.mix(Z) - eta * before
+    return Z

@@ -1,4 +1,4 @@
-"""DSA: Sanger's rule at every node, with one mix an iteration."""
+"""DSA: Sanger's rule at every node, with one mix per iteration."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,7 +7,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, squared_norms
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits, largest_norm
+from eigenmesh.solvers._base import Traits
 from eigenmesh.solvers._sanger import hebbian
 from eigenmesh.solvers._step_size import SteppedSolver, SteppedState
 
@@ -26,8 +26,8 @@ class DSA(SteppedSolver):
     Parameters
     ----------
     step_size : float or "auto"
-        a; "auto" takes a step that suits data and graph (``suggested_step``), halved with a new start whenever the
-        iterates blow up. The neighbourhood is what such a step gives; for a smaller one give a shorter step.
+        a; "auto" begins with ``min(0.5, 1 - lambda_2) / max |C_i|``, halved with a new start whenever the iterates
+        blow up. The neighbourhood is what such a step gives; for a smaller one give a shorter step.
 
     References
     ----------
@@ -38,24 +38,14 @@ class DSA(SteppedSolver):
     name: ClassVar[str] = "dsa"
     traits: ClassVar[Traits] = Traits(fixed_schedule=True, replay_key=("step_size", "scale"))
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
-        """X_i(0) = basis, the same at every node."""
-        scale = largest_norm(covariance, network, basis)
-        step_size = (
-            suggested_step(scale, network.weights.spectrum.second) if self.step_size == "auto" else self.step_size
-        )
-        return SteppedState.begin(basis, step_size, scale)
+    @staticmethod
+    def suggested_step(scale: float, second: float) -> float:
+        return min(0.5, 1 - second) / scale
 
     def step(self, covariance: Covariance, network: Network, state: SteppedState) -> SteppedState:
-        """Mix, and adapt to the node's own covariance."""
         mixed = network.mix(state.X)
         X = mixed + state.step_size * hebbian(state.X, covariance.apply(state.X))
         return state._replace(X=X, residual=drift(network, state, mixed, X))
-
-
-def suggested_step(scale: float, second: float) -> float:
-    """A first step from the largest ``|C_i|`` and lambda_2 of W: ``min(0.5, 1 - lambda_2) / scale``."""
-    return min(0.5, 1 - second) / scale
 
 
 def drift(network: Network, state: SteppedState, mixed: Array, X: Array) -> Array:

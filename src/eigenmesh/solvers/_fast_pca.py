@@ -9,7 +9,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, inner_products
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits, Watch, largest_norm
+from eigenmesh.solvers._base import Traits, Watch
 from eigenmesh.solvers._step_size import BLOWN_UP, LONGEST_COLUMN, SteppedSolver, common_basis
 
 # With exact averages the first column, which has no Gram-Schmidt term, never gets shorter, and no column grows by more
@@ -22,33 +22,21 @@ SHORTEST_COLUMN = 0.03
 
 
 class FastPCAState(NamedTuple):
-    """Iterates of FAST-PCA at the nodes held here.
+    """Iterates of FAST-PCA at the nodes held here."""
 
-    Attributes
-    ----------
-    X : (nodes, d, K) estimates.
-    S : (nodes, d, K) trackers of the mean pseudo-gradient.
-    H : (nodes, d, K) pseudo-gradients at X.
-    upper : (K, K) ones on and above the diagonal: a product with it is cheaper than ``triu`` on small matrices.
-    step_size : a, the same at all nodes.
-    scale : largest ``|C_i|`` over the nodes.
-    anchor : X when the residual was last at its best, to start again from.
-    best : (largest) residual at the anchor.
-    """
-
-    X: Array
-    S: Array
-    H: Array
-    upper: Array
-    step_size: float
-    scale: float
-    anchor: Array
-    best: float
+    X: Array  # (nodes, d, K) estimates
+    S: Array  # (nodes, d, K) trackers of the mean pseudo-gradient
+    H: Array  # (nodes, d, K) pseudo-gradients at X
+    upper: Array  # (K, K) ones on and above the diagonal: a product with it is cheaper than `triu` on small matrices
+    step_size: float  # a, the same at all nodes
+    scale: float  # largest |C_i| over the nodes
+    anchor: Array  # X when the residual was last at its best, to start again from
+    best: float  # (largest) residual at the anchor
 
 
 @dataclass(frozen=True)
 class FastPCA(SteppedSolver):
-    """FAST-PCA of Gang and Bajwa: one neighbour exchange an iteration, linear convergence to the eigenvectors.
+    """FAST-PCA of Gang and Bajwa: one neighbour exchange per iteration, linear convergence to the eigenvectors.
 
     ::
 
@@ -56,13 +44,13 @@ class FastPCA(SteppedSolver):
         X_i+ = 1/2 X_i + 1/2 sum_j w_ij X_j + a S_i                                                      (3)
         S_i+ = 1/2 S_i + 1/2 sum_j w_ij S_j + h_i(X_i+) - h_i(X_i)                                       (4)
 
-    X and S travel in one message: one round and two matrices an iteration.
+    X and S travel in one message: one round and two matrices per iteration.
 
     Parameters
     ----------
     step_size : float or "auto"
-        a; "auto" is to begin with a step that suits data and graph (``suggested_step``) and, whenever the iterates blow
-        up or collapse, halve it and start again from the best X so far with S reset to h. A column that has all but
+        a; "auto" begins with a step that suits data and graph (``suggested_step``). Whenever the iterates blow up or
+        collapse, it is halved, and all start again from the best X so far with S reset to h. A column that has all but
         vanished is brought back in the same way, with the step kept.
 
     References
@@ -75,18 +63,26 @@ class FastPCA(SteppedSolver):
     traits: ClassVar[Traits] = Traits(fixed_schedule=True, replay_key=("step_size",))
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        """X and S."""
+        # X and S.
         return 2 * n_features * self.columns(n_components, n_features)
 
+    @staticmethod
+    def suggested_step(scale: float, second: float) -> float:
+        """``min(0.7, 5 e) / scale`` with ``e = (1 - lambda_2) / 2``, where two modes are about as fast.
+
+        The average moves towards q_k by the factor ``1 - a gap`` per round. The slowest disagreement, on like nodes,
+        obeys ``z^2 - (2 (1 - e) - a g) z + (1 - e)^2 - a g = 0`` with g up to l_1, and for ``a g > e`` its root is
+        about ``1 - e^2 / (a g)``: a longer step makes it slower. They are equal at ``a = e / sqrt(gap g)``; with gaps
+        of a few per cent of l_1 that is about ``5 e / l_1``.
+        """
+        return min(0.7, 5 * (1 - second) / 2) / scale
+
     def init(self, covariance: Covariance, network: Network, basis: Array) -> FastPCAState:
-        """X_i(0) = basis, the same at every node; S_i(0) = h_i(X_i(0))."""
-        scale = largest_norm(covariance, network, basis)
-        step_size = (
-            suggested_step(scale, network.weights.spectrum.second) if self.step_size == "auto" else self.step_size
-        )
+        """S_i(0) = h_i(X_i(0))."""
+        begun = super().init(covariance, network, basis)
         upper = ea.like(np.triu(np.ones((basis.shape[-1], basis.shape[-1]))), basis)
         H = pseudo_gradient(covariance, basis, upper)
-        return FastPCAState(basis, H, H, upper, float(step_size), scale, anchor=basis, best=np.inf)
+        return FastPCAState(basis, H, H, upper, begun.step_size, begun.scale, anchor=basis, best=np.inf)
 
     def step(self, covariance: Covariance, network: Network, state: FastPCAState) -> FastPCAState:
         """Equations (3) and (4)."""
@@ -99,7 +95,13 @@ class FastPCA(SteppedSolver):
 
     def watch(self, covariance: Covariance, network: Network, state: FastPCAState) -> Watch:
         """Read the residual off the tracker; with an automatic step, start again when the iterates misbehave."""
-        residual, first, shortest, longest = _agree_on_size(network, state)
+        xp = ea.namespace(state.X)
+        norms = column_norms(state.X)[:, 0, :]
+        # The shortest is the largest of the negatives.
+        sizes = [-norms[:, :1], xp.max(-norms, axis=1, keepdims=True), xp.max(norms, axis=1, keepdims=True)]
+        numbers = xp.concat([column_norms(state.S)[:, 0, :] / norms, *sizes], axis=1)
+        agreed = ea.to_numpy(network.worst(numbers)[0, ...])
+        residual, (first, shortest), longest = agreed[:-3], -agreed[-3:-1], float(agreed[-1])
         finite = bool(np.all(np.isfinite(residual)))
         if self.step_size != "auto":
             # A fixed step is the user's choice: only a true blow-up ends the run.
@@ -123,28 +125,6 @@ def pseudo_gradient(covariance: Covariance, X: Array, upper: Array) -> Array:
     Z = covariance.apply(X)
     products, squares = inner_products(X, Z)
     return Z - X @ (products * (upper / squares[:, :, None]))
-
-
-def suggested_step(scale: float, second: float) -> float:
-    """A first step from the largest ``|C_i|`` and lambda_2 of W: ``min(0.7, 5 e) / scale``, ``e = (1 - lambda_2) / 2``.
-
-    Two modes compete. The average moves towards q_k by the factor ``1 - a gap`` a round. The slowest disagreement, on
-    like nodes, obeys ``z^2 - (2 (1 - e) - a g) z + (1 - e)^2 - a g = 0`` with g up to l_1, and for ``a g > e`` its root
-    is about ``1 - e^2 / (a g)``: a longer step makes it slower. They are equal at ``a = e / sqrt(gap g)``; with gaps
-    of a few per cent of l_1 that is about ``5 e / l_1``.
-    """
-    return min(0.7, 5 * (1 - second) / 2) / scale
-
-
-def _agree_on_size(network: Network, state: FastPCAState) -> tuple[np.ndarray, float, float, float]:
-    """Largest residual of each column; shortest first column, shortest and longest column, over all nodes."""
-    xp = ea.namespace(state.X)
-    norms = column_norms(state.X)[:, 0, :]
-    residuals = column_norms(state.S)[:, 0, :] / norms
-    sizes = [-norms[:, :1], xp.max(-norms, axis=1, keepdims=True), xp.max(norms, axis=1, keepdims=True)]
-    agreed = ea.to_numpy(network.worst(xp.concat([residuals, *sizes], axis=1))[0, ...])
-    first, shortest, longest = agreed[-3:]
-    return agreed[:-3], -float(first), -float(shortest), float(longest)
 
 
 def _start_again(

@@ -8,7 +8,7 @@ from eigenmesh.arrays import Array, squared_norms
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits, largest_norm, product_residuals
+from eigenmesh.solvers._base import Traits, product_residuals
 from eigenmesh.solvers._step_size import BLOWN_UP, SteppedSolver, SteppedState
 
 
@@ -37,18 +37,17 @@ class Krasulina(SteppedSolver):
     longest: ClassVar[float] = BLOWN_UP
     traits: ClassVar[Traits] = Traits(exact_averages=True, centralised=True, replay_key=("step_size",))
 
+    @staticmethod
+    def suggested_step(scale: float, second: float) -> float:
+        return 1 / scale
+
     def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
-        """x_i(0) = basis, the same at every node and of one column."""
-        if basis.shape[2] != 1:
-            raise InputError(
-                f"n_components = {basis.shape[2]} must be 1 for Krasulina's method; "
-                "Sanger's rule and orthogonal iteration find more."
-            )
-        scale = largest_norm(covariance, network, basis)
-        return SteppedState.begin(basis, 1 / scale if self.step_size == "auto" else self.step_size, scale)
+        if (k := basis.shape[2]) != 1:
+            raise InputError(f"n_components = {k} must be 1 for Krasulina's method; Sanger's rule finds more.")
+        state: SteppedState = super().init(covariance, network, basis)
+        return state
 
     def step(self, covariance: Covariance, network: Network, state: SteppedState) -> SteppedState:
-        """One product, one average."""
         x = state.X
         z = network.mean(covariance.apply(x))
         theta = ea.namespace(x).vecdot(x, z, axis=-2) / squared_norms(x)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eigenmesh.arrays import Array, orthonormal
+from eigenmesh.arrays import orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Iterate, Solver, Traits, product_residuals
@@ -18,7 +18,7 @@ class OrthogonalIteration(Solver):
         X+ = QR(C X),  C X = mean over nodes of C_i X_i
 
     The mean is exact (``network.mean``), so every node walks the path of the centralised method; on a network of one
-    node it is that method. The angle of column k shrinks by ``max(l_{k+1} / l_k, l_k / l_{k-1})`` an iteration. An
+    node it is that method. The angle of column k shrinks by ``max(l_{k+1} / l_k, l_k / l_{k-1})`` per iteration. An
     iteration costs one ``mean`` of a d x K matrix.
 
     References
@@ -31,11 +31,6 @@ class OrthogonalIteration(Solver):
         exact_averages=True, centralised=True, fixed_schedule=True, expected_products=150, replay_key=()
     )
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> Iterate:
-        """X_i(0) = basis, the same at every node."""
-        return Iterate.begin(basis)
-
     def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:
-        """One product, one average, one QR."""
         Z = network.mean(covariance.apply(state.X))
         return Iterate(orthonormal(Z), product_residuals(state.X, Z))

@@ -1,13 +1,14 @@
-"""S-DOT: orthogonal iteration with a fixed number of plain mixes after each product."""
+"""S-DOT and SA-DOT: orthogonal iteration with a number of plain mixes after each product, fixed or growing."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eigenmesh.arrays import Array, orthonormal
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, orthonormal, squared_norms
 from eigenmesh.data import Covariance
+from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Iterate, Solver, Traits, product_residuals, require_count
-from eigenmesh.solvers._consensus import plain_mix
+from eigenmesh.solvers._base import Iterate, Solver, Traits, product_residuals, require_count, require_positive
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,68 @@ class SDOT(Solver):
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> Iterate:
-        """X_i(0) = basis, the same at every node."""
-        return Iterate.begin(basis)
+    def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:
+        return gossiped_step(covariance, network, state, self.mixes)
+
+
+@dataclass(frozen=True)
+class SADOT(Solver):
+    """SA-DOT, of the same paper as S-DOT: few mixes while the estimates are rough, more as they get better.
+
+    ::
+
+        Z_i = C_i X_i;  T_c(t) times Z_i = sum_j w_ij Z_j;  X_i+ = QR(Z_i)
+        T_c(t) = min(start + floor(growth t), cap),  t = 0, 1, 2, ..
+
+    An iteration costs T_c(t) rounds and as many matrices; the floor is that of S-DOT with ``cap`` mixes.
+
+    Parameters
+    ----------
+    start : int
+        Mixes of the first iteration.
+    growth : float
+        Mixes added per iteration; a fraction such as 0.5 adds one every other iteration.
+    cap : int
+        Most mixes per iteration.
+    """
+
+    start: int = 1
+    growth: float = 1.0
+    cap: int = 50
+    name: ClassVar[str] = "sa-dot"
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=100)
+
+    def __post_init__(self) -> None:
+        require_count("start", self.start)
+        require_positive("growth", self.growth)
+        require_count("cap", self.cap)
+        if self.cap < self.start:
+            raise InputError(f"cap = {self.cap} must be at least start = {self.start}.")
 
     def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:
-        """One product, T_c mixes, one QR."""
-        return Iterate(*gossiped_product(covariance, network, state.X, self.mixes))
+        after = gossiped_step(covariance, network, state, self.mixes(state.iteration))
+        return after._replace(iteration=state.iteration + 1)
+
+    def mixes(self, iteration: int) -> int:
+        """T_c(t)."""
+        return min(self.start + int(self.growth * iteration), self.cap)
 
 
-def gossiped_product(covariance: Covariance, network: Network, X: Array, mixes: int) -> tuple[Array, Array]:
-    """QR of ``W^mixes (C_i X_i)``, (nodes, d, K), and the residuals of X seen on the way, (nodes, K)."""
-    Z, disagreement = plain_mix(network, covariance.apply(X), mixes)
-    return orthonormal(Z), product_residuals(X, Z) + disagreement
+def gossiped_step(covariance: Covariance, network: Network, state: Iterate, mixes: int) -> Iterate:
+    """QR of ``W^mixes (C_i X_i)``, and the residuals of X seen on the way."""
+    Z, disagreement = plain_mix(network, covariance.apply(state.X), mixes)
+    return Iterate(orthonormal(Z), product_residuals(state.X, Z) + disagreement)
+
+
+def plain_mix(network: Network, Z: Array, rounds: int) -> tuple[Array, Array]:
+    """``W^rounds Z``, (nodes, d, k), and an estimate of each column's distance from the mean of all nodes, (nodes, k).
+
+    The last round changes the distance e from the mean by ``(W - I) W^-1 e``, so e is at most
+    ``max |w / (1 - w)|`` times that change, over the eigenvalues w of W besides 1.
+    """
+    before = Z
+    for _ in range(rounds):
+        before, Z = Z, network.mix(Z)
+    spectrum = network.weights.spectrum
+    factor = max(abs(w) / (1 - w) for w in (spectrum.second, spectrum.smallest))
+    return Z, factor * ea.namespace(Z).sqrt(squared_norms(Z - before))

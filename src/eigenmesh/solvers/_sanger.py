@@ -7,7 +7,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits, largest_norm, product_residuals
+from eigenmesh.solvers._base import Traits, product_residuals
 from eigenmesh.solvers._step_size import SteppedSolver, SteppedState
 
 
@@ -36,14 +36,12 @@ class Sanger(SteppedSolver):
     name: ClassVar[str] = "sanger"
     traits: ClassVar[Traits] = Traits(exact_averages=True, centralised=True, replay_key=("step_size",))
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
-        """X_i(0) = basis, the same at every node."""
-        scale = largest_norm(covariance, network, basis)
+    @staticmethod
+    def suggested_step(scale: float, second: float) -> float:
         # A column of norm r has 2 a l_1 r^2 < 2 to meet; the half leaves room for r = sqrt 2.
-        return SteppedState.begin(basis, 0.5 / scale if self.step_size == "auto" else self.step_size, scale)
+        return 0.5 / scale
 
     def step(self, covariance: Covariance, network: Network, state: SteppedState) -> SteppedState:
-        """One product, one average."""
         Z = network.mean(covariance.apply(state.X))
         X = state.X + state.step_size * hebbian(state.X, Z)
         return state._replace(X=X, residual=product_residuals(state.X, Z))

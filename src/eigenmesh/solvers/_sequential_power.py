@@ -1,28 +1,14 @@
-"""The sequential power method: one component after the other, with exact averages."""
+"""The sequential power method, one component after the other: with exact averages or with plain mixes."""
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, product_residuals, require_count, unmeasured
-
-
-class SequentialPowerState(NamedTuple):
-    """Iterates of a sequential power method at the nodes held here.
-
-    Attributes
-    ----------
-    X : (nodes, d, K) components: found, in work, and the start's columns for those not begun.
-    residual : (nodes, K) residual of each when it was last worked on; infinite if not begun.
-    iteration : number of products so far, the same at all nodes.
-    """
-
-    X: Array
-    residual: Array
-    iteration: int
+from eigenmesh.solvers._base import Iterate, Solver, Traits, product_residuals, require_count
+from eigenmesh.solvers._s_dot import plain_mix
 
 
 @dataclass(frozen=True)
@@ -57,36 +43,59 @@ class SequentialPower(Solver):
         require_count("iterations", self.iterations)
 
     def columns(self, n_components: int, n_features: int) -> int:
-        """One component at a time."""
         return 1
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> SequentialPowerState:
-        """X_i(0) = basis, the same at every node."""
-        return SequentialPowerState(basis, unmeasured(basis), iteration=0)
+    def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:
+        xp = ea.namespace(state.X)
+        k = (state.iteration // self.iterations) % int(state.X.shape[2])
+        found, x, rest = state.X[:, :, :k], state.X[:, :, k : k + 1], state.X[:, :, k + 1 :]
+        z, residual = self._averaged(network, x, covariance.apply(x))
+        y = z - found @ (found.mT @ z)
+        norm = column_norms(y)
+        # A covariance of low rank leaves nothing: any direction is as good as the one at hand.
+        x = xp.where(norm > 0, y / xp.where(norm > 0, norm, xp.ones_like(norm)), x)
+        residuals = xp.concat([state.residual[:, :k], residual, state.residual[:, k + 1 :]], axis=1)
+        return Iterate(xp.concat([found, x, rest], axis=2), residuals, state.iteration + 1)
 
-    def step(self, covariance: Covariance, network: Network, state: SequentialPowerState) -> SequentialPowerState:
-        """One product and one average for the component in work."""
-        k = component_in_work(state, self.iterations)
-        x = state.X[:, :, k : k + 1]
-        z = network.mean(covariance.apply(x))
-        return deflated(state, k, z, product_residuals(x, z))
+    def _averaged(self, network: Network, x: Array, product: Array) -> tuple[Array, Array]:
+        """The average of the products C_i x_i, (nodes, d, 1), and the residual of x, (nodes, 1)."""
+        z = network.mean(product)
+        return z, product_residuals(x, z)
 
 
-def component_in_work(state: SequentialPowerState, iterations: int) -> int:
-    """Column that the next product is for, counted from 0."""
-    return (state.iteration // iterations) % int(state.X.shape[2])
+@dataclass(frozen=True)
+class SequentialDistributedPower(SequentialPower):
+    """The distributed power method of cloud K-SVD, one component after the other.
 
+    ::
 
-def deflated(state: SequentialPowerState, k: int, z: Array, residual: Array) -> SequentialPowerState:
-    """Take x_1 .. x_{k-1} out of z, (nodes, d, 1), and put what is left, at norm one, in place of x_k."""
-    xp = ea.namespace(z)
-    X, found = state.X, state.X[:, :, :k]
-    y = z - found @ (found.mT @ z)
-    norm = column_norms(y)
-    # A covariance of low rank leaves nothing: any direction is as good as the one at hand.
-    x = xp.where(norm > 0, y / xp.where(norm > 0, norm, xp.ones_like(norm)), X[:, :, k : k + 1])
-    return SequentialPowerState(
-        xp.concat([found, x, X[:, :, k + 1 :]], axis=2),
-        xp.concat([state.residual[:, :k], residual, state.residual[:, k + 1 :]], axis=1),
-        state.iteration + 1,
-    )
+        z_i = C_i x_ik;  T_c times z_i = sum_j w_ij z_j
+        y_i = z_i - sum_{p<k} x_ip (x_ip^T z_i);  x_ik+ = y_i / |y_i|
+
+    Each node takes its own found components out, and after the last component begins again at the first, as
+    ``SequentialPower`` does. The floor is that of S-DOT. An iteration costs T_c rounds of a d x 1 matrix.
+
+    Parameters
+    ----------
+    iterations : int
+        Products spent on a component before the next one.
+    mixes : int
+        T_c, the rounds of mixing per iteration.
+
+    References
+    ----------
+    H. Raja and W. U. Bajwa, "Cloud K-SVD: A collaborative dictionary learning algorithm for big, distributed data",
+    IEEE Transactions on Signal Processing 64 (2016).
+    """
+
+    mixes: int = 50
+    name: ClassVar[str] = "seq-dist-pm"
+    traits: ClassVar[Traits] = Traits(fixed_schedule=True, expected_products=100)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("mixes", self.mixes)
+
+    def _averaged(self, network: Network, x: Array, product: Array) -> tuple[Array, Array]:
+        z, disagreement = plain_mix(network, product, self.mixes)
+        return z, product_residuals(x, z) + disagreement

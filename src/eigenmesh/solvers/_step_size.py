@@ -1,9 +1,8 @@
 """What the methods with a step share: their state, and an automatic step that shortens itself."""
 
-from __future__ import annotations
-
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,9 +10,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, normalised, orthonormal
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Watch, require_positive, unmeasured
-
-StepSize: TypeAlias = float | Literal["auto"]
+from eigenmesh.solvers._base import Solver, Watch, largest_norm, require_positive, unmeasured
 
 # Sanger's rule pulls columns to norm one and overshoots by a few tens of per cent at most while its step is sound.
 LONGEST_COLUMN = 3.0
@@ -22,29 +19,14 @@ BLOWN_UP = 1e6
 
 
 class SteppedState(NamedTuple):
-    """Iterates of a method with a step at the nodes held here.
+    """Iterates of a method with a step at the nodes held here."""
 
-    Attributes
-    ----------
-    X : (nodes, d, K) estimates, of any norm.
-    residual : (nodes, K) residuals of the X before the last step, as each node sees them.
-    step_size : a, the same at all nodes.
-    scale : largest ``|C_i|`` over the nodes.
-    anchor : X when the residual was last at its best, to start again from.
-    best : (largest) residual at the anchor.
-    """
-
-    X: Array
-    residual: Array
-    step_size: float
-    scale: float
-    anchor: Array
-    best: float
-
-    @classmethod
-    def begin(cls, basis: Array, step_size: float, scale: float) -> SteppedState:
-        """X_i(0) = basis, the same at every node."""
-        return cls(basis, unmeasured(basis), float(step_size), scale, anchor=basis, best=np.inf)
+    X: Array  # (nodes, d, K) estimates, of any norm
+    residual: Array  # (nodes, K) residuals of the X before the last step, as each node sees them
+    step_size: float  # a, the same at all nodes
+    scale: float  # largest |C_i| over the nodes
+    anchor: Array  # X when the residual was last at its best, to start again from
+    best: float  # (largest) residual at the anchor
 
 
 @dataclass(frozen=True)
@@ -54,7 +36,7 @@ class SteppedSolver(Solver):
     With an automatic step a check halves the step and starts again where the iterates blow up.
     """
 
-    step_size: StepSize = "auto"
+    step_size: float | Literal["auto"] = "auto"
     # Norm that no column reaches while an automatic step is sound.
     longest: ClassVar[float] = LONGEST_COLUMN
 
@@ -62,50 +44,47 @@ class SteppedSolver(Solver):
         if self.step_size != "auto":
             require_positive("step_size", self.step_size)
 
+    @staticmethod
+    @abstractmethod
+    def suggested_step(scale: float, second: float) -> float:
+        """The first automatic step, from the largest ``|C_i|`` and lambda_2 of W."""
+
+    def init(self, covariance: Covariance, network: Network, basis: Array) -> Any:
+        scale = largest_norm(covariance, network, basis)
+        step_size = self.step_size
+        if step_size == "auto":
+            step_size = self.suggested_step(scale, network.weights.spectrum.second)
+        return SteppedState(basis, unmeasured(basis), float(step_size), scale, anchor=basis, best=np.inf)
+
     def readout(self, state: Any) -> Array:
-        """Columns of X_i divided by their norms."""
         return normalised(state.X)
 
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
-        """Agree on the residual, which comes with the product."""
-        return watch_step(network, state, automatic=self.step_size == "auto", longest=self.longest)
+        """Agree on the residual and the longest column; with an automatic step, halve it and start again on a blow-up.
+
+        The new start is one orthonormal basis for all nodes, the average of their best X so far. A fixed step is the
+        user's choice: there, only a true blow-up ends the run.
+        """
+        automatic = self.step_size == "auto"
+        xp = ea.namespace(state.X)
+        lengths = xp.max(column_norms(state.X)[:, 0, :], axis=1, keepdims=True)
+        agreed = ea.to_numpy(network.worst(xp.concat([state.residual, lengths], axis=1))[0, ...])
+        residual, length = agreed[:-1], float(agreed[-1])
+        sound = bool(np.all(np.isfinite(residual))) and length < (self.longest if automatic else BLOWN_UP)
+        if not automatic:
+            return Watch(state, residual, healthy=sound)
+        if not sound:
+            basis = common_basis(network, state.anchor)
+            state = state._replace(X=basis, step_size=state.step_size / 2, anchor=basis)
+            return Watch(state, np.full_like(residual, np.inf), healthy=True)
+        if residual.max() < state.best:
+            state = state._replace(anchor=state.X, best=float(residual.max()))
+        return Watch(state, residual, healthy=True)
 
     def current_step(self, state: Any) -> float:
-        """Step size in the state."""
         return float(state.step_size)
 
 
 def common_basis(network: Network, X: Array) -> Array:
     """One orthonormal basis for all nodes, the average of their X, to start again from: (nodes, d, K) twice."""
     return orthonormal(network.mean(normalised(X)))
-
-
-def watch_step(network: Network, state: SteppedState, *, automatic: bool, longest: float) -> Watch:
-    """Agree on the residual and the longest column; with an automatic step, halve it and start again on a blow-up.
-
-    The new start is one orthonormal basis for all nodes, the average of their best X so far. A fixed step is the
-    user's choice: there, only a true blow-up ends the run.
-
-    Parameters
-    ----------
-    longest : norm that no column reaches while an automatic step is sound.
-    """
-    residual, length = _agree(network, state)
-    sound = bool(np.all(np.isfinite(residual))) and length < (longest if automatic else BLOWN_UP)
-    if not automatic:
-        return Watch(state, residual, healthy=sound)
-    if not sound:
-        basis = common_basis(network, state.anchor)
-        state = state._replace(X=basis, step_size=state.step_size / 2, anchor=basis)
-        return Watch(state, np.full_like(residual, np.inf), healthy=True)
-    if residual.max() < state.best:
-        state = state._replace(anchor=state.X, best=float(residual.max()))
-    return Watch(state, residual, healthy=True)
-
-
-def _agree(network: Network, state: SteppedState) -> tuple[np.ndarray, float]:
-    """Largest residual of each column, and the longest column, over all nodes: (K,) and a number."""
-    xp = ea.namespace(state.X)
-    lengths = xp.max(column_norms(state.X)[:, 0, :], axis=1, keepdims=True)
-    agreed = ea.to_numpy(network.worst(xp.concat([state.residual, lengths], axis=1))[0, ...])
-    return agreed[:-1], float(agreed[-1])

@@ -16,7 +16,7 @@ from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Traits, Watch, largest_norm
 from eigenmesh.solvers._bases import widened
 
-# The first contraction of disagreement an iteration, and the part of it that may be made up for by unlike nodes.
+# The first contraction of disagreement per iteration, and the part of it that may be made up for by unlike nodes.
 FIRST_CONTRACTION, SAFETY = 0.1, 0.3
 # Checks without half the residual before the mixes are raised.
 PATIENCE = 2
@@ -25,37 +25,21 @@ MOMENTUM_SHARE = 0.95
 
 
 class TrackedSubspaceState(NamedTuple):
-    """Iterates of tracked subspace iteration at the nodes held here.
+    """Iterates of tracked subspace iteration at the nodes held here."""
 
-    Attributes
-    ----------
-    k : K; the block has b = K + oversample columns, or d.
-    X : (nodes, d, b) orthonormal basis.
-    S : (nodes, d, b) tracker of the mean of C_i X_i.
-    CX : (nodes, d, b) C_i X_i.
-    X_before : (nodes, d, b) the X before.
-    R : (nodes, b, b) the square root that made X.
-    start : (nodes, d, b) the common basis of the last start.
-    spread : (nodes,) how far S was from agreement before it was mixed, relative to S.
-    momentum : coefficient, the same at all nodes.
-    mixing : the polynomial that mixes S.
-    scale : largest ``|C_i|``.
-    best, waited : the largest residual at its least, and checks since it last halved.
-    """
-
-    k: int
-    X: Array
-    S: Array
-    CX: Array
-    X_before: Array
-    R: Array
-    start: Array
-    spread: Array
-    momentum: float
-    mixing: Average
-    scale: float
-    best: float
-    waited: int
+    k: int  # K; the block has b = K + oversample columns, or d
+    X: Array  # (nodes, d, b) orthonormal basis
+    S: Array  # (nodes, d, b) tracker of the mean of C_i X_i
+    CX: Array  # (nodes, d, b) C_i X_i
+    X_before: Array  # (nodes, d, b) the X before
+    R: Array  # (nodes, b, b) the square root that made X
+    start: Array  # (nodes, d, b) the common basis of the last start
+    spread: Array  # (nodes,) how far S was from agreement before it was mixed, relative to S
+    momentum: float  # coefficient, the same at all nodes
+    mixing: Average  # the polynomial that mixes S
+    scale: float  # largest |C_i|
+    best: float  # the largest residual at its least
+    waited: int  # checks since it last halved
 
 
 @dataclass(frozen=True)
@@ -99,14 +83,13 @@ class TrackedSubspace(Solver):
             raise InputError(f'momentum = {self.momentum!r} must be a finite number not below 0, or "auto".')
 
     def columns(self, n_components: int, n_features: int) -> int:
-        """K + oversample, at most d."""
         return min(n_components + self.oversample, n_features)
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> TrackedSubspaceState:
         """X_i(0) = the basis and fresh directions; S_i(0) = C_i X_i(0), mixed once."""
         n_nodes, d, k = basis.shape
         width = self.columns(k, d)
-        common = widened(ea.to_numpy(basis[0, ...]).astype(np.float64), width, seed=k)
+        common = widened(ea.to_numpy(basis[0, ...]), width, seed=k)
         start = ea.like(np.broadcast_to(common, (n_nodes, d, width)), basis)
         scale = largest_norm(covariance, network, basis)
         mixing: Average
@@ -129,7 +112,6 @@ class TrackedSubspace(Solver):
         )
 
     def step(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> TrackedSubspaceState:
-        """One product, ``mixes`` rounds."""
         Y = state.S
         if state.momentum:
             Y = Y - state.momentum * (state.X_before @ _inverse(state.R))

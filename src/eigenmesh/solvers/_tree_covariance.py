@@ -19,18 +19,11 @@ LARGEST_FEATURES = 16_384
 
 
 class TreeCovarianceState(NamedTuple):
-    """What is known at the nodes held here.
+    """What is known at the nodes held here."""
 
-    Attributes
-    ----------
-    k : K.
-    X : (nodes, d, K) the start, then the leading eigenvectors.
-    values : (K + 1,) or (d,) leading eigenvalues, None before the aggregate.
-    """
-
-    k: int
-    X: Array
-    values: np.ndarray | None
+    k: int  # K
+    X: Array  # (nodes, d, K) the start, then the leading eigenvectors
+    values: np.ndarray | None  # (K + 1,) or (d,) leading eigenvalues, None before the aggregate
 
 
 @dataclass(frozen=True)
@@ -49,24 +42,19 @@ class TreeCovariance(Solver):
     )
 
     def columns(self, n_components: int, n_features: int) -> int:
-        """All d."""
         return n_features
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        """A covariance, packed."""
+        # A covariance, packed.
         return n_features * (n_features + 1) // 2
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
-        """The pooled covariance, its eigenvectors and room to find them."""
+        # The pooled covariance, its eigenvectors and room to find them.
         return 3 * n_features**2
 
     def init(self, covariance: Covariance, network: Network, basis: Array) -> TreeCovarianceState:
-        """Nothing is sent before the first step."""
-        d = basis.shape[-2]
-        if d > LARGEST_FEATURES:
-            raise InputError(
-                f"tree-covariance forms d x d matrices and d = {d} is above {LARGEST_FEATURES}; use block-krylov."
-            )
+        if (d := basis.shape[-2]) > LARGEST_FEATURES:
+            raise InputError(f"d = {d} must be at most {LARGEST_FEATURES} for tree-covariance; use block-krylov.")
         return TreeCovarianceState(basis.shape[-1], basis, None)
 
     def step(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> TreeCovarianceState:
