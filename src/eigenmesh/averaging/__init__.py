@@ -5,8 +5,7 @@ from collections.abc import Callable
 from eigenmesh._lookup import lookup
 from eigenmesh.averaging._allreduce import AllReduce
 from eigenmesh.averaging._base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
-from eigenmesh.averaging._chebyshev import Chebyshev
-from eigenmesh.averaging._gossip import Gossip
+from eigenmesh.averaging._gossip import Chebyshev, Gossip
 from eigenmesh.averaging._polynomial import Polynomial
 from eigenmesh.averaging._tree import Tree
 

@@ -32,5 +32,4 @@ class AllReduceAverage:
     accuracy: float = 0.0
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
-        """One all-reduce: (nodes, ...) -> (nodes, ...)."""
         return network.reduced_mean(array)

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from eigenmesh.arrays import Array
+from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 
 DEFAULT_ACCURACY = 1e-12
@@ -18,14 +19,10 @@ class LinearRound:
 
     Mixing with W, a level of a spanning tree and a step of a polynomial are all linear rounds, so a network
     has one verb to carry out and one place to count.
-
-    Parameters
-    ----------
-    matrix : array or CSR array of shape (M, M)
-        The a_ij; zero where i and j are neither equal nor neighbours.
     """
 
     matrix: Any
+    """The a_ij, (M, M), dense or CSR; zero where i and j are neither equal nor neighbours."""
 
     @cached_property
     def sends(self) -> tuple[np.ndarray, np.ndarray]:
@@ -41,39 +38,25 @@ class LinearRound:
 
 
 class LinearNetwork(Protocol):
-    """The part of a network that averaging needs."""
+    """The part of a network that averaging needs: see ``Network``."""
 
-    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
-        """Carry out one linear round on each of the arrays, all in one message."""
-        ...
-
-    def reduced_mean(self, array: Array) -> Array:
-        """Average over all nodes by the engine's own all-reduce."""
-        ...
+    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]: ...
+    def reduced_mean(self, array: Array) -> Array: ...
 
 
 class Average(Protocol):
     """An averaging kernel made ready for one network.
 
-    ``rounds`` and ``messages`` are what one average costs, ``accuracy`` the relative error it leaves in exact
-    arithmetic: ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
+    ``rounds`` and ``messages`` (over all nodes) are what one average costs, ``accuracy`` the relative error it leaves
+    in exact arithmetic: ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
     """
 
     @property
-    def rounds(self) -> int:
-        """Neighbour exchanges that one average takes."""
-        ...
-
+    def rounds(self) -> int: ...
     @property
-    def messages(self) -> int:
-        """Messages that one average takes, over all nodes."""
-        ...
-
+    def messages(self) -> int: ...
     @property
-    def accuracy(self) -> float:
-        """Relative error that one average leaves."""
-        ...
-
+    def accuracy(self) -> float: ...
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Average over all nodes: (nodes, ...) -> (nodes, ...)."""
         ...
@@ -81,8 +64,31 @@ class Average(Protocol):
 
 @runtime_checkable
 class Averaging(Protocol):
-    """A way to average, chosen by the network: ``prepare`` fits it to the weights."""
+    """A way to average, chosen by the network."""
 
     def prepare(self, weights: Weights) -> Average:
         """Plan the rounds for these weights."""
         ...
+
+
+@dataclass(frozen=True)
+class ToAccuracy:
+    """A kernel whose one setting is the accuracy of its averages."""
+
+    accuracy: float = DEFAULT_ACCURACY
+
+    def __post_init__(self) -> None:
+        if not 0 < self.accuracy < 1:
+            raise InputError(f"accuracy = {self.accuracy!r} must be strictly between 0 and 1, for example 1e-12.")
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """What averages have in common whose rounds mix with W: a message over every link, both ways, in each."""
+
+    mixing: LinearRound
+    rounds: int
+
+    @property
+    def messages(self) -> int:
+        return self.rounds * self.mixing.messages

@@ -1,26 +1,21 @@
-"""Plain gossip: mix until the nodes agree."""
+"""Gossip, plain or by Chebyshev's recurrence: as many mixes as the ends of the spectrum ask for."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import DEFAULT_ACCURACY, LinearNetwork, LinearRound
-from eigenmesh.errors import InputError
+from eigenmesh.averaging._base import LinearNetwork, LinearRound, Mixing, ToAccuracy
 from eigenmesh.graphs import Weights, rounds_to_average
 
 
 @dataclass(frozen=True)
-class Gossip:
+class Gossip(ToAccuracy):
     """Apply W repeatedly: ``x <- W^L x`` with ``beta^L <= accuracy``.
 
     The simplest average and the slowest: a baseline for the others.
     """
-
-    accuracy: float = DEFAULT_ACCURACY
-
-    def __post_init__(self) -> None:
-        require_accuracy(self.accuracy)
 
     def prepare(self, weights: Weights) -> GossipAverage:
         """Choose L from beta, the second largest modulus among the eigenvalues of W."""
@@ -30,26 +25,79 @@ class Gossip:
 
 
 @dataclass(frozen=True)
-class GossipAverage:
+class GossipAverage(Mixing):
     """Plain gossip prepared for one network."""
 
-    mixing: LinearRound
-    rounds: int
     accuracy: float
 
-    @property
-    def messages(self) -> int:
-        """Over every link, both ways, each round."""
-        return self.rounds * self.mixing.messages
-
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
-        """Mix ``rounds`` times: (nodes, ...) -> (nodes, ...)."""
         for _ in range(self.rounds):
             (array,) = network.combine(self.mixing, array)
         return array
 
 
-def require_accuracy(accuracy: float) -> None:
-    """Raise unless the accuracy is strictly between 0 and 1."""
-    if not 0 < accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} must be strictly between 0 and 1, for example 1e-12.")
+@dataclass(frozen=True)
+class Chebyshev(ToAccuracy):
+    """Apply the polynomial ``p_L(W)`` with ``p_L(1) = 1`` that is smallest on ``[lambda_M, lambda_2]``.
+
+    With ``c`` and ``e`` the centre and half width of that interval and ``T_l`` the Chebyshev polynomials,
+
+    ::
+
+        p_L(w) = T_L((w - c) / e) / T_L((1 - c) / e).
+
+    Both ends of the interval are used; its symmetric hull [-beta, beta] would cost more rounds.
+    """
+
+    def prepare(self, weights: Weights) -> ChebyshevAverage:
+        """Choose L so that ``1 / T_L((1 - c) / e) <= accuracy``."""
+        if weights.n_nodes == 1:
+            return ChebyshevAverage.of_rounds(weights, 0)
+        growth = ChebyshevAverage.of_rounds(weights, 1).growth
+        return ChebyshevAverage.of_rounds(weights, max(1, math.ceil(math.acosh(1 / self.accuracy) / growth)))
+
+
+@dataclass(frozen=True)
+class ChebyshevAverage(Mixing):
+    """Chebyshev averaging prepared for one network."""
+
+    centre: float
+    half_width: float
+
+    @classmethod
+    def of_rounds(cls, weights: Weights, rounds: int) -> ChebyshevAverage:
+        """The polynomial of this many rounds, whatever its accuracy."""
+        spectrum = weights.spectrum
+        # All eigenvalues but the first equal (a complete graph): an interval of width zero, one round.
+        half_width = max((spectrum.second - spectrum.smallest) / 2, 1e-15)
+        return cls(LinearRound(weights.matrix), rounds, (spectrum.second + spectrum.smallest) / 2, half_width)
+
+    @property
+    def growth(self) -> float:
+        """Increase of ``acosh(1 / accuracy)`` per round."""
+        return math.acosh((1 - self.centre) / self.half_width)
+
+    @property
+    def accuracy(self) -> float:
+        """``1 / T_L((1 - c) / e)``."""
+        return 1 / math.cosh(min(self.rounds * self.growth, 700.0)) if self.rounds else 0.0
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        """Run the scaled recurrence: (nodes, ...) -> (nodes, ...).
+
+        ``ratio_l = T_{l-1}(z) / T_l(z)`` at ``z = (1 - c) / e`` keeps every iterate an average of the input:
+        ``x_{l+1} = 2 ratio_{l+1} / e (W - c) x_l - ratio_l ratio_{l+1} x_{l-1}``.
+        """
+        if self.rounds == 0:
+            return array
+        at_one = (1 - self.centre) / self.half_width
+        (mixed,) = network.combine(self.mixing, array)
+        previous, current = array, (mixed - self.centre * array) * (1 / (1 - self.centre))
+        ratio = 1 / at_one
+        for _ in range(self.rounds - 1):
+            (mixed,) = network.combine(self.mixing, current)
+            next_ratio = 1 / (2 * at_one - ratio)
+            step = (2 * next_ratio / self.half_width) * (mixed - self.centre * current)
+            previous, current = current, step - (ratio * next_ratio) * previous
+            ratio = next_ratio
+        return current

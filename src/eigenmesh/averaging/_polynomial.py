@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import DEFAULT_ACCURACY, Average, LinearNetwork, LinearRound
-from eigenmesh.averaging._chebyshev import Chebyshev
-from eigenmesh.averaging._gossip import require_accuracy
+from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound, Mixing, ToAccuracy
+from eigenmesh.averaging._gossip import Chebyshev
 from eigenmesh.graphs import Weights
 
 # Beyond this, computing all eigenvalues of W costs more than the rounds that it saves.
@@ -17,7 +16,7 @@ ROUNDING_ALLOWED = 1e-10
 
 
 @dataclass(frozen=True)
-class Polynomial:
+class Polynomial(ToAccuracy):
     """Apply the polynomial ``p(W)`` with ``p(1) = 1`` that is smallest on the actual eigenvalues of W.
 
     It is the residual polynomial of conjugate residuals on ``A = I - W``, which minimises ``sum_j p(w_j)^2`` over the
@@ -28,44 +27,26 @@ class Polynomial:
     Chebyshev is used instead.
     """
 
-    accuracy: float = DEFAULT_ACCURACY
-
-    def __post_init__(self) -> None:
-        require_accuracy(self.accuracy)
-
     def prepare(self, weights: Weights) -> Average:
         """Choose the degree, from the spectrum of W."""
         chebyshev = Chebyshev(self.accuracy).prepare(weights)
         if weights.n_nodes == 1 or weights.n_nodes > LARGEST:
             return chebyshev
         steps, turns = _coefficients(distinct_eigenvalues(weights), self.accuracy, most=chebyshev.rounds)
-        average = PolynomialAverage(LinearRound(weights.matrix), steps, turns, accuracy=0.0)
+        average = PolynomialAverage(LinearRound(weights.matrix), len(steps), steps, turns, accuracy=0.0)
         reached = measured_accuracy(average, weights)
-        if reached <= self.accuracy and average.rounds < chebyshev.rounds:
-            return replace(average, accuracy=reached)
-        if reached <= ROUNDING_ALLOWED and 2 * average.rounds <= chebyshev.rounds:
-            return replace(average, accuracy=reached)
-        return chebyshev
+        fewer = reached <= self.accuracy and average.rounds < chebyshev.rounds
+        half = reached <= ROUNDING_ALLOWED and 2 * average.rounds <= chebyshev.rounds
+        return replace(average, accuracy=reached) if fewer or half else chebyshev
 
 
 @dataclass(frozen=True)
-class PolynomialAverage:
-    """Polynomial averaging prepared for one network."""
+class PolynomialAverage(Mixing):
+    """Polynomial averaging prepared for one network; ``rounds`` is the degree."""
 
-    mixing: LinearRound
     steps: tuple[float, ...]
     turns: tuple[float, ...]
     accuracy: float
-
-    @property
-    def rounds(self) -> int:
-        """The degree of the polynomial."""
-        return len(self.steps)
-
-    @property
-    def messages(self) -> int:
-        """Over every link, both ways, each round."""
-        return self.rounds * self.mixing.messages
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Run the recurrence ``r+ = r - a A p``, ``p+ = r+ + b p``: (nodes, ...) -> (nodes, ...)."""
@@ -82,8 +63,7 @@ def distinct_eigenvalues(weights: Weights) -> np.ndarray:
     matrix = weights.matrix if isinstance(weights.matrix, np.ndarray) else weights.matrix.toarray()
     values = np.linalg.eigvalsh(matrix)[-2::-1]
     # Equal ones differ by rounding only.
-    new = np.diff(values, prepend=np.inf) < -1e-12
-    return np.asarray(values[new])
+    return np.asarray(values[np.diff(values, prepend=np.inf) < -1e-12])
 
 
 def _coefficients(eigenvalues: np.ndarray, accuracy: float, most: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

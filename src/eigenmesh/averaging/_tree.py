@@ -22,7 +22,6 @@ class Tree:
     """
 
     def prepare(self, weights: Weights) -> TreeAverage:
-        """Build the tree and turn each of its levels into a linear round."""
         root = weights.spectrum.centre
         parents = dict(nx.bfs_predecessors(weights.graph, root))
         depth = nx.single_source_shortest_path_length(weights.graph, root)
@@ -32,8 +31,8 @@ class Tree:
             for level in range(1, height + 1)
         ]
         n_nodes = weights.n_nodes
-        up = tuple(_sum_into_parents(level, n_nodes) for level in reversed(levels))
-        down = tuple(_copy_from_parents(level, n_nodes) for level in levels)
+        up = tuple(_from_children(level, n_nodes) for level in reversed(levels))
+        down = tuple(_from_parents(level, n_nodes) for level in levels)
         return TreeAverage(root, up, down, n_nodes)
 
 
@@ -50,16 +49,14 @@ class TreeAverage:
 
     @property
     def rounds(self) -> int:
-        """Two for each level of the tree."""
         return len(self.up) + len(self.down)
 
     @property
     def messages(self) -> int:
-        """Each link of the tree once up and once down."""
+        # Each link of the tree once up and once down.
         return 2 * (self.n_nodes - 1)
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
-        """Sum up, divide, send down: (nodes, ...) -> (nodes, ...)."""
         for level in self.up:
             (array,) = network.combine(level, array)
         # Only the root's value is used from here on; the others are overwritten on the way down.
@@ -69,17 +66,16 @@ class TreeAverage:
         return array
 
 
-def _sum_into_parents(level: np.ndarray, n_nodes: int) -> LinearRound:
+def _from_children(level: np.ndarray, n_nodes: int) -> LinearRound:
+    """Parents add what their children on this level, (links, 2) of child and parent, have."""
     child, parent = level.T
     links = sparse.coo_array((np.ones(len(level)), (parent, child)), shape=(n_nodes, n_nodes))
     return LinearRound(sparse.csr_array(sparse.eye_array(n_nodes) + links))
 
 
-def _copy_from_parents(level: np.ndarray, n_nodes: int) -> LinearRound:
-    child, parent = level.T
-    keep = np.ones(n_nodes)
-    keep[child] = 0
-    links = sparse.coo_array((np.ones(len(level)), (child, parent)), shape=(n_nodes, n_nodes))
-    matrix = sparse.csr_array(sparse.dia_array(sparse.diags_array(keep)) + links)
-    matrix.eliminate_zeros()
-    return LinearRound(matrix)
+def _from_parents(level: np.ndarray, n_nodes: int) -> LinearRound:
+    """Children on this level take what their parent has."""
+    source = np.arange(n_nodes)
+    source[level[:, 0]] = level[:, 1]
+    entries = (np.ones(n_nodes), (np.arange(n_nodes), source))
+    return LinearRound(sparse.csr_array(entries, shape=(n_nodes, n_nodes)))

@@ -8,7 +8,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, squared_norms
 from eigenmesh.averaging import Average, Polynomial
-from eigenmesh.averaging._chebyshev import ChebyshevAverage
+from eigenmesh.averaging._gossip import ChebyshevAverage
 from eigenmesh.certificate._bounds import complement_from_ritz, gaps_from_ritz
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
