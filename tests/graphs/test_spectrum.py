@@ -234,7 +234,7 @@ def test_bad_input_is_named():
         spectrum(np.ones((2, 3)))
     with pytest.raises(GraphError, match="finite entries"):
         spectrum(np.full((2, 2), np.nan))
-    with pytest.raises(GraphError, match="leave the 4 nodes in 2 components, 1 is needed"):
+    with pytest.raises(GraphError, match="leave the 4 nodes in 2 components; connect them"):
         spectrum(np.kron(np.eye(2), np.full((2, 2), 0.5)))
     with pytest.raises(GraphError, match="2 components"):
         laplacian_extremes(nx.Graph([(0, 1), (2, 3)]))

@@ -73,5 +73,5 @@ def test_every_solver_gives_the_stacked_answer(solver, averaging):
 
 def test_a_transport_of_another_size_is_refused():
     weights = graphs.metropolis(graphs.cycle(5))
-    with pytest.raises(InputError, match="links 4 nodes but the network has 5"):
+    with pytest.raises(InputError, match="has 4 nodes, the graph 5; make them equal"):
         Peers(weights, ThreadHub(4).transport(0))

@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from pathlib import Path
 
 import networkx as nx
@@ -38,10 +38,15 @@ def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
     names = list(links)
     if all(re.fullmatch(r"[+-]?\d+", name) for name in names):
         names.sort(key=int)
-    ordered = nx.Graph()
-    ordered.add_nodes_from(names)
-    ordered.add_edges_from(links.edges)
-    return from_networkx(ordered)
+    return from_networkx(graph_of(names, links.edges))
+
+
+def graph_of(nodes: Iterable[Hashable], links: Iterable[tuple[Hashable, Hashable]]) -> nx.Graph:
+    """Graph with its nodes in this order."""
+    graph = nx.Graph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(links)
+    return graph
 
 
 def require_simple(graph: nx.Graph) -> None:
@@ -54,24 +59,9 @@ def require_simple(graph: nx.Graph) -> None:
         raise GraphError("the graph is a multigraph, but two nodes share one link; use networkx.Graph(graph).")
     if not graph:
         raise GraphError("the graph has 0 nodes; give at least 1.")
-    loops = list(nx.nodes_with_selfloops(graph))
-    if loops:
-        raise GraphError(
-            f"{len(loops)} nodes are linked to themselves ({_some(graph, loops)}); "
-            "use graph.remove_edges_from(networkx.selfloop_edges(graph))."
-        )
-
-
-def require_numbered(graph: nx.Graph) -> None:
-    """Raise GraphError unless the nodes are 0..M-1."""
-    n_nodes = graph.number_of_nodes()
-    numbers = set(range(n_nodes))
-    unknown = next((node for node in graph if node not in numbers), None)
-    if unknown is not None:
-        raise GraphError(
-            f"nodes must be numbered 0 to {n_nodes - 1}, but one is called {unknown!r}; "
-            "number them with eigenmesh.graphs.from_networkx(graph)."
-        )
+    if loops := list(nx.nodes_with_selfloops(graph)):
+        some = _some(graph, loops)
+        raise GraphError(f"{len(loops)} nodes are linked to themselves ({some}); drop networkx.selfloop_edges(graph).")
 
 
 def require_connected(graph: nx.Graph) -> None:
@@ -81,11 +71,8 @@ def require_connected(graph: nx.Graph) -> None:
     if len(components) == 1:
         return
     isolated = list(nx.isolates(graph))
-    smallest = f"without any link: {_some(graph, isolated)}"
-    if not isolated:
-        smallest = f"the smallest has: {_some(graph, components[-1])}"
-    found = f"the graph has {len(components)} components, 1 is needed ({smallest})"
-    raise GraphError(f"{found}; add links between the components.")
+    some = f"{'without any link' if isolated else 'the smallest has'}: {_some(graph, isolated or components[-1])}"
+    raise GraphError(f"the graph has {len(components)} components, 1 is needed ({some}); add links between them.")
 
 
 def _some(graph: nx.Graph, nodes: Collection[Hashable]) -> str:
@@ -100,13 +87,9 @@ def _read_text(path: Path) -> str:
     except FileNotFoundError as error:
         raise UnreadableFileError(f"{path} does not exist; give the path of a text file of links.") from error
     except OSError as error:
-        raise UnreadableFileError(
-            f"{path} cannot be read: {error.strerror}; give a readable text file of links."
-        ) from error
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give a text file of links.") from error
     except UnicodeDecodeError as error:
-        raise UnreadableFileError(
-            f"{path} is not UTF-8 text (byte {error.start}); give a text file with one link per line."
-        ) from error
+        raise UnreadableFileError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
 
 
 def _parse_link(content: str, where: str) -> tuple[str, str]:

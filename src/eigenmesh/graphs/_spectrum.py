@@ -24,8 +24,7 @@ LANCZOS_RESTARTS = 20
 LANCZOS_VECTORS = 48
 RESIDUAL = 1e-10
 ROUGH_RESIDUAL = 1e-3
-# First distance of a shift from the estimated end of the spectrum: small compared with any gap of practical use,
-# large compared with rounding.
+# First distance of a shift from the estimated end of the spectrum: small beside any gap of use, large beside rounding.
 SHIFT = 1e-8
 SOURCES_PER_CHUNK = 256
 # Degrees of M / 8 or more keep the diameter below 24.
@@ -73,10 +72,7 @@ def spectrum(matrix: Matrix) -> Spectrum:
 
 
 def rounds_to_average(spectrum: Spectrum, accuracy: float) -> int:
-    """Rounds of plain gossip that reduce disagreement to ``accuracy`` times its start.
-
-    The smallest L with beta^L <= accuracy, that is ceil(log accuracy / log beta).
-    """
+    """Rounds of plain gossip that reduce disagreement to ``accuracy`` times its start: least L, beta^L <= accuracy."""
     if not accuracy > 0:
         raise InputError(f"accuracy={accuracy} must be above 0, for example 1e-12.")
     if not spectrum.beta < 1:
@@ -120,16 +116,11 @@ def eccentricities(matrix: Matrix) -> np.ndarray:
     n_nodes = links.shape[0]
     n_components, _ = csgraph.connected_components(links, directed=False)
     if n_components > 1:
-        raise GraphError(
-            f"the non-zero weights leave the {n_nodes} nodes in {n_components} components, 1 is needed; "
-            "give the links between the components a non-zero weight."
-        )
+        raise GraphError(f"the non-zero weights leave the {n_nodes} nodes in {n_components} components; connect them.")
     if int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
         return _eccentricities_of_dense(links)
-    starts = range(0, n_nodes, SOURCES_PER_CHUNK)
-    return np.concatenate(
-        [_eccentricities_from(links, range(n_nodes)[start : start + SOURCES_PER_CHUNK]) for start in starts]
-    )
+    chunks = (range(n_nodes)[at : at + SOURCES_PER_CHUNK] for at in range(0, n_nodes, SOURCES_PER_CHUNK))
+    return np.concatenate([_eccentricities_from(links, sources) for sources in chunks])
 
 
 def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
@@ -160,10 +151,9 @@ def _eccentricities_from(links: sparse.csr_array, sources: range) -> np.ndarray:
 
 def _ends(matrix: Matrix) -> tuple[float, float]:
     """Largest and smallest eigenvalue on the complement of the constant vectors."""
-    n_nodes = matrix.shape[0]
-    if n_nodes == 1:
+    if matrix.shape[0] == 1:
         return 0.0, 0.0
-    if n_nodes <= DENSE_EIGENVALUES:
+    if matrix.shape[0] <= DENSE_EIGENVALUES:
         values = np.linalg.eigvalsh(sparse.csr_array(matrix).toarray())
         others = np.delete(values, np.argmin(np.abs(values - 1.0)))
         return float(others[-1]), float(others[0])
@@ -205,10 +195,9 @@ def _top_by_inverse(matrix: sparse.csr_array) -> float:
 def _definite_factor(matrix: sparse.csr_array, sigma: float) -> Any | None:
     """LU factors of sigma I - matrix, or None if it is not positive definite."""
     shifted = (sigma * sparse.eye_array(matrix.shape[0]) - matrix).tocsc()
+    symmetric = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
     try:
-        factor = sparse_linalg.splu(
-            shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-        )
+        factor = sparse_linalg.splu(shifted, **symmetric)
     except RuntimeError:  # exactly singular
         return None
     # With pivots from the diagonal alone, the signs of U are the signs of the eigenvalues (Sylvester).
@@ -228,14 +217,6 @@ def _off_constants(apply: Callable[[np.ndarray], np.ndarray], n_nodes: int) -> A
 
 def _largest(operator: Any, residual: float, restarts: int | None) -> float:
     """Largest eigenvalue by restarted Lanczos (ARPACK), from a fixed start."""
-    values = sparse_linalg.eigsh(
-        operator,
-        k=1,
-        which="LA",
-        ncv=LANCZOS_VECTORS,
-        maxiter=restarts,
-        tol=residual,
-        v0=np.random.default_rng(0).standard_normal(operator.shape[0]),
-        return_eigenvectors=False,
-    )
-    return float(values[0])
+    start = np.random.default_rng(0).standard_normal(operator.shape[0])
+    settings = {"ncv": LANCZOS_VECTORS, "maxiter": restarts, "tol": residual, "v0": start}
+    return float(sparse_linalg.eigsh(operator, k=1, which="LA", return_eigenvectors=False, **settings)[0])

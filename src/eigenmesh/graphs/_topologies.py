@@ -1,15 +1,15 @@
 """Topologies: each is a function of the number of nodes that returns a graph on the nodes 0..M-1."""
 
-import inspect
 import math
 import operator
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import networkx as nx
 
 from eigenmesh._lookup import lookup
 from eigenmesh.errors import GraphError
+from eigenmesh.graphs._existing import graph_of
 
 # Draws of a random graph before giving up.
 DRAWS = 100
@@ -20,30 +20,26 @@ def erdos_renyi(n_nodes: int, p: float = 0.5, seed: int = 0) -> nx.Graph:
     """Each of the M(M-1)/2 links exists with probability p; drawn again until connected."""
     n_nodes = _count(n_nodes)
     _require_probability(p)
-    return _draw_connected(
-        lambda rng: nx.fast_gnp_random_graph(n_nodes, p, seed=rng),
-        n_nodes,
-        seed,
-        f"p={p}; connectivity needs p of about log(M)/M = {math.log(n_nodes) / n_nodes:.3g}",
-    )
+    setting = f"p={p}; connectivity needs p of about log(M)/M = {math.log(n_nodes) / n_nodes:.3g}"
+    return _draw_connected(lambda rng: nx.fast_gnp_random_graph(n_nodes, p, seed=rng), n_nodes, seed, setting)
 
 
 def cycle(n_nodes: int) -> nx.Graph:
     """Ring: i is linked to i + 1 mod M; diameter M // 2."""
     n_nodes = _count(n_nodes)
-    return _graph(n_nodes, ((node, (node + 1) % n_nodes) for node in range(n_nodes) if n_nodes > 1))
+    return graph_of(range(n_nodes), ((node, (node + 1) % n_nodes) for node in range(n_nodes) if n_nodes > 1))
 
 
 def path(n_nodes: int) -> nx.Graph:
     """Line: i is linked to i + 1; diameter M - 1, the largest possible."""
     n_nodes = _count(n_nodes)
-    return _graph(n_nodes, ((node, node + 1) for node in range(n_nodes - 1)))
+    return graph_of(range(n_nodes), ((node, node + 1) for node in range(n_nodes - 1)))
 
 
 def star(n_nodes: int) -> nx.Graph:
     """Node 0 is linked to all others; diameter 2."""
     n_nodes = _count(n_nodes)
-    return _graph(n_nodes, ((0, node) for node in range(1, n_nodes)))
+    return graph_of(range(n_nodes), ((0, node) for node in range(1, n_nodes)))
 
 
 def complete(n_nodes: int) -> nx.Graph:
@@ -57,7 +53,7 @@ def grid(n_nodes: int) -> nx.Graph:
     columns = math.isqrt(n_nodes - 1) + 1
     along = ((node, node + 1) for node in range(n_nodes - 1) if (node + 1) % columns)
     across = ((node, node + columns) for node in range(n_nodes - columns))
-    return _graph(n_nodes, (*along, *across))
+    return graph_of(range(n_nodes), (*along, *across))
 
 
 def hypercube(n_nodes: int) -> nx.Graph:
@@ -65,12 +61,10 @@ def hypercube(n_nodes: int) -> nx.Graph:
     n_nodes = _count(n_nodes)
     dimension = n_nodes.bit_length() - 1
     if n_nodes != 2**dimension:
-        raise GraphError(
-            f"n_nodes={n_nodes} must be a power of two for a hypercube; the nearest are "
-            f"{2**dimension} and {2 ** (dimension + 1)}."
-        )
+        near = f"{2**dimension} and {2 ** (dimension + 1)}"
+        raise GraphError(f"n_nodes={n_nodes} must be a power of two for a hypercube; the nearest are {near}.")
     flips = [2**bit for bit in range(dimension)]
-    return _graph(n_nodes, ((node, node ^ flip) for node in range(n_nodes) for flip in flips))
+    return graph_of(range(n_nodes), ((node, node ^ flip) for node in range(n_nodes) for flip in flips))
 
 
 def regular(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.Graph:
@@ -105,12 +99,8 @@ def random_geometric(n_nodes: int, radius: float | None = None, seed: int = 0) -
     radius = threshold if radius is None else radius
     if not 0 <= radius < math.inf:
         raise GraphError(f"radius={radius} must be a finite number from 0 up; {threshold:.3g} is a good one.")
-    return _draw_connected(
-        lambda rng: nx.random_geometric_graph(n_nodes, radius, seed=rng),
-        n_nodes,
-        seed,
-        f"radius={radius:.3g}; connectivity needs a radius of about sqrt(log(M)/M) = {threshold:.3g}",
-    )
+    setting = f"radius={radius:.3g}; connectivity needs a radius of about sqrt(log(M)/M) = {threshold:.3g}"
+    return _draw_connected(lambda rng: nx.random_geometric_graph(n_nodes, radius, seed=rng), n_nodes, seed, setting)
 
 
 def small_world(n_nodes: int, degree: int | None = None, p: float = 0.3, seed: int = 0) -> nx.Graph:
@@ -127,57 +117,32 @@ def small_world(n_nodes: int, degree: int | None = None, p: float = 0.3, seed: i
     degree = min(DEFAULT_DEGREE, largest) if degree is None else _whole("degree", degree)
     if degree % 2 or not min(2, n_nodes - 1) <= degree <= largest:
         raise GraphError(f"degree={degree} must be even and from 2 to {largest} for a small world of {n_nodes} nodes.")
-    return _draw_connected(
-        lambda rng: nx.watts_strogatz_graph(n_nodes, degree, p, seed=rng),
-        n_nodes,
-        seed,
-        f"degree={degree}, p={p}; raise the degree or lower p",
-    )
+    setting = f"degree={degree}, p={p}; raise the degree or lower p"
+    return _draw_connected(lambda rng: nx.watts_strogatz_graph(n_nodes, degree, p, seed=rng), n_nodes, seed, setting)
 
 
 def binary_tree(n_nodes: int) -> nx.Graph:
     """Node i > 0 is linked to its parent, node (i - 1) // 2."""
     n_nodes = _count(n_nodes)
-    return _graph(n_nodes, (((node - 1) // 2, node) for node in range(1, n_nodes)))
+    return graph_of(range(n_nodes), (((node - 1) // 2, node) for node in range(1, n_nodes)))
 
 
 def exponential(n_nodes: int) -> nx.Graph:
     """Node i is linked to i + 2^j mod M for all 2^j < M: about 2 log2(M) links per node."""
     n_nodes = _count(n_nodes)
     hops = [2**power for power in range((n_nodes - 1).bit_length())]
-    return _graph(n_nodes, ((node, (node + hop) % n_nodes) for node in range(n_nodes) for hop in hops))
+    return graph_of(range(n_nodes), ((node, (node + hop) % n_nodes) for node in range(n_nodes) for hop in hops))
 
 
-TOPOLOGIES: dict[str, Callable[..., nx.Graph]] = {
-    build.__name__: build
-    for build in (
-        erdos_renyi,
-        cycle,
-        path,
-        star,
-        complete,
-        grid,
-        hypercube,
-        regular,
-        random_geometric,
-        small_world,
-        binary_tree,
-        exponential,
-    )
-}
+RANDOM = (erdos_renyi, regular, random_geometric, small_world)
+FIXED = (cycle, path, star, complete, grid, hypercube, binary_tree, exponential)
+TOPOLOGIES: dict[str, Callable[..., nx.Graph]] = {build.__name__: build for build in (*RANDOM, *FIXED)}
 
 
 def by_name(name: str, n_nodes: int, seed: int = 0) -> nx.Graph:
     """Topology of that name with its defaults; the seed is used if the topology is random."""
     build = lookup("topology", name, TOPOLOGIES)
-    return build(n_nodes, seed=seed) if "seed" in inspect.signature(build).parameters else build(n_nodes)
-
-
-def _graph(n_nodes: int, links: Iterable[tuple[int, int]]) -> nx.Graph:
-    graph = nx.Graph()
-    graph.add_nodes_from(range(n_nodes))
-    graph.add_edges_from(links)
-    return graph
+    return build(n_nodes, seed=seed) if build in RANDOM else build(n_nodes)
 
 
 def _draw_connected(draw: Callable[[random.Random], nx.Graph], n_nodes: int, seed: int, setting: str) -> nx.Graph:
@@ -186,7 +151,7 @@ def _draw_connected(draw: Callable[[random.Random], nx.Graph], n_nodes: int, see
     for _ in range(DRAWS):
         drawn = draw(rng)
         if nx.is_connected(drawn):
-            graph = _graph(n_nodes, drawn.edges)
+            graph = graph_of(range(n_nodes), drawn.edges)
             graph.add_nodes_from(drawn.nodes(data=True))
             return graph
     raise GraphError(f"none of {DRAWS} draws on {n_nodes} nodes was connected with {setting}.")

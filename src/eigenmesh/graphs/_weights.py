@@ -14,7 +14,7 @@ from scipy import sparse
 
 from eigenmesh._lookup import lookup
 from eigenmesh.errors import GraphError
-from eigenmesh.graphs._existing import require_connected, require_numbered, require_simple
+from eigenmesh.graphs._existing import graph_of, require_connected, require_simple
 from eigenmesh.graphs._spectrum import Matrix, Spectrum, laplacian_extremes, spectrum
 
 # Up to this many nodes, a dense product is as fast as a sparse one.
@@ -27,8 +27,8 @@ TOLERANCE = 1e-12
 class Weights:
     """Weight matrix W (M, M) of a graph, checked: W = W^T, W 1 = 1, zero off the links, beta < 1.
 
-    ``matrix`` is a NumPy array up to 256 nodes and a ``scipy.sparse.csr_array`` beyond, float64. Entries may
-    be negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, zeros off the links are exact.
+    ``matrix`` is a NumPy array up to 256 nodes and a ``scipy.sparse.csr_array`` beyond, float64. Entries may be
+    negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, zeros off the links are exact.
     """
 
     matrix: Matrix
@@ -36,9 +36,7 @@ class Weights:
 
     def __post_init__(self) -> None:
         links = _square(self.matrix)
-        _require_finite(links)
-        _require_symmetric(links)
-        _require_unit_rows(links)
+        _require_doubly_stochastic(links)
         _require_on_graph(links, self.graph)
         require_connected(self.graph)
         _require_averaging(self.spectrum)
@@ -89,23 +87,24 @@ def best_constant(graph: nx.Graph) -> Weights:
 
 def lazy(weights: Weights) -> Weights:
     """Lazy weights (I + W) / 2, whose eigenvalues are all positive if those of W are above -1."""
-    identity = sparse.eye_array(weights.n_nodes) if sparse.issparse(weights.matrix) else np.eye(weights.n_nodes)
-    return Weights(_stored((identity + weights.matrix) / 2.0), weights.graph)
+    return Weights(half_way(weights.matrix), weights.graph)
+
+
+def half_way(matrix: Matrix) -> Matrix:
+    """(I + W) / 2, dense or sparse as W is."""
+    if sparse.issparse(matrix):
+        return sparse.csr_array((sparse.eye_array(matrix.shape[0]) + matrix) / 2)
+    return np.asarray((np.eye(matrix.shape[0]) + matrix) / 2)
 
 
 def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
-    """Weights from a symmetric doubly stochastic matrix (M, M), dense or sparse.
-
-    Without a graph, the non-zero entries are the links.
-    """
+    """Weights from a symmetric doubly stochastic matrix (M, M); without a graph, its non-zero entries are the links."""
     links = _square(matrix)
-    _require_finite(links)
     return Weights(_stored(links), _support(links) if graph is None else graph)
 
 
-WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {
-    build.__name__: build for build in (metropolis, max_degree, best_constant)
-}
+RULES = (metropolis, max_degree, best_constant)
+WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {build.__name__: build for build in RULES}
 
 
 def by_name(name: str, graph: nx.Graph) -> Weights:
@@ -115,8 +114,11 @@ def by_name(name: str, graph: nx.Graph) -> Weights:
 
 def _adjacency(graph: nx.Graph) -> sparse.csr_array:
     require_simple(graph)
-    require_numbered(graph)
     nodes = range(graph.number_of_nodes())
+    numbers = set(nodes)
+    if (stranger := next((node for node in graph if node not in numbers), None)) is not None:
+        numbered = f"nodes must be numbered 0 to {nodes[-1]}, but one is called {stranger!r}"
+        raise GraphError(f"{numbered}; use eigenmesh.graphs.from_networkx(graph).")
     return nx.to_scipy_sparse_array(graph, nodes, dtype=np.float64, weight=None, format="csr")
 
 
@@ -133,15 +135,12 @@ def _stored(matrix: Matrix | sparse.sparray) -> Matrix:
 def _support(links: sparse.csr_array) -> nx.Graph:
     """Graph with a link wherever an entry off the diagonal is not zero."""
     rows, columns = links.nonzero()
-    graph = nx.Graph()
-    graph.add_nodes_from(range(links.shape[0]))
-    off_diagonal = rows != columns
-    graph.add_edges_from(zip(rows[off_diagonal].tolist(), columns[off_diagonal].tolist(), strict=True))
-    return graph
+    between = rows != columns
+    return graph_of(range(links.shape[0]), zip(rows[between].tolist(), columns[between].tolist(), strict=True))
 
 
 def _square(matrix: Any) -> sparse.csr_array:
-    """Sparse copy of a real square matrix; GraphError for anything else."""
+    """Sparse copy of a finite real square matrix; GraphError for anything else."""
     try:
         given = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     except ValueError as error:
@@ -153,6 +152,11 @@ def _square(matrix: Any) -> sparse.csr_array:
     links = sparse.csr_array(given, dtype=np.float64, copy=True)
     links.sum_duplicates()
     links.eliminate_zeros()
+    broken = np.flatnonzero(~np.isfinite(links.data))
+    if broken.size:
+        found = links.tocoo()
+        row, column, value = found.row[broken[0]], found.col[broken[0]], found.data[broken[0]]
+        raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers.")
     return links
 
 
@@ -165,31 +169,17 @@ def _worst(entries: sparse.sparray) -> tuple[float, int, int]:
     return float(np.abs(found.data[place])), int(found.row[place]), int(found.col[place])
 
 
-def _require_finite(links: sparse.csr_array) -> None:
-    broken = np.flatnonzero(~np.isfinite(links.data))
-    if broken.size:
-        found = links.tocoo()
-        row, column, value = found.row[broken[0]], found.col[broken[0]], found.data[broken[0]]
-        raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers.")
-
-
-def _require_symmetric(links: sparse.csr_array) -> None:
+def _require_doubly_stochastic(links: sparse.csr_array) -> None:
+    # Otherwise a round would not keep the mean.
     error, row, column = _worst(links - links.T)
     if error > TOLERANCE:
-        raise GraphError(
-            f"weights ({row}, {column}) and ({column}, {row}) differ by {error:.3g}, at most {TOLERANCE:g} "
-            "is allowed; a round keeps the mean only if W is symmetric: use metropolis(graph)."
-        )
-
-
-def _require_unit_rows(links: sparse.csr_array) -> None:
+        pair = f"weights ({row}, {column}) and ({column}, {row})"
+        raise GraphError(f"{pair} differ by {error:.3g}, at most {TOLERANCE:g} is allowed; make W symmetric.")
     sums = links.sum(axis=1)
     row = int(np.argmax(np.abs(sums - 1.0)))
     if abs(sums[row] - 1.0) > TOLERANCE:
-        raise GraphError(
-            f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}; "
-            f"put the difference on the diagonal, at ({row}, {row})."
-        )
+        found = f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}"
+        raise GraphError(f"{found}; put the difference on the diagonal, at ({row}, {row}).")
 
 
 def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
@@ -199,10 +189,8 @@ def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
     allowed = allowed + sparse.eye_array(links.shape[0])
     value, row, column = _worst(links - links.multiply(allowed))
     if value > 0.0:
-        raise GraphError(
-            f"weight ({row}, {column}) is {value:.3g} in size, but the graph has no link {row}-{column}; "
-            "add the link, or set the weight to exactly 0."
-        )
+        found = f"weight ({row}, {column}) is {value:.3g} in size, but the graph has no link {row}-{column}"
+        raise GraphError(f"{found}; add the link, or set the weight to exactly 0.")
 
 
 def _require_averaging(ends: Spectrum) -> None:
@@ -211,7 +199,5 @@ def _require_averaging(ends: Spectrum) -> None:
     fix = "use metropolis(graph)"
     if ends.second < 1.0 - TOLERANCE and ends.smallest > -3.0 + 2.0 * TOLERANCE:
         fix = "use the lazy form, from_matrix((I + W) / 2, graph)"
-    raise GraphError(
-        f"beta = {ends.beta:.15g} must be below 1, or the nodes never agree (apart from the 1 of the mean, "
-        f"the eigenvalues go from {ends.smallest:.6g} to {ends.second:.6g}); {fix}."
-    )
+    others = f"the eigenvalues besides the 1 of the mean go from {ends.smallest:.6g} to {ends.second:.6g}"
+    raise GraphError(f"beta = {ends.beta:.15g} must be below 1, or the nodes never agree ({others}); {fix}.")

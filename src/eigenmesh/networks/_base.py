@@ -9,14 +9,12 @@ from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any, overload
 
-import numpy as np
-from scipy import sparse
-
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, LinearRound, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.graphs import Weights
+from eigenmesh.graphs._weights import half_way
 
 # Shape and dtype of an array; every library has dtypes of its own.
 Kind = tuple[tuple[int, ...], Any]
@@ -24,27 +22,19 @@ Kind = tuple[tuple[int, ...], Any]
 
 @dataclass
 class Traffic:
-    """What a run has sent, over the whole network.
-
-    Attributes
-    ----------
-    rounds : int
-        Synchronous neighbour exchanges.
-    messages : int
-        Directed sends.
-    matrices : int
-        Matrix blocks that a node sends to each neighbour; FAST-PCA sends two an iteration.
-    bytes : int
-        Payload.
-    """
+    """What a run has sent, over the whole network."""
 
     rounds: int = 0
+    """Synchronous neighbour exchanges."""
     messages: int = 0
+    """Directed sends."""
     matrices: int = 0
+    """Matrix blocks that a node sends to each neighbour; FAST-PCA sends two per iteration."""
     bytes: int = 0
+    """Payload."""
 
     def copy(self) -> Traffic:
-        """Freeze the count as it stands."""
+        """The count as it stands."""
         return replace(self)
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -77,7 +67,7 @@ class Network(ABC):
         self.exchanges: Counter[tuple[LinearRound, int]] = Counter()
         self._riding_bytes = 0
         self._mixing = LinearRound(weights.matrix)
-        self._lazy_mixing = LinearRound(_half_way(weights.matrix))
+        self._lazy_mixing = LinearRound(half_way(weights.matrix))
         self._sizes: dict[tuple[type, Any, Any], tuple[int, int]] = {}
         self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
 
@@ -118,19 +108,15 @@ class Network(ABC):
         try:
             matrices, sent, reduce = self._reducers[array.shape, array.dtype]
         except KeyError:
-            matrices, sent, reduce = self._reducer(array)
+            matrices, size = self._size(array)
+            sent, reduce = size * self.average.messages, self._mean_reducer(array)
+            self._reducers[array.shape, array.dtype] = matrices, sent, reduce
         traffic = self.traffic
         traffic.rounds += 1
         traffic.messages += self.average.messages
         traffic.matrices += matrices
         traffic.bytes += sent
         return reduce(array)
-
-    def _reducer(self, array: Array) -> tuple[int, int, Callable[[Array], Array]]:
-        matrices, size = self._size(array)
-        ready = matrices, size * self.average.messages, self._mean_reducer(array)
-        self._reducers[array.shape, array.dtype] = ready
-        return ready
 
     @overload
     def mix(self, array: Array, /) -> Array: ...
@@ -175,10 +161,7 @@ class Network(ABC):
         return averaged, agreed
 
     def worst(self, values: Array) -> Array:
-        """Elementwise maximum over all nodes, the same bits at each: (nodes, ...) -> (nodes, ...).
-
-        NaN at any node is NaN at all.
-        """
+        """Elementwise maximum, the same bits at all nodes; NaN at one is NaN at all: (nodes, ...) -> (nodes, ...)."""
         if self.collective:
             # A mark for NaN goes with each value: engines do not agree on what the maximum of NaN is.
             self._count(self.average.messages, (values, values))
@@ -188,8 +171,7 @@ class Network(ABC):
 
     def link_traffic(self) -> dict[tuple[int, int], tuple[int, int]]:
         """Messages and bytes that went over each link of the graph so far, by (sender, receiver)."""
-        messages: Counter[tuple[int, int]] = Counter()
-        sent: Counter[tuple[int, int]] = Counter()
+        messages, sent = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for (exchange, size), rounds in self.exchanges.items():
             receivers, senders = exchange.sends
             for link in zip(senders.tolist(), receivers.tolist(), strict=True):
@@ -198,8 +180,7 @@ class Network(ABC):
         return {link: (messages[link], sent[link]) for link in sorted(messages)}
 
     def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1) -> None:
-        size = self._count(exchange.messages, arrays, rounds)
-        self.exchanges[exchange, size] += rounds
+        self.exchanges[exchange, self._count(exchange.messages, arrays, rounds)] += rounds
 
     def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> int:
         """Count rounds in which as many messages carry the arrays; gives the bytes of one message."""
@@ -221,10 +202,3 @@ class Network(ABC):
             shape = array.shape[1:]
             self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.item_bytes(array))
         return self._sizes[key]
-
-
-def _half_way(matrix: Any) -> Any:
-    """(I + W) / 2, dense or sparse as W is."""
-    if sparse.issparse(matrix):
-        return sparse.csr_array((sparse.eye_array(matrix.shape[0]) + matrix) / 2)
-    return (np.eye(matrix.shape[0]) + matrix) / 2

@@ -12,20 +12,22 @@ from eigenmesh.averaging import Averaging, LinearRound
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.networks._base import Network
-from eigenmesh.transports._base import Links, Transport
+from eigenmesh.transports._base import Transport
 
 
 class Part:
-    """One node's part of a linear round: ``sum_j a_ij X_j`` over itself and the nodes that send to it.
+    """One node's part of a linear round with an (M, M) matrix: ``sum_j a_ij X_j`` over itself and its senders."""
 
-    Parameters
-    ----------
-    weights : a_ii, then a_ij of the nodes that send to it, in the order of the links.
-    links : nodes that send to it and nodes that it sends to.
-    """
-
-    def __init__(self, weights: Sequence[float], links: Links) -> None:
-        self.weights, self.links = np.array(weights), links
+    def __init__(self, matrix: Any, transport: Transport) -> None:
+        rank = transport.rank
+        if sparse.issparse(matrix):
+            row, column = matrix[[rank], :].toarray()[0], matrix[:, [rank]].toarray()[:, 0]
+        else:
+            row, column = matrix[rank], matrix[:, rank]
+        senders, receivers = ([int(j) for j in np.flatnonzero(line) if j != rank] for line in (row, column))
+        self.links = transport.links(receivers, senders)
+        # a_ii, then a_ij of the senders in the order of the links.
+        self._weights = np.array([float(row[j]) for j in (rank, *senders)])
         self._placed: dict[Any, Array] = {}
 
     def total(self, stack: Array) -> Array:
@@ -40,10 +42,9 @@ class Part:
 
     def _like(self, stack: Array, key: Any) -> Array:
         """Weights in the library, dtype and device of the stack; cached."""
-        weights = self._placed.get(key)
-        if weights is None:
-            weights = self._placed[key] = ea.like(self.weights, stack)
-        return weights
+        if key not in self._placed:
+            self._placed[key] = ea.like(self._weights, stack)
+        return self._placed[key]
 
 
 class Peers(Network):
@@ -54,9 +55,7 @@ class Peers(Network):
 
     def __init__(self, weights: Weights, transport: Transport, averaging: Averaging | None = None) -> None:
         if transport.size != weights.n_nodes:
-            raise InputError(
-                f"the transport links {transport.size} nodes but the network has {weights.n_nodes}; make them equal."
-            )
+            raise InputError(f"the transport has {transport.size} nodes, the graph {weights.n_nodes}; make them equal.")
         super().__init__(weights, averaging)
         if self.collective and not transport.reduces:
             raise InputError(f"{type(transport).__name__} has no all-reduce; use tree or polynomial averaging.")
@@ -76,29 +75,25 @@ class Peers(Network):
         stacks = self.transport.gather(message, part.links)
         if self._rider is not None:
             self._rider = _largest(stacks[-1])
-            stacks = stacks[:-1]
-        return tuple([part.total(stack) for stack in stacks])
+        return tuple([part.total(stack) for stack in stacks[: len(arrays)]])
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
         return self.transport.reducer(like, "mean")
 
     def _maximum(self, values: Array) -> Array:
-        if self.collective:
-            return self._reduced_maximum(values)
-        agreed = _flat(values)
-        for _ in range(self.weights.spectrum.diameter):
-            agreed = self._maximum_round(agreed)
-        return ea.namespace(values).reshape(agreed, values.shape)
-
-    def _reduced_maximum(self, values: Array) -> Array:
+        if not self.collective:
+            return self._spread_maximum(_flat(values), self.weights.spectrum.diameter, values)
         xp = ea.namespace(values)
         lost = xp.isnan(values)
         marked = xp.stack([xp.where(lost, -xp.inf, values), xp.astype(lost, values.dtype)])
         largest, mark = self.transport.all_reduce(marked, "max")
         return xp.where(mark > 0, xp.nan, largest)
 
-    def _maximum_round(self, values: Array) -> Array:
-        return _largest(self.transport.gather((values,), self._neighbours)[0])
+    def _spread_maximum(self, agreed: Array, rounds: int, like: Array) -> Array:
+        """Rounds of neighbour maxima; the result has the shape of ``like``."""
+        for _ in range(rounds):
+            agreed = _largest(self.transport.gather((agreed,), self._neighbours)[0])
+        return ea.namespace(like).reshape(agreed, like.shape)
 
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         # The values travel in the messages of the average, and take the maximum with each that is received.
@@ -108,16 +103,13 @@ class Peers(Network):
             agreed = self._rider
         finally:
             self._rider = None
-        for _ in range(self.weights.spectrum.diameter - self.average.rounds):
-            agreed = self._maximum_round(agreed)
-        return averaged, ea.namespace(values).reshape(agreed, values.shape)
+        return averaged, self._spread_maximum(agreed, self.weights.spectrum.diameter - self.average.rounds, values)
 
     def _part(self, exchange: LinearRound) -> Part:
-        known = self._parts.get(id(exchange))
-        if known is None:
+        if id(exchange) not in self._parts:
             # The round is kept with its part so that no other object gets its id.
-            known = self._parts[id(exchange)] = (exchange, part_of(exchange.matrix, self.transport))
-        return known[1]
+            self._parts[id(exchange)] = (exchange, Part(exchange.matrix, self.transport))
+        return self._parts[id(exchange)][1]
 
 
 def _flat(values: Array) -> Array:
@@ -128,15 +120,3 @@ def _flat(values: Array) -> Array:
 def _largest(stack: Array) -> Array:
     """Elementwise maximum over the first axis; NaN if any value is NaN."""
     return ea.namespace(stack).max(stack, axis=0)
-
-
-def part_of(matrix: Any, transport: Transport) -> Part:
-    """Row and column of one node in the (M, M) matrix of a linear round."""
-    rank = transport.rank
-    if sparse.issparse(matrix):
-        row, column = matrix[[rank], :].toarray()[0], matrix[:, [rank]].toarray()[:, 0]
-    else:
-        row, column = matrix[rank], matrix[:, rank]
-    senders = [int(j) for j in np.flatnonzero(row) if j != rank]
-    receivers = [int(j) for j in np.flatnonzero(column) if j != rank]
-    return Part([float(row[j]) for j in (rank, *senders)], transport.links(receivers, senders))

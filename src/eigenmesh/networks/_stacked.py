@@ -35,7 +35,13 @@ class Stacked(Network):
 
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         # All arrays of a message have one library, dtype and device.
-        return self._operator(exchange, arrays[0])(arrays)
+        key = (id(exchange), type(arrays[0]), arrays[0].dtype, arrays[0].device)
+        known = self._operators.get(key)
+        if known is None:
+            # The round is kept with its product so that no other object gets its id. Neither is ever evicted: a CUDA
+            # graph that replays a step reads the matrix at its old address.
+            known = self._operators[key] = (exchange, _operator(exchange.matrix, arrays[0]))
+        return known[1](arrays)
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
         xp = ea.namespace(like)
@@ -47,18 +53,6 @@ class Stacked(Network):
 
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         return self.common_mean(array), self._maximum(values)
-
-    def _operator(self, exchange: LinearRound, array: Array) -> Product:
-        """Product with the round's matrix in the library, dtype and device of the array; cached.
-
-        Never evicted: a CUDA graph that replays a step reads the matrix at its old address.
-        """
-        key = (id(exchange), type(array), array.dtype, array.device)
-        known = self._operators.get(key)
-        if known is None:
-            # The round is kept with its product so that no other object gets its id.
-            known = self._operators[key] = (exchange, _operator(exchange.matrix, array))
-        return known[1]
 
 
 def _operator(matrix: Any, array: Array) -> Product:
@@ -97,13 +91,9 @@ def _torch_sparse(matrix: Any, array: Array) -> Any:
     import torch
 
     coo = matrix.tocoo()
+    places, values = torch.as_tensor([coo.row.tolist(), coo.col.tolist()]), torch.as_tensor(coo.data, dtype=array.dtype)
     with warnings.catch_warnings():
         # PyTorch 2.11 warns about invariants even with check_invariants=False.
         warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
-        return torch.sparse_coo_tensor(
-            torch.as_tensor([coo.row.tolist(), coo.col.tolist()]),
-            torch.as_tensor(coo.data, dtype=array.dtype),
-            size=coo.shape,
-            device=array.device,
-            check_invariants=False,
-        ).coalesce()
+        found = torch.sparse_coo_tensor(places, values, coo.shape, device=array.device, check_invariants=False)
+        return found.coalesce()
