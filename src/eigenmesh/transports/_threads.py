@@ -43,7 +43,6 @@ class ThreadHub:
             self._failure = self._failure or (rank, reason)
 
     def check(self) -> None:
-        """Raise if a node has failed."""
         if self._failure is not None:
             rank, reason = self._failure
             raise AbortedError(f"node {rank} ended the run: {reason}")
@@ -58,15 +57,7 @@ class ThreadTransport(Transport):
     def __init__(self, hub: ThreadHub, rank: int) -> None:
         if not 0 <= rank < hub.size:
             raise InputError(f"rank = {rank} must be from 0 to {hub.size - 1}.")
-        self._hub, self._rank = hub, rank
-
-    @property
-    def rank(self) -> int:
-        return self._rank
-
-    @property
-    def size(self) -> int:
-        return self._hub.size
+        self._hub, self._rank, self._size = hub, rank, hub.size
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         self._hub.check()
@@ -79,24 +70,20 @@ class ThreadTransport(Transport):
         return {neighbour: self._receive(neighbour, arrays, deadline) for neighbour in links.receive_from}
 
     def _receive(self, neighbour: int, expected: Arrays, deadline: float) -> Arrays:
-        mailbox = self._hub.mailbox(neighbour, self._rank)
+        hub, rank = self._hub, self._rank
+        mailbox = hub.mailbox(neighbour, rank)
         while True:
             try:
                 message = mailbox.get(timeout=POLL_S)
+                break
             except queue.Empty:
-                self._hub.check()
-                if time.monotonic() > deadline:
-                    raise DeadlineError(
-                        f"node {self._rank} waited {self._hub.timeout_s:g} s for node {neighbour}; it is slow or gone."
-                    ) from None
-                continue
-            got, due = ([(array.shape, array.dtype) for array in arrays] for arrays in (message, expected))
-            if got != due:
-                raise InputError(
-                    f"node {neighbour} sent {got}, but node {self._rank} expected {due}; all nodes must exchange the "
-                    "same shapes and dtypes."
-                )
-            return message
+                hub.check()
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"node {rank} waited {hub.timeout_s:g} s for node {neighbour}; it is slow or gone.")
+        got, due = ([(array.shape, array.dtype) for array in arrays] for arrays in (message, expected))
+        if got != due:
+            raise InputError(f"node {neighbour} sent {got}, but node {rank} expected {due}; all must send the same.")
+        return message
 
     def abort(self, reason: str) -> None:
         self._hub.fail(self._rank, reason)

@@ -2,8 +2,8 @@
 
 from eigenmesh.transports.grpc._board import Run
 from eigenmesh.transports.grpc._link import Neighbour, Sent
+from eigenmesh.transports.grpc._rounds import LinkStatus, TransportStatus
 from eigenmesh.transports.grpc._security import Credentials
-from eigenmesh.transports.grpc._status import LinkStatus, TransportStatus
 from eigenmesh.transports.grpc._transport import GrpcTransport
 
 __all__ = ["Credentials", "GrpcTransport", "LinkStatus", "Neighbour", "Run", "Sent", "TransportStatus"]

@@ -26,13 +26,9 @@ NO_TEXT = wire.text_body("")
 class Run:
     """What the sites of a run must agree on before any of them works.
 
-    Attributes
-    ----------
-    run_id : 16 bytes, the same at all sites and in no other run.
-    epoch : how many links have been lost since the start of the run.
-    manifest : what is to be computed, as text; sites whose text differs refuse each other.
-    max_message_bytes : bytes of the arrays in the largest message.
-    fingerprint : of this site's data, kept in its journal to detect changed data; never sent.
+    No other run has the ``run_id``, 16 bytes. The epoch counts the links that have been lost since the start. The
+    manifest says what is to be computed; sites whose texts differ refuse each other. ``max_message_bytes`` counts
+    arrays alone. The fingerprint of this site's data is kept in its journal to detect changed data, and never sent.
     """
 
     run_id: bytes
@@ -45,14 +41,13 @@ class Run:
         if len(self.run_id) != 16:
             raise InputError(f"run_id has {len(self.run_id)} bytes; it must have 16.")
         if not 0 <= self.epoch < 1 << 32:
-            raise InputError(f"epoch = {self.epoch} must lie in 0 .. 2^32 - 1.")
+            raise InputError(f"epoch = {self.epoch} must be from 0 to 2^32 - 1.")
         if self.max_message_bytes < 1:
             raise InputError(f"max_message_bytes = {self.max_message_bytes} must be at least 1.")
         wire.text_body(self.manifest)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the manifest."""
         return hashlib.sha256(self.manifest.encode()).hexdigest()
 
 
@@ -91,8 +86,6 @@ class Board:
         # What a site is recognised by when it comes back: that of its journal, which a new one would not have.
         self.identity = secrets.token_hex(16)
 
-    # What goes out.
-
     def next_frame(self, link: Link) -> bytes | None:
         """The next frame to write to the neighbour, on record already; None if there is none."""
         while (letter := self._next_letter(link)) is not None:
@@ -121,35 +114,26 @@ class Board:
             return letter
 
     def letter(self, kind: Kind, round_: int, tag: int, body: Body, acknowledged: int = 0) -> Letter:
-        """A frame of this run, ready to go out."""
-        run = self.run
-        return Letter(
-            kind, round_, tag, body, wire.encode(kind, run.run_id, run.epoch, round_, acknowledged, body, tag)
-        )
+        frame = wire.encode(kind, self.run.run_id, self.run.epoch, round_, acknowledged, body, tag)
+        return Letter(kind, round_, tag, *body[1:], frame)
 
     def record(self, link: Link, letter: Letter, size: int, again: bool = False) -> bool:
         """Put a frame on record before it leaves; False if it must stay, as numbers do that cannot be recorded."""
         if self.on_sent is not None:
+            name, kind, epoch = link.neighbour.name, wire.KIND_NAMES[letter.kind], self.run.epoch
+            what = letter.shapes, letter.dtypes, letter.payload_bytes
             try:
-                self.on_sent(self._sent(link, letter, size, again))
+                self.on_sent(Sent(name, kind, epoch, letter.round, *what, size, letter.sha256.hex(), again))
             except Exception as error:
-                self._unrecorded(error)
+                if self.failure is None:
+                    logger.error("what leaves %s can no longer be put on record: %s", self.name, error)
+                parks = isinstance(error, ParkedError)
+                self.fail(error, str(error) if parks else f"{self.name} ended the run: its audit failed: {error}")
                 # Words still leave, for the others have to hear why the run is over; but not that all has been sent.
                 if letter.kind in (Kind.DATA, Kind.DONE):
                     return False
         link.bytes_out += size
         return True
-
-    def _sent(self, link: Link, letter: Letter, size: int, again: bool) -> Sent:
-        name, kind, epoch = link.neighbour.name, wire.KIND_NAMES[letter.kind], self.run.epoch
-        what = letter.shapes, letter.dtypes, letter.payload_bytes
-        return Sent(name, kind, epoch, letter.round, *what, size, letter.sha256.hex(), again)
-
-    def _unrecorded(self, error: Exception) -> None:
-        if self.failure is None:
-            logger.error("what leaves %s can no longer be put on record: %s", self.name, error)
-        parks = isinstance(error, ParkedError)
-        self.fail(error, str(error) if parks else f"{self.name} ended the run: its audit failed: {error}")
 
     def tell(self, link: Link, kind: Kind, body: Body = NO_TEXT, tag: int = 0) -> None:
         """Queue a control frame; the lock is held."""
@@ -157,18 +141,16 @@ class Board:
 
     def safe(self, rounds: list[tuple[int, int]]) -> None:
         """These neighbours' rounds have reached the disk."""
-        tell = []
+        told = []
         with self.changed:
             for rank, round_ in rounds:
                 link = self.links[rank]
                 link.safe_here = max(link.safe_here, round_)
                 if link.owes_word or link.finished:
                     self.tell(link, Kind.ACK)
-                    tell.append(rank)
-        if tell:
-            self.wake(tell)
-
-    # What comes in.
+                    told.append(rank)
+        if told:
+            self.wake(told)
 
     def deliver(self, link: Link, data: bytes) -> None:
         """Check a frame and act on it; raises FrameError if it is not one of this run's."""
@@ -204,7 +186,6 @@ class Board:
                 self.changed.notify_all()
 
     def _control(self, link: Link, frame: Frame, data: bytes) -> None:
-        name = link.neighbour.name
         if frame.kind is Kind.ABORT:
             self.fail(AbortedError(frame.text), frame.text)
         elif frame.kind is Kind.PARK:
@@ -213,32 +194,27 @@ class Board:
             link.their_round = frame.round
             link.their_waiting = tuple(frame.text.split("\n")) if frame.text else ()
         elif frame.kind is Kind.DONE:
-            self._farewell(link)
+            with self.changed:
+                link.complete = True
+                link.finish()
+                self.changed.notify_all()
             self.on_farewell(link, data)
         elif frame.kind is Kind.VIEW:
             self.controls.put((link.neighbour.rank, frame.text))
             if self.on_control is not None:
                 self.on_control(link.neighbour.rank, frame.text)
         elif frame.kind is not Kind.ACK:
-            raise FrameError(f"{frame.kind.name} is out of place from {name}.")
+            raise FrameError(f"{frame.kind.name} is out of place from {link.neighbour.name}.")
         elif frame.tag:
             with self.changed:
                 link.farewell_taken = True
                 self.changed.notify_all()
-
-    def _farewell(self, link: Link) -> None:
-        with self.changed:
-            link.complete = True
-            link.finish()
-            self.changed.notify_all()
 
     def farewell_safe(self, rank: int) -> None:
         """The neighbour's last word is safe here: it may go."""
         with self.changed:
             self.tell(self.links[rank], Kind.ACK, tag=1)
         self.wake([rank])
-
-    # How it ends.
 
     def fail(self, error: Exception, flood: str | None = None) -> None:
         """Note the first failure, and pass its reason on to all neighbours."""
@@ -252,12 +228,6 @@ class Board:
                     self.tell(link, kind, wire.text_body(flood))
             self.changed.notify_all()
         self.wake(self.links)
-
-    def interrupt(self, error: Exception | None) -> None:
-        """Make a waiting exchange, and every later one, raise this error; None takes it back."""
-        with self.changed:
-            self.interruption = error
-            self.changed.notify_all()
 
     def check(self) -> None:
         """Raise what has ended the run; the lock is held."""
@@ -282,5 +252,4 @@ class Board:
             raise LostNeighbourError(f"{self.name} {' and '.join(reasons)}.", [link.neighbour.name for link in lost])
 
     def refuse(self, who: str, reason: str) -> None:
-        """Log a stream or frame that was refused."""
         logger.warning("refused %s: %s", who, reason)

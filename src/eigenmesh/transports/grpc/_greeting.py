@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import IntEnum
 
-from eigenmesh.errors import DisagreementError, FrameError, TransportError
+from eigenmesh.errors import DisagreementError, FrameError
 from eigenmesh.transports.grpc import _wire as wire
 from eigenmesh.transports.grpc._board import Board
 from eigenmesh.transports.grpc._link import Letter, Link
@@ -49,7 +49,6 @@ def claimed_name(frame: Frame, kind: Kind) -> str:
 
 
 def identity_of(frame: Frame) -> str:
-    """The identity of the journal in a greeting that has been looked at."""
     return frame.text.split("\n")[2]
 
 
@@ -64,19 +63,13 @@ def require_agreement(board: Board, link: Link, frame: Frame) -> None:
         raise TurnedAway(Verdict.LATER, f"epoch {frame.epoch} is not the present one, {run.epoch}.")
     with board.changed:
         if link.identity not in ("", identity_of(frame)):
-            raise TurnedAway(
-                Verdict.CANNOT_RESUME,
-                f"{name} has begun the run anew: its journal is not the one that it had. Give the run another name at "
-                "all sites.",
-            )
+            text = f"{name} has begun the run anew, with a new journal. Give the run another name at all sites."
+            raise TurnedAway(Verdict.CANNOT_RESUME, text)
         if max(frame.round, frame.acknowledged) > board.round and not board.resumed:
             raise TurnedAway(Verdict.LATER, f"{name} claims to have round {frame.round - 1}, which was never sent.")
         if frame.round < link.safe_there and not link.finished:
-            raise TurnedAway(
-                Verdict.CANNOT_RESUME,
-                f"{name} needs round {frame.round} but has acknowledged all below {link.safe_there}: its journal is "
-                "gone or incomplete, so it cannot resume this run.",
-            )
+            text = f"{name} needs round {frame.round} but has acknowledged all below {link.safe_there}"
+            raise TurnedAway(Verdict.CANNOT_RESUME, f"{text}: its journal is gone or incomplete, so it cannot resume.")
 
 
 def disagree(board: Board, link: Link, theirs: str, compare: Compare | None) -> None:
@@ -87,14 +80,7 @@ def disagree(board: Board, link: Link, theirs: str, compare: Compare | None) -> 
     if link.agreed:
         return
     differing = compare(board.run.manifest, theirs) if compare is not None else []
-    what = "; ".join(differing) or "the manifests differ"
-    name = link.neighbour.name
+    what, name = "; ".join(differing) or "the manifests differ", link.neighbour.name
     text = f"{board.name} and {name} are set up for different runs: {what}."
     # All others are told, or they would wait for these two.
     board.fail(DisagreementError(text, name, theirs), f"{board.name} ended the run: {text}")
-
-
-def cannot_resume(board: Board, link: Link, reason: str) -> None:
-    """End the run of a site whose neighbour no longer has what it would need."""
-    text = f"{link.neighbour.name} refused: {reason}"
-    board.fail(TransportError(text), f"{board.name} ended the run: {text}")

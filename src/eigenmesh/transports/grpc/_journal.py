@@ -15,10 +15,11 @@ import secrets
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.transports.grpc import _wire as wire
 
@@ -41,11 +42,10 @@ START_ANEW = "start anew at all sites: give the run another name there."
 
 # Called with pairs (sender, first round that is not on the disk yet).
 OnDurable = Callable[[list[tuple[int, int]]], None]
+OnFailure = Callable[[str], None]
 
 
 class Entry(NamedTuple):
-    """Where a record lies in the file."""
-
     mark: int
     sender: int
     round: int
@@ -54,29 +54,18 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """The log of one site in one run.
+    """The log of one site in one run, which its ``head`` describes; a journal of another run is refused.
 
-    Parameters
-    ----------
-    path : made if it is not there; a journal of another run is refused.
-    head : what the run is known by, names and values.
-    on_durable : told, in the journal's thread, what has reached the disk.
-    on_failure : told once, in the journal's thread, if the disk takes no more; nothing is called safe after that.
-
-    Attributes
-    ----------
-    entries : the records that were there when it was opened, oldest first.
-    found : whether there was a journal of this run, even one without a record.
-    identity : drawn when the file was made, so that neighbours can tell it from one that was begun anew.
-    on_done : told, in the journal's thread, whose last word has reached the disk.
+    In the journal's thread ``on_durable`` is told what has reached the disk, ``on_done`` whose last word has, and
+    ``on_failure``, once, that the disk takes no more; nothing is called safe after that. ``entries`` are the records
+    that were there when it was opened, oldest first; ``found`` says if there was a journal, even one without a record.
+    ``identity`` is drawn when the file is made, so that neighbours can tell it from one that was begun anew.
     """
 
-    def __init__(
-        self, path: Path, head: Mapping[str, str], on_durable: OnDurable, on_failure: Callable[[str], None]
-    ) -> None:
+    def __init__(self, path: Path, head: dict[str, str], on_durable: OnDurable, on_failure: OnFailure) -> None:
         self.path, self._on_durable, self._on_failure = path, on_durable, on_failure
         self._queue: queue.SimpleQueue[tuple[int, int, int, bytes] | threading.Event | None] = queue.SimpleQueue()
-        self.failed: str | None = None
+        self.failed = ""
         self.found = False
         self.identity = secrets.token_hex(16)
         self.on_done: Callable[[int], None] = lambda sender: None
@@ -85,7 +74,7 @@ class Journal:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         try:
             _lock(self._file, path)
-            self.entries = self._begin(dict(head))
+            self.entries = self._begin(head)
         except BaseException:
             os.close(self._file)
             raise
@@ -96,9 +85,15 @@ class Journal:
         size = os.fstat(self._file).st_size
         known = _read_head(self._file, size, self.path, head) if size else None
         if known is None:
-            if size:
-                os.ftruncate(self._file, 0)
-            self._write_head({**head, IDENTITY: self.identity})
+            os.ftruncate(self._file, 0)
+            data = json.dumps({**head, IDENTITY: self.identity}, sort_keys=True).encode()
+            try:
+                _write(self._file, [MAGIC, _HEAD.pack(len(data), zlib.crc32(data)), data])
+                os.fsync(self._file)
+                sync_folder(self.path.parent)
+            except OSError as error:
+                text = f"journal {self.path} cannot be written: {error.strerror}; make room."
+                raise UnreadableFileError(text) from error
             return []
         start, self.identity = known
         self.found = True
@@ -108,15 +103,6 @@ class Journal:
             os.ftruncate(self._file, end)
         os.lseek(self._file, end, os.SEEK_SET)
         return entries
-
-    def _write_head(self, head: dict[str, str]) -> None:
-        data = json.dumps(head, sort_keys=True).encode()
-        try:
-            _write(self._file, [MAGIC, _HEAD.pack(len(data), zlib.crc32(data)), data])
-            os.fsync(self._file)
-            _sync_directory(self.path.parent)
-        except OSError as error:
-            raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; make room.") from error
 
     def append(self, sender: int, round_: int, frame: bytes, mark: int = FRAME) -> None:
         """Hand a frame over to be written; returns at once."""
@@ -153,44 +139,36 @@ class Journal:
     def _work(self) -> None:
         closing = False
         while not closing:
-            batch, events = [], []
             items = [self._queue.get()]
             self._hurry.wait(FLUSH_EVERY_S)
             self._hurry.clear()
             self._waiting_bytes = 0
             while not self._queue.empty():
                 items.append(self._queue.get())
-            for item in items:
-                if item is None:
-                    closing = True
-                elif isinstance(item, threading.Event):
-                    events.append(item)
-                else:
-                    batch.append(item)
-            if batch:
+            closing = None in items
+            if batch := [item for item in items if isinstance(item, tuple)]:
                 self._store(batch)
-            for event in events:
-                event.set()
+            for item in items:
+                if isinstance(item, threading.Event):
+                    item.set()
 
     def _store(self, batch: list[tuple[int, int, int, bytes]]) -> None:
-        if self.failed is not None:
+        if self.failed:
             return
         try:
-            _write(self._file, [part for record in batch for part in _record(*record)])
+            parts = [(_RECORD.pack(len(one[-1]), _checksum(*one), *one[:-1]), one[-1]) for one in batch]
+            _write(self._file, [part for pair in parts for part in pair])
             _sync(self._file)
         except OSError as error:
-            self._give_up(error)
+            self.failed = f"the journal cannot be written: {error.strerror}"
+            logger.error("%s (%s)", self.failed, self.path)
+            self._on_failure(self.failed)
             return
         safe = {sender: round_ + 1 for mark, sender, round_, _ in batch if mark == FRAME}
         self._on_durable(list(safe.items()))
         for mark, sender, _, _ in batch:
             if mark == DONE:
                 self.on_done(sender)
-
-    def _give_up(self, error: OSError) -> None:
-        self.failed = f"the journal cannot be written: {error.strerror}"
-        logger.error("%s (%s)", self.failed, self.path)
-        self._on_failure(self.failed)
 
 
 def _sync(file: int) -> None:
@@ -201,17 +179,8 @@ def _sync(file: int) -> None:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _record(mark: int, sender: int, round_: int, frame: bytes) -> tuple[bytes, bytes]:
-    return _RECORD.pack(len(frame), _checksum(mark, sender, round_, frame), mark, sender, round_), frame
-
-
 def _checksum(mark: int, sender: int, round_: int, frame: bytes) -> int:
     return zlib.crc32(frame[: wire.HEAD_BYTES], zlib.crc32(struct.pack("<BIQ", mark, sender, round_)))
-
-
-def _is_whole(checksum: int, mark: int, sender: int, round_: int, frame: bytes) -> bool:
-    # An identity is shorter than a head, and no frame.
-    return checksum == _checksum(mark, sender, round_, frame) and (mark == MET or wire.is_intact(frame))
 
 
 def _write(file: int, parts: list[bytes]) -> None:
@@ -256,10 +225,8 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     identity = str(theirs.pop(IDENTITY, ""))
     differing = sorted(key for key in head.keys() | theirs.keys() if head.get(key) != theirs.get(key))
     if differing:
-        raise InputError(
-            f"journal {path} belongs to another run: {', '.join(differing)} differ. Go back to the settings and data "
-            f"that it was begun with, or {START_ANEW}"
-        )
+        what = f"journal {path} belongs to another run: {', '.join(differing)} differ"
+        raise InputError(f"{what}. Go back to the settings and data that it was begun with, or {START_ANEW}")
     return start + length, identity
 
 
@@ -269,7 +236,11 @@ def _scan(file: int, start: int, size: int) -> tuple[list[Entry], int]:
     while offset + _RECORD.size <= size:
         length, checksum, mark, sender, round_ = _RECORD.unpack(_read(file, _RECORD.size, offset))
         body = offset + _RECORD.size
-        if body + length > size or not _is_whole(checksum, mark, sender, round_, _read(file, length, body)):
+        if body + length > size:
+            break
+        frame = _read(file, length, body)
+        # An identity is shorter than a head, and no frame.
+        if checksum != _checksum(mark, sender, round_, frame) or not (mark == MET or wire.is_intact(frame)):
             break
         entries.append(Entry(mark, sender, round_, body, length))
         offset = body + length
@@ -285,12 +256,3 @@ def _lock(file: int, path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise InputError(f"journal {path} is in use by another process; is this site running already?") from None
-
-
-def _sync_directory(folder: Path) -> None:
-    if os.name == "posix":
-        directory = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from eigenmesh.errors import FrameError
 from eigenmesh.transports.grpc._journal import Entry
-from eigenmesh.transports.grpc._wire import Body, Frame, Kind
+from eigenmesh.transports.grpc._wire import Frame, Kind
 
 # Frames that a neighbour may be ahead by, and that are kept until it has them safe; then the sender waits.
 WINDOW_FRAMES = 256
@@ -16,14 +16,7 @@ WINDOW_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A site that shares a link with this one.
-
-    Attributes
-    ----------
-    rank : its global id.
-    name : its name, which its certificate must bear.
-    address : host:port to dial, or None if it dials this site.
-    """
+    """A site that shares a link with this one: its certificate has its name; its address is None if it dials us."""
 
     rank: int
     name: str
@@ -31,17 +24,10 @@ class Neighbour:
 
 
 class Sent(NamedTuple):
-    """One message that is about to leave this site.
+    """One message that is about to leave this site, for the neighbour of that name.
 
-    Attributes
-    ----------
-    neighbour : name of the receiver.
-    kind : DATA, HELLO, HEARTBEAT ...
-    epoch, round : when in the run.
-    shapes, dtypes : of the arrays; empty for control messages.
-    bytes : numbers or text alone; frame_bytes counts the head too.
-    sha256 : of the body, in hexadecimal.
-    again : the same round has gone to this neighbour before, over a link that broke.
+    ``bytes`` counts numbers or text alone, ``frame_bytes`` the head too; ``sha256`` is of the body, in hexadecimal.
+    ``again`` says that the same round has gone to this neighbour before, over a link that broke.
     """
 
     neighbour: str
@@ -56,27 +42,20 @@ class Sent(NamedTuple):
     again: bool
 
 
-class Letter:
-    """A frame that goes out, shared by all the neighbours that it goes to.
+class Letter(NamedTuple):
+    """A frame that goes out, whole, shared by its receivers; what it acknowledges is brought up to date for each."""
 
-    Attributes
-    ----------
-    kind, round, tag : of the frame.
-    frame : the whole of it; what it acknowledges is brought up to date for each neighbour.
-    shapes, dtypes, payload_bytes, sha256 : of its body.
-    """
-
-    __slots__ = ("dtypes", "frame", "kind", "payload_bytes", "round", "sha256", "shapes", "tag")
-
-    def __init__(self, kind: Kind, round_: int, tag: int, body: Body, frame: bytes) -> None:
-        self.kind, self.round, self.tag, self.frame = kind, round_, tag, frame
-        self.shapes, self.dtypes, self.payload_bytes = body.shapes, body.dtypes, body.payload_bytes
-        self.sha256 = body.sha256
+    kind: Kind
+    round: int
+    tag: int
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    payload_bytes: int
+    sha256: bytes
+    frame: bytes
 
 
 class Received(NamedTuple):
-    """A DATA frame, and the bytes it came in."""
-
     frame: Frame
     data: bytes
 
@@ -89,18 +68,15 @@ class Link:
     ----------
     retained : DATA letters that the neighbour has not acknowledged yet, oldest first.
     unsent : those of them that are still to be written to the present stream.
-    control : control letters still to be written.
-    safe_there : the neighbour has every round below this one on its disk.
+    safe_there, safe_here : every round below this one is on the neighbour's disk, on ours.
     inbox : frames that came and were not asked for yet, by round.
     next_in : the neighbour may send rounds from this one on.
-    safe_here : every round below this one is on our disk.
     told : the last ``safe_here`` that the neighbour was told; ``untold_bytes`` have been used since.
     replay : records of the journal that were not asked for yet.
     identity : of the neighbour's journal, once it is known.
     agreed, agreed_now : a greeting has been agreed on, ever or since the last dial.
-    joined : the neighbour has shown itself to this process, be it only to turn it away.
-    finished : the neighbour has said that it is done, and needs nothing more.
-    complete : it has said so to this process, after everything that it had to send.
+    joined : the neighbour has contacted this process, even if only to refuse it.
+    finished : the neighbour has said that it is done; ``complete``: to this process, after all that it had to send.
     farewell_due, farewell_said, farewell_taken : the same word of ours, on its way.
     """
 
@@ -141,7 +117,6 @@ class Link:
 
     @property
     def full(self) -> bool:
-        """Whether another letter would have to wait until the neighbour has acknowledged some."""
         return len(self.retained) >= WINDOW_FRAMES or self.retained_bytes >= self.window_bytes
 
     def post(self, letter: Letter) -> None:
@@ -179,7 +154,6 @@ class Link:
             self.joined, self.heard = True, time.monotonic()
 
     def finish(self) -> None:
-        """Keep nothing more for a neighbour that is done."""
         self.finished = True
         self.retained.clear()
         self.unsent.clear()
@@ -198,7 +172,6 @@ class Link:
         return True
 
     def take(self, round_: int) -> Received | None:
-        """The frame of a round, if it is there."""
         received = self.inbox.pop(round_, None)
         if received is not None:
             self.inbox_bytes -= len(received.data)

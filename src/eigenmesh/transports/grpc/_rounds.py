@@ -1,9 +1,12 @@
 """Rounds as the computing thread sees them: hand over what goes out, wait for what is due, check that it fits."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from eigenmesh.errors import DeadlineError, InputError, TransportError
+from eigenmesh.transports._base import Links
 from eigenmesh.transports.grpc import _wire as wire
 from eigenmesh.transports.grpc._board import POLL_S, Board
 from eigenmesh.transports.grpc._journal import Journal
@@ -16,17 +19,45 @@ MAX_STRIKES = 3
 HASH_EVERY = 64
 
 
+class LinkStatus(NamedTuple):
+    """How one link stands.
+
+    ``heard_s`` is the time since the neighbour's last sign of life, infinite before the first; ``round`` and
+    ``waiting_for`` are where it was then. It is lost if it has been silent for too long, and finished if it has said
+    so. Bytes are those of whole frames, control messages included. ``problem`` is why there is no stream, if known.
+    """
+
+    name: str
+    connected: bool
+    heard_s: float
+    lost: bool
+    round: int
+    waiting_for: tuple[str, ...]
+    bytes_out: int
+    bytes_in: int
+    finished: bool
+    problem: str
+
+
+class TransportStatus(NamedTuple):
+    """How a site stands: its next round, whether rounds still come out of the journal, and whom it waits for."""
+
+    round: int
+    replaying: bool
+    waiting_for: tuple[str, ...]
+    journal_problem: str
+    links: tuple[LinkStatus, ...]
+
+
 class Rounds:
     """One round after another, all waits bounded."""
 
     def __init__(self, board: Board, journal: Journal | None, round_s: float, is_alive: Callable[[], bool]) -> None:
         self._board, self._journal, self._round_s, self._is_alive = board, journal, round_s, is_alive
 
-    def exchange(
-        self, body: Body, tag: int, send_to: Sequence[int], receive_from: Sequence[int]
-    ) -> dict[int, Received]:
+    def exchange(self, body: Body, tag: int, links: Links) -> dict[int, Received]:
         """Send a body to some neighbours, and wait for the frames of the same round from others."""
-        board, deadline = self._board, time.monotonic() + self._round_s
+        board, send_to, deadline = self._board, links.send_to, time.monotonic() + self._round_s
         safe = board.links[send_to[0]].safe_here if send_to else 0
         letter = board.letter(Kind.DATA, board.round, tag, body, safe)
         with board.changed:
@@ -38,7 +69,30 @@ class Rounds:
         if send_to:
             board.wake(send_to)
         with board.changed:
-            return self._collect(letter, receive_from, deadline)
+            return self._collect(letter, links.receive_from, deadline)
+
+    def status(self) -> TransportStatus:
+        board, now = self._board, time.monotonic()
+        with board.changed:
+            links = tuple(
+                LinkStatus(
+                    name=link.neighbour.name,
+                    connected=link.connected,
+                    heard_s=now - link.heard if link.joined else math.inf,
+                    lost=link.lost,
+                    round=link.their_round,
+                    waiting_for=link.their_waiting,
+                    bytes_out=link.bytes_out,
+                    bytes_in=link.bytes_in,
+                    finished=link.finished,
+                    problem=link.refusal,
+                )
+                for link in board.links.values()
+            )
+            waiting = tuple(board.links[rank].neighbour.name for rank in board.awaited)
+            replaying = any(link.replay for link in board.links.values())
+        problem = self._journal.failed if self._journal is not None else ""
+        return TransportStatus(board.round, replaying, waiting, problem, links)
 
     def _wait_for_room(self, ranks: Sequence[int], deadline: float) -> None:
         board = self._board
@@ -89,7 +143,7 @@ class Rounds:
         if link.next_in <= letter.round:
             return False
         arrived = link.take(letter.round)
-        misfit = _misfit(arrived, letter) or _mishashed(arrived, letter.round)
+        misfit = _misfit(arrived, letter)
         if arrived is None or misfit:
             self._strike(link, letter.round, misfit)
             return False
@@ -105,13 +159,10 @@ class Rounds:
     def _from_journal(self, link: Link, letter: Letter) -> Received:
         journal, entry, name = self._journal, link.replay.popleft(), link.neighbour.name
         if journal is None or entry.round != letter.round:
-            raise InputError(
-                f"the journal does not fit this run: it has round {entry.round} of {name} where {letter.round} is due."
-            )
+            raise InputError(f"the journal has round {entry.round} of {name}, but this run needs {letter.round}.")
         data = journal.read(entry)
         received = Received(wire.decode(data, self._board.run.max_message_bytes), data)
-        misfit = _misfit(received, letter)
-        if misfit:
+        if misfit := _misfit(received, letter, check_hash=False):
             raise InputError(f"the journal does not fit this run: {name} {misfit}.")
         # What the neighbour had safe then need not be kept for it again, so a replay waits for nobody.
         link.acknowledge(received.frame.acknowledged)
@@ -127,14 +178,7 @@ class Rounds:
         self._board.cut(link.neighbour.rank)
 
 
-def _mishashed(received: Received | None, round_: int) -> str:
-    """Looks now and then whether a neighbour hashes what it sends."""
-    if received is None or round_ % HASH_EVERY or wire.is_intact(received.data):
-        return ""
-    return f"sent a hash in round {round_} that is not that of the numbers"
-
-
-def _misfit(received: Received | None, letter: Letter) -> str:
+def _misfit(received: Received | None, letter: Letter, check_hash: bool = True) -> str:
     """What is wrong with a frame, beside what is expected in its round; nothing if it fits."""
     if received is None:
         return f"left out round {letter.round}"
@@ -144,4 +188,6 @@ def _misfit(received: Received | None, letter: Letter) -> str:
     shapes, dtypes = wire.shapes_and_dtypes(frame.arrays)
     if (shapes, dtypes) != (letter.shapes, letter.dtypes):
         return f"sent shapes {shapes} of {dtypes} where {letter.shapes} of {letter.dtypes} are expected"
+    if check_hash and letter.round % HASH_EVERY == 0 and not wire.is_intact(received.data):
+        return f"sent a hash in round {letter.round} that is not that of the numbers"
     return ""

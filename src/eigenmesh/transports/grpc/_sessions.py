@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
@@ -27,28 +28,18 @@ class Stream(Protocol):
     def write(self, data: bytes, /) -> Awaitable[None]: ...
 
 
+@dataclass(eq=False)
 class Session:
     """One stream that has been agreed on, until it ends or another takes its place."""
 
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.news = asyncio.Event()
-        self.leaving = False
-        self.task: asyncio.Task[None] | None = None
-
-    def leave(self) -> None:
-        """Close the stream when everything is written."""
-        self.leaving = True
-        self.news.set()
-
-    def end(self) -> None:
-        """Close the stream; the link may open another."""
-        if self.task is not None:
-            self.task.cancel()
+    stream: Stream
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    leaving: bool = False
+    task: asyncio.Task[None] | None = None
 
 
 class Sessions:
-    """The open streams of a site, at most one a link. Everything here runs in the loop."""
+    """The open streams of a site, at most one per link. Everything here runs in the loop."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
@@ -61,34 +52,30 @@ class Sessions:
     def wake(self, ranks: Iterable[int]) -> None:
         """There is something to write to these neighbours."""
         for rank in ranks:
-            session = self._open.get(rank)
-            if session is not None:
+            if (session := self._open.get(rank)) is not None:
                 session.news.set()
 
     def end(self, rank: int) -> None:
-        """Close the stream of a link, if there is one."""
+        """Close the stream of a link, if there is one; the link may open another."""
         session = self._open.get(rank)
-        if session is not None:
-            session.end()
+        if session is not None and session.task is not None:
+            session.task.cancel()
 
     async def leave(self) -> None:
         """Close all streams, each when everything is written."""
         self.stopping = True
-        sessions = list(self._open.values())
-        for session in sessions:
-            session.leave()
-        tasks = [session.task for session in sessions if session.task is not None]
-        if tasks:
+        for session in self._open.values():
+            session.leaving = True
+            session.news.set()
+        if tasks := [session.task for session in self._open.values() if session.task is not None]:
             await asyncio.wait(tasks, timeout=LEAVE_S)
 
     async def say(self, link: Link, stream: Stream, letter: Letter) -> None:
-        """Write one letter of a greeting."""
         data = wire.acknowledging(letter.frame, link.safe_here)
         self.board.record(link, letter, len(data))
         await stream.write(data)
 
     async def hear(self, stream: Stream) -> Frame:
-        """Read one frame of a greeting."""
         data = await stream.read()
         if not isinstance(data, bytes):
             raise FrameError("the stream ended before a greeting.")

@@ -4,15 +4,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from eigenmesh.errors import TransportError
 from eigenmesh.transports.grpc import _wire as wire
 from eigenmesh.transports.grpc._board import Board
-from eigenmesh.transports.grpc._dialler import Dialler
 from eigenmesh.transports.grpc._greeting import Compare
-from eigenmesh.transports.grpc._listener import Listener
+from eigenmesh.transports.grpc._openers import Dialler, Listener
 from eigenmesh.transports.grpc._security import Credentials
 from eigenmesh.transports.grpc._sessions import Sessions
 from eigenmesh.transports.grpc._wire import Kind
@@ -25,7 +24,7 @@ STOPPED_S = 3.0
 
 
 class Streams:
-    """Runs the loop in a thread of its own, from construction to ``stop``."""
+    """Runs the loop in a thread of its own, from construction to ``stop``; only that and ``_soon`` are for others."""
 
     def __init__(self, board: Board, credentials: Credentials, listen: str | None, compare: Compare | None) -> None:
         self.board, self._listen, self._credentials = board, listen, credentials
@@ -39,27 +38,19 @@ class Streams:
         self._error: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.thread = threading.Thread(target=self._run, name=f"eigenmesh-{board.name}", daemon=True)
-        board.wake, board.cut = self._wake, self._cut
+        board.wake = lambda ranks: self._soon(self._sessions.wake, tuple(ranks))
+        board.cut = lambda rank: self._soon(self._sessions.end, rank)
         self.thread.start()
         self._started.wait()
         if self._error is not None:
             self.thread.join()
             raise self._error
 
-    # Called from other threads.
-
     def stop(self, timeout_s: float = 10.0) -> None:
-        """End all streams and the thread."""
         self._soon(self._stopping.set)
         self.thread.join(timeout_s)
         if self.thread.is_alive():
             logger.error("the communication thread of %s did not end within %g s.", self.board.name, timeout_s)
-
-    def _wake(self, ranks: Iterable[int]) -> None:
-        self._soon(self._sessions.wake, tuple(ranks))
-
-    def _cut(self, rank: int) -> None:
-        self._soon(self._sessions.end, rank)
 
     def _soon(self, function: Callable[..., Any], *args: Any) -> None:
         try:
@@ -67,8 +58,6 @@ class Streams:
         except RuntimeError:
             # The loop has ended, and so has everything that the call was for.
             logger.debug("%s: too late for %s.", self.board.name, function)
-
-    # Everything below runs in the loop.
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -3,22 +3,20 @@
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from eigenmesh import arrays as ea
 from eigenmesh.errors import AbortedError, InputError, ParkedError
-from eigenmesh.transports._base import Arrays, Links, Transport
-from eigenmesh.transports._packing import in_library_of
+from eigenmesh.transports._base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.grpc import _wire as wire
 from eigenmesh.transports.grpc._board import POLL_S, Board, Run
 from eigenmesh.transports.grpc._greeting import Compare
 from eigenmesh.transports.grpc._journal import DONE, MET, Journal
 from eigenmesh.transports.grpc._link import Link, Neighbour, Sent
-from eigenmesh.transports.grpc._rounds import Rounds
+from eigenmesh.transports.grpc._rounds import Rounds, TransportStatus
 from eigenmesh.transports.grpc._security import Credentials
-from eigenmesh.transports.grpc._status import TransportStatus, status_of
 from eigenmesh.transports.grpc._streams import Streams
 from eigenmesh.transports.grpc._wire import Kind
 
@@ -41,33 +39,20 @@ class GrpcTransport(Transport):
 
     Parameters
     ----------
-    rank : int
-        Global id of this site.
-    names : sequence of str
-        Names of all sites, by rank.
-    neighbours : tuple of Neighbour
-        The sites that it shares a link with.
-    credentials : Credentials
-        This site's key and X.509 certificate, and the certificate authority.
-    run : Run
-        What all sites must agree on.
-    listen : str or None
-        ``host:port`` for the neighbours that dial this site, or None.
-    journal : Path or None
-        File for what is received; with it a site that was killed resumes.
-    patience_s : float
-        A neighbour that has given no sign of life for so long is lost.
-    join_s : float
-        The same for a neighbour that has given none at all yet.
-    round_s : float
-        Bound on one wait even if the neighbour lives.
-    on_sent : callable or None
-        Told everything before it leaves this site, in the communication thread; if it raises, no numbers leave and the
-        run ends, or is put off if that was a ParkedError.
-    on_control : callable or None
-        Told the sender and the text of each control message, in the communication thread.
-    compare : Compare or None
-        Which fields of two manifests differ, in words.
+    rank : global id of this site.
+    names : of all sites, by rank.
+    neighbours : the sites that it shares a link with.
+    credentials : this site's key and X.509 certificate, and the certificate authority.
+    run : what all sites must agree on.
+    listen : ``host:port`` for the neighbours that dial this site.
+    journal : file for what is received; with it a site that was killed resumes.
+    patience_s : a neighbour that has given no sign of life for so long is lost.
+    join_s : the same for a neighbour that has given none at all yet.
+    round_s : bound on one wait even if the neighbour lives.
+    on_sent : told everything before it leaves this site, in the communication thread; if it raises, no numbers leave,
+        and the run ends, or is parked if that was a ParkedError.
+    on_control : told the sender and the text of each control message, in the communication thread.
+    compare : which fields of two manifests differ, in words.
     """
 
     def __init__(
@@ -88,8 +73,11 @@ class GrpcTransport(Transport):
         compare: Compare | None = None,
     ) -> None:
         neighbours = tuple(neighbours)
-        _require(rank, names, neighbours, listen, {"patience_s": patience_s, "join_s": join_s})
-        self._rank, self._names, self._round_s = rank, tuple(names), round_s
+        _require(rank, names, neighbours, listen)
+        for wait, seconds in (("patience_s", patience_s), ("join_s", join_s)):
+            if not seconds > 0:
+                raise InputError(f"{wait} = {seconds!r} must be above 0.")
+        self._rank, self._size, self._round_s = rank, len(names), round_s
         self._kinds_of_round = 0
         self._closed = False
         self._board = Board(names[rank], run, neighbours, patience_s, join_s, on_sent, on_control)
@@ -103,37 +91,23 @@ class GrpcTransport(Transport):
         self._rounds = Rounds(self._board, self._journal, round_s, self._streams.thread.is_alive)
 
     @property
-    def rank(self) -> int:
-        """Global id of this site."""
-        return self._rank
-
-    @property
-    def size(self) -> int:
-        """M."""
-        return len(self._names)
-
-    @property
     def neighbours(self) -> tuple[Neighbour, ...]:
-        """The sites that this one shares a link with."""
         return tuple(link.neighbour for link in self._board.links.values())
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a kind of round; only neighbours can be linked."""
         strangers = sorted({*send_to, *receive_from} - self._board.links.keys())
         if strangers:
-            raise InputError(f"sites {strangers} are no neighbours of {self._names[self._rank]!r}.")
+            raise InputError(f"sites {strangers} are no neighbours of {self._board.name!r}.")
         self._kinds_of_round += 1
         return TaggedLinks(tuple(send_to), tuple(receive_from), self._kinds_of_round)
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
-        """Send the arrays to the neighbours and wait for theirs of the same round."""
         own = [ea.to_numpy(array) for array in arrays]
         body = wire.array_body(own, self._board.run.max_message_bytes)
-        received = self._rounds.exchange(body, getattr(links, "tag", 0), links.send_to, links.receive_from)
+        received = self._rounds.exchange(body, getattr(links, "tag", 0), links)
         self.sent.add(len(links.send_to), sum([array.nbytes for array in own]))
         return {rank: in_library_of(arrays, received[rank].frame.arrays) for rank in links.receive_from}
-
-    # Beside the rounds.
 
     def send_control(self, rank: int, text: str) -> None:
         """Send a short text to one neighbour, outside the rounds."""
@@ -155,25 +129,24 @@ class GrpcTransport(Transport):
 
     def interrupt(self, error: Exception | None) -> None:
         """Make a waiting ``exchange``, and every later one, raise this error; None takes it back."""
-        self._board.interrupt(error)
+        with self._board.changed:
+            self._board.interruption = error
+            self._board.changed.notify_all()
 
     def status(self) -> TransportStatus:
         """How the site and its links stand."""
-        return status_of(self._board, (self._journal.failed if self._journal is not None else None) or "")
-
-    # The end.
+        return self._rounds.status()
 
     def abort(self, reason: str) -> None:
-        """End the run at every site."""
-        text = f"{self._names[self._rank]} ended the run: {reason}"
+        text = f"{self._board.name} ended the run: {reason}"
         self._board.fail(AbortedError(text), text)
 
     def park(self, reason: str) -> None:
-        """Put the run off at every site; with their journals they go on when they are started again."""
+        """End the run at every site for now; with their journals they resume when they are started again."""
         _park(self._board, reason)
 
     def close(self) -> None:
-        """Wait until the neighbours have what they need, then let go of everything; more than once is harmless."""
+        """Wait until the neighbours have what they need, then release everything; may be called more than once."""
         if self._closed:
             return
         self._closed = True
@@ -222,15 +195,10 @@ class GrpcTransport(Transport):
 
 
 def _open_journal(path: Path, board: Board) -> Journal:
-    """Open or make the journal, and lay what is in it ready to be asked for again."""
+    """Open or make the journal, and prepare what is in it to be used again."""
     run = board.run
-    head = {
-        "run id": run.run_id.hex(),
-        "epoch": str(run.epoch),
-        "manifest": run.digest,
-        "own data": run.fingerprint,
-        "site": board.name,
-    }
+    head = {"run id": run.run_id.hex(), "epoch": str(run.epoch), "manifest": run.digest}
+    head |= {"own data": run.fingerprint, "site": board.name}
     # What is not safe here is not acknowledged, so that all sites can go on from their journals once there is room.
     journal = Journal(path, head, board.safe, lambda reason: _park(board, f"{reason}. {START_AGAIN}"))
     for entry in journal.entries:
@@ -240,12 +208,11 @@ def _open_journal(path: Path, board: Board) -> Journal:
             raise InputError(f"journal {path} has rounds of site {entry.sender}, which is no neighbour of this one.")
         if entry.mark == DONE:
             link.finish()
-            continue
-        if entry.mark == MET:
+        elif entry.mark == MET:
             link.identity = journal.read(entry).decode()
-            continue
-        link.replay.append(entry)
-        link.next_in = link.safe_here = link.told = entry.round + 1
+        else:
+            link.replay.append(entry)
+            link.next_in = link.safe_here = link.told = entry.round + 1
     board.resumed = journal.found
     board.identity = journal.identity
     journal.on_done = board.farewell_safe
@@ -259,14 +226,9 @@ def _park(board: Board, reason: str) -> None:
     board.fail(ParkedError(text), text)
 
 
-def _require(
-    rank: int, names: Sequence[str], neighbours: Sequence[Neighbour], listen: str | None, waits: Mapping[str, float]
-) -> None:
+def _require(rank: int, names: Sequence[str], neighbours: Sequence[Neighbour], listen: str | None) -> None:
     if not 0 <= rank < len(names):
-        raise InputError(f"rank = {rank} must lie in 0 .. {len(names) - 1}.")
-    for wait, seconds in waits.items():
-        if not seconds > 0:
-            raise InputError(f"{wait} = {seconds!r} must be above 0.")
+        raise InputError(f"rank = {rank} must be from 0 to {len(names) - 1}.")
     for neighbour in neighbours:
         if not 0 <= neighbour.rank < len(names) or names[neighbour.rank] != neighbour.name or neighbour.rank == rank:
             raise InputError(f"neighbour {neighbour.name!r} of rank {neighbour.rank} is not among the other sites.")

@@ -1,27 +1,8 @@
 """Frames between peers of different organisations: a fixed head, then raw numbers or plain text; nothing executable.
 
-A frame is one message of a stream that keeps messages apart. All integers are little-endian.
-
-====== ===== ==========================================================================================
-offset bytes field
-====== ===== ==========================================================================================
-0      4     magic ``EGNM``
-4      1     version of this format
-5      1     kind
-6      2     number of arrays, 0 unless the kind is DATA
-8      4     tag: which kind of round, the same at all nodes
-12     4     epoch: how many links have been lost since the start of the run
-16     16    run id
-32     8     round
-40     8     acknowledged: every round below this one is safe with the sender of the frame
-48     8     length of the body
-56     8     the first bytes of the SHA-256 of the body
-64     ...   DATA: a descriptor for each array (dtype code, number of axes, then 8 bytes an axis), and the arrays,
-             each from an offset that is a multiple of 16 on; other kinds: UTF-8 text
-====== ===== ==========================================================================================
-
-Every field is checked before anything is made of it, and arrays are views of the bytes that came in. Against changes on
-the way there is TLS; the hash is for those who keep frames and read them again, see ``is_intact``.
+docs/sites/protocol.md has the table of fields. A frame is one message of a stream of messages. All integers
+are little-endian. Every field is checked before anything is made of it, and arrays are views of the received bytes. TLS
+protects against changes on the way; the hash is for those who keep frames and read them again, see ``is_intact``.
 """
 
 import hashlib
@@ -56,21 +37,14 @@ CHECK_BYTES = 8
 ROOM_BYTES = HEAD_BYTES + MAX_ARRAYS * (2 + 8 * MAX_AXES + ALIGNMENT) + ALIGNMENT
 
 _DTYPES: dict[int, np.dtype] = {
-    1: np.dtype("<f8"),
-    2: np.dtype("<f4"),
-    3: np.dtype("<i8"),
-    4: np.dtype("<i4"),
-    5: np.dtype("u1"),
-    6: np.dtype("?"),
+    code: np.dtype(name) for code, name in enumerate(("<f8", "<f4", "<i8", "<i4", "u1", "?"), start=1)
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-# NumPy puts a name together anew each time that it is asked, which a round would notice.
+# NumPy builds a name each time it is asked, which would slow a round down; so does an enumeration, below.
 _NAMES = {dtype: dtype.name for dtype in _CODES}
 
 
 class Kind(IntEnum):
-    """What a frame is for."""
-
     HELLO = 1
     WELCOME = 2
     REFUSE = 3
@@ -85,7 +59,6 @@ class Kind(IntEnum):
 
 
 _KINDS = {int(kind): kind for kind in Kind}
-# An enumeration looks its names up at leisure, which a round would notice.
 KIND_NAMES = {kind: kind.name for kind in Kind}
 
 
@@ -103,15 +76,7 @@ class Frame(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What follows the head, as it still lies with the sender.
-
-    Attributes
-    ----------
-    parts : descriptors and numbers, or text.
-    shapes, dtypes : of the arrays.
-    payload_bytes : numbers or text alone.
-    sha256 : of all parts.
-    """
+    """What follows the head: descriptors and numbers, or text. ``payload_bytes`` counts numbers or text alone."""
 
     parts: tuple[bytes | memoryview, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -138,10 +103,9 @@ def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
     for array in arrays:
         dtype = array.dtype if array.dtype in _CODES else array.dtype.newbyteorder("<")
         if dtype not in _CODES or array.ndim > MAX_AXES:
-            allowed = ", ".join(known.name for known in _CODES)
+            allowed = f"{', '.join(_NAMES.values())} and {MAX_AXES} axes"
             raise TransportError(
-                f"an array of {array.dtype} with {array.ndim} axes is not sent; allowed are {allowed} and "
-                f"{MAX_AXES} axes."
+                f"an array of {array.dtype} with {array.ndim} axes is not sent; allowed are {allowed}."
             )
         require_finite(array, TransportError)
         descriptors += _SHAPES[array.ndim].pack(_CODES[dtype], array.ndim, *array.shape)
@@ -159,7 +123,6 @@ def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
 
 
 def shapes_and_dtypes(arrays: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Shapes of arrays that are sent, and names of their dtypes."""
     return tuple(array.shape for array in arrays), tuple(_NAMES[array.dtype] for array in arrays)
 
 
@@ -170,7 +133,6 @@ def require_finite(array: np.ndarray, error: type[TransportError]) -> None:
 
 
 def encode(kind: Kind, run_id: bytes, epoch: int, round: int, acknowledged: int, body: Body, tag: int = 0) -> bytes:  # noqa: A002
-    """Head and body as the bytes of one message."""
     length = sum(memoryview(part).nbytes for part in body.parts)
     count, hashed = len(body.shapes), body.sha256[:CHECK_BYTES]
     head = _HEAD.pack(MAGIC, VERSION, kind, count, tag, epoch, run_id, round, acknowledged, length, hashed)
@@ -208,12 +170,8 @@ def decode(data: bytes, max_bytes: int) -> Frame:
         raise FrameError(f"a body of {length} bytes is announced but {len(data) - HEAD_BYTES} came.")
     if round_ > MAX_ROUND or acknowledged > MAX_ROUND:
         raise FrameError(f"round {round_} and acknowledged {acknowledged} are out of bounds.")
-    arrays: tuple[np.ndarray, ...] = ()
-    text = ""
-    if kind is Kind.DATA:
-        arrays = _arrays(data, count, max_bytes)
-    else:
-        text = _text(data, count)
+    arrays = _arrays(data, count, max_bytes) if kind is Kind.DATA else ()
+    text = "" if kind is Kind.DATA else _text(data, count)
     return Frame(kind, tag, epoch, run_id, round_, acknowledged, arrays, text)
 
 

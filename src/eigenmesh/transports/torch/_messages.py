@@ -26,9 +26,9 @@ class Message:
         end = 0
         for tensor in self._tensors:
             self._starts.append(-(-end // ALIGNMENT) * ALIGNMENT)
-            end = self._starts[-1] + tensor.numel() * tensor.itemsize
+            end = self._starts[-1] + tensor.nbytes
         self.n_bytes = end
-        self.payload_bytes = sum(tensor.numel() * tensor.itemsize for tensor in self._tensors)
+        self.payload_bytes = sum(tensor.nbytes for tensor in self._tensors)
 
     def buffer(self) -> Tensor:
         return self._torch.empty(self.n_bytes, dtype=self._torch.uint8, device=self._device)
@@ -46,9 +46,7 @@ class Message:
     def unpack(self, buffer: Tensor) -> Arrays:
         """The arrays in the buffer, each in the library and on the device of the array sent."""
         return tuple(
-            like_input(
-                buffer[start : start + model.numel() * model.itemsize].view(model.dtype).view(model.shape), array
-            )
+            like_input(buffer[start : start + model.nbytes].view(model.dtype).view(model.shape), array)
             for start, model, array in zip(self._starts, self._tensors, self._arrays, strict=True)
         )
 
@@ -69,9 +67,7 @@ def kind_of(tensors: Sequence[Tensor]) -> str:
 
 def like_input(tensor: Tensor, array: Array) -> Array:
     """The tensor in the library and on the device of the array."""
-    if isinstance(array, np.ndarray):
-        return tensor.cpu().numpy()
-    return tensor.to(array.device)
+    return tensor.cpu().numpy() if isinstance(array, np.ndarray) else tensor.to(array.device)
 
 
 def node_list(ranks: Sequence[int]) -> str:

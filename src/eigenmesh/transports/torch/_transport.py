@@ -49,19 +49,12 @@ class TorchTransport(Transport):
         self._torch = import_extra("torch", "torch", "the torch transport")
         self.timeout_s = timeout_s
         self._group: Group = join_group(self._torch, device, backend, join_timeout_s)
+        self._rank, self._size = self._group.rank, self._group.size
         self._closed = self._failing = False
         self._watch = AbortWatch(self._group)
         self._sigterm = SigtermHandler(self._on_termination) if self._group.own else None
         # Under NCCL the first operation of a group must involve all ranks.
         self._reduced(self._torch.zeros(1, device=self._group.wire), "sum")
-
-    @property
-    def rank(self) -> int:
-        return self._group.rank
-
-    @property
-    def size(self) -> int:
-        return self._group.size
 
     @property
     def device(self) -> str:
@@ -70,7 +63,6 @@ class TorchTransport(Transport):
 
     @property
     def backend(self) -> str:
-        """gloo or nccl."""
         return self._group.backend
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
@@ -80,9 +72,10 @@ class TorchTransport(Transport):
         if message.n_bytes == 0:
             return dict.fromkeys(links.receive_from, arrays)
         buffers = {sender: message.buffer() for sender in links.receive_from}
-        operations = [(self._group.receive, buffers[sender], sender) for sender in links.receive_from]
+        distributed = self._torch.distributed
+        operations = [(distributed.irecv, buffers[sender], sender) for sender in links.receive_from]
         packed = message.pack() if links.send_to else None
-        operations += [(self._group.send, packed, receiver) for receiver in links.send_to]
+        operations += [(distributed.isend, packed, receiver) for receiver in links.send_to]
         if operations:
             self._send_and_receive(operations, message.kind, deadline)
         self.sent.add(len(links.send_to), message.payload_bytes)
@@ -101,7 +94,7 @@ class TorchTransport(Transport):
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         reduced = self._reduced(array, reduction)
-        self.sent.add(self._reduce_messages, reduced.numel() * reduced.itemsize)
+        self.sent.add(self._reduce_messages, reduced.nbytes)
         return like_input(reduced, array)
 
     def _reduced(self, array: Array, reduction: Reduction) -> Any:
@@ -122,9 +115,8 @@ class TorchTransport(Transport):
 
     def _wait(self, work: Any, involved: Sequence[int], kind: str, deadline: float) -> None:
         """Wait for one operation; under NCCL too the host waits, so that the deadline holds."""
-        remaining = max(0.001, deadline - time.monotonic())
         try:
-            done = work.wait(timedelta(seconds=remaining))
+            done = work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
         except RuntimeError as error:
             self._fail(error, involved, kind, deadline)
         if done is False:

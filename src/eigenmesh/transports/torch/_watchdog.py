@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -35,7 +36,6 @@ class AbortWatch:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise if a node is known to have failed."""
         if self._failure is not None:
             rank, reason = self._failure
             raise AbortedError(f"node {rank} ended the run: {reason}")
@@ -50,12 +50,10 @@ class AbortWatch:
         self._read()
         if self._failure is None:
             self._failure = (self._group.rank, reason)
-            try:
+            # If the store has ended with its process, the others will only see broken links.
+            with suppress(RuntimeError):
                 self._group.store.compare_set(REASON, "", f"{self._group.rank} {reason}")
                 self._wait_until_read()
-            except RuntimeError:
-                # The store has ended with its process; the others will only see broken links.
-                pass
         self._group.break_links()
 
     def _wait_until_read(self) -> None:
@@ -83,7 +81,7 @@ class AbortWatch:
         """After connections to these ranks closed: raise the reason if one appears; wait longer if one was late."""
         store, until = self._group.store, time.monotonic() + LATE_WITHIN_S
         marked = False
-        try:
+        with suppress(RuntimeError):
             while time.monotonic() < until:
                 self.poll()
                 if not marked and any(store.check([f"{LATE}/{rank}"]) for rank in ranks):
@@ -91,8 +89,6 @@ class AbortWatch:
                     store.set(f"{LATE}/{self._group.rank}", kind)
                     until += LATE_WITHIN_S + PUBLISH_WITHIN_S
                 time.sleep(0.02)
-        except RuntimeError:
-            return
 
     def stop(self) -> None:
         self._end.set()
