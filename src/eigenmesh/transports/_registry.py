@@ -12,7 +12,6 @@ from eigenmesh.errors import InputError, MissingExtraError, import_extra
 from eigenmesh.transports._base import Transport
 from eigenmesh.transports._threads import run_threads
 
-DEFAULT_TIMEOUT_S = 60.0
 # By default Open MPI refuses to run as root or with more ranks than cores. Waiting ranks yield their core to others.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -106,7 +105,7 @@ def transport_kind(name: str, device: str | None = None) -> TransportKind:
     return kind
 
 
-def transport_by_name(name: str, device: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> Transport:
+def transport_by_name(name: str, device: str | None = None, timeout_s: float = 60.0) -> Transport:
     """Join the nodes that a launcher has started, one process per node, such as "mpi" under mpiexec."""
     kind = transport_kind(name, device)
     if kind.connect is None:

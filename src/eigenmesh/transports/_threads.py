@@ -31,7 +31,7 @@ class ThreadHub:
         self.size, self.timeout_s = size, timeout_s
         self._mailboxes: dict[tuple[int, int], queue.SimpleQueue[Arrays]] = {}
         self._lock = threading.Lock()
-        self._failure: tuple[int, str] | None = None
+        self._failure = ""
 
     def mailbox(self, sender: int, receiver: int) -> queue.SimpleQueue[Arrays]:
         with self._lock:
@@ -40,12 +40,11 @@ class ThreadHub:
     def fail(self, rank: int, reason: str) -> None:
         """Record the first failure; later ones are its consequences."""
         with self._lock:
-            self._failure = self._failure or (rank, reason)
+            self._failure = self._failure or f"node {rank} ended the run: {reason}"
 
     def check(self) -> None:
-        if self._failure is not None:
-            rank, reason = self._failure
-            raise AbortedError(f"node {rank} ended the run: {reason}")
+        if self._failure:
+            raise AbortedError(self._failure)
 
     def transport(self, rank: int) -> ThreadTransport:
         return ThreadTransport(self, rank)

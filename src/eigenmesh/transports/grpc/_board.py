@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 
 from eigenmesh.errors import AbortedError, FrameError, InputError, LostNeighbourError, ParkedError, TransportError
@@ -51,32 +51,28 @@ class Run:
         return hashlib.sha256(self.manifest.encode()).hexdigest()
 
 
+@dataclass(eq=False)
 class Board:
     """The state of all links of one site. ``changed`` is the lock, and is notified when a wait may be over."""
 
-    def __init__(
-        self,
-        name: str,
-        run: Run,
-        neighbours: Iterable[Neighbour],
-        patience_s: float,
-        join_s: float,
-        on_sent: Callable[[Sent], None] | None,
-        on_control: Callable[[int, str], None] | None,
-    ) -> None:
-        self.name, self.run, self.patience_s, self.join_s = name, run, patience_s, join_s
-        window = max(WINDOW_BYTES, 4 * run.max_message_bytes)
+    name: str
+    run: Run
+    neighbours: InitVar[Iterable[Neighbour]]
+    patience_s: float
+    join_s: float
+    on_sent: Callable[[Sent], None] | None
+    on_control: Callable[[int, str], None] | None
+
+    def __post_init__(self, neighbours: Iterable[Neighbour]) -> None:
+        window = max(WINDOW_BYTES, 4 * self.run.max_message_bytes)
         self.links = {neighbour.rank: Link(neighbour, window) for neighbour in neighbours}
         self.changed = threading.Condition()
         self.round = 0
-        self.resumed = False
         self.awaited: dict[int, int] = {}
-        self.awaits_room = False
+        self.awaits_room = self.resumed = self.closing = False
         self.failure: Exception | None = None
         self.interruption: Exception | None = None
-        self.closing = False
         self.controls: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-        self.on_sent, self.on_control = on_sent, on_control
         # Set by the thread that communicates: wakes the writers of these neighbours, or closes their streams.
         self.wake: Callable[[Iterable[int]], None] = lambda ranks: None
         self.cut: Callable[[int], None] = lambda rank: None
@@ -91,11 +87,10 @@ class Board:
         while (letter := self._next_letter(link)) is not None:
             data = wire.acknowledging(letter.frame, link.safe_here)
             again = letter.kind is Kind.DATA and letter.round < link.written
-            if not self.record(link, letter, len(data), again):
-                continue
-            if letter.kind is Kind.DATA:
-                link.written = max(link.written, letter.round + 1)
-            return data
+            if self.record(link, letter, len(data), again):
+                if letter.kind is Kind.DATA:
+                    link.written = max(link.written, letter.round + 1)
+                return data
         return None
 
     def _next_letter(self, link: Link) -> Letter | None:
@@ -160,19 +155,16 @@ class Board:
         with self.changed:
             link.bytes_in += len(data)
             link.heard, link.lost = time.monotonic(), False
-            self._acknowledged(link, frame)
+            # A site that resumes may find that its neighbours are ahead of it.
+            if frame.acknowledged > self.round and not self.resumed:
+                raise FrameError(f"round {frame.acknowledged - 1} is acknowledged, but {self.round - 1} is the last.")
+            # Nearly every frame acknowledges something; do not wake a thread that waits for numbers for that.
+            if link.acknowledge(frame.acknowledged) and self.awaits_room:
+                self.changed.notify_all()
             if frame.kind is Kind.DATA:
                 self._arrived(link, Received(frame, data))
                 return
         self._control(link, frame, data)
-
-    def _acknowledged(self, link: Link, frame: Frame) -> None:
-        # A site that resumes may find that its neighbours are ahead of it.
-        if frame.acknowledged > self.round and not self.resumed:
-            raise FrameError(f"round {frame.acknowledged - 1} is acknowledged, but {self.round - 1} is the last one.")
-        # Nearly every frame acknowledges something; whoever waits for numbers is not to be woken for that.
-        if link.acknowledge(frame.acknowledged) and self.awaits_room:
-            self.changed.notify_all()
 
     def _arrived(self, link: Link, received: Received) -> None:
         rank, round_ = link.neighbour.rank, received.frame.round

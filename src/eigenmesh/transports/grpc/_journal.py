@@ -1,9 +1,8 @@
 """What a peer has received, on disk: after a crash it works its way again through what it had, asking nobody.
 
-The file is append-only: a head that says which run it belongs to, then records of length, CRC-32, mark, sender,
-round and the frame as it came. The CRC is of the fields and of the head of the frame, which in turn has a hash of its
-body, made by the sender. A tail that was being written when the process died is cut off. Writing and flushing to the
-disk happen in a thread of their own, many records at a time.
+The file is append-only: a head that says which run it belongs to, then records of length, CRC-32, mark, sender, round
+and the frame as it came. The CRC covers the fields and the head of the frame, which has the sender's hash of the body.
+A tail that was being written when the process died is cut off. A thread writes and flushes many records at a time.
 """
 
 import contextlib
@@ -32,10 +31,9 @@ MAX_HEAD_BYTES = 1 << 16
 # A frame that was used; a neighbour's last word; the identity of the journal that a neighbour keeps.
 FRAME, DONE, MET = 1, 2, 3
 IDENTITY = "identity"
-# What one call of the system may be given to write; POSIX lets it take no more parts, macOS no more bytes.
+# What one call may be given to write; POSIX takes no more parts, macOS no more bytes.
 MAX_PARTS, MAX_BYTES = 1024, 1 << 30
-# Least time between two flushes to the disk, which would otherwise take more of it than the rounds do; unless so much
-# waits that the neighbours might have to wait too.
+# Least time between two flushes, which take longer than the rounds; unless so much waits that neighbours might too.
 FLUSH_EVERY_S, FLUSH_BYTES = 0.1, 8 << 20
 # A site that begins anew while others go on would mix two runs.
 START_ANEW = "start anew at all sites: give the run another name there."
@@ -85,15 +83,9 @@ class Journal:
         size = os.fstat(self._file).st_size
         known = _read_head(self._file, size, self.path, head) if size else None
         if known is None:
-            os.ftruncate(self._file, 0)
-            data = json.dumps({**head, IDENTITY: self.identity}, sort_keys=True).encode()
-            try:
-                _write(self._file, [MAGIC, _HEAD.pack(len(data), zlib.crc32(data)), data])
-                os.fsync(self._file)
-                sync_folder(self.path.parent)
-            except OSError as error:
-                text = f"journal {self.path} cannot be written: {error.strerror}; make room."
-                raise UnreadableFileError(text) from error
+            if size:
+                os.ftruncate(self._file, 0)
+            self._write_head({**head, IDENTITY: self.identity})
             return []
         start, self.identity = known
         self.found = True
@@ -104,8 +96,16 @@ class Journal:
         os.lseek(self._file, end, os.SEEK_SET)
         return entries
 
+    def _write_head(self, head: dict[str, str]) -> None:
+        data = json.dumps(head, sort_keys=True).encode()
+        try:
+            _write(self._file, [MAGIC, _HEAD.pack(len(data), zlib.crc32(data)), data])
+            os.fsync(self._file)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; make room.") from error
+
     def append(self, sender: int, round_: int, frame: bytes, mark: int = FRAME) -> None:
-        """Hand a frame over to be written; returns at once."""
         self._queue.put((mark, sender, round_, frame))
         self._waiting_bytes += len(frame)
         if self._waiting_bytes > FLUSH_BYTES:
@@ -119,7 +119,7 @@ class Journal:
         return data
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything handed over so far is on the disk; False if that took too long."""
+        """Wait until everything appended so far is on the disk; False if that took too long."""
         flushed = threading.Event()
         self._queue.put(flushed)
         self._hurry.set()
@@ -158,7 +158,10 @@ class Journal:
         try:
             parts = [(_RECORD.pack(len(one[-1]), _checksum(*one), *one[:-1]), one[-1]) for one in batch]
             _write(self._file, [part for pair in parts for part in pair])
-            _sync(self._file)
+            getattr(os, "fdatasync", os.fsync)(self._file)
+            # Only a restart reads it again, so it need not fill the memory of the machine; where that can be said.
+            with contextlib.suppress(AttributeError, OSError):
+                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError as error:
             self.failed = f"the journal cannot be written: {error.strerror}"
             logger.error("%s (%s)", self.failed, self.path)
@@ -169,14 +172,6 @@ class Journal:
         for mark, sender, _, _ in batch:
             if mark == DONE:
                 self.on_done(sender)
-
-
-def _sync(file: int) -> None:
-    """Bring everything to the disk."""
-    getattr(os, "fdatasync", os.fsync)(file)
-    # Only a restart reads it again, so it need not fill the memory of the machine; where that can be said.
-    with contextlib.suppress(AttributeError, OSError):
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _checksum(mark: int, sender: int, round_: int, frame: bytes) -> int:
@@ -214,7 +209,6 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
         raise UnreadableFileError(f"{path} is no journal that this eigenmesh can read; name another file.")
     if len(first) < start:
         return None
-    length: int
     length, checksum = _HEAD.unpack_from(first, len(MAGIC))
     data = _read(file, min(length, MAX_HEAD_BYTES), start)
     if zlib.crc32(data) != checksum:
@@ -227,7 +221,7 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     if differing:
         what = f"journal {path} belongs to another run: {', '.join(differing)} differ"
         raise InputError(f"{what}. Go back to the settings and data that it was begun with, or {START_ANEW}")
-    return start + length, identity
+    return int(start + length), identity
 
 
 def _scan(file: int, start: int, size: int) -> tuple[list[Entry], int]:

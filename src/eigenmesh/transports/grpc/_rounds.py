@@ -56,7 +56,6 @@ class Rounds:
         self._board, self._journal, self._round_s, self._is_alive = board, journal, round_s, is_alive
 
     def exchange(self, body: Body, tag: int, links: Links) -> dict[int, Received]:
-        """Send a body to some neighbours, and wait for the frames of the same round from others."""
         board, send_to, deadline = self._board, links.send_to, time.monotonic() + self._round_s
         safe = board.links[send_to[0]].safe_here if send_to else 0
         letter = board.letter(Kind.DATA, board.round, tag, body, safe)
@@ -179,7 +178,7 @@ class Rounds:
 
 
 def _misfit(received: Received | None, letter: Letter, check_hash: bool = True) -> str:
-    """What is wrong with a frame, beside what is expected in its round; nothing if it fits."""
+    """What is wrong with a frame in this round; nothing if it fits."""
     if received is None:
         return f"left out round {letter.round}"
     frame = received.frame

@@ -86,7 +86,7 @@ def dialling_options(max_message_bytes: int, name: str) -> list[tuple[str, int |
 
 
 class HandshakeWatch:
-    """Reads the error stream of this process, logs refused handshakes and passes everything else on.
+    """Reads the error stream of this process until it is left, logs refused handshakes and passes on the rest.
 
     gRPC tells the application nothing about a client that fails the handshake: without a certificate, with one of
     another authority, expired, or without TLS. It only writes a line, without the address. Meant for a command that
@@ -102,22 +102,15 @@ class HandshakeWatch:
         self._thread = threading.Thread(target=self._work, name="eigenmesh-handshakes", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Give the error stream back; may be called more than once."""
-        if self._before < 0:
-            return
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         # With this the last writing end is closed, and the thread comes to the end of the pipe.
         os.dup2(self._before, 2)
         self._thread.join(5.0)
         os.close(self._before)
         self.stream.close()
-        self._before = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _work(self) -> None:
         with os.fdopen(self._read, "rb", buffering=0) as pipe:

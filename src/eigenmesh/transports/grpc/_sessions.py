@@ -12,7 +12,6 @@ import grpc.aio
 from eigenmesh.errors import FrameError
 from eigenmesh.transports.grpc import _wire as wire
 from eigenmesh.transports.grpc._board import Board
-from eigenmesh.transports.grpc._greeting import identity_of
 from eigenmesh.transports.grpc._link import Letter, Link
 from eigenmesh.transports.grpc._wire import Frame
 
@@ -50,7 +49,6 @@ class Sessions:
         return rank in self._open
 
     def wake(self, ranks: Iterable[int]) -> None:
-        """There is something to write to these neighbours."""
         for rank in ranks:
             if (session := self._open.get(rank)) is not None:
                 session.news.set()
@@ -86,7 +84,7 @@ class Sessions:
         rank, name, session = link.neighbour.rank, link.neighbour.name, Session(stream)
         self.end(rank)
         with self.board.changed:
-            first = link.meet(greeting.round, greeting.acknowledged, identity_of(greeting))
+            first = link.meet(greeting.round, greeting.acknowledged, greeting.text.split("\n")[2])
             link.connected = True
             self.board.changed.notify_all()
         if first:

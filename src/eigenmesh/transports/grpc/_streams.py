@@ -10,8 +10,7 @@ from typing import Any
 from eigenmesh.errors import TransportError
 from eigenmesh.transports.grpc import _wire as wire
 from eigenmesh.transports.grpc._board import Board
-from eigenmesh.transports.grpc._greeting import Compare
-from eigenmesh.transports.grpc._openers import Dialler, Listener
+from eigenmesh.transports.grpc._greeting import Compare, Dialler, Listener
 from eigenmesh.transports.grpc._security import Credentials
 from eigenmesh.transports.grpc._sessions import Sessions
 from eigenmesh.transports.grpc._wire import Kind

@@ -30,7 +30,6 @@ _HEAD = struct.Struct("<4sBBHII16sQQQ8s")
 # Descriptors, by number of axes.
 _SHAPES = [struct.Struct(f"<BB{n_axes}Q") for n_axes in range(MAX_AXES + 1)]
 HEAD_BYTES = _HEAD.size
-_ACKNOWLEDGED = struct.Struct("<Q")
 ACKNOWLEDGED_AT = 40
 CHECK_BYTES = 8
 # Descriptors and padding that a frame may have beside its numbers.
@@ -141,7 +140,7 @@ def encode(kind: Kind, run_id: bytes, epoch: int, round: int, acknowledged: int,
 
 def acknowledging(frame: bytes, acknowledged: int) -> bytes:
     """The same frame, with what is safe with its sender now."""
-    word = _ACKNOWLEDGED.pack(acknowledged)
+    word = acknowledged.to_bytes(8, "little")
     end = ACKNOWLEDGED_AT + len(word)
     if frame[ACKNOWLEDGED_AT:end] == word:
         return frame

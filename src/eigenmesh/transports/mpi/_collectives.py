@@ -15,12 +15,8 @@ from eigenmesh.transports._base import Arrays
 # Bytes of the mark at the start of a row, and alignment of the arrays in it.
 ALIGNMENT = 16
 
+# Shapes and dtypes in order; messages of one kind have the same.
 Layout = tuple[Any, ...]
-
-
-def layout_of(arrays: Arrays) -> Layout:
-    """Shapes and dtypes in order; messages of one kind have the same."""
-    return tuple([part for array in arrays for part in (array.shape, array.dtype)])
 
 
 class MessageRows:

@@ -17,14 +17,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.errors import DeadlineError, InputError, TransportError, import_extra
 from eigenmesh.transports._base import Arrays, Links, Reduction, Transport, in_library_of
-from eigenmesh.transports.mpi._collectives import (
-    Layout,
-    MessageRows,
-    NeighbourGather,
-    Watchdog,
-    layout_of,
-    neighbour_gather,
-)
+from eigenmesh.transports.mpi._collectives import Layout, MessageRows, NeighbourGather, Watchdog, neighbour_gather
 
 # A wait tests a few times (Open MPI itself yields when it must), then yields its core to other ranks. After AWAKE_S and
 # the time that the bytes take on a slow link, it sleeps between tests, a little longer each time.
@@ -126,7 +119,7 @@ class MPITransport(Transport):
     def _exchanged(self, arrays: Arrays, links: Links) -> MessageRows:
         if not isinstance(links, GraphLinks):
             raise InputError(f"an MPI exchange needs what MPITransport.links returned, not {type(links).__name__}.")
-        layout = layout_of(arrays)
+        layout = tuple([part for array in arrays for part in (array.shape, array.dtype)])
         ready = links.ready.get(layout) or self._neighbour_gather(arrays, links, layout)
         rows = ready.rows
         rows.pack(arrays)
@@ -193,7 +186,6 @@ class MPITransport(Transport):
         return reduce
 
     def _wait(self, request: Any, awaited: str, rows: MessageRows | None = None, links: Links | None = None) -> None:
-        """Test until the request is done; yield to other ranks between tests."""
         test = request.Test
         try:
             began = time.monotonic()
@@ -208,10 +200,8 @@ class MPITransport(Transport):
                 elif waited_s < self.timeout_s:
                     time.sleep(min(LONGEST_SLEEP_S, waited_s / 100))
                 else:
+                    self._failed = True
                     raise DeadlineError(self._deadline_message(awaited, rows, links))
-        except DeadlineError:
-            self._failed = True
-            raise
         except self._mpi.Exception as error:
             self._failed = True
             raise TransportError(f"node {self._rank} failed while it waited for {awaited}: {error}") from error

@@ -43,10 +43,8 @@ class Group:
         """Start all (operation, buffer, rank) of one round; returns the works to wait for."""
         # gloo kills a process that gets more bytes than it expects. Messages with different tags are never matched.
         tag = OUTSIDE_ROUNDS + 2 + zlib.crc32(kind.encode()) // 4
-        batch = [
-            self.torch.distributed.P2POp(operation, buffer, rank, tag=tag) for operation, buffer, rank in operations
-        ]
-        works: list[Any] = self.torch.distributed.batch_isend_irecv(batch)
+        distributed = self.torch.distributed
+        works: list[Any] = distributed.batch_isend_irecv([distributed.P2POp(*one, tag=tag) for one in operations])
         return works
 
     def reduce(self, tensor: Any, reduction: Reduction) -> Any:

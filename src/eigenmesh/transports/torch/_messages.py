@@ -66,7 +66,6 @@ def kind_of(tensors: Sequence[Tensor]) -> str:
 
 
 def like_input(tensor: Tensor, array: Array) -> Array:
-    """The tensor in the library and on the device of the array."""
     return tensor.cpu().numpy() if isinstance(array, np.ndarray) else tensor.to(array.device)
 
 

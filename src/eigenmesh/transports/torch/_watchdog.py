@@ -31,14 +31,13 @@ class AbortWatch:
         self._end = threading.Event()
         # Re-entrant: a signal handler may need it while it is held.
         self._lock = threading.RLock()
-        self._failure: tuple[int, str] | None = None
+        self._failure = ""
         self._thread = threading.Thread(target=self._run, name="eigenmesh watch", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        if self._failure is not None:
-            rank, reason = self._failure
-            raise AbortedError(f"node {rank} ended the run: {reason}")
+        if self._failure:
+            raise AbortedError(self._failure)
 
     def poll(self) -> None:
         """Read the store now, and raise if a node has failed."""
@@ -48,8 +47,8 @@ class AbortWatch:
     def publish(self, reason: str) -> None:
         """Put the reason in the store, unless there is one already; then break this node's links."""
         self._read()
-        if self._failure is None:
-            self._failure = (self._group.rank, reason)
+        if not self._failure:
+            self._failure = f"node {self._group.rank} ended the run: {reason}"
             # If the store has ended with its process, the others will only see broken links.
             with suppress(RuntimeError):
                 self._group.store.compare_set(REASON, "", f"{self._group.rank} {reason}")
@@ -96,22 +95,22 @@ class AbortWatch:
 
     def _run(self) -> None:
         while not self._end.wait(POLL_S):
-            if self._failure is None and not self._read():
+            if not self._failure and not self._read():
                 return
-            if self._failure is not None:
+            if self._failure:
                 self._group.break_links()
                 return
 
     def _read(self) -> bool:
         """Take over another node's reason if there is one; False if the store cannot be read."""
         with self._lock:
-            if self._failure is not None:
+            if self._failure:
                 return True
             try:
                 store: Any = self._group.store
                 if store.check([REASON]):
                     rank, _, reason = store.get(REASON).decode(errors="replace").partition(" ")
-                    self._failure = (int(rank), reason)
+                    self._failure = f"node {rank} ended the run: {reason}"
                     store.add(READ, 1)
             except RuntimeError:
                 return False
