@@ -29,7 +29,7 @@ BACKOFF_S = (0.1, 5.0)
 
 
 class Verdict(IntEnum):
-    """Why a site is turned away; travels in the tag of REFUSE."""
+    """Why a site is refused; sent as the tag of REFUSE."""
 
     LATER = 0
     MANIFEST = 1
@@ -85,7 +85,7 @@ def require_agreement(board: Board, link: Link, frame: Frame) -> None:
 def disagree(board: Board, link: Link, theirs: str, compare: Compare | None) -> None:
     """End the run with an error that names the neighbour and what differs.
 
-    A neighbour that had agreed before and comes back changed is only turned away; the run waits for the true one.
+    A neighbour that had agreed before and comes back changed is only refused; the run waits for the right one.
     """
     if link.agreed:
         return
@@ -121,7 +121,7 @@ class Dialler:
             delay = min(longest, 2 * delay)
 
     async def _attempt(self, link: Link, address: str) -> str:
-        """Dial once; why it came to nothing, if it did."""
+        """Dial once; why it failed, or an empty text."""
         try:
             await self._call(link, address)
         except TurnedAway as error:
@@ -209,7 +209,7 @@ class Listener:
         await self.sessions.hold(link, context, frame)
 
     async def _identify(self, context: Any, names: list[str], who: str) -> tuple[Link, Frame]:
-        """The link that the stream is for, and the greeting; whoever is no neighbour gets no answer but the end."""
+        """The link that the stream is for, and the greeting; for a caller that is no neighbour the stream just ends."""
         try:
             frame = await asyncio.wait_for(self.sessions.hear(context), GREETING_S)
             return self._expected(claimed_name(frame, Kind.HELLO), names), frame

@@ -25,8 +25,7 @@ from eigenmesh.transports.grpc import _wire as wire
 logger = logging.getLogger(__name__)
 
 MAGIC = b"EGNMJRN2"
-_RECORD = struct.Struct("<IIBIQ")
-_HEAD = struct.Struct("<II")
+_HEAD, _RECORD = struct.Struct("<II"), struct.Struct("<IIBIQ")
 MAX_HEAD_BYTES = 1 << 16
 # A frame that was used; a neighbour's last word; the identity of the journal that a neighbour keeps.
 FRAME, DONE, MET = 1, 2, 3
@@ -35,8 +34,8 @@ IDENTITY = "identity"
 MAX_PARTS, MAX_BYTES = 1024, 1 << 30
 # Least time between two flushes, which take longer than the rounds; unless so much waits that neighbours might too.
 FLUSH_EVERY_S, FLUSH_BYTES = 0.1, 8 << 20
-# A site that begins anew while others go on would mix two runs.
-START_ANEW = "start anew at all sites: give the run another name there."
+# A site that starts again while others continue would mix two runs.
+START_ANEW = "start again at all sites: give the run another name there."
 
 # Called with pairs (sender, first round that is not on the disk yet).
 OnDurable = Callable[[list[tuple[int, int]]], None]
@@ -57,18 +56,16 @@ class Journal:
     In the journal's thread ``on_durable`` is told what has reached the disk, ``on_done`` whose last word has, and
     ``on_failure``, once, that the disk takes no more; nothing is called safe after that. ``entries`` are the records
     that were there when it was opened, oldest first; ``found`` says if there was a journal, even one without a record.
-    ``identity`` is drawn when the file is made, so that neighbours can tell it from one that was begun anew.
+    ``identity`` is drawn when the file is made, so that neighbours can tell it from a new one.
     """
 
     def __init__(self, path: Path, head: dict[str, str], on_durable: OnDurable, on_failure: OnFailure) -> None:
         self.path, self._on_durable, self._on_failure = path, on_durable, on_failure
         self._queue: queue.SimpleQueue[tuple[int, int, int, bytes] | threading.Event | None] = queue.SimpleQueue()
-        self.failed = ""
-        self.found = False
+        self.failed, self.found = "", False
         self.identity = secrets.token_hex(16)
         self.on_done: Callable[[int], None] = lambda sender: None
-        self._waiting_bytes = 0
-        self._hurry = threading.Event()
+        self._waiting_bytes, self._hurry = 0, threading.Event()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         try:
             _lock(self._file, path)
@@ -244,9 +241,9 @@ def _scan(file: int, start: int, size: int) -> tuple[list[Entry], int]:
 def _lock(file: int, path: Path) -> None:
     try:
         import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except ImportError:
         return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise InputError(f"journal {path} is in use by another process; is this site running already?") from None

@@ -62,7 +62,7 @@ class Received(NamedTuple):
 
 @dataclass
 class Link:
-    """The state of one link; whoever touches it holds the lock of the board.
+    """The state of one link; hold the lock of the board to read or change it.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from eigenmesh.transports.grpc._journal import Journal
 from eigenmesh.transports.grpc._link import Letter, Link, Received
 from eigenmesh.transports.grpc._wire import Body, Kind
 
-# A frame that does not fit is asked for again so often; then the neighbour itself must be wrong.
+# How often a frame that does not fit is requested; then the neighbour itself must be wrong.
 MAX_STRIKES = 3
 # The hash of a body is checked when the journal is read after a crash; a sender that hashes wrongly is found earlier.
 HASH_EVERY = 64

@@ -46,9 +46,9 @@ class GrpcTransport(Transport):
     run : what all sites must agree on.
     listen : ``host:port`` for the neighbours that dial this site.
     journal : file for what is received; with it a site that was killed resumes.
-    patience_s : a neighbour that has given no sign of life for so long is lost.
-    join_s : the same for a neighbour that has given none at all yet.
-    round_s : bound on one wait even if the neighbour lives.
+    patience_s : a neighbour is lost if nothing has come from it for this long.
+    join_s : the same if nothing has ever come from it.
+    round_s : bound on one wait, even if the neighbour is alive.
     on_sent : told everything before it leaves this site, in the communication thread; if it raises, no numbers leave,
         and the run ends, or is parked if that was a ParkedError.
     on_control : told the sender and the text of each control message, in the communication thread.

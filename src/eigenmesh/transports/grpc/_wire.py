@@ -32,7 +32,7 @@ _SHAPES = [struct.Struct(f"<BB{n_axes}Q") for n_axes in range(MAX_AXES + 1)]
 HEAD_BYTES = _HEAD.size
 ACKNOWLEDGED_AT = 40
 CHECK_BYTES = 8
-# Descriptors and padding that a frame may have beside its numbers.
+# Head, descriptors and padding that a frame may have in addition to its numbers.
 ROOM_BYTES = HEAD_BYTES + MAX_ARRAYS * (2 + 8 * MAX_AXES + ALIGNMENT) + ALIGNMENT
 
 _DTYPES: dict[int, np.dtype] = {
