@@ -1,16 +1,18 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, one or several."""
 
 import contextlib
 import json
 import os
 import secrets
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eigenmesh.errors import UnreadableFileError
+from eigenmesh.errors import InputError, UnreadableFileError
 
 
 def require_writable(path: str | os.PathLike[str]) -> Path:
@@ -74,3 +76,52 @@ def save_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
 def save_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file in UTF-8, whole or not at all."""
     write_atomically(Path(path), lambda file: file.write(text.encode()))
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file to be written; a private one can be read only by its owner."""
+
+    path: Path
+    content: bytes
+    private: bool = False
+
+
+def write_new(files: Iterable[NewFile]) -> None:
+    """Write all files and the folders they need, or none; existing files are never overwritten."""
+    files = tuple(files)
+    # Also finds broken symbolic links.
+    existing = [file.path for file in files if os.path.lexists(file.path)]
+    if existing:
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise InputError(f"{existing[0]}{more} exists already, and nothing is overwritten; give another folder.")
+    written: list[Path] = []
+    folders: list[Path] = []
+    try:
+        for file in files:
+            folder = file.path.parent
+            for missing in reversed([above for above in (folder, *folder.parents) if not above.exists()]):
+                missing.mkdir(mode=0o700 if missing == folder else 0o755)
+                folders.append(missing)
+            # The mode is set at creation, so others can never read it; O_EXCL never opens an existing file.
+            handle = os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file.private else 0o644)
+            written.append(file.path)
+            with os.fdopen(handle, "wb") as out:
+                out.write(file.content)
+                out.flush()
+                os.fsync(out.fileno())
+    except BaseException as error:
+        _remove(written, folders)
+        if isinstance(error, OSError):
+            fix = "all new files were removed. Choose another folder."
+            raise UnreadableFileError(f"cannot write {error.filename}: {error.strerror}; {fix}") from error
+        raise
+
+
+def _remove(written: list[Path], folders: list[Path]) -> None:
+    for path in written:
+        path.unlink(missing_ok=True)
+    for folder in reversed(folders):
+        # Someone else may have put a file there meanwhile.
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import threading
+from dataclasses import asdict
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_the_sum_is_that_of_what_was_sent(tmp_path):
     assert found.shapes == {"1 x 64 x 10 float64": 11, "1 x 64 x 12 float64": 1, "1 x 1 x 3 float64": 1}
     assert (found.largest["to"], found.largest["round"]) == ("bodo", 5)
     assert (found.covariance_shaped, found.sample_shaped, found.damaged) == (0, 0, [])
-    assert json.loads(json.dumps(found.as_json()))["data"]["bytes"] == found.data.bytes
+    assert json.loads(json.dumps(asdict(found)))["data"]["bytes"] == found.data.bytes
 
 
 def test_a_torn_line_costs_nothing_but_itself_also_after_a_restart(tmp_path):

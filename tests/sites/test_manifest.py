@@ -12,7 +12,7 @@ from eigenmesh import graphs
 from eigenmesh.errors import InputError
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites._manifest import Manifest, differences, weights_digest
-from eigenmesh.sites._site_file import site_toml
+from eigenmesh.sites._network_file import site_toml
 
 NAMES = ("age", "bmi", "dose")
 

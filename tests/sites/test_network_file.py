@@ -125,7 +125,7 @@ def test_a_file_that_is_no_description(tmp_path):
     with pytest.raises(UnreadableFileError, match="does not exist"):
         read_network_file(tmp_path / "none.toml")
     (tmp_path / "data.npy").write_bytes(b"\x93NUMPY\xff")
-    with pytest.raises(UnreadableFileError, match="not UTF-8 text"):
+    with pytest.raises(UnreadableFileError, match="not TOML: 'utf-8' codec"):
         read_network_file(tmp_path / "data.npy")
     with pytest.raises(UnreadableFileError, match="cannot be read"):
         read_network_file(tmp_path)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from eigenmesh.averaging import Polynomial
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.sites import Address, read_network_file, read_site
-from eigenmesh.sites._samples import read_samples
-from eigenmesh.sites._site import DataFile
-from eigenmesh.sites._site_file import site_toml
+from eigenmesh.sites._network_file import site_toml
+from eigenmesh.sites._site import DataFile, read_samples
 from eigenmesh.solvers import BlockKrylov
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events import Ended, Lost, Members, NeighbourStatus, Record, SiteStatus
-from eigenmesh.sites._prometheus import Metrics
+from eigenmesh.sites._reporting import Metrics
 from eigenmesh.sites._status import Status, health, read_status, write_status
 
 OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000)

@@ -102,7 +102,7 @@ def test_what_a_certificate_allows(authority):
 
 def test_a_signed_request_works_like_an_issued_certificate(sites, tmp_path, authority):
     asked = make_certificate_request("trondheim")
-    again = load_certificate_authority(*vars(authority.certificate_and_key).values())
+    again = load_certificate_authority(*authority.certificate_and_key)
     signed = _x509.CertificateAndKey(again.sign(asked.request, "trondheim"), asked.key)
     client = context(_folder(tmp_path / "trondheim", authority, signed), server=False)
     assert shake_hands(context(sites["oslo"], server=True), client, called="oslo") == ("trondheim", "oslo")

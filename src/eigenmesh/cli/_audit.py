@@ -1,6 +1,7 @@
 """``eigenmesh audit``: what has left a site, in plain words."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,7 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
     """
     found = summary(file)
     if as_json:
-        typer.echo(json.dumps(found.as_json(), indent=2))
+        typer.echo(json.dumps(asdict(found), indent=2))
         return
     messages = Messages.of()
     messages.tell(_sentence(found))

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from eigenmesh._atomic_write import NewFile, write_new
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report._tables import facts_table
-from eigenmesh.sites._network_file import EXAMPLE, NetworkFile, read_network_file
-from eigenmesh.sites._new_files import NewFile, write_new
-from eigenmesh.sites._site_file import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, REQUEST_FILE, SITE_FILE, site_toml
+from eigenmesh.sites._network_file import EXAMPLE, NetworkFile, read_network_file, site_toml
+from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, REQUEST_FILE, SITE_FILE
 
 # The folder of the authority; no site may have this name.
 CA_FOLDER, CA_KEY = "ca", "ca.key"

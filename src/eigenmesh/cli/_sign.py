@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
+from eigenmesh._atomic_write import NewFile, write_new
 from eigenmesh.cli._init import CA_FOLDER, CA_KEY, Days
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import UnreadableFileError, import_extra
-from eigenmesh.sites._new_files import NewFile, write_new
-from eigenmesh.sites._site_file import AUTHORITY_FILE, CERTIFICATE_FILE
+from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE
 
 
 @plain_errors()

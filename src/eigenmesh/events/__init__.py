@@ -1,12 +1,12 @@
 """What happens in a fit, as events: history, progress, status, metrics and event files are made from them."""
 
-from eigenmesh.events._jsonl import EventReader, JsonlWriter, event_log, from_json, to_json
-from eigenmesh.events._log import Entry, EventLog, Listener, on_record
+from eigenmesh.events._log import EventLog, EventReader, JsonlWriter, Listener, event_log, on_record
 from eigenmesh.events._schema import (
     KINDS,
     VERSION,
     BoundCertified,
     Ended,
+    Entry,
     Event,
     LinkTraffic,
     Lost,
@@ -16,6 +16,8 @@ from eigenmesh.events._schema import (
     SiteStatus,
     Started,
     UnknownEvent,
+    from_json,
+    to_json,
 )
 
 __all__ = [

@@ -1,31 +1,24 @@
-"""The one place that events of a fit go through."""
+"""The log that all events of a fit go through, and its files: one event per line, readable while they grow."""
 
+import logging
+import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Self, TypeAlias
 
-from eigenmesh.events._schema import Event, Record, Started
+from eigenmesh.errors import UnreadableFileError
+from eigenmesh.events._schema import Ended, Entry, Event, Record, Started, from_json, to_json
 
-
-class Entry(NamedTuple):
-    """An event and when it happened, by the clock of the log."""
-
-    time_s: float
-    event: Event
-
+logger = logging.getLogger(__name__)
 
 Listener: TypeAlias = Callable[[Entry], Any]
 
 
 class EventLog:
-    """Gives every event its time and passes it on; any thread may emit.
-
-    Parameters
-    ----------
-    listeners : called with each entry, in this order, one entry at a time.
-    clock : seconds since 1970, or any other time.
-    """
+    """Gives every event its time and calls the listeners in order, one entry at a time; any thread may emit."""
 
     def __init__(self, *listeners: Listener, clock: Callable[[], float] = time.time) -> None:
         self.listeners, self._clock = list(listeners), clock
@@ -50,10 +43,83 @@ class EventLog:
 
 
 def on_record(callback: Callable[[Record], Any]) -> Listener:
-    """A listener that passes on records alone."""
+    """A listener that passes on only records."""
+    return lambda entry: callback(entry.event) if isinstance(entry.event, Record) else None
 
-    def listen(entry: Entry) -> None:
-        if isinstance(entry.event, Record):
-            callback(entry.event)
 
-    return listen
+class JsonlWriter:
+    """A listener that writes each event to a file at once, after what is there if ``append``.
+
+    A disk that fails is no reason to end a run.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
+        self.path, self._append = Path(path), append
+        self._file: Any = None
+        self._failed = False
+
+    def __call__(self, entry: Entry) -> None:
+        """Write one line."""
+        if self._failed:
+            return
+        try:
+            if self._file is None:
+                start = "\n" if self._append and is_torn(self.path) else ""
+                self._file = open(self.path, "a" if self._append else "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+                self._file.write(start)
+            self._file.write(to_json(entry) + "\n")
+        except OSError as error:
+            self._failed = True
+            logger.warning("events are no longer written to %s: %s", self.path, error.strerror)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+
+
+def is_torn(path: Path) -> bool:
+    """Whether the last line of a file has no end, as a process that was killed may leave it."""
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        return file.read(1) not in (b"", b"\n")
+
+
+class EventReader:
+    """Reads a file of events, also while it is written."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path, self._position = Path(path), 0
+
+    def new(self) -> list[Entry]:
+        """Entries since the last call; none before there is a file. Lines that a killed process left are skipped."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._position)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._position += len(whole)
+        entries = []
+        for line in whole.decode(errors="replace").splitlines():
+            with suppress(UnreadableFileError):
+                entries.append(from_json(line))
+        return entries
+
+
+@contextmanager
+def event_log(path: Path | None, *listeners: Listener | None) -> Iterator[EventLog]:
+    """A log that is also written to a file, if there is a path. If the work inside fails, its last event says so."""
+    with nullcontext() if path is None else JsonlWriter(path) as writer:
+        log = EventLog(*(listener for listener in (*listeners, writer) if listener is not None))
+        try:
+            yield log
+        except BaseException as error:
+            log.emit(Ended("failed", message=str(error) or type(error).__name__))
+            raise

@@ -1,7 +1,10 @@
-"""The kinds of events and their fields: plain values only."""
+"""The kinds of events, their fields (plain values only), and their form as JSON."""
 
+import json
 import math
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, get_type_hints
+
+from eigenmesh.errors import UnreadableFileError
 
 # Raised when a field changes its meaning. New kinds and new fields with a default do not raise it.
 VERSION = 1
@@ -21,20 +24,14 @@ class Started(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One line of a run's history.
+    """One line of a run's history. The first five fields are the cost so far, with set-up and checks.
 
     Attributes
     ----------
-    iteration, rounds, messages, matrices, bytes : int
-        Cost so far, set-up and checks included.
-    residual : float
-        Largest residual over nodes and components; NaN where it was not measured.
-    error : float
-        The paper's mean sin^2 error, NaN unless the run was given the truth.
-    step_size : float
-        The solver's step; NaN for solvers without one.
-    bound : float
-        BoundCertified bound on sin(angle) to the true components; NaN before the certificate.
+    residual : largest over nodes and components; NaN where it was not measured.
+    error : the paper's mean sin^2 error; NaN unless the run was given the truth.
+    step_size : the solver's step; NaN for solvers without one.
+    bound : certified bound on sin(angle) to the true components; NaN before the certificate.
     """
 
     iteration: int
@@ -136,3 +133,48 @@ KINDS: dict[str, type[FitEvent | SiteEvent]] = {
     "lost": Lost,
     "ended": Ended,
 }
+KIND_OF = {event: kind for kind, event in KINDS.items()}
+FLOATS = {kind: [name for name, hint in get_type_hints(KINDS[kind]).items() if hint is float] for kind in KINDS}
+
+
+class Entry(NamedTuple):
+    """An event and when it happened, by the clock of the log."""
+
+    time_s: float
+    event: Event
+
+
+def to_json(entry: Entry) -> str:
+    """One line, without its end. NaN is null; infinities, which JSON has not, are "Infinity" and "-Infinity"."""
+    event = entry.event
+    if isinstance(event, UnknownEvent):
+        kind, version, values = event.kind, event.version, event.fields
+    else:
+        kind, version, values = KIND_OF[type(event)], VERSION, event._asdict()
+    plain = {name: _plain(value) for name, value in values.items()}
+    return json.dumps({"version": version, "time_s": entry.time_s, "kind": kind, **plain}, allow_nan=False)
+
+
+def from_json(line: str) -> Entry:
+    """The entry of a line. Fields that are not known are left out; unknown kinds and newer versions are kept whole."""
+    try:
+        values = json.loads(line)
+        version, kind, time_s = int(values.pop("version")), str(values.pop("kind")), float(values.pop("time_s"))
+        if version > VERSION or kind not in KINDS:
+            return Entry(time_s, UnknownEvent(kind, version, values))
+        known = [name for name in values if name in KINDS[kind]._fields]
+        return Entry(time_s, KINDS[kind](**{name: _value(values[name], name in FLOATS[kind]) for name in known}))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UnreadableFileError(f"{line[:80]!r} is no event ({error!r}); give a file of --events.") from error
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+
+
+def _value(value: Any, is_float: bool) -> Any:
+    if is_float:
+        return math.nan if value is None else float(value)
+    return tuple(_value(item, False) for item in value) if isinstance(value, list) else value

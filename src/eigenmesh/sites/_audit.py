@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from eigenmesh.errors import UnreadableFileError
+from eigenmesh.events._log import is_torn
 
 if TYPE_CHECKING:
     from eigenmesh.transports.grpc._link import Sent
@@ -42,7 +43,7 @@ class AuditWriter:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            torn = path.exists() and _is_torn(path)
+            torn = is_torn(path)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         except OSError as error:
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
@@ -54,7 +55,6 @@ class AuditWriter:
             raise
 
     def record(self, sent: Sent) -> None:
-        """Write the line of a message that is about to leave the site."""
         # Only round and hash change in every message, and they need no quoting; the rest is cached.
         rest = _message_fields(sent._replace(round=0, sha256=""))
         self._write(_line(f'{rest},"round":{sent.round},"sha256":"{sent.sha256}"'))
@@ -108,9 +108,7 @@ def read_audit(path: str | os.PathLike[str]) -> Iterator[dict[str, Any] | None]:
                 if line.strip():
                     yield _parse(line)
     except OSError as error:
-        raise UnreadableFileError(
-            f"{path} cannot be read: {error.strerror}; give the audit.jsonl of a site's out folder."
-        ) from error
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give a site's audit.jsonl.") from error
 
 
 def _line(fields: str) -> bytes:
@@ -148,12 +146,3 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return entry if valid else None
-
-
-def _is_torn(path: Path) -> bool:
-    """Whether the last line has no newline, as after a crash."""
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"

@@ -2,7 +2,7 @@
 
 import math
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from eigenmesh.errors import UnreadableFileError
@@ -33,14 +33,10 @@ class Count:
 
 @dataclass
 class AuditSummary:
-    """Totals of an audit file.
+    """Totals of an audit file; ``damaged`` has the numbers of the lines that could not be read.
 
-    Attributes
-    ----------
-    data : DATA messages sent for the first time, as a run counts its traffic; ``again`` counts repeated ones.
-    shapes : number of messages by shape and dtype of an array in them.
-    covariance_shaped, sample_shaped : DATA messages with an array of such a shape; ``example`` is the first of them.
-    damaged : numbers of the lines that could not be read.
+    ``data`` counts DATA messages sent for the first time, as a run counts its traffic, and ``again`` repeated ones.
+    ``covariance_shaped`` and ``sample_shaped`` count those with an array of such a shape; ``example`` is the first.
     """
 
     site: str = ""
@@ -72,9 +68,6 @@ class AuditSummary:
         unseen = (math.isqrt(8 * self.n_features + 1) - 1) // 2
         return max(1, min(self.n_features - unseen, self.n_samples))
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def _add(self, entry: dict[str, Any]) -> None:
         self.first = self.first or entry["at"]
         self.last = entry["at"]
@@ -84,7 +77,8 @@ class AuditSummary:
             self.n_features, self.n_samples = entry["n_features"], entry["n_samples"]
             return
         shapes = [tuple(shape) for shape in entry["shapes"]]
-        columns = sum(_columns(shape, self.n_features) for shape in shapes)
+        # An array (1, d, k) has k columns of d numbers.
+        columns = sum(shape[-1] for shape in shapes if len(shape) >= 3 and shape[-2] == self.n_features)
         self.total.add(entry)
         self.by_neighbour.setdefault(entry["to"], Count()).add(entry, 0 if entry["again"] else columns)
         self.by_kind.setdefault(entry["kind"], Count()).add(entry)
@@ -130,8 +124,3 @@ def is_covariance_shaped(shape: Shape, n_features: int) -> bool:
 def is_sample_shaped(shape: Shape, n_samples: int, n_features: int) -> bool:
     """Whether an array contains a matrix as large as the site's data, (N_i, d) or transposed."""
     return len(shape) >= 2 and shape[-2:] in ((n_samples, n_features), (n_features, n_samples))
-
-
-def _columns(shape: Shape, n_features: int) -> int:
-    """Number of columns of d numbers: k for (1, d, k), else 0."""
-    return shape[-1] if len(shape) >= 3 and shape[-2] == n_features else 0

@@ -1,12 +1,14 @@
-"""Makes the transport of a site to its neighbours, for one membership."""
+"""The links of a site: the transport for one membership, and the agreement on the next one after a loss."""
 
 import hashlib
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
-from eigenmesh.errors import ParkedError, UnreadableFileError
+from eigenmesh.errors import ParkedError, TransportError, UnreadableFileError
 from eigenmesh.fitting import Request
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._manifest import Manifest, differences
@@ -17,6 +19,10 @@ from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
 # Longest wait in one round for a neighbour that is alive.
 ROUND_S = 3600.0
 START_AGAIN = "Start all sites again once that is fixed."
+# After a loss a view is sent again this often, whether it arrived or not.
+SEND_EVERY_S = 1.0
+# Neighbours may fall silent one after the other; this bounds the whole agreement, in units of ``patience_s``.
+MAX_PATIENCES = 10
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,7 @@ class Connector:
     ) -> GrpcTransport:
         """Links to the neighbours of one membership; ``on_view`` is called with the views that they send."""
         site, members = self.site, view.members
-        linked = [a if b == site.name else b for a, b in view.links if site.name in (a, b)]
-        addresses = {name: site.neighbours[name] for name in linked}
+        addresses = {name: address for name, address in site.neighbours.items() if view.has_link(name)}
         neighbours = [
             Neighbour(members.index(name), name, None if address is None else str(address))
             for name, address in addresses.items()
@@ -76,3 +81,38 @@ class Connector:
         k = min(wanted, d) if isinstance(wanted, int) else d
         iteration = d * d if solver is None else solver.largest_message(k, d)
         return 8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096)
+
+
+def agree(transport: GrpcTransport, view: Membership, patience_s: float, join_s: float) -> None:
+    """Exchange views with the remaining neighbours until every member is known to have this one.
+
+    A neighbour that the transport loses meanwhile is lost too. Raises TransportError if half of all sites or more are
+    unreachable, if a neighbour has already finished the run, or after a deadline.
+    """
+    deadline = time.monotonic() + MAX_PATIENCES * patience_s + join_s
+    sent = -math.inf
+    while not view.agreed:
+        view.require_majority()
+        transport.check()
+        finished = [link.name for link in transport.status().links if link.finished and view.has_link(link.name)]
+        if finished:
+            raise TransportError(f"{', '.join(finished)} finished before the loss; their result is that of all sites.")
+        if time.monotonic() > deadline:
+            raise TransportError("the remaining sites could not agree on the membership; start the run again.")
+        if time.monotonic() - sent > SEND_EVERY_S:
+            sent = time.monotonic()
+            _send_view(transport, view)
+        received = transport.receive_control(SEND_EVERY_S / 4)
+        changed = received is not None and view.merge(received[1])
+        silent = [link.name for link in transport.status().links if link.lost]
+        if view.lose((view.name, name) for name in silent) or changed:
+            sent = -math.inf
+    view.require_majority()
+    # For neighbours that do not know yet that all agree.
+    _send_view(transport, view)
+
+
+def _send_view(transport: GrpcTransport, view: Membership) -> None:
+    for neighbour in transport.neighbours:
+        if view.has_link(neighbour.name):
+            transport.send_control(neighbour.rank, view.to_json())

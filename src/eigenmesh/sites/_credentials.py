@@ -58,9 +58,7 @@ def _certificates(path: Path, content: bytes) -> list[x509.Certificate]:
 def _require_valid_now(path: Path, certificate: x509.Certificate) -> None:
     now, begin, end = dt.datetime.now(dt.UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
-        raise InputError(
-            f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC, but it is {now:%Y-%m-%d %H:%M} now; check the clock."
-        )
+        raise InputError(f"{path} is valid from {str(begin)[:16]} UTC, but it is {str(now)[:16]} now; check the clock.")
     if now > end:
         raise InputError(f"{path} expired on {end:%Y-%m-%d}; get a new certificate for the same key.")
 
@@ -73,10 +71,7 @@ def _require_trusted(tls: TlsFiles, chain: list[x509.Certificate], trusted: list
             break
         current = above
     if not any(_signed_by(current, authority) for authority in trusted):
-        raise InputError(
-            f"{tls.certificate} is not signed by an authority in {tls.ca}, so the neighbours would refuse it; put the "
-            "authority's certificate there."
-        )
+        raise InputError(f"{tls.certificate} is not signed by an authority in {tls.ca}; put that certificate there.")
 
 
 def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:

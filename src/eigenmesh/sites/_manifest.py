@@ -22,7 +22,7 @@ from eigenmesh.graphs import Weights
 from eigenmesh.sites._site import Site
 
 PROTOCOL = 1
-RUN_ID_BYTES = 16
+PLAIN_SETTINGS = ("n_components", "tol", "max_rounds", "scale", "missing", "seed", "dtype", "on_loss")
 # A manifest is sent in one control message.
 MAX_BYTES = 1 << 20
 # Lists that are longer than this as text are replaced by digests of their parts.
@@ -45,8 +45,7 @@ class Manifest:
     @classmethod
     def of(cls, site: Site, n_features: int, feature_names: Sequence[str] | None) -> Manifest:
         """The manifest of this site, for data with these columns."""
-        settings = site.settings
-        request = settings.request()
+        settings, request = site.settings, site.settings.request()
         return cls(
             {
                 "protocol": PROTOCOL,
@@ -57,16 +56,9 @@ class Manifest:
                 "weights": weights_digest(site.weights),
                 "n_features": n_features,
                 "feature_names": None if feature_names is None else _listed(feature_names),
-                "n_components": settings.n_components,
                 "solver": {"name": settings.solver, **_parameters(request.solver)},
                 "averaging": {"name": settings.averaging, **_parameters(request.averaging)},
-                "tol": settings.tol,
-                "max_rounds": settings.max_rounds,
-                "scale": settings.scale,
-                "missing": settings.missing,
-                "seed": settings.seed,
-                "dtype": settings.dtype,
-                "on_loss": settings.on_loss,
+                **{name: getattr(settings, name) for name in PLAIN_SETTINGS},
             }
         )
 
@@ -91,17 +83,20 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the text, in hexadecimal."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return _sha256(self.text)
 
     @property
     def run_id(self) -> bytes:
         """16 bytes that identify the run; the same at all sites with the same manifest."""
-        return hashlib.sha256(f"eigenmesh run\n{self.digest}".encode()).digest()[:RUN_ID_BYTES]
+        return hashlib.sha256(f"eigenmesh run\n{self.digest}".encode()).digest()[:16]
 
 
 def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def weights_digest(weights: Weights) -> str:
@@ -124,7 +119,8 @@ def differences(ours: Manifest, theirs: Manifest) -> list[str]:
         if isinstance(mine.get(path), list) and isinstance(other.get(path), list):
             found.append(f"{name}: {_first_difference(mine[path], other[path], name)}")
         else:
-            found.append(f"{name}: {_shown(mine, path)} here, {_shown(other, path)} there")
+            shown = [_short(content[path]) if path in content else "nothing" for content in (mine, other)]
+            found.append(f"{name}: {shown[0]} here, {shown[1]} there")
     return found
 
 
@@ -142,13 +138,9 @@ def _listed(values: Sequence[str]) -> Any:
     if len(canonical(listed)) <= MAX_LIST_BYTES:
         return listed
     size = -(-len(listed) // MAX_PARTS)
-    parts = {
-        f"{start} to {min(start + size, len(listed)) - 1}": hashlib.sha256(
-            canonical(listed[start : start + size]).encode()
-        ).hexdigest()[:32]
-        for start in range(0, len(listed), size)
-    }
-    return {"count": len(listed), "parts": parts}
+    parts = {start: listed[start : start + size] for start in range(0, len(listed), size)}
+    digests = {f"{at} to {at + len(part) - 1}": _sha256(canonical(part))[:32] for at, part in parts.items()}
+    return {"count": len(listed), "parts": digests}
 
 
 def _parameters(method: Any) -> dict[str, Any]:
@@ -168,12 +160,7 @@ def _flat(content: dict[str, Any], before: Path = ()) -> dict[Path, Any]:
     return flat
 
 
-def _shown(content: dict[Path, Any], path: Path) -> str:
-    return _short(content[path]) if path in content else "nothing"
-
-
 def _short(value: Any) -> str:
     """A value for an error message, on one line of bounded length; it may come from another site."""
-    text = f"{len(value)} values" if isinstance(value, list) else canonical(value)
-    text = "none" if value is None else text
+    text = f"{len(value)} values" if isinstance(value, list) else "none" if value is None else canonical(value)
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[: MAX_VALUE_CHARACTERS - 4]}...{text[-1]}"

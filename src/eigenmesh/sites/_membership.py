@@ -20,11 +20,7 @@ class Membership:
     view is *agreed* once every member is known to have it. Every round needs every member, so a view that grows later
     stops the run and is agreed on again: an error here costs time but never gives a wrong result.
 
-    Parameters
-    ----------
-    name : this site.
-    sites, edges : the graph at the start of the run.
-    lost : links that were lost before.
+    ``name`` is this site, ``sites`` and ``edges`` the graph at the start, ``lost`` the links that were lost before.
     """
 
     def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Link], lost: Iterable[Link] = ()) -> None:
@@ -44,8 +40,17 @@ class Membership:
         return bool(new)
 
     def merge(self, text: str) -> bool:
-        """Merge a view that another site has sent; True if that changed anything."""
-        lost, reports = _parsed(text, self.sites, self.edges)
+        """Merge a view that another site has sent, after a check of every field; True if that changed anything."""
+        try:
+            content: Any = json.loads(text)
+            lost = {_ordered((str(a), str(b))) for a, b in content["lost"]}
+            reports = {str(site): (int(n), str(digest)[:32]) for site, (n, digest) in content["reports"].items()}
+            if not lost <= set(self.edges) or any(not 0 <= n <= len(self.edges) for n, _ in reports.values()):
+                raise ValueError("it has links that are not in this network")
+            if not reports.keys() <= set(self.sites):
+                raise ValueError("it has sites that are not in this network")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise TransportError(f"a neighbour's view of the network cannot be read: {error!r}") from error
         changed = self.lose(lost)
         for site, report in reports.items():
             if site != self.name and report > self._reports.get(site, (-1, "")):
@@ -54,7 +59,6 @@ class Membership:
         return changed
 
     def to_json(self) -> str:
-        """This site's view and what it knows about the views of others, for its neighbours."""
         return json.dumps({"lost": sorted(self._lost), "reports": {k: list(v) for k, v in self._reports.items()}})
 
     @property
@@ -106,32 +110,10 @@ class Membership:
         if 2 * len(members) <= len(self.sites):
             raise TransportError(
                 f"only {len(members)} of {len(self.sites)} sites can still reach each other ({', '.join(members)}); "
-                f"without {', '.join(self.missing)} there is no majority, so there is no result here. If the others "
-                "are a majority, they continue without this site; if not, start the run again when all are back."
+                "there is no majority, so there is no result here. Start the run again unless the others continue."
             )
 
 
 def _ordered(link: Iterable[str]) -> Link:
     first, second = sorted(link)
     return first, second
-
-
-def _parsed(
-    text: str, sites: tuple[str, ...], edges: tuple[Link, ...]
-) -> tuple[list[Link], dict[str, tuple[int, str]]]:
-    """Lost links and reports in a view of another site, with every field checked."""
-    try:
-        content: Any = json.loads(text)
-        lost = [_ordered((_site(a, sites), _site(b, sites))) for a, b in content["lost"]]
-        reports = {_site(k, sites): (int(n), str(digest)[:32]) for k, (n, digest) in content["reports"].items()}
-        if not set(lost) <= set(edges) or any(not 0 <= n <= len(edges) for n, _ in reports.values()):
-            raise ValueError("it has links that are not in this network")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise TransportError(f"a neighbour's view of the network cannot be read: {error!r}") from error
-    return lost, reports
-
-
-def _site(name: Any, sites: tuple[str, ...]) -> str:
-    if name not in sites:
-        raise ValueError(f"{name!r} is not a site of this network")
-    return str(name)

@@ -20,20 +20,16 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def require_name(name: str) -> None:
     """Raise unless the name of a site is valid in an X.509 certificate and as a folder."""
     if not _NAME.fullmatch(name):
-        raise InputError(
-            f"{name!r} is not a valid name of a site; use 1 to 63 lower-case letters, digits and hyphens, starting "
-            "with a letter and not ending with a hyphen."
-        )
+        rule = "use 1 to 63 of a-z, 0-9 and hyphens, first a letter, last no hyphen."
+        raise InputError(f"{name!r} is not a valid name of a site; {rule}")
     if name in RESERVED:
         raise InputError(f"{name!r} is reserved for the folder of the certificate authority; choose another name.")
 
 
 def require_run(run: str) -> None:
     if not _RUN.fullmatch(run):
-        raise InputError(
-            f"{run!r} is not a valid name of a run; use 1 to 64 letters, digits, dots, hyphens and underscores, "
-            "starting with a letter or digit."
-        )
+        rule = "use 1 to 64 letters, digits, dots, hyphens and underscores, first a letter or digit."
+        raise InputError(f"{run!r} is not a valid name of a run; {rule}")
 
 
 @dataclass(frozen=True)
@@ -63,9 +59,7 @@ def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Gra
     for first, second in edges:
         for name in (first, second):
             if name not in graph:
-                raise GraphError(
-                    f"the link {first} - {second} names {name!r}, which is not a site; add it or correct the link."
-                )
+                raise GraphError(f"the link {first} - {second} names {name!r}, which is not a site; add or correct it.")
         if first == second:
             raise GraphError(f"the link {first} - {second} joins a site to itself; remove it.")
         if graph.has_edge(first, second):

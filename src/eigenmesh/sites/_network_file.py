@@ -1,17 +1,19 @@
-"""The network file that ``eigenmesh init`` reads: sites, links and settings of the run."""
+"""The network file that ``eigenmesh init`` reads, and the ``site.toml`` that it makes of it for each site."""
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
 from eigenmesh.sites._settings import RunSettings
+from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE, INCOMING, KEY_FILE
 from eigenmesh.sites._toml_fields import Fields
 
 WHAT = "a network file (eigenmesh init --example prints one)"
-DEFAULT_RUN = "run-1"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 EXAMPLE = """\
@@ -95,7 +97,7 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     """Read and check a network file; every error names the line or the field, and the fix."""
     fields = Fields.read(Path(path), WHAT)
     fields.require_known(["run", "edges", "topology", "site", "settings"])
-    run = fields.text("run", DEFAULT_RUN)
+    run = fields.text("run", "run-1")
     fields.checked("run", require_run, run)
     sites = _sites(fields)
     settings = RunSettings.from_fields(fields.table("settings"))
@@ -103,9 +105,7 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     network = NetworkFile(fields.path, run, sites, edges, settings)
     for first, second in edges:
         if not network.site(first).address and not network.site(second).address:
-            raise InputError(
-                f"{fields.path}: {first} and {second} are linked, but neither has an address; add one to either."
-            )
+            raise InputError(f"{fields.path}: {first} and {second} are linked, but neither has an address; add one.")
     return network
 
 
@@ -120,19 +120,15 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
         table.checked("name", require_name, name)
         if name in found:
             raise table.wrong("name", "is used by another site; names must be unique.")
-        address = _address(table, "address")
-        listen = _address(table, "listen") or (None if address is None else _all_interfaces(address))
+        address, listen = _address(table, "address"), _address(table, "listen")
         if address is None and listen is not None:
             raise table.error("listen", "needs the address at which others reach the site; add address.")
+        if address is not None and listen is None:
+            # The same port on all interfaces; a site on this machine alone stays there.
+            everywhere = Address("::" if ":" in address.host else "0.0.0.0", address.port)
+            listen = address if address.host in LOOPBACK else everywhere
         found[name] = NetworkSite(name, address, listen)
     return tuple(found.values())
-
-
-def _all_interfaces(address: Address) -> Address:
-    """The default of ``listen``: the port of the address on all interfaces."""
-    if address.host in LOOPBACK:
-        return address
-    return Address("::" if ":" in address.host else "0.0.0.0", address.port)
 
 
 def _address(table: Fields, key: str) -> Address | None:
@@ -149,3 +145,46 @@ def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str
     name = fields.text("topology", choices=tuple(graphs.TOPOLOGIES))
     graph = fields.checked("topology", graphs.topology, name, len(names), seed=seed)
     return in_order(names, [(names[a], names[b]) for a, b in graph.edges])
+
+
+def site_toml(network: NetworkFile, name: str) -> str:
+    """The settings of one site: the graph by names, the addresses that it calls, and the settings of the run."""
+    listen, neighbours = network.site(name).listen, network.neighbours(name)
+    lines = [
+        f"# {name}: settings of this site for `eigenmesh peer site.toml`. Paths are relative to this file.",
+        f"name = {_value(name)}",
+        f"run = {_value(network.run)}",
+        "",
+        "# The whole network by names; the same at all sites.",
+        f"sites = {_value(list(network.names))}",
+        f"edges = {_value([list(edge) for edge in network.edges])}",
+        "",
+    ]
+    if listen is not None and None in neighbours.values():
+        lines += ["# Where neighbours call this site.", f"listen = {_value(str(listen))}", ""]
+    lines += ["# metrics_port = 9400            # Prometheus metrics, on 127.0.0.1 only", ""]
+    lines += ["[neighbours]                     # an address to call, or incoming for one that calls this site"]
+    lines += [f"{other} = {_value(str(address or INCOMING))}" for other, address in neighbours.items()]
+    lines += ["", "[tls]", f'certificate = "{CERTIFICATE_FILE}"', f'key = "{KEY_FILE}"', f'ca = "{AUTHORITY_FILE}"', ""]
+    lines += [
+        "[data]",
+        'file = "data.csv"                # .csv, .npy, .npz or .parquet; it is never sent',
+        '# label_column = "diagnosis"     # a column to leave out',
+        '# feature_names = ["age", "bmi"] # what the columns must be called, in this order',
+        "",
+        "[out]",
+        'folder = "out"                   # result, audit, status and journal',
+        "",
+        "[settings]                       # the same at all sites",
+    ]
+    settings = vars(network.settings)
+    lines += [f"{key} = {_value(value)}" for key, value in settings.items() if key != "solver_parameters"]
+    if parameters := settings["solver_parameters"]:
+        lines += ["", "[settings.solver_parameters]"]
+        lines += [f"{key} = {_value(value)}" for key, value in parameters.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """A value in TOML, where numbers, strings and lists are written as in JSON."""
+    return json.dumps(value, ensure_ascii=False)

@@ -18,19 +18,16 @@ from eigenmesh.errors import (
 )
 from eigenmesh.events import Ended, Lost
 from eigenmesh.fitting import NodeData, fit, prepare
-from eigenmesh.graphs import Weights, metropolis
-from eigenmesh.sites._agreement import agree
+from eigenmesh.graphs import metropolis
 from eigenmesh.sites._audit import AuditWriter
-from eigenmesh.sites._connector import START_AGAIN, Connector
+from eigenmesh.sites._connector import START_AGAIN, Connector, agree
 from eigenmesh.sites._credentials import load_credentials
-from eigenmesh.sites._epochs import Epoch, EpochFile
 from eigenmesh.sites._manifest import Manifest
 from eigenmesh.sites._membership import Membership
 from eigenmesh.sites._names import site_graph
 from eigenmesh.sites._reporting import Reporter
-from eigenmesh.sites._results import Outcome, ResultFiles
-from eigenmesh.sites._samples import read_samples
-from eigenmesh.sites._site import Site
+from eigenmesh.sites._results import Epoch, EpochFile, Outcome, ResultFiles
+from eigenmesh.sites._site import Site, read_samples
 from eigenmesh.sites._status import Status
 from eigenmesh.transports.grpc import GrpcTransport
 
@@ -41,23 +38,10 @@ class ViewChangedError(TransportError):
     """Sites were lost somewhere: the run stops until the remaining sites agree on the membership."""
 
 
-class Latest:
-    """The latest healthy estimate (d, K), to continue from after a loss; None before the first."""
-
-    def __init__(self, estimate: np.ndarray | None) -> None:
-        self.estimate = estimate
-
-    def store(self, estimate: np.ndarray) -> None:
-        self.estimate = estimate
-
-
 class Peer:
     """A site in a run. All checks that need no neighbour are made at construction.
 
-    Parameters
-    ----------
-    site : as its site.toml describes it.
-    listener : called about every second with the status, in another thread.
+    ``listener`` is called about every second with the status, in another thread.
     """
 
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
@@ -65,10 +49,11 @@ class Peer:
         credentials = load_credentials(site.tls, site.name)
         table = read_samples(site.data)
         self.samples = table.source
-        self.feature_names = table.feature_names
         self.request = site.settings.request(site.data.covariance)
-        self.manifest = Manifest.of(site, int(self.samples.shape[1]), self.feature_names)
-        fingerprint = self._fingerprint()
+        self.manifest = Manifest.of(site, int(self.samples.shape[1]), table.feature_names)
+        # To detect that the data have changed between a crash and a restart.
+        facts = site.data.file.stat()
+        fingerprint = f"{facts.st_size} {facts.st_mtime_ns} {self.samples.shape} {self.samples.dtype}"
         self.connector = Connector(site, credentials, self.manifest, fingerprint, self.request, self.samples.shape[1])
         self.files = ResultFiles(site, self.manifest, fingerprint)
         self.epochs = EpochFile(site.out.folder / "epoch.npz", self.manifest.run_id)
@@ -79,21 +64,14 @@ class Peer:
         done = self.files.written_before()
         if done is not None:
             return done
-        site, n_samples = self.site, int(self.samples.shape[0])
-        with (
-            AuditWriter(site.out.audit, site.name, site.run, int(self.samples.shape[1]), n_samples) as audit,
-            self.reporter,
-        ):
+        site, (n_samples, n_features) = self.site, map(int, self.samples.shape)
+        with AuditWriter(site.out.audit, site.name, site.run, n_features, n_samples) as audit, self.reporter:
             try:
                 outcome = self._epochs(audit)
-            except ParkedError as error:
-                self.reporter.end(Ended("parked", message=str(error)))
-                raise
-            except AbortedError as error:
-                self.reporter.end(Ended("aborted", message=str(error)))
-                raise
             except BaseException as error:
-                self.reporter.end(Ended("failed", message=str(error) or type(error).__name__))
+                stopped = "parked" if isinstance(error, ParkedError) else "aborted"
+                kind = stopped if isinstance(error, AbortedError) else "failed"
+                self.reporter.end(Ended(kind, message=str(error) or type(error).__name__))
                 raise
             self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
             return outcome
@@ -103,50 +81,50 @@ class Peer:
         epoch, join_s = self.epochs.read(), self.site.settings.join_s
         while True:
             view = Membership(self.site.name, self.site.sites, self.site.edges, epoch.lost)
-            latest = Latest(epoch.start)
             transport = self.connector.connect(view, join_s, audit, self._on_view)
             self.reporter.follow(transport, view)
             try:
-                outcome = self._until_a_loss(transport, view, latest)
+                outcome = self._until_a_loss(transport, view, epoch)
                 if outcome is not None:
                     transport.close()
                     owed = self._owed(transport)
                     if not owed:
                         self._clean_up()
                     return replace(outcome, owed=owed)
-                epoch = Epoch(view.lost, latest.estimate)
+                epoch.lost = view.lost
                 self.epochs.write(epoch)
                 # The remaining sites are already running.
                 join_s = self.site.settings.patience_s
             except KeyboardInterrupt:
                 transport.park("stopped by its operator; start all sites again to continue.")
                 raise
-            except EigenmeshError as error:
-                if not isinstance(error, AbortedError):
-                    transport.abort(_public_reason(error))
+            except AbortedError:
                 raise
             except BaseException as error:
-                transport.abort(f"{type(error).__name__}; ask its operator.")
+                # Other sites get the message only if it is about links or settings.
+                public = isinstance(error, TransportError | DisagreementError)
+                transport.abort(str(error) if public else f"{type(error).__name__}; ask its operator.")
                 raise
             finally:
                 transport.close()
 
-    def _until_a_loss(self, transport: GrpcTransport, view: Membership, latest: Latest) -> Outcome | None:
+    def _until_a_loss(self, transport: GrpcTransport, view: Membership, epoch: Epoch) -> Outcome | None:
         """The outcome with these members; None if some were lost and the others have agreed to continue."""
         try:
-            return self._fit(transport, view, latest)
+            return self._fit(transport, view, epoch)
         except (LostNeighbourError, ViewChangedError) as error:
             self._after_a_loss(transport, view, error)
             return None
 
-    def _fit(self, transport: GrpcTransport, view: Membership, latest: Latest) -> Outcome:
-        shards = Shards.from_list([self.samples], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
+    def _fit(self, transport: GrpcTransport, view: Membership, epoch: Epoch) -> Outcome:
+        members = view.members
+        shards = Shards.from_list([self.samples], ids=[transport.rank], n_nodes=transport.size, node_names=members)
         shards = replace(shards, precision=np.dtype(self.site.settings.dtype))
-        prepared = prepare(self.request, NodeData(shards, _weights(view), transport))
+        weights = metropolis(site_graph(members, [link for link in view.links if link[0] in members]))
+        prepared = prepare(self.request, NodeData(shards, weights, transport))
         # After a loss the remaining sites start from the average of their latest estimates.
-        found = fit(
-            prepared, latest.estimate, average_start=bool(view.lost), events=self.reporter.log, on_estimate=latest.store
-        )
+        average, log = bool(view.lost), self.reporter.log
+        found = fit(prepared, epoch.start, average_start=average, events=log, on_estimate=epoch.store)
         try:
             return self.files.write(found, view)
         except OSError as error:
@@ -183,11 +161,6 @@ class Peer:
         # So that close() does not wait for rounds of the previous membership.
         transport.interrupt(ViewChangedError("the members have changed"))
 
-    def _fingerprint(self) -> str:
-        """Identifies this site's data, to detect a change between a crash and a restart."""
-        facts = self.site.data.file.stat()
-        return f"{facts.st_size} {facts.st_mtime_ns} {self.samples.shape} {self.samples.dtype}"
-
     def _owed(self, transport: GrpcTransport) -> tuple[str, ...]:
         """Neighbours that may need this site again: lost at the end, or in a run that was parked meanwhile."""
         links = [link for link in transport.status().links if not link.finished]
@@ -199,20 +172,6 @@ class Peer:
 
     def _clean_up(self) -> None:
         """Remove the files to resume from."""
-        out = self.site.out
-        for path in [*out.folder.glob("journal-*"), self.epochs.path]:
+        for path in [*self.site.out.folder.glob("journal-*"), self.epochs.path]:
             with contextlib.suppress(OSError):
                 path.unlink()
-
-
-def _public_reason(error: EigenmeshError) -> str:
-    """The reason that other sites get: the message if it is about links or settings, else only the kind of error."""
-    if isinstance(error, TransportError | DisagreementError):
-        return str(error)
-    return f"{type(error).__name__}; ask its operator."
-
-
-def _weights(view: Membership) -> Weights:
-    """Metropolis weights on the remaining sites and links."""
-    members = view.members
-    return metropolis(site_graph(members, [edge for edge in view.links if edge[0] in members]))

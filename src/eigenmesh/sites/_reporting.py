@@ -1,20 +1,80 @@
 """Says about every second how a run is going: to the log of events, to a file, to Prometheus, to whoever listens."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
+from eigenmesh.errors import UnreadableFileError, import_extra
 from eigenmesh.events import Ended, Entry, Event, EventLog, JsonlWriter, Members, NeighbourStatus, SiteStatus
 from eigenmesh.sites._membership import Membership
-from eigenmesh.sites._prometheus import Metrics
 from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status, write_status
 from eigenmesh.transports.grpc import GrpcTransport
 
 EVERY_S = 1.0
+LOOPBACK = "127.0.0.1"
+# Prometheus metrics of a site and of its links: what they say, and their value.
+SITE_GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
+    "round": ("Neighbour exchanges so far.", lambda status: status.round),
+    "residual": ("Residual of the last check.", lambda s: s.residual if math.isfinite(s.residual) else math.nan),
+    "sent_bytes": ("Payload that has left the site.", lambda status: status.bytes),
+    "waiting_seconds": ("How long the present wait for neighbours has lasted.", lambda status: status.waiting_s),
+    "running": ("1 during the run, 0 once it has ended.", lambda status: not status.ended),
+}
+LINK_GAUGES: dict[str, tuple[str, Callable[[NeighbourStatus], float]]] = {
+    "up": ("1 while the link to the neighbour is up.", lambda link: link.connected),
+    "sent_bytes": ("Payload that went to the neighbour.", lambda link: link.bytes_sent),
+    "last_heard_timestamp_seconds": ("When the neighbour was last heard.", lambda link: link.last_heard),
+}
+
+
+class Metrics:
+    """Serves the last status to Prometheus, at ``http://127.0.0.1:port/metrics``; port 0 takes a free one."""
+
+    def __init__(self, port: int, site: str, run: str) -> None:
+        prometheus = import_extra("prometheus_client", "peers", "the metrics port")
+        registry = prometheus.CollectorRegistry()
+        self._labels = (site, run)
+
+        def gauge(name: str, words: str, *labels: str) -> Any:
+            return prometheus.Gauge(f"eigenmesh_{name}", words, ("site", "run", *labels), registry=registry)
+
+        self._site = [(gauge(name, words), value) for name, (words, value) in SITE_GAUGES.items()]
+        self._links = [
+            (gauge(f"neighbour_{name}", words, "neighbour"), value) for name, (words, value) in LINK_GAUGES.items()
+        ]
+        try:
+            self._server, self._thread = prometheus.start_http_server(port, addr=LOOPBACK, registry=registry)
+        except OSError as error:
+            raise UnreadableFileError(f"metrics_port = {port} is not free: {error.strerror}; take another.") from error
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_port)
+
+    def show(self, status: Status) -> None:
+        for gauge, value in self._site:
+            gauge.labels(*self._labels).set(value(status))
+        for neighbour in status.neighbours:
+            for gauge, link_value in self._links:
+                gauge.labels(*self._labels, neighbour.name).set(link_value(neighbour))
+
+    def close(self) -> None:
+        """Stop serving; may be called more than once."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join(timeout=5)
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Reporter:
@@ -27,8 +87,8 @@ class Reporter:
         self.site, self.listener = site, listener
         self.log = EventLog(self._take)
         self.transport: GrpcTransport | None = None
-        settings, began = site.settings, time.time()
-        self._status = Status(site.name, site.run, "connecting", max_rounds=settings.max_rounds, started=began)
+        most = site.settings.max_rounds
+        self._status = Status(site.name, site.run, "connecting", max_rounds=most, started=time.time())
         self._seen: tuple[Event, ...] = ()
         self._waiting_since = 0.0
         self._ended = threading.Event()
@@ -55,7 +115,6 @@ class Reporter:
         self.log.emit(Members(self.site.run, self.site.name, view.epoch, view.members, view.missing))
 
     def end(self, last: Ended) -> None:
-        """The last event."""
         self._stop()
         self._look()
         self.log.emit(last)
@@ -86,22 +145,12 @@ class Reporter:
             return
         now, seen = time.time(), self.transport.status()
         self._waiting_since = (self._waiting_since or now) if seen.waiting_for else 0.0
-        neighbours = (
-            NeighbourStatus(
-                link.name,
-                link.connected,
-                # To a tenth of a second, so that two looks at the same moment agree.
-                round(max(0.0, now - link.heard_s), 1),
-                link.name in seen.waiting_for,
-                link.round,
-                link.bytes_out,
-                link.bytes_in,
-                link.problem,
-            )
-            for link in seen.links
-        )
-        before = self._seen
-        self._seen = (SiteStatus(seen.round, self._waiting_since, seen.journal_problem), *neighbours)
+        before, self._seen = self._seen, (SiteStatus(seen.round, self._waiting_since, seen.journal_problem),)
+        for link in seen.links:
+            # To a tenth of a second, so that two looks at the same moment agree.
+            heard, waiting = round(max(0.0, now - link.heard_s), 1), link.name in seen.waiting_for
+            traffic = (link.round, link.bytes_out, link.bytes_in)
+            self._seen += (NeighbourStatus(link.name, link.connected, heard, waiting, *traffic, link.problem),)
         for event in self._seen:
             if event not in before:
                 self.log.emit(event)

@@ -1,28 +1,27 @@
-"""The result files of a run at one site."""
+"""The files of a run at one site: its result, and what a restart after a loss continues from."""
 
 import json
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenmesh._atomic_write import require_writable, save_json
+import numpy as np
+
+from eigenmesh._atomic_write import require_writable, save_arrays, save_json
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.fitting import Fit, fit_numbers, model_of
 from eigenmesh.model_file import write_model
 from eigenmesh.sites._manifest import Manifest
-from eigenmesh.sites._membership import Membership
+from eigenmesh.sites._membership import Link, Membership
 from eigenmesh.sites._site import Site
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended at this site.
+    """How a run ended at this site; ``missing`` are the sites that were lost.
 
-    Attributes
-    ----------
-    fit : None if the result was written by an earlier start.
-    members, missing : sites whose samples are in the result, and sites that were lost.
-    written : files of the result.
-    owed : neighbours that may not have received everything yet; the journal is kept for them.
+    ``fit`` is None if the result was written by an earlier start. Neighbours in ``owed`` may not have received
+    everything yet; the journal is kept for them.
     """
 
     fit: Fit | None
@@ -75,12 +74,46 @@ class ResultFiles:
         if numbers.get("run_id") != self.manifest.run_id.hex() or not out.result.exists():
             return None
         if numbers.get("own_data") != self.fingerprint:
-            raise InputError(
-                f"{out.numbers} is the result of run {self.site.run!r}, but the data have changed since; give the run "
-                "another name at all sites, or choose another out.folder."
-            )
+            fix = "give the run another name at all sites, or choose another out.folder."
+            raise InputError(f"the data of run {self.site.run!r} have changed since {out.numbers} was written; {fix}")
         # Neighbours may still need messages of this site; only with the journal can it send them again.
         if out.journal_of(len(numbers["lost_links"])).exists():
             return None
         members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])
         return Outcome(None, members, missing, (out.result, out.numbers), bool(numbers["converged"]))
+
+
+@dataclass
+class Epoch:
+    """Lost links, and the latest healthy estimate (d, K), or None before the first."""
+
+    lost: tuple[Link, ...] = ()
+    start: np.ndarray | None = None
+
+    def store(self, estimate: np.ndarray) -> None:
+        self.start = estimate
+
+
+class EpochFile:
+    """A small file that is replaced atomically; the file of another run is ignored."""
+
+    def __init__(self, path: Path, run_id: bytes) -> None:
+        self.path, self.run_id = path, run_id
+
+    def read(self) -> Epoch:
+        """The membership to continue with; all sites and links if there is no file."""
+        if not self.path.exists():
+            return Epoch()
+        try:
+            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+                if str(arrays["run_id"]) != self.run_id.hex():
+                    return Epoch()
+                lost = tuple((str(a), str(b)) for a, b in arrays["lost"])
+                return Epoch(lost, arrays["start"] if arrays["start"].size else None)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise UnreadableFileError(f"{self.path} cannot be read ({error}); rename the run at all sites.") from error
+
+    def write(self, epoch: Epoch) -> None:
+        lost = np.asarray(epoch.lost, dtype=np.str_).reshape(-1, 2)
+        start = np.empty(0) if epoch.start is None else epoch.start
+        save_arrays(self.path, {"run_id": np.asarray(self.run_id.hex()), "lost": lost, "start": start})

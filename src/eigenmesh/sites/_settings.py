@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from eigenmesh.averaging import OVER_LINKS
 from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
@@ -15,13 +15,8 @@ from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.sites._toml_fields import Fields
 from eigenmesh.solvers import SOLVERS
 
-DEFAULT_COMPONENTS = 5
-DEFAULT_SOLVER = "block-krylov"
-DEFAULT_PATIENCE_S = 300.0
-DEFAULT_JOIN_S = 3600.0
-ON_LOSS = ("wait", "abort", "continue")
-MISSING = ("error", "mean")
-DTYPES = ("float64", "float32")
+Missing = Literal["error", "mean"]
+DType = Literal["float64", "float32"]
 OnLoss = Literal["wait", "abort", "continue"]
 
 
@@ -32,31 +27,31 @@ class RunSettings:
     Attributes
     ----------
     n_components : K, or the share of the variance to explain.
-    solver, solver_parameters : name of a solver, and parameters that differ from its defaults.
+    solver_parameters : those that differ from the solver's defaults.
     averaging : name of an averaging over links; "auto" chooses the fastest for the graph.
     patience_s : how long to wait for a silent neighbour; join_s : for a neighbour that has not started yet.
     on_loss : what happens to the run after that.
     """
 
-    n_components: int | float = DEFAULT_COMPONENTS
-    solver: str = DEFAULT_SOLVER
+    n_components: int | float = 5
+    solver: str = "block-krylov"
     solver_parameters: Mapping[str, Any] = field(default_factory=dict)
     averaging: str = "tree"
     tol: float = DEFAULT_TOL
     max_rounds: int = DEFAULT_MAX_ROUNDS
     scale: bool = False
-    missing: Literal["error", "mean"] = "error"
+    missing: Missing = "error"
     seed: int = 0
-    dtype: Literal["float64", "float32"] = "float64"
-    patience_s: float = DEFAULT_PATIENCE_S
-    join_s: float = DEFAULT_JOIN_S
+    dtype: DType = "float64"
+    patience_s: float = 300.0
+    join_s: float = 3600.0
     on_loss: OnLoss = "wait"
 
     @classmethod
     def from_fields(cls, fields: Fields) -> RunSettings:
         """Read and check the table ``[settings]``."""
         fields.require_known([known.name for known in dataclasses.fields(cls)])
-        solver = fields.text("solver", DEFAULT_SOLVER, tuple(SOLVERS))
+        solver = fields.text("solver", cls.solver, tuple(SOLVERS))
         settings = cls(
             n_components=_components(fields),
             solver=solver,
@@ -65,12 +60,12 @@ class RunSettings:
             tol=fields.number("tol", 0, 1, cls.tol),
             max_rounds=fields.whole("max_rounds", 1, cls.max_rounds),
             scale=fields.flag("scale", cls.scale),
-            missing=cast('Literal["error", "mean"]', fields.text("missing", cls.missing, MISSING)),
+            missing=cast(Missing, fields.text("missing", cls.missing, get_args(Missing))),
             seed=fields.whole("seed", 0, cls.seed, most=2**63 - 1),
-            dtype=cast('Literal["float64", "float32"]', fields.text("dtype", cls.dtype, DTYPES)),
+            dtype=cast(DType, fields.text("dtype", cls.dtype, get_args(DType))),
             patience_s=fields.number("patience_s", 0, 1e9, cls.patience_s),
             join_s=fields.number("join_s", 0, 1e9, cls.join_s),
-            on_loss=cast(OnLoss, fields.text("on_loss", cls.on_loss, ON_LOSS)),
+            on_loss=cast(OnLoss, fields.text("on_loss", cls.on_loss, get_args(OnLoss))),
         )
         try:
             settings.request()
@@ -95,11 +90,11 @@ class RunSettings:
 
 def _components(fields: Fields) -> int | float:
     value = fields.content.get("n_components", RunSettings.n_components)
-    if isinstance(value, float):
-        if not 0 < value < 1:
-            raise fields.wrong("n_components", "must be a whole number of at least 1, or a share between 0 and 1.")
-        return value
-    return fields.whole("n_components", 1, DEFAULT_COMPONENTS)
+    if not isinstance(value, float):
+        return fields.whole("n_components", 1, value)
+    if not 0 < value < 1:
+        raise fields.wrong("n_components", "must be a whole number of at least 1, or a share between 0 and 1.")
+    return value
 
 
 def _parameters(fields: Fields, solver: str) -> Mapping[str, Any]:

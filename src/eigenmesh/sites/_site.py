@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from eigenmesh.data import CovarianceKind
+from eigenmesh.data import Block, CovarianceKind, Table, read_table
+from eigenmesh.data._table import require_columns
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
@@ -15,10 +16,14 @@ from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._toml_fields import Fields
 
 WHAT = "a site.toml (eigenmesh init makes one for each site)"
+# X.509 files of a site, and its settings.
+CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE, REQUEST_FILE = "cert.pem", "key.pem", "ca.pem", "request.pem"
+SITE_FILE = "site.toml"
 # Written instead of an address if the neighbour calls this site.
 INCOMING = "incoming"
 TABLES = ("neighbours", "tls", "data", "out", "settings")
 FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", *TABLES)
+TLS_FIELDS = ("certificate", "key", "ca")
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,9 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class DataFile:
-    """The site's samples.
+    """The site's samples; ``label_column`` is left out, and sites may differ in ``covariance``.
 
-    Attributes
-    ----------
-    label_column : a column to leave out, by name or number.
-    feature_names : names that the columns must have, in this order; for a file without names, the names of its columns.
-    covariance : how products with the covariance are computed; sites may differ.
+    ``feature_names`` must be the names of the columns, in this order; they name the columns of a file without names.
     """
 
     file: Path
@@ -72,7 +73,6 @@ class OutFolder:
 
     @property
     def events(self) -> Path:
-        """What happened, as it happened."""
         return self.folder / "events.jsonl"
 
     @property
@@ -84,11 +84,8 @@ class OutFolder:
 class Site:
     """A site: its name, links, files and settings.
 
-    Attributes
-    ----------
-    sites, edges : the whole graph by names; needed for its diameter, trees and spectrum.
-    neighbours : address of each neighbour that this site calls; None for one that calls this site.
-    listen : where neighbours call; None if none does.
+    ``sites`` and ``edges`` are the whole graph, needed for its diameter, trees and spectrum. ``neighbours`` has the
+    address of each neighbour that this site calls, and None for one that calls at ``listen``.
     """
 
     path: Path
@@ -127,9 +124,11 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     listen = fields.checked("listen", Address.parse, fields.text("listen")) if "listen" in fields else None
     callers = [neighbour for neighbour, address in neighbours.items() if address is None]
     if callers and listen is None:
-        raise InputError(
-            f'{fields.path}: listen is missing, but {", ".join(callers)} will call this site; add listen = "host:port".'
-        )
+        who = ", ".join(callers)
+        raise InputError(f'{fields.path}: listen is missing, but {who} will call this site; add listen = "host:port".')
+    tls, out = fields.table("tls", required=True), fields.table("out")
+    tls.require_known(TLS_FIELDS)
+    out.require_known(["folder"])
     return Site(
         path=fields.path,
         name=name,
@@ -138,12 +137,22 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         edges=edges,
         neighbours=MappingProxyType(neighbours),
         listen=listen if callers else None,
-        tls=_tls(fields.table("tls", required=True)),
+        tls=TlsFiles(*(_path(tls, key) for key in TLS_FIELDS)),
         data=_data(fields.table("data", required=True)),
-        out=_out(fields.table("out")),
+        out=OutFolder(_path(out, "folder", "out")),
         settings=RunSettings.from_fields(fields.table("settings")),
         metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
     )
+
+
+def read_samples(data: DataFile) -> Table:
+    """The table of the file without the label column, the names of its columns checked in order."""
+    table = read_table(data.file, label_column=data.label_column)
+    if data.feature_names is None:
+        return table
+    names = data.feature_names
+    require_columns(table.source, len(names), names, str(data.file), "data.feature_names")
+    return replace(table, source=Block(table.source, names=names))
 
 
 def _names(fields: Fields) -> tuple[str, ...]:
@@ -165,18 +174,11 @@ def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -
     found: dict[str, Address | None] = {}
     for other in linked:
         if other not in table:
-            raise InputError(
-                f'{fields.path}: {other} is linked to {name} but not in [neighbours]; add {other} = "host:port" to '
-                f'call it, or {other} = "{INCOMING}" if it calls.'
-            )
+            add = f'add {other} = "host:port" to call it, or "{INCOMING}" if it calls.'
+            raise InputError(f"{fields.path}: {other} is linked to {name} but not in [neighbours]; {add}")
         text = table.text(other)
         found[other] = None if text == INCOMING else table.checked(other, Address.parse, text)
     return found
-
-
-def _tls(fields: Fields) -> TlsFiles:
-    fields.require_known(["certificate", "key", "ca"])
-    return TlsFiles(*(_path(fields, key) for key in ("certificate", "key", "ca")))
 
 
 def _data(fields: Fields) -> DataFile:
@@ -187,11 +189,6 @@ def _data(fields: Fields) -> DataFile:
     names = fields.texts("feature_names") if "feature_names" in fields else None
     kinds = ("auto", *(kind.value for kind in CovarianceKind))
     return DataFile(_path(fields, "file"), label, names, fields.text("covariance", "auto", kinds))
-
-
-def _out(fields: Fields) -> OutFolder:
-    fields.require_known(["folder"])
-    return OutFolder(_path(fields, "folder", "out"))
 
 
 def _path(fields: Fields, key: str, default: str | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""How a run is going at one site: a small file, replaced whole, that anyone at the site may look at."""
+"""How a run is going at one site: a small file, replaced atomically, that anyone at the site may read."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from eigenmesh._atomic_write import save_json
-from eigenmesh.errors import EigenmeshError, UnreadableFileError
+from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events import Ended, Event, Lost, Members, NeighbourStatus, Record, SiteStatus
 
 logger = logging.getLogger(__name__)
@@ -27,14 +26,14 @@ ENDED = ("done", "parked", "aborted", "failed")
 
 @dataclass(frozen=True)
 class Status:
-    """What a peer says of itself, as its events tell.
+    """What the events of a peer add up to.
 
     Attributes
     ----------
     phase : connecting, moments, running, agreeing, done, parked, aborted, failed.
     residual : of the last check; NaN before the first.
-    bytes : that this site has sent since the last change of members.
-    waiting_since : when the present wait began, in seconds since 1970; 0 while nobody is waited for.
+    bytes : sent by this site since the last change of members.
+    waiting_since : start of the current wait, in seconds since 1970; 0 if there is none.
     message : why it ended, or what it is stuck at.
     """
 
@@ -55,21 +54,18 @@ class Status:
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
-        """Names of the neighbours that this site waits for."""
         return tuple(neighbour.name for neighbour in self.neighbours if neighbour.waiting)
 
     @property
     def waiting_s(self) -> float:
-        """How long the present wait has lasted; 0 while nobody is waited for."""
+        """How long the current wait has lasted; 0 if there is none."""
         return self.written - self.waiting_since if self.waiting_since else 0.0
 
     @property
     def ended(self) -> bool:
-        """Whether the peer said that it is over."""
         return self.phase in ENDED
 
     def after(self, event: Event) -> Status:
-        """The status once an event is known."""
         match event:
             case Members():
                 return replace(self, phase="connecting", epoch=event.epoch, round=0, bytes=0, neighbours=())
@@ -91,18 +87,17 @@ class Status:
 
 
 def write_status(path: Path, status: Status) -> bool:
-    """Replace the file whole, so that a reader never sees half of it; False if the disk does not let it."""
+    """Replace the file atomically, so that a reader never sees half of it; False if the disk fails."""
     try:
         save_json(path, plain_values(status))
     except OSError as error:
-        # A full disk is no reason to end a run that needs none.
+        # A full disk is no reason to end the run.
         logger.warning("the status file %s cannot be written: %s", path, error.strerror)
         return False
     return True
 
 
 def plain_values(status: Status) -> dict[str, Any]:
-    """Plain values."""
     residual = status.residual if math.isfinite(status.residual) else None
     return {**vars(status), "residual": residual, "neighbours": [one._asdict() for one in status.neighbours]}
 
@@ -112,46 +107,37 @@ def read_status(path: str | os.PathLike[str]) -> Status:
     path = Path(path)
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise UnreadableFileError(f"{path} is too large to be a status file; give that of a peer.")
+            raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
         content = json.loads(path.read_text(encoding="utf-8"))
-        return _status(content)
+        neighbours = tuple(NeighbourStatus(**neighbour) for neighbour in content["neighbours"])
+        residual = math.nan if content["residual"] is None else float(content["residual"])
+        return Status(**{**content, "neighbours": neighbours, "residual": residual})
     except FileNotFoundError as error:
         raise UnreadableFileError(f"{path} does not exist: no peer has been started here yet.") from error
-    except EigenmeshError:
-        raise
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableFileError(f"{path} is no status file ({error}); a running peer will replace it.") from error
 
 
-def _status(content: Mapping[str, Any]) -> Status:
-    neighbours = tuple(NeighbourStatus(**neighbour) for neighbour in content["neighbours"])
-    residual = math.nan if content["residual"] is None else float(content["residual"])
-    return Status(**{**content, "neighbours": neighbours, "residual": residual})
-
-
-def process_is_there(pid: int) -> bool:
+def _exists(pid: int) -> bool:
     """Whether a process of that number runs on this machine; it may be another one by now."""
-    if pid <= 0:
-        return False
-    if os.name != "posix":
-        # There os.kill would end the process.
-        return True
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
+        # On other systems os.kill would end the process.
+        if pid > 0 and os.name == "posix":
+            os.kill(pid, 0)
     except PermissionError:
         return True
-    return True
+    except ProcessLookupError:
+        return False
+    return pid > 0
 
 
 def health(status: Status, now: float | None = None) -> str:
     """One word on whether to believe the status: ended, running, stale (no word for long) or gone (no process)."""
     if status.ended:
         return "ended"
-    if not process_is_there(status.pid):
+    if not _exists(status.pid):
         return "gone"
     age_s = (time.time() if now is None else now) - status.written
     return "stale" if age_s > STALE_S else "running"

@@ -31,11 +31,17 @@ class Fields:
     @classmethod
     def read(cls, path: Path, what: str) -> Fields:
         """The top table of a TOML file; ``what`` describes the expected file in errors."""
-        text = _read(path, what)
         try:
+            if path.is_file() and path.stat().st_size > MAX_BYTES:
+                raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+            text = path.read_text(encoding="utf-8-sig")
             return cls(path, text, tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise UnreadableFileError(f"{path} is not TOML: {error}; {what} is a TOML file.") from error
+        except FileNotFoundError as error:
+            raise UnreadableFileError(f"{path} does not exist; give the path of {what}.") from error
+        except OSError as error:
+            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give the path of {what}.") from error
+        except ValueError as error:
+            raise UnreadableFileError(f"{path} is not TOML: {error}; {what} is a short TOML file.") from error
 
     def __contains__(self, key: str) -> bool:
         return key in self.content
@@ -80,12 +86,11 @@ class Fields:
             raise self.wrong(key, f"must be a whole number {bounds}.")
         return int(value)
 
-    def number(self, key: str, above: float, below: float = float("inf"), default: float | None = None) -> float:
+    def number(self, key: str, above: float, below: float, default: float | None = None) -> float:
         """A number strictly between two bounds."""
         value = self._value(key, default)
-        bounds = f"above {above:g}" if below == float("inf") else f"strictly between {above:g} and {below:g}"
         if isinstance(value, bool) or not isinstance(value, int | float) or not above < value < below:
-            raise self.wrong(key, f"must be a number {bounds}.")
+            raise self.wrong(key, f"must be a number strictly between {above:g} and {below:g}.")
         return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
@@ -137,21 +142,6 @@ class Fields:
 
     def _in_table(self) -> str:
         return f" in [{self.header}]" if self.header else ""
-
-
-def _read(path: Path, what: str) -> str:
-    try:
-        if path.is_file() and path.stat().st_size > MAX_BYTES:
-            raise UnreadableFileError(f"{path} has more than {MAX_BYTES:,} bytes; {what} is a short TOML file.")
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise UnreadableFileError(f"{path} does not exist; give the path of {what}.") from error
-    except UnicodeDecodeError as error:
-        raise UnreadableFileError(f"{path} is not UTF-8 text (byte {error.start}); {what} is a TOML file.") from error
-    except UnreadableFileError:
-        raise
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give the path of {what}.") from error
 
 
 def _line_of(text: str, header: str, index: int, key: str) -> int | None:

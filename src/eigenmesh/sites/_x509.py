@@ -2,6 +2,7 @@
 
 import datetime as dt
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -18,19 +19,18 @@ MIN_RSA_BITS = 2048
 # Clocks of sites differ; a new certificate must be valid where the clock is behind.
 CLOCK_SLACK = dt.timedelta(hours=1)
 
+PEM = serialization.Encoding.PEM
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
-@dataclass(frozen=True)
-class CertificateAndKey:
+class CertificateAndKey(NamedTuple):
     """An X.509 certificate and its private key, as PEM."""
 
     certificate: bytes
     key: bytes
 
 
-@dataclass(frozen=True)
-class CertificateRequest:
+class CertificateRequest(NamedTuple):
     """A certificate signing request and its private key, as PEM."""
 
     request: bytes
@@ -46,13 +46,13 @@ class CertificateAuthority:
 
     @property
     def certificate_and_key(self) -> CertificateAndKey:
-        return CertificateAndKey(_certificate_pem(self.certificate), _key_pem(self.key))
+        return CertificateAndKey(self.certificate.public_bytes(PEM), _key_pem(self.key))
 
     def issue(self, name: str, days: int = SITE_CERTIFICATE_DAYS) -> CertificateAndKey:
         """A new certificate for a site, with a new key."""
         require_name(name)
         key = ec.generate_private_key(ec.SECP256R1())
-        return CertificateAndKey(_certificate_pem(self._sign_certificate(name, key.public_key(), days)), _key_pem(key))
+        return CertificateAndKey(self._certificate(name, key.public_key(), days), _key_pem(key))
 
     def sign(self, request: bytes, name: str, days: int = SITE_CERTIFICATE_DAYS) -> bytes:
         """The certificate (PEM) for a signing request (PEM), which must name only that site.
@@ -60,34 +60,27 @@ class CertificateAuthority:
         Only the key is taken from the request: what the certificate allows is decided here.
         """
         require_name(name)
-        return _certificate_pem(self._sign_certificate(name, _requested_key(request, name), days))
+        return self._certificate(name, _requested_key(request, name), days)
 
-    def _sign_certificate(self, name: str, key: PublicKey, days: int) -> x509.Certificate:
-        begin = _now()
-        end = begin + dt.timedelta(days=days)
+    def _certificate(self, name: str, key: PublicKey, days: int) -> bytes:
         last = self.certificate.not_valid_after_utc
-        if days < 1 or end > last:
-            raise InputError(
-                f"a certificate for {days} days cannot be made: give at least 1 day, and an end before the authority's "
-                f"own certificate expires on {last:%Y-%m-%d}."
-            )
-        builder = _builder(name, self.certificate.subject, key, begin - CLOCK_SLACK, end)
+        if days < 1 or _now() + dt.timedelta(days=days) > last:
+            bounds = f"give at least 1, and an end before {last:%Y-%m-%d}, when the authority's own expires."
+            raise InputError(f"a certificate for {days} days cannot be made; {bounds}")
+        builder = _builder(name, self.certificate.subject, key, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         builder = builder.add_extension(_key_usage(signs=True), critical=True)
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        return builder.add_extension(issuer, critical=False).sign(self.key, hashes.SHA256())
+        return builder.add_extension(issuer, critical=False).sign(self.key, hashes.SHA256()).public_bytes(PEM)
 
 
 def make_certificate_authority(name: str = "eigenmesh", days: int = AUTHORITY_CERTIFICATE_DAYS) -> CertificateAuthority:
     """A new private authority, which can certify sites but no further authorities."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    begin = _now()
-    name = f"{name} authority"[:64]
-    end = begin + dt.timedelta(days=days)
-    builder = _builder(name, _subject(name), key.public_key(), begin - CLOCK_SLACK, end)
+    key, name = ec.generate_private_key(ec.SECP256R1()), f"{name} authority"[:64]
+    builder = _builder(name, _subject(name), key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_key_usage(certifies=True), critical=True)
     return CertificateAuthority(builder.sign(key, hashes.SHA256()), key)
@@ -100,9 +93,7 @@ def load_certificate_authority(certificate: bytes, key: bytes) -> CertificateAut
     except (ValueError, TypeError) as error:
         raise InputError(f"the authority's certificate or key cannot be read: {error}; give PEM files.") from error
     if not isinstance(private, ec.EllipticCurvePrivateKey) or loaded.public_key() != private.public_key():
-        raise InputError(
-            "the authority's certificate and key do not belong together; give both files of one authority."
-        )
+        raise InputError("the authority's certificate and key do not belong together; give those of one authority.")
     return CertificateAuthority(loaded, private)
 
 
@@ -112,8 +103,7 @@ def make_certificate_request(name: str) -> CertificateRequest:
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
     builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-    request = builder.sign(key, hashes.SHA256())
-    return CertificateRequest(request.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+    return CertificateRequest(builder.sign(key, hashes.SHA256()).public_bytes(PEM), _key_pem(key))
 
 
 def _requested_key(request: bytes, name: str) -> PublicKey:
@@ -127,18 +117,15 @@ def _requested_key(request: bytes, name: str) -> PublicKey:
     if not valid:
         raise InputError(f"the request for {name} is not signed with its own key; ask the site for a new one.")
     if names != (name,):
-        raise InputError(
-            f"the request names {', '.join(names) or 'no site'}, not {name} only; ask the site for one with DNS:{name}."
-        )
+        named = ", ".join(names) or "no site"
+        raise InputError(f"the request names {named}, not {name} only; ask the site for one with DNS:{name}.")
     key = parsed.public_key()
     if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in ("secp256r1", "secp384r1"):
         return key
     if isinstance(key, rsa.RSAPublicKey) and key.key_size >= MIN_RSA_BITS:
         return key
-    raise InputError(
-        f"the request for {name} has a key that is not accepted; use an elliptic curve (P-256, P-384) or RSA of at "
-        f"least {MIN_RSA_BITS} bits."
-    )
+    accepted = f"use an elliptic curve (P-256, P-384) or RSA of at least {MIN_RSA_BITS} bits."
+    raise InputError(f"the request for {name} has a key that is not accepted; {accepted}")
 
 
 def alternative_names(source: x509.CertificateSigningRequest | x509.Certificate) -> tuple[str, ...]:
@@ -150,9 +137,8 @@ def alternative_names(source: x509.CertificateSigningRequest | x509.Certificate)
     return tuple(name.value if isinstance(name, x509.DNSName) else repr(name) for name in names)
 
 
-def _builder(
-    name: str, issuer: x509.Name, key: PublicKey, begin: dt.datetime, end: dt.datetime
-) -> x509.CertificateBuilder:
+def _builder(name: str, issuer: x509.Name, key: PublicKey, days: int) -> x509.CertificateBuilder:
+    begin, end = _now() - CLOCK_SLACK, _now() + dt.timedelta(days=days)
     builder = x509.CertificateBuilder().subject_name(_subject(name)).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number()).not_valid_before(begin).not_valid_after(end)
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
@@ -172,11 +158,5 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC).replace(microsecond=0)
 
 
-def _certificate_pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
