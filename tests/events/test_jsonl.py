@@ -80,7 +80,7 @@ def test_fields_of_later_versions_are_left_out():
 
 @pytest.mark.parametrize("line", ["", "{", "[1]", "{}", '{"version": 1, "time_s": 0, "kind": "lost"}'])
 def test_what_is_no_event_is_refused(line):
-    with pytest.raises(UnreadableFileError, match="is no event"):
+    with pytest.raises(UnreadableFileError, match="is not an event"):
         from_json(line)
 
 

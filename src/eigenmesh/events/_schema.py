@@ -145,7 +145,7 @@ class Entry(NamedTuple):
 
 
 def to_json(entry: Entry) -> str:
-    """One line, without its end. NaN is null; infinities, which JSON has not, are "Infinity" and "-Infinity"."""
+    """One line, without its end. NaN is null; infinities, which JSON lacks, are "Infinity" and "-Infinity"."""
     event = entry.event
     if isinstance(event, UnknownEvent):
         kind, version, values = event.kind, event.version, event.fields
@@ -165,7 +165,7 @@ def from_json(line: str) -> Entry:
         known = [name for name in values if name in KINDS[kind]._fields]
         return Entry(time_s, KINDS[kind](**{name: _value(values[name], name in FLOATS[kind]) for name in known}))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UnreadableFileError(f"{line[:80]!r} is no event ({error!r}); give a file of --events.") from error
+        raise UnreadableFileError(f"{line[:80]!r} is not an event ({error!r}); give a file of --events.") from error
 
 
 def _plain(value: Any) -> Any:

@@ -124,7 +124,7 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
         if address is None and listen is not None:
             raise table.error("listen", "needs the address at which others reach the site; add address.")
         if address is not None and listen is None:
-            # The same port on all interfaces; a site on this machine alone stays there.
+            # The same port on all interfaces; a loopback address stays one.
             everywhere = Address("::" if ":" in address.host else "0.0.0.0", address.port)
             listen = address if address.host in LOOPBACK else everywhere
         found[name] = NetworkSite(name, address, listen)

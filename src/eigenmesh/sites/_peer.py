@@ -1,4 +1,4 @@
-"""One site of a run: connect, fit, write the result; after a loss, continue with the remaining sites if so set."""
+"""One site of a run: connect, fit, write the result; after a loss, continue without the lost sites or stop."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""Says about every second how a run is going: to the log of events, to a file, to Prometheus, to whoever listens."""
+"""Reports about every second how a run is going: to the event log, a file, Prometheus and a listener."""
 
 import math
 import threading
@@ -17,12 +17,12 @@ from eigenmesh.transports.grpc import GrpcTransport
 
 EVERY_S = 1.0
 LOOPBACK = "127.0.0.1"
-# Prometheus metrics of a site and of its links: what they say, and their value.
+# Prometheus metrics of a site and of its links: description and value.
 SITE_GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
     "round": ("Neighbour exchanges so far.", lambda status: status.round),
     "residual": ("Residual of the last check.", lambda s: s.residual if math.isfinite(s.residual) else math.nan),
     "sent_bytes": ("Payload that has left the site.", lambda status: status.bytes),
-    "waiting_seconds": ("How long the present wait for neighbours has lasted.", lambda status: status.waiting_s),
+    "waiting_seconds": ("How long the current wait for neighbours has lasted.", lambda status: status.waiting_s),
     "running": ("1 during the run, 0 once it has ended.", lambda status: not status.ended),
 }
 LINK_GAUGES: dict[str, tuple[str, Callable[[NeighbourStatus], float]]] = {
@@ -50,7 +50,7 @@ class Metrics:
         try:
             self._server, self._thread = prometheus.start_http_server(port, addr=LOOPBACK, registry=registry)
         except OSError as error:
-            raise UnreadableFileError(f"metrics_port = {port} is not free: {error.strerror}; take another.") from error
+            raise UnreadableFileError(f"metrics_port {port} cannot be used: {error.strerror}; take another.") from error
 
     @property
     def port(self) -> int:

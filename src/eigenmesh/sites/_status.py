@@ -117,7 +117,7 @@ def read_status(path: str | os.PathLike[str]) -> Status:
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:
-        raise UnreadableFileError(f"{path} is no status file ({error}); a running peer will replace it.") from error
+        raise UnreadableFileError(f"{path} is not a status file ({error}); a running peer will replace it.") from error
 
 
 def _exists(pid: int) -> bool:
