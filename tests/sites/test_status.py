@@ -75,7 +75,7 @@ def test_what_is_no_status_is_refused(tmp_path):
         read_status(tmp_path / "status.json")
     for text in ("{", "[]", "{}", '{"neighbours": [{"nam": 1}], "residual": null}'):
         (tmp_path / "status.json").write_text(text)
-        with pytest.raises(UnreadableFileError, match="no status file"):
+        with pytest.raises(UnreadableFileError, match="not a status file"):
             read_status(tmp_path / "status.json")
 
 

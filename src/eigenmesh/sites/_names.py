@@ -20,9 +20,7 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def require_name(name: str) -> None:
     """Raise unless the name of a site is valid in an X.509 certificate and as a folder."""
     if not _NAME.fullmatch(name):
-        rule = (
-            "use 1 to 63 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen."
-        )
+        rule = "use 1 to 63 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen."
         raise InputError(f"{name!r} is not a valid name of a site; {rule}")
     if name in RESERVED:
         raise InputError(f"{name!r} is reserved for the folder of the certificate authority; choose another name.")
