@@ -65,6 +65,16 @@ def test_the_links_add_up_to_the_traffic(parts, averaging, transport):
     assert sum(link.bytes for link in links) == result.traffic.bytes
 
 
+def test_what_was_prepared_once_and_fitted_twice_counts_its_set_up_once_in_each_fit(parts):
+    prepared = prepare(Request(2), NodeData(Shards.from_list(parts), metropolis(path(4))))
+    for _ in range(2):
+        entries = []
+        result = fit(prepared, events=EventLog(entries.append)).result
+        links = of_kind([entry.event for entry in entries], LinkTraffic)
+        assert sum(link.messages for link in links) == result.traffic.messages
+        assert sum(link.bytes for link in links) == result.traffic.bytes
+
+
 def test_a_new_start_begins_a_new_history():
     seen = []
     log = EventLog(on_record(seen.append))

@@ -7,7 +7,7 @@ from eigenmesh import graphs
 from eigenmesh.averaging import Tree
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError
-from eigenmesh.fitting._matching import match_nodes
+from eigenmesh.fitting._data import match_nodes
 from eigenmesh.networks import Peers
 from eigenmesh.transports import run_threads
 

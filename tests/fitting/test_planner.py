@@ -234,8 +234,9 @@ def test_the_quickest_averaging_of_a_graph():
 
 @pytest.mark.parametrize("name", ["bandwidth_bytes_s", "flops_s", "memory_bytes", "latency_s"])
 def test_costs_are_checked(name):
-    with pytest.raises(InputError, match=name):
-        Costs(**{name: -1.0})
+    for value in (-1.0, "a", None, True, np.nan):
+        with pytest.raises(InputError, match=f"{name} = {value!r} must be a number above 0"):
+            Costs(**{name: value})
 
 
 def test_planning_fits_nothing_and_says_what_it_does(digits):

@@ -1,15 +1,11 @@
 """One place where a fit is decided: a request, ``prepare``, ``fit``; and the planner, which decides the same."""
 
-from eigenmesh.fitting._costs import Costs
 from eigenmesh.fitting._data import Data, DataFacts, NodeData
-from eigenmesh.fitting._every_node import fit_at_every_node
-from eigenmesh.fitting._fit import Fit, fit
-from eigenmesh.fitting._method import Workload, choose_method
-from eigenmesh.fitting._model import fit_numbers, model_of
+from eigenmesh.fitting._fit import Fit, fit, fit_at_every_node, fit_numbers, model_of
 from eigenmesh.fitting._planner import Forecast, Plan, plan
-from eigenmesh.fitting._prepare import Prepared, prepare
-from eigenmesh.fitting._request import Request
-from eigenmesh.fitting._topology import count_nodes, default_nodes, parse_weights
+from eigenmesh.fitting._prepare import Prepared, Workload, choose_method, prepare
+from eigenmesh.fitting._request import Costs, Request
+from eigenmesh.fitting._topology import count_nodes, parse_weights
 
 __all__ = [
     "Costs",
@@ -24,7 +20,6 @@ __all__ = [
     "Workload",
     "choose_method",
     "count_nodes",
-    "default_nodes",
     "fit",
     "fit_at_every_node",
     "fit_numbers",

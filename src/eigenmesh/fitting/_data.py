@@ -1,14 +1,16 @@
 """The samples of a fit and the network that they are spread over."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from eigenmesh.arrays import Namespace, namespace_for
 from eigenmesh.averaging import Averaging, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
-from eigenmesh.errors import InputError
-from eigenmesh.fitting._matching import match_nodes
+from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Network, Peers, Stacked
@@ -22,18 +24,7 @@ LOOSEST_AVERAGE = 1e-8
 class DataFacts(NamedTuple):
     """What is known of samples without reading them.
 
-    Attributes
-    ----------
-    n_nodes : int
-        M, nodes that hold samples.
-    n_features : int
-        d.
-    item_bytes : int
-        Bytes of one number that is sent.
-    has_all_reduce : bool
-        True if the engine can sum over all nodes.
-    feature_names, node_names : tuple of str or None
-        None where there are none.
+    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes.
     """
 
     n_nodes: int
@@ -48,9 +39,7 @@ class Data(Protocol):
     """What ``prepare`` asks of samples, wherever they are."""
 
     @property
-    def facts(self) -> DataFacts:
-        """What is known without reading the samples."""
-        ...
+    def facts(self) -> DataFacts: ...
 
     @property
     def weights(self) -> Weights:
@@ -65,9 +54,7 @@ class Data(Protocol):
         """Raise if something is asked for that cannot be done on such data; sends and reads nothing."""
         ...
 
-    def network(self, averaging: Averaging) -> Network:
-        """The network, with this way of averaging."""
-        ...
+    def network(self, averaging: Averaging) -> Network: ...
 
     def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
         """How to hold the covariances: as asked for, or the cheapest way that fits."""
@@ -91,26 +78,16 @@ class NodeData:
     def __post_init__(self) -> None:
         transport, shards = self.transport, self.shards
         if transport is not None and (shards.ids != (transport.rank,) or shards.n_nodes != transport.size):
-            raise InputError(
-                f"this process is node {transport.rank} of {transport.size}, but the samples are those of nodes "
-                f"{list(shards.ids)} of {shards.n_nodes}."
-            )
+            here, held = f"node {transport.rank} of {transport.size}", f"nodes {list(shards.ids)} of {shards.n_nodes}"
+            raise InputError(f"this process is {here}, but the samples are those of {held}.")
 
     @property
     def facts(self) -> DataFacts:
-        """As the shards and the transport say."""
-        shards, transport = self.shards, self.transport
-        return DataFacts(
-            shards.n_nodes,
-            shards.n_features,
-            shards.dtype.itemsize,
-            transport is not None and transport.reduces,
-            shards.feature_names,
-            shards.node_names,
-        )
+        shards, reduces = self.shards, self.transport is not None and self.transport.reduces
+        names = shards.feature_names, shards.node_names
+        return DataFacts(shards.n_nodes, shards.n_features, shards.dtype.itemsize, reduces, *names)
 
     def check(self, request: Request) -> None:
-        """Raise if there is no such device, or the transport has another."""
         self._place(request.device)
 
     def count_samples(self) -> tuple[int, Network]:
@@ -124,8 +101,7 @@ class NodeData:
         accuracy = network.average.accuracy
         if accuracy > LOOSEST_AVERAGE:
             raise InputError(
-                f"averages of accuracy {accuracy:.1g} are too loose for exact moments; ask for {LOOSEST_AVERAGE:g} "
-                "or less."
+                f"accuracy {accuracy:.1g} is too loose for exact moments; ask for {LOOSEST_AVERAGE:g} or less."
             )
         return network
 
@@ -163,3 +139,34 @@ class NodeData:
         if own is not None and device is not None and not str(own).startswith(device):
             raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
         return namespace_for(None if own is None else str(own))
+
+
+def match_nodes(shards: Shards, network: Network) -> int:
+    """N over all nodes, by one average of one number; what must be equal everywhere rides in its messages.
+
+    Every node raises the same error where columns, precision or feature names differ. Each fact goes with its negative,
+    so that the maxima over all nodes show whether it is the same at all of them.
+    """
+    here = np.array([shards.n_features, shards.dtype == np.float32, _names_number(shards.feature_names)], dtype=float)
+    # Nodes without feature names have no say about them.
+    facts = np.where(np.isnan([here, -here]), -np.inf, [here, -here])
+    counts = np.array([[float(block.n_rows)] for block in shards.blocks])
+    everywhere = np.broadcast_to(facts, (len(shards.blocks), *facts.shape))
+    mean, agreed = network.common_mean_and_worst(counts, everywhere)
+    (largest, smallest), label = agreed[0] * [[1], [-1]], shards.node_label(0)
+    if largest[0] != smallest[0]:
+        found = f"from {smallest[0]:.0f} to {largest[0]:.0f}; {label} has {shards.n_features}"
+        raise DataError(f"nodes have unequal numbers of columns, {found}.")
+    if largest[1] != smallest[1]:
+        raise DataError(f"some nodes hold float32, others wider numbers ({label}: {shards.dtype}); convert all to one.")
+    if np.isfinite(largest[2]) and largest[2] != smallest[2]:
+        raise DataError("feature names or their order differ from node to node; put the columns in the same order.")
+    return int(np.rint(shards.n_nodes * mean[0, 0]))
+
+
+def _names_number(names: tuple[str, ...] | None) -> float:
+    """A number that stands for the names in their order, small enough for float64 to hold it; NaN for none."""
+    if names is None:
+        return float("nan")
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    return float(int.from_bytes(digest[:6], "little"))

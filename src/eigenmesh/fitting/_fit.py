@@ -1,5 +1,6 @@
-"""Run what was prepared, and gather what came of it."""
+"""Run what was prepared: the components with everything that belongs to them, to be saved or shown."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,14 +11,16 @@ from eigenmesh import arrays as ea
 from eigenmesh.averaging import name_of
 from eigenmesh.data import Choice, Moments
 from eigenmesh.events import EventLog, LinkTraffic, Started
-from eigenmesh.fitting._data import DataFacts
-from eigenmesh.fitting._prepare import Prepared
+from eigenmesh.fitting._data import DataFacts, NodeData
+from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result, run
 from eigenmesh.iteration._variance import run_to_fraction
+from eigenmesh.model_file import Model
 from eigenmesh.solvers._bases import random_basis
 from eigenmesh.solvers._step_size import common_basis
+from eigenmesh.transports import Transport
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,16 +29,10 @@ class Fit:
 
     Attributes
     ----------
-    result : Result
-        Components, certificate, history and the traffic of the whole fit.
-    moments : Moments
-        Pooled size, mean, variance and scale.
     noise_variance : float
         Mean variance of the directions beyond component K.
-    weights : Weights
-        The network.
     averaging : str
-        Name of the averaging.
+        Its name.
     choice : Choice
         How the covariances were held.
     """
@@ -91,6 +88,9 @@ def fit(
     events = EventLog() if events is None else events
     names = prepared.facts.node_names or tuple(str(node) for node in range(prepared.facts.n_nodes))
     events.emit(_started(prepared, names))
+    wanted, before, set_up_exchanges = prepared.n_components, network.traffic.copy(), network.exchanges.copy()
+    if average_start and isinstance(wanted, int):
+        start = _averaged(prepared, start, wanted)
     settings: dict[str, Any] = {
         "tol": request.tol,
         "max_rounds": request.max_rounds,
@@ -99,21 +99,18 @@ def fit(
         "events": events,
         "on_estimate": on_estimate,
         "reference": reference,
+        "spent": {"set-up": prepared.set_up + (network.traffic - before)},
     }
-    wanted, before = prepared.n_components, network.traffic.copy()
-    if average_start and isinstance(wanted, int):
-        start = _averaged(prepared, start, wanted)
-    spent = {"set-up": prepared.set_up + (network.traffic - before)}
     if isinstance(wanted, int):
-        result = run(prepared.solver, covariance, network, wanted, basis=start, spent=spent, **settings)
+        result = run(prepared.solver, covariance, network, wanted, basis=start, **settings)
     else:
         total, limit = prepared.moments.total_variance, prepared.largest_k
-        result = run_to_fraction(
-            prepared.solver, covariance, network, wanted, total, limit=limit, spent=spent, **settings
-        )
+        result = run_to_fraction(prepared.solver, covariance, network, wanted, total, limit=limit, **settings)
     if events.listeners:
         for (sender, receiver), sent in network.link_traffic().items():
             events.emit(LinkTraffic(names[sender], names[receiver], *sent))
+    # The next fit of what was prepared counts the set-up and its own rounds, not those of this one.
+    network.exchanges = set_up_exchanges
     return Fit(
         request,
         prepared.facts,
@@ -153,3 +150,61 @@ def _noise_variance(moments: Moments, values: np.ndarray) -> float:
     """Mean of the eigenvalues beyond K, as scikit-learn counts them: min(N, d) - K of them."""
     beyond = min(moments.n_samples, len(moments.mean)) - len(values)
     return max(moments.total_variance - float(np.sum(values)), 0.0) / beyond if beyond > 0 else 0.0
+
+
+def fit_at_every_node(
+    run_nodes: Callable[..., list[Fit]], request: Request, data: NodeData, events: EventLog | None = None
+) -> Fit:
+    """Fit with all nodes in this process, each at its own end of a transport: real messages, nothing to launch.
+
+    ``run_nodes`` of the table of transports starts the nodes; node 0 alone tells ``events``.
+    """
+
+    def node(transport: Transport) -> Fit:
+        own = NodeData(data.shards.take([transport.rank]), data.weights, transport)
+        return fit(prepare(request, own), events=events if transport.rank == 0 else None)
+
+    fits = run_nodes(data.shards.n_nodes, node)
+    everyone = np.concatenate([each.result.node_components for each in fits])
+    return replace(fits[0], result=replace(fits[0].result, node_components=everyone))
+
+
+def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Model:
+    """Everything of a fit that is needed to use it; a run of peers adds its id, and whole=False if sites were lost."""
+    result, moments = fit.result, fit.moments
+    return Model(
+        components=result.components,
+        # In double precision, as the estimator has them, so that a loaded model gives the same answers.
+        explained_variance=np.asarray(result.explained_variance, dtype=float),
+        explained_variance_ratio=fit.explained_variance_ratio,
+        singular_values=fit.singular_values,
+        mean=moments.mean,
+        scale=moments.scale,
+        noise_variance=fit.noise_variance,
+        n_samples=moments.n_samples,
+        node_components=result.node_components,
+        feature_names=fit.facts.feature_names,
+        node_names=fit.facts.node_names,
+        run_id=run_id,
+        whole=whole,
+        converged=result.converged,
+        tol=fit.request.tol,
+        error_bound=result.certificate.error_bound,
+        missing=fit.request.missing,
+    )
+
+
+def fit_numbers(fit: Fit, about: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of a fit for JSON: what was asked, what came out and what it cost."""
+    shares = fit.explained_variance_ratio.tolist()
+    plain: dict[str, Any] = _without_nan({**about, **fit.result.summary(), "explained_variance_ratio": shares})
+    return plain
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has neither NaN nor infinity: null stands for them."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,24 +10,15 @@ from typing import NamedTuple
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Average, Averaging, LinearRound
 from eigenmesh.averaging._allreduce import AllReduceAverage
-from eigenmesh.fitting._costs import Costs
+from eigenmesh.fitting._request import Costs
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Stacked
 
 
 class NetworkCall(NamedTuple):
-    """One call of a network: bytes in each message, None for what it does not do.
+    """One call of a network: bytes per message that are averaged, compared or mixed, None for what it does not do.
 
-    Attributes
-    ----------
-    averaged : int or None
-        Bytes that are averaged over all nodes.
-    compared : int or None
-        Bytes whose maximum over all nodes is taken.
-    mixed : int or None
-        Bytes that go to neighbours in a single round.
-    messages : int
-        Messages of that round, over all nodes.
+    To compare is to take the maximum over all nodes. ``messages`` are those of the one round of mixing, over all nodes.
     """
 
     averaged: int | None = None
@@ -69,7 +60,6 @@ class Prices:
         self._sends = 2 * (n_nodes - 1) / n_nodes if self.collective else degree
 
     def of(self, calls: list[NetworkCall]) -> Price:
-        """Price of all the calls."""
         total = Price()
         for call, times in Counter(calls).items():
             for rounds, messages, size in self.batches(call):
@@ -98,10 +88,7 @@ class Prices:
 class Recording(Stacked):
     """All nodes in one array, with every call written down; averages are exact at once, whatever they would take.
 
-    Parameters
-    ----------
-    stands_for : dict of int to int, or None
-        Numbers of rows that stand for others: {r: d} where a matrix has r rows here and d in the real problem.
+    ``stands_for`` is {r: d} where a matrix has r rows here and d in the real problem.
     """
 
     def __init__(self, weights: Weights, averaging: Averaging, stands_for: dict[int, int] | None = None) -> None:
@@ -111,22 +98,18 @@ class Recording(Stacked):
         self._prices = Prices(weights, self.average, Costs())
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
-        """One round, written down."""
         self._note(NetworkCall(mixed=sum(self._size(array)[1] for array in arrays), messages=exchange.messages))
         return self._combine(exchange, arrays)
 
     def mean(self, array: Array) -> Array:
-        """The mean, written down as one average."""
         self._note(NetworkCall(averaged=self._size(array)[1]))
         return self._mean_reducer(array)(array)
 
     def worst(self, values: Array) -> Array:
-        """The maximum, written down."""
         self._note(NetworkCall(compared=self._size(values)[1]))
         return self._maximum(values)
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
-        """Both, written down as one call."""
         self._note(NetworkCall(averaged=self._size(array)[1], compared=self._size(values)[1]))
         return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
 

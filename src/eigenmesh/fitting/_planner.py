@@ -5,14 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eigenmesh.averaging import Average, Averaging, Tree, name_of
-from eigenmesh.fitting._costs import Costs
+from eigenmesh.averaging import Averaging, Tree, name_of
 from eigenmesh.fitting._data import NodeData
-from eigenmesh.fitting._method import Workload
 from eigenmesh.fitting._network_calls import Price, Prices
-from eigenmesh.fitting._prepare import decide
+from eigenmesh.fitting._prepare import Workload, decide
 from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
-from eigenmesh.fitting._request import Request
+from eigenmesh.fitting._request import Costs, Request
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
 
@@ -52,12 +50,8 @@ class Plan:
     ----------
     best : Forecast
         What a fit with the same request and data does.
-    reason : str
-        Why, in words.
-    rehearsed_on : str
-        What the forecasts were made from, in words.
-    max_rounds : int
-        Budget of rounds of a fit.
+    reason, rehearsed_on : str
+        Why, and what the forecasts were made from, in words.
     n_samples : int
         N over all nodes.
     n_components : int or float
@@ -85,12 +79,8 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     """Forecast rounds, bytes, memory and time of every solver with every averaging, and say which one a fit takes.
 
     A few thousand samples are solved first, without any message. With a transport all nodes call it together: they
-    count their samples, and each forecasts from its own; the method is the same at all of them.
-
-    Parameters
-    ----------
-    report : callable or None
-        Called with a few words at each step.
+    count their samples, and each forecasts from its own; the method is the same at all of them. ``report`` is told in a
+    few words of each step.
     """
     tell = report or (lambda words: None)
     decision = decide(request, data)
@@ -98,9 +88,8 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
     tell(f"rehearsing {first.name}")
     rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first)
-    work = _Work(request, data, workload, rehearsal)
+    work, reduced = _Work(request, data, workload, rehearsal), ReducedProblem(rehearsal, data.weights)
     runs = [rehearsal.rehearsed]
-    reduced = ReducedProblem(rehearsal, data.weights)
     for other in _others(solver, workload.n_features):
         tell(f"rehearsing {other.name}")
         runs.append(reduced.rehearse(other, averaging))
@@ -140,24 +129,14 @@ class _Work:
 
     def forecast(self, run: Rehearsed, name: str, averaging: Averaging) -> Forecast:
         """One line: what the rehearsal asked of its network, at the prices of this averaging."""
-        weights, solver = self.workload.weights, run.solver
-        average = averaging.prepare(weights)
-        price = self._price(run, average)
+        solver, price = run.solver, self._price(run, averaging)
         seconds = price.seconds + self._flops(solver, run.result.iterations) / self.request.costs.flops_s
-        return Forecast(
-            solver.name,
-            name,
-            price.rounds,
-            price.messages,
-            price.bytes,
-            self._memory(solver),
-            seconds,
-            shows_covariances=solver.traits.sends_covariances,
-        )
+        memory, shows = self._memory(solver), solver.traits.sends_covariances
+        return Forecast(solver.name, name, price.rounds, price.messages, price.bytes, memory, seconds, shows)
 
-    def _price(self, run: Rehearsed, average: Average) -> Price:
+    def _price(self, run: Rehearsed, averaging: Averaging) -> Price:
         weights, costs = self.workload.weights, self.request.costs
-        prices, tree = Prices(weights, average, costs), Prices(weights, Tree().prepare(weights), costs)
+        prices, tree = (Prices(weights, each.prepare(weights), costs) for each in (averaging, Tree()))
         budgeted = len(run.calls) - run.closing
         run_price = prices.of(run.calls[:budgeted])
         if not run.result.converged or run_price.rounds > self.request.max_rounds:
@@ -186,11 +165,8 @@ def _reason(best: Forecast, request: Request) -> str:
     if request.solver is not None and request.averaging is not None:
         words = f"{method} is what was asked for"
     else:
-        words = f"{method} takes the least time {speed}"
-        if request.solver is not None:
-            words += " with the solver that was asked for"
-        if request.averaging is not None:
-            words += " with the averaging that was asked for"
+        fixed = "solver" if request.solver is not None else "averaging" if request.averaging is not None else None
+        words = f"{method} takes the least time {speed}{f' with the {fixed} that was asked for' if fixed else ''}"
     if math.isfinite(best.rounds):
         words += f": about {best.rounds:.0f} rounds and {best.seconds:.2g} s."
     else:
@@ -203,7 +179,6 @@ def _reason(best: Forecast, request: Request) -> str:
 
 
 def _rehearsed_on(rehearsal: Rehearsal, data: NodeData) -> str:
-    """What the forecasts rest on."""
     rows = rehearsal.prepared.moments.n_samples
     if rehearsal.made_up:
         return f"{rows:,} samples that are made up, since this node has too few"

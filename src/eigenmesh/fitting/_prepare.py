@@ -4,13 +4,32 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eigenmesh.averaging import Averaging
+from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.fitting._data import Data, DataFacts
-from eigenmesh.fitting._method import Workload, choose_method
-from eigenmesh.fitting._request import Request, expected_components
+from eigenmesh.fitting._network_calls import NetworkCall, Prices
+from eigenmesh.fitting._request import Costs, Request, expected_components
+from eigenmesh.graphs import Weights
 from eigenmesh.networks import Network, Traffic
-from eigenmesh.solvers import Solver
+from eigenmesh.solvers import BlockKrylov, Solver
+
+
+class Workload(NamedTuple):
+    """What a method is chosen by: numbers that all nodes know.
+
+    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes.
+    """
+
+    weights: Weights
+    n_features: int
+    n_components: int
+    item_bytes: int = 8
+    has_all_reduce: bool = False
+
+    def averagings(self) -> list[Averaging]:
+        """Ways to average that the network and its engine offer; of two that cost the same, the first is better."""
+        over_links = [make() for make in reversed(OVER_LINKS.values())]
+        return [AllReduce(), *over_links] if self.has_all_reduce else over_links
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +40,6 @@ class Prepared:
     ----------
     n_components : int or float
         K, or the share of the variance to explain.
-    averaging : Averaging
-        How exact averages are made.
     choice : Choice
         How the covariances are held, and why.
     set_up : Traffic
@@ -55,8 +72,6 @@ class Decision(NamedTuple):
         N over all nodes; None where only a pass over the data can tell.
     n_components : int or float
         K, or the share of the variance to explain.
-    workload : Workload
-        What the method was chosen by.
     counting : Network or None
         The network that counted the samples, with what it sent.
     """
@@ -105,3 +120,32 @@ def prepare(request: Request, data: Data) -> Prepared:
     return Prepared(
         request, data.facts, wanted, solver, averaging, network, moments, covariance, choice, network.traffic.copy()
     )
+
+
+def choose_method(
+    workload: Workload, costs: Costs, solver: Solver | None = None, averaging: Averaging | None = None
+) -> tuple[Solver, Averaging]:
+    """The solver and the averaging that are asked for; where one is left open, the quickest for the other.
+
+    Block Krylov is the quickest solver that does not send covariances. Its basis is made as narrow as the memory asks.
+    """
+    d, item = workload.n_features, workload.item_bytes
+    if solver is None:
+        solver = BlockKrylov()
+        if item * solver.kept_numbers(workload.n_components, d) > costs.memory_bytes:
+            solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (2 * d * item))))
+    if averaging is None:
+        numbers = d * solver.columns(workload.n_components, d)
+        averaging = quickest_averaging(workload, costs, numbers)
+    return solver, averaging
+
+
+def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:
+    """The averaging that takes the least time for one average of so many numbers; of equals, the fewest messages."""
+    call = NetworkCall(averaged=numbers * workload.item_bytes)
+
+    def cost(averaging: Averaging) -> tuple[float, float]:
+        price = Prices(workload.weights, averaging.prepare(workload.weights), costs).of([call])
+        return price.seconds, price.messages
+
+    return min(workload.averagings(), key=cost)

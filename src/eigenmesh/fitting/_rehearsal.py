@@ -32,14 +32,9 @@ PRODUCTS = 4
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What a rehearsal of one solver asked of its network.
+    """What iterations, checks and certificates of one solver asked of its network.
 
-    Attributes
-    ----------
-    calls : list of NetworkCall
-        Of the iterations, checks and certificates.
-    closing : int
-        How many of the calls came after the last check; they are not part of the budget of rounds.
+    ``closing`` is how many of the calls came after the last check; they are not part of the budget of rounds.
     """
 
     solver: Solver
@@ -54,14 +49,10 @@ class Rehearsal:
 
     Attributes
     ----------
-    prepared : Prepared
-        The fit of the copy.
     counting : list of NetworkCall
         To count the samples, which are always averaged over a tree.
     set_up : list of NetworkCall
         To take the moments.
-    rehearsed : Rehearsed
-        What the solver asked for.
     samples : Shards
         The rows of the copy, at their nodes.
     made_up : bool

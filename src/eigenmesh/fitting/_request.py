@@ -11,7 +11,6 @@ from eigenmesh._lookup import canonical_name, lookup
 from eigenmesh.averaging import AVERAGINGS, Averaging
 from eigenmesh.data import CovarianceKind, Missing, missing_policy
 from eigenmesh.errors import InputError
-from eigenmesh.fitting._costs import Costs
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.iteration._run import require_components, require_settings
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
@@ -19,6 +18,35 @@ from eigenmesh.solvers._base import require_positive
 
 # K where a number is needed before the share of the variance that was asked for is known to need it.
 USUAL_COMPONENTS = 10
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Speed and size of the nodes and of the links between them; set what you know of your own network.
+
+    Attributes
+    ----------
+    latency_s : float
+        Seconds per round between neighbours, however small the message.
+    bandwidth_bytes_s : float
+        Bytes that a node can send per second.
+    flops_s : float
+        Floating-point operations that a node makes per second.
+    memory_bytes : float
+        Bytes that a node may use beside its data.
+    """
+
+    latency_s: float = 0.02
+    bandwidth_bytes_s: float = 12.5e6
+    flops_s: float = 2e10
+    memory_bytes: float = 8e9
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name == "latency_s" and value == 0:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > 0:
+                raise InputError(f"{name} = {value!r} must be a number above 0.")
 
 
 @dataclass(frozen=True)
@@ -97,10 +125,7 @@ class Request:
             return most
         if isinstance(wanted, float | np.floating):
             if not 0 < wanted < 1:
-                raise InputError(
-                    f"n_components = {wanted!r} must lie strictly between 0 and 1 as a share of the variance, "
-                    "or be a whole number."
-                )
+                raise InputError(f"n_components = {wanted!r} must be a whole number, or a share between 0 and 1.")
             return float(wanted)
         if self.at_most and isinstance(wanted, int):
             wanted = max(1, min(wanted, most))
@@ -114,7 +139,6 @@ def expected_components(wanted: int | float, n_features: int) -> int:
 
 
 def parse_solver(solver: str | Solver, step_size: float | str = "auto") -> Solver | None:
-    """The solver that is asked for by name or as an object; None for "auto"."""
     if isinstance(solver, Solver):
         return solver
     name = canonical_name("solver", solver, ["auto", *SOLVERS], also="a Solver object")
@@ -124,15 +148,12 @@ def parse_solver(solver: str | Solver, step_size: float | str = "auto") -> Solve
 
 
 def parse_averaging(averaging: str | Averaging) -> Averaging | None:
-    """The averaging that is asked for by name or as an object; None for "auto"."""
     if isinstance(averaging, Averaging) and not isinstance(averaging, type):
         return averaging
-    make = lookup("averaging", averaging, {"auto": lambda: None, **AVERAGINGS}, also="an Averaging object")
-    return make()
+    return lookup("averaging", averaging, {"auto": lambda: None, **AVERAGINGS}, also="an Averaging object")()
 
 
 def parse_covariance(name: str) -> CovarianceKind | None:
-    """The way to hold covariances that is asked for; None for "auto"."""
     return lookup("covariance", name, {"auto": None, **{kind.value: kind for kind in CovarianceKind}})
 
 

@@ -25,14 +25,14 @@ def parse_weights(topology: Any, weighting: str, n_nodes: int, seed: int) -> gra
 
 
 def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
-    """M for one array: what the topology has, what is asked for, or the default."""
+    """M for one array: what the topology has, what is asked for, or 10, fewer if nodes had less than two samples."""
     if isinstance(topology, graphs.Weights):
         return topology.n_nodes
     if isinstance(topology, nx.Graph):
         return int(topology.number_of_nodes())
     if not isinstance(topology, str):
         return int(_matrix(topology).shape[0])
-    return n_nodes if n_nodes is not None else default_nodes(n_samples)
+    return n_nodes if n_nodes is not None else max(1, min(DEFAULT_NODES, n_samples // 2))
 
 
 def _matrix(topology: Any) -> Any:
@@ -45,8 +45,3 @@ def _matrix(topology: Any) -> Any:
         also = "a networkx graph, Weights, a symmetric (M, M) matrix"
         raise InputError(f"topology = {topology!r} must be {also} or a name: {', '.join(sorted(graphs.TOPOLOGIES))}.")
     return matrix
-
-
-def default_nodes(n_samples: int) -> int:
-    """10 nodes, or fewer so that each has at least two samples."""
-    return max(1, min(DEFAULT_NODES, n_samples // 2))
