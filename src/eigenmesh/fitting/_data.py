@@ -18,7 +18,7 @@ from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
 # Averages must at least give the number of samples exactly.
-LOOSEST_AVERAGE = 1e-8
+LOOSEST_MEAN = 1e-8
 
 
 class DataFacts(NamedTuple):
@@ -99,10 +99,8 @@ class NodeData:
         """All nodes stacked, or this node with its neighbours behind a transport."""
         network = self._network(averaging)
         accuracy = network.average.accuracy
-        if accuracy > LOOSEST_AVERAGE:
-            raise InputError(
-                f"accuracy {accuracy:.1g} is too loose for exact moments; ask for {LOOSEST_AVERAGE:g} or less."
-            )
+        if accuracy > LOOSEST_MEAN:
+            raise InputError(f"accuracy {accuracy:.1g} is too loose for exact moments; use {LOOSEST_MEAN:g} or less.")
         return network
 
     def _network(self, averaging: Averaging) -> Network:

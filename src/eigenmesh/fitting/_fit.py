@@ -105,7 +105,7 @@ def fit(
         result = run(prepared.solver, covariance, network, wanted, basis=start, **settings)
     else:
         total, limit = prepared.moments.total_variance, prepared.largest_k
-        result = run_to_fraction(prepared.solver, covariance, network, wanted, total, limit=limit, **settings)
+        result = run_to_fraction(prepared.solver, covariance, network, wanted, total, limit, **settings)
     if events.listeners:
         for (sender, receiver), sent in network.link_traffic().items():
             events.emit(LinkTraffic(names[sender], names[receiver], *sent))

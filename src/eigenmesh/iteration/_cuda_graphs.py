@@ -4,14 +4,14 @@ An iteration is a dozen small kernels around one large product, and starting the
 long as they run. Where the arrays are CUDA tensors the kernels of one iteration are captured once and replayed.
 """
 
-from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from eigenmesh.arrays import Array, on_gpu
 from eigenmesh.data import Covariance, CovarianceKind
 from eigenmesh.errors import import_extra
-from eigenmesh.networks import Network, Stacked, Traffic
+from eigenmesh.networks import Network, Stacked
 from eigenmesh.solvers._base import Solver
 
 # Kernels are chosen, and workspaces taken, while an iteration runs for the first time; neither may be captured.
@@ -21,22 +21,10 @@ Action = Callable[[], None]
 Recorder = Callable[[Action, Any], Action]
 
 
-class Steps(Protocol):
-    """The iterations of one run."""
-
-    def __call__(self, state: Any) -> Any:
-        """One iteration. The state that comes back is lent: the next call may write over its arrays."""
-        ...
-
-    def kept(self, state: Any) -> Any:
-        """The same state with arrays that no later call writes over."""
-        ...
-
-
-def steps_of(solver: Solver, covariance: Covariance, network: Network, like: Array) -> Steps:
+def steps_of(solver: Solver, covariance: Covariance, network: Network, like: Array) -> "PlainSteps":
     """Iterations on arrays like the one given: replayed where that is possible, else made one by one.
 
-    It is possible on CUDA tensors where all nodes are in this process, the covariances lie on the device and the
+    It is possible on CUDA tensors where all nodes are in this process, the covariances are on the device and the
     solver names the numbers of its state that its step depends on (``traits.replay_key``).
     """
     resident = covariance.kind in (CovarianceKind.FORMED, CovarianceKind.MATRIX_FREE)
@@ -45,51 +33,44 @@ def steps_of(solver: Solver, covariance: Covariance, network: Network, like: Arr
     return PlainSteps(solver, covariance, network)
 
 
+@dataclass
 class PlainSteps:
-    """Each iteration is a call of the solver's step."""
+    """The iterations of one run, each a call of the solver's step."""
 
-    def __init__(self, solver: Solver, covariance: Covariance, network: Network) -> None:
-        self._solver, self._covariance, self._network = solver, covariance, network
+    solver: Solver
+    covariance: Covariance
+    network: Network
 
     def __call__(self, state: Any) -> Any:
-        """One iteration."""
-        return self._solver.step(self._covariance, self._network, state)
+        """One iteration. The state that comes back is lent: the next call may write over its arrays."""
+        return self.solver.step(self.covariance, self.network, state)
 
     def kept(self, state: Any) -> Any:
-        """The state itself: a step writes on no argument."""
+        """The same state with arrays that no later call writes over."""
         return state
 
 
-class ReplayedSteps:
+@dataclass
+class ReplayedSteps(PlainSteps):
     """Iterations recorded once and replayed; recorded anew when a number that the step depends on has changed.
 
-    Parameters
-    ----------
-    recorder : takes an action on arrays and the device they are on, and gives the same action for replay: with the
-        same memory, and with every number that came from Python as it was.
+    The recorder takes an action on arrays and the device they are on, and gives the same action for replay: with the
+    same memory, and with every number that came from Python as it was.
     """
 
-    def __init__(self, solver: Solver, covariance: Covariance, network: Network, recorder: Recorder) -> None:
-        self._solver, self._covariance, self._network = solver, covariance, network
-        self._key_names = solver.traits.replay_key or ()
-        self._recorder = recorder
-        self._recording: _Recording | None = None
+    recorder: Recorder
+    _recording: "_Recording | None" = None
 
     def __call__(self, state: Any) -> Any:
-        """One iteration, counted like any other. The arrays that come back are written over by the next call."""
-        key = tuple(getattr(state, name) for name in self._key_names)
+        key = tuple(getattr(state, name) for name in self.solver.traits.replay_key or ())
         if self._recording is None or self._recording.key != key:
             # The old recording goes first, with its memory.
             self._recording = None
-            self._recording = _Recording(key, state, self._step, self._network, self._recorder)
+            self._recording = _Recording(key, state, super().__call__, self.network, self.recorder)
         return self._recording.replay(state)
 
     def kept(self, state: Any) -> Any:
-        """Copy the arrays that the next call writes over."""
         return state if self._recording is None else self._recording.kept(state)
-
-    def _step(self, state: Any) -> Any:
-        return self._solver.step(self._covariance, self._network, state)
 
 
 class _Recording:
@@ -98,9 +79,7 @@ class _Recording:
     def __init__(
         self, key: tuple[Any, ...], state: Any, step: Callable[[Any], Any], network: Network, recorder: Recorder
     ) -> None:
-        self.key = key
-        self._network, self._traffic = network, Traffic()
-        self._exchanges: Counter[Any] = Counter()
+        self.key, self._network = key, network
         arrays = {name: value for name, value in state._asdict().items() if hasattr(value, "untyped_storage")}
         self._memory = {name: array.clone() for name, array in arrays.items()}
         self._written: frozenset[str] = frozenset()
@@ -114,14 +93,18 @@ class _Recording:
 
     def replay(self, state: Any) -> Any:
         """The next state; its changed arrays are the fixed memory itself."""
-        self._load(state)
+        for name, memory in self._memory.items():
+            array = getattr(state, name)
+            if array is not memory and array is not self._loaded.get(name):
+                memory.copy_(array)
+                if name in self._loaded:
+                    self._loaded[name] = array
         self._replay()
         self._network.traffic += self._traffic
         self._network.exchanges.update(self._exchanges)
         return state._replace(**{name: self._memory[name] for name in self._written})
 
     def kept(self, state: Any) -> Any:
-        """The state with copies in place of the fixed memory."""
         lent = {name: getattr(state, name) for name in self._written}
         return state._replace(**{name: array.clone() for name, array in lent.items() if array is self._memory[name]})
 
@@ -134,20 +117,11 @@ class _Recording:
         new = {name: array for name, array in new.items() if array is not self._memory[name]}
         # An array of the old state that has changed places must be read before its memory is written.
         held = {array.untyped_storage().data_ptr() for array in self._memory.values()}
-        moved = {name: array.untyped_storage().data_ptr() in held for name, array in new.items()}
-        new = {name: array.clone() if moved[name] else array for name, array in new.items()}
+        moved = {name: array for name, array in new.items() if array.untyped_storage().data_ptr() in held}
+        new.update({name: array.clone() for name, array in moved.items()})
         for name, array in new.items():
             self._memory[name].copy_(array)
         self._written = frozenset(new)
-
-    def _load(self, state: Any) -> None:
-        """Copy in what is not there already."""
-        for name, memory in self._memory.items():
-            array = getattr(state, name)
-            if array is not memory and array is not self._loaded.get(name):
-                memory.copy_(array)
-                if name in self._loaded:
-                    self._loaded[name] = array
 
 
 def cuda_graph(action: Action, device: Any) -> Action:

@@ -1,13 +1,13 @@
-"""What a run gives back."""
+"""What a run gives back, and how it shows itself: in JSON, and as a small piece of HTML in notebooks."""
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 
 from eigenmesh.certificate._certify import Certificate
 from eigenmesh.events import Ended, Record
-from eigenmesh.iteration._html import result_html
 from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Traffic
 
@@ -19,15 +19,13 @@ class Result:
     Attributes
     ----------
     components : array of shape (K, d)
-        The components that all nodes agree on.
+        What all nodes agree on.
     node_components : array of shape (nodes, K, d)
         Each node's own estimate, in the same order and signs.
     explained_variance : array of shape (K,)
         Eigenvalues of the pooled covariance.
-    traffic : Traffic
-        Everything that was sent, from set-up to certificate; the last record of the history says the same.
-    traffic_by_phase : dict of str to Traffic
-        The same split into what it was for.
+    traffic, traffic_by_phase : Traffic, dict of str to Traffic
+        Everything that was sent, from set-up to certificate, as in the last record; and split by what it was for.
     total_variance : float or None
         Trace of the pooled covariance, where it is known: after a fit, not after ``run`` alone.
     """
@@ -47,14 +45,14 @@ class Result:
     total_variance: float | None = None
 
     def __repr__(self) -> str:
+        traffic, bound = self.traffic, self.certificate.error_bound
         return (
             f"Result(solver={self.solver!r}, n_components={len(self.explained_variance)}, n_nodes={self.n_nodes}, "
-            f"converged={self.converged}, error_bound={self.certificate.error_bound:.2g}, "
-            f"rounds={self.traffic.rounds}, bytes={self.traffic.bytes})"
+            f"converged={self.converged}, error_bound={bound:.2g}, rounds={traffic.rounds}, bytes={traffic.bytes})"
         )
 
     def _repr_html_(self) -> str:
-        return result_html(self)
+        return _html(self)
 
     @property
     def converged(self) -> bool:
@@ -83,7 +81,8 @@ class Result:
             "bytes": self.traffic.bytes,
             "rounds_by_phase": {phase: spent.rounds for phase, spent in self.traffic_by_phase.items()},
             "residuals": certificate.residuals.tolist(),
-            "gaps": _finite(certificate.gaps),
+            # JSON has no infinity: None stands for 'nothing there'.
+            "gaps": [float(gap) if np.isfinite(gap) else None for gap in certificate.gaps],
             "error_bound": certificate.error_bound,
             "error_bounds": certificate.error_bounds.tolist(),
             "clusters": [[k + 1 for k in cluster] for cluster in certificate.clusters],
@@ -95,6 +94,31 @@ class Result:
         }
 
 
-def _finite(values: np.ndarray) -> list[float | None]:
-    """JSON has no infinity: None stands for 'nothing there'."""
-    return [float(value) if np.isfinite(value) else None for value in values]
+def _html(result: Result) -> str:
+    """Components with their bounds, the certificate in words, and what was sent in each phase."""
+    certificate, total = result.certificate, result.total_variance
+    state = "converged" if result.converged else f"not converged ({result.stop_reason.label})"
+    title = f"{result.solver} on {result.n_nodes} nodes: {state} after {result.iterations} iterations"
+    columns = ["component", "variance", *([] if total is None else ["share"]), "sin(angle) at most"]
+    components = [
+        [str(k), f"{value:.6g}", *([] if total is None else [f"{value / total:.2%}"]), f"{bound:.1e}"]
+        for k, (value, bound) in enumerate(zip(result.explained_variance, certificate.error_bounds, strict=True), 1)
+    ]
+    bound = certificate.error_bound
+    words = [f"The sine of the angle between a component at any node and the true one is at most {bound:.1e}."]
+    words += [f"{note[0].upper()}{note[1:]}." for note in certificate.warnings]
+    if not result.converged:
+        words.append(result.stop_reason.advice)
+    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in words)
+    phases = {**result.traffic_by_phase, "all": result.traffic}.items()
+    sent = [[phase, str(spent.rounds), str(spent.messages), str(spent.bytes)] for phase, spent in phases]
+    traffic = _table(["phase", "rounds", "messages", "bytes"], sent)
+    return f"<div><p><b>{escape(title)}</b></p>{_table(columns, components)}{paragraphs}{traffic}</div>"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    def line(tag: str, cells: list[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"

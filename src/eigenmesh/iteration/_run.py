@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from eigenmesh.solvers._bases import random_basis
 
 DEFAULT_TOL = 1e-6
 DEFAULT_MAX_ROUNDS = 5000
+PHASES = ("iterations", "checks", "certificate")
 
 
 def run(
@@ -46,17 +48,14 @@ def run(
 
     Parameters
     ----------
-    n_components : int
-        K, how many to find.
+    n_components, seed : int
+        K, how many to find; and what fixes the start, the same at every node.
     tol : float
         Bound on sin(angle) between every component at every node and the true eigenvector.
     max_rounds : int
         Budget of neighbour exchanges; the closing certificate comes on top.
     check_every : int or None
-        Iterations between two looks at the residual; by default so many that looking costs at most about a tenth of the
-        rounds.
-    seed : int
-        Fixes the start; the same at every node.
+        Iterations between two looks at the residual; by default looking costs at most about a tenth of the rounds.
     basis : array of shape (d, K) or None
         Start with orthonormal columns, instead of a random one.
     callback : callable or None
@@ -77,26 +76,24 @@ def run(
     events = EventLog() if events is None else events
     if callback is not None:
         events.listeners.append(on_record(callback))
-    loop = _Loop(solver, covariance, network, tol, max_rounds, seed, events, on_estimate, reference, spent or {})
+    loop = _Loop(solver, covariance, network, tol, max_rounds, seed, events, on_estimate, reference, dict(spent or {}))
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     with np.errstate(all="ignore"):
-        return loop.run(start, check_every)
+        everywhere = np.broadcast_to(start, (len(network.ids), *start.shape))
+        return loop.run(covariance.place(np.ascontiguousarray(everywhere)), check_every)
 
 
 def require_components(n_components: int, n_features: int, n_samples: int | None = None) -> None:
     """Raise unless 1 <= K <= min(d, N - 1)."""
-    bounds = {"the number of features": n_features}
-    if n_samples is not None:
-        bounds["the number of samples less one"] = n_samples - 1
+    asked = f"n_components = {n_components}"
     if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer):
         raise InputError(f"n_components = {n_components!r} must be a whole number.")
     if n_components < 1:
-        raise InputError(f"n_components = {n_components} must be at least 1.")
-    for name, bound in bounds.items():
-        if n_components > bound:
-            raise InputError(
-                f"n_components = {n_components} must be at most {bound}, {name}; ask for fewer components."
-            )
+        raise InputError(f"{asked} must be at least 1.")
+    if n_components > n_features:
+        raise InputError(f"{asked} must be at most {n_features}, the number of features; ask for fewer.")
+    if n_samples is not None and n_components >= n_samples:
+        raise InputError(f"{asked} must be at most {n_samples - 1}, the number of samples less one; ask for fewer.")
 
 
 def require_basis(basis: np.ndarray, shape: tuple[int, int]) -> None:
@@ -105,52 +102,42 @@ def require_basis(basis: np.ndarray, shape: tuple[int, int]) -> None:
         raise InputError(f"basis has shape {basis.shape}; it must be (d, K) = {shape}.")
     skewness = np.abs(basis.T @ basis - np.eye(shape[1])).max()
     if not skewness < 1e-3:
-        raise InputError(
-            f"the columns of basis must be orthonormal; |B^T B - I| is {skewness:.2g}. Use numpy.linalg.qr."
-        )
+        raise InputError(f"columns of basis must be orthonormal; |B^T B - I| is {skewness:.2g}. Use numpy.linalg.qr.")
 
 
 def require_settings(tol: float, max_rounds: int) -> None:
     """Raise unless 0 < tol < 1 and max_rounds >= 1."""
     if not 0 < tol < 1:
-        raise InputError(f"tol = {tol!r} must lie strictly between 0 and 1: it is the sine of an angle.")
+        raise InputError(f"tol = {tol!r} must be between 0 and 1: it is the sine of an angle.")
     if max_rounds < 1:
         raise InputError(f"max_rounds = {max_rounds!r} must be at least 1.")
 
 
+@dataclass
 class _Loop:
     """What one run keeps beside the solver's own state."""
 
-    def __init__(
-        self,
-        solver: Solver,
-        covariance: Covariance,
-        network: Network,
-        tol: float,
-        max_rounds: int,
-        seed: int,
-        events: EventLog,
-        on_estimate: Callable[[np.ndarray], Any] | None,
-        reference: np.ndarray | None,
-        spent: Mapping[str, Traffic],
-    ) -> None:
-        self.solver, self.covariance, self.network = solver, covariance, network
-        self.tol, self.max_rounds, self.seed = tol, max_rounds, seed
-        self.events, self.on_estimate, self.reference = events, on_estimate, reference
-        self.iteration = 0
-        self.iterations_before = max((record.iteration for record in events.history), default=0)
-        self.began, self.before = time.perf_counter(), network.traffic.copy()
-        self.earlier = sum(spent.values(), Traffic())
-        self.spent = {
-            **spent,
-            **{phase: spent.get(phase, Traffic()) for phase in ("iterations", "checks", "certificate")},
-        }
-        self.complement: Complement | None = None
+    solver: Solver
+    covariance: Covariance
+    network: Network
+    tol: float
+    max_rounds: int
+    seed: int
+    events: EventLog
+    on_estimate: Callable[[np.ndarray], Any] | None
+    reference: np.ndarray | None
+    spent: dict[str, Traffic]
+    complement: Complement | None = None
+    iteration: int = 0
 
-    def run(self, basis: np.ndarray, check_every: int | None) -> Result:
-        """Start all nodes from the (d, K) basis and iterate to the end."""
-        everywhere = np.ascontiguousarray(np.broadcast_to(basis, (len(self.network.ids), *basis.shape)))
-        start = self.covariance.place(everywhere)
+    def __post_init__(self) -> None:
+        self.iterations_before = max((record.iteration for record in self.events.history), default=0)
+        self.began, self.before = time.perf_counter(), self.network.traffic.copy()
+        self.earlier = sum(self.spent.values(), Traffic())
+        self.spent = self.spent | {phase: self.spent.get(phase, Traffic()) for phase in PHASES}
+
+    def run(self, start: Array, check_every: int | None) -> Result:
+        """Iterate from (nodes, d, K) to the end."""
         state = self.solver.init(self.covariance, self.network, start)
         reason, certified = self._iterate(start, state, check_every)
         if certified.certificate.error_bound <= self.tol:
@@ -205,15 +192,13 @@ class _Loop:
         return max(1, -(-10 * max(1, diameter) // max(1, rounds_an_iteration)))
 
     def _certify(self, X: Array, complement: Complement | None) -> Certified:
-        certified: Certified = self._booked(
-            "certificate", certify, X, tol=self.tol, complement=complement or self.complement, seed=self.seed
-        )
+        known = complement or self.complement
+        certified: Certified = self._booked("certificate", certify, X, tol=self.tol, complement=known, seed=self.seed)
         # What was learnt of l_{K+1} holds for later certificates too, unless X had missed a leading direction.
-        values, beyond = certified.certificate.values, certified.complement
-        self.complement = beyond if beyond.upper < values[-1] else None
-        certificate, rounds = certified.certificate, self._sent.rounds
+        certificate, beyond = certified.certificate, certified.complement
+        self.complement = beyond if beyond.upper < certificate.values[-1] else None
         bound, residual = certificate.error_bound, float(certificate.residuals.max())
-        self.events.emit(BoundCertified(rounds, bound, residual, tuple(certificate.warnings)))
+        self.events.emit(BoundCertified(self._sent.rounds, bound, residual, certificate.warnings))
         return certified
 
     def _booked(self, phase: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -224,30 +209,25 @@ class _Loop:
         return value
 
     def _record(self, state: Any, residual: float) -> None:
-        error = np.nan if self.reference is None else mean_error(self.solver.readout(state), self.reference)
-        self._note(residual, error, self.solver.current_step(state))
+        X = None if self.reference is None else self.solver.readout(state)
+        self._note(X, residual, self.solver.current_step(state))
 
-    def _note(self, residual: float, error: float, step_size: float, bound: float = np.nan) -> None:
-        iteration = self.iterations_before + self.iteration
-        self.events.emit(
-            Record(iteration, **vars(self._sent), residual=residual, bound=bound, error=error, step_size=step_size)
-        )
-
-    def _error(self, certified: Certified) -> float:
-        return np.nan if self.reference is None else mean_error(certified.local, self.reference)
+    def _note(self, X: Array | None, residual: float, step_size: float, bound: float = np.nan) -> None:
+        iteration, sent = self.iterations_before + self.iteration, vars(self._sent)
+        error = np.nan if self.reference is None else mean_error(X, self.reference)
+        self.events.emit(Record(iteration, **sent, residual=residual, bound=bound, error=error, step_size=step_size))
 
     def _result(self, reason: StopReason, certified: Certified) -> Result:
-        total = self._sent
+        total, certificate, last = self._sent, certified.certificate, self.events.history[-1]
         elsewhere = sum((traffic for phase, traffic in self.spent.items() if phase != "iterations"), Traffic())
-        last, bound = self.events.history[-1], certified.certificate.error_bound
         # The certificate has the last word, so that the history ends where the traffic does.
-        self._note(float(certified.certificate.residuals.max()), self._error(certified), last.step_size, bound)
+        self._note(certified.local, float(certificate.residuals.max()), last.step_size, certificate.error_bound)
         return Result(
             solver=self.solver.name,
             components=np.ascontiguousarray(ea.to_numpy(certified.common)[0].T),
             node_components=np.ascontiguousarray(np.swapaxes(ea.to_numpy(certified.local), -1, -2)),
-            explained_variance=certified.certificate.values,
-            certificate=certified.certificate,
+            explained_variance=certificate.values,
+            certificate=certificate,
             stop_reason=reason,
             iterations=self.iteration,
             traffic=total,

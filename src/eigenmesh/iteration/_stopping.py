@@ -21,13 +21,11 @@ class StopReason(Enum):
     )
     STALLED = (
         "The residual stopped falling before the certificate reached tol: the eigenvalues are too close for this "
-        'solver, or the working precision is used up. Use solver="auto", which close eigenvalues do not slow, loosen '
-        "tol, ask for another number of components, or use float64 data."
+        'solver, or the precision is used up. Use solver="auto", a looser tol, another n_components, or float64 data.'
     )
     DIVERGED = (
         "The iterates blew up; the components are those of the last sound check. Use a smaller step_size, or "
-        'step_size="auto", which shortens the step by itself; with deepca, more mixes; or solver="auto", which has '
-        "neither to set."
+        'step_size="auto", which shortens the step by itself; with deepca, more mixes; or solver="auto".'
     )
 
     @property
@@ -41,6 +39,7 @@ class StopReason(Enum):
         return str(self.value)
 
 
+@dataclass
 class StallDetector:
     """Calls a stall when no component has improved over the whole second half of the run so far.
 
@@ -48,9 +47,9 @@ class StallDetector:
     instead of being a fixed number of checks.
     """
 
-    def __init__(self) -> None:
-        self.best: np.ndarray | float = np.inf
-        self.checks = self.last_progress = 0
+    best: np.ndarray | float = np.inf
+    checks: int = 0
+    last_progress: int = 0
 
     def stalled(self, residual: np.ndarray | None, patience: int = PATIENCE) -> bool:
         """Take in the (K,) residuals of a check and say whether the run has stalled; at least ``patience`` checks."""

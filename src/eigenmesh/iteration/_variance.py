@@ -1,17 +1,15 @@
 """As many components as a share of the variance needs."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from eigenmesh.certificate._certify import Certificate
 from eigenmesh.data import Covariance
 from eigenmesh.iteration._result import Result
-from eigenmesh.iteration._run import DEFAULT_TOL, run
+from eigenmesh.iteration._run import run
 from eigenmesh.iteration._stopping import StopReason
-from eigenmesh.networks import Network, Traffic
+from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver
 from eigenmesh.solvers._bases import widened
 
@@ -19,55 +17,35 @@ FIRST_BLOCK = 4
 
 
 def run_to_fraction(
-    solver: Solver,
-    covariance: Covariance,
-    network: Network,
-    fraction: float,
-    total_variance: float,
-    *,
-    limit: int,
-    max_rounds: int,
-    seed: int = 0,
-    spent: Mapping[str, Traffic] | None = None,
-    **settings: Any,
+    solver: Solver, covariance: Covariance, network: Network, fraction: float, total: float, limit: int, **settings: Any
 ) -> Result:
     """Double the block, keeping what is found, until it explains more than ``fraction`` of the variance.
 
-    Parameters
-    ----------
-    total_variance : trace of C.
-    limit : largest K there can be, min(N - 1, d).
-    max_rounds : budget of neighbour exchanges for all blocks together.
-    settings : for ``run``.
+    ``total`` is the trace of C, ``limit`` the largest K there can be, min(N - 1, d). The other settings are those of
+    ``run``; max_rounds is the budget for all blocks together.
     """
     # Averages may differ in their last bits from node to node; what decides must not.
     before = network.traffic.copy()
-    here = covariance.place(np.full((len(network.ids), 1), total_variance))
-    total_variance = float(network.worst(here)[0, 0])
-    phases = {**(spent or {}), "checks": network.traffic - before}
+    total = float(network.worst(covariance.place(np.full((len(network.ids), 1), total)))[0, 0])
+    settings["spent"] = {**settings["spent"], "checks": network.traffic - before}
     k, basis, runs = min(FIRST_BLOCK, limit), None, []
-    began = network.traffic.rounds
+    last_round = network.traffic.rounds + settings["max_rounds"]
     while True:
-        left = max(1, max_rounds - (network.traffic.rounds - began))
-        settings.update(max_rounds=left, seed=seed, basis=basis, spent=phases)
-        runs.append(run(solver, covariance, network, k, **settings))
-        phases = runs[-1].traffic_by_phase
-        explained = np.cumsum(runs[-1].explained_variance) / total_variance
+        settings["max_rounds"] = max(1, last_round - network.traffic.rounds)
+        runs.append(run(solver, covariance, network, k, basis=basis, **settings))
+        settings["spent"] = runs[-1].traffic_by_phase
+        explained = np.cumsum(runs[-1].explained_variance) / total
         # Eigenvalues and total are the same bits at every node, so all of them grow or stop together.
         enough = int(np.searchsorted(explained, fraction, side="right")) + 1
         if enough <= k or k == limit or not runs[-1].converged:
-            result = truncated(joined(runs), min(enough, k))
+            # Traffic and history of the last run include those of the others.
+            iterations, wall_s = sum(one.iterations for one in runs), sum(one.wall_s for one in runs)
+            result = truncated(replace(runs[-1], iterations=iterations, wall_s=wall_s), min(enough, k))
             # The components that are kept may be certain where one of those beyond is not.
-            certain = enough <= k and result.certificate.error_bound <= settings.get("tol", DEFAULT_TOL)
+            certain = enough <= k and result.certificate.error_bound <= settings["tol"]
             return replace(result, stop_reason=StopReason.CONVERGED) if certain else result
         k = min(2 * k, limit)
-        basis = widened(runs[-1].components.T, k, seed)
-
-
-def joined(runs: list[Result]) -> Result:
-    """The last of several runs, whose traffic and history include those of the others."""
-    iterations = sum(result.iterations for result in runs)
-    return replace(runs[-1], iterations=iterations, wall_s=sum(result.wall_s for result in runs))
+        basis = widened(runs[-1].components.T, k, settings["seed"])
 
 
 def truncated(result: Result, k: int) -> Result:
@@ -77,16 +55,13 @@ def truncated(result: Result, k: int) -> Result:
         return result
     # A cluster that the cut goes through is open: it goes on beyond component k.
     clusters = [tuple(j for j in cluster if j < k) for cluster in whole.clusters]
-    certificate = Certificate(
-        values=whole.values[:k],
-        residuals=whole.residuals[:k],
-        gaps=whole.gaps[:k],
-        error_bounds=whole.error_bounds[:k],
+    per_component = ("values", "residuals", "gaps", "error_bounds", "disagreement")
+    certificate = replace(
+        whole,
+        **{name: getattr(whole, name)[:k] for name in per_component},
         clusters=tuple(cluster for cluster in clusters if cluster),
         open_cluster=any(cluster[0] < k <= cluster[-1] for cluster in whole.clusters),
         next_value=float(whole.values[k]),
-        orthonormality=whole.orthonormality,
-        disagreement=whole.disagreement[:k],
     )
     return replace(
         result,
