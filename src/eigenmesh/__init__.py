@@ -40,28 +40,22 @@ __all__ = [
 # Where each class and function is; the other names are packages and modules. All are imported when they are first asked
 # for: `eigenmesh --help` needs none of them, and a process that is one node of many does without scikit-learn.
 _HOMES = {
-    "Certificate": "certificate",
-    "Costs": "fitting",
-    "DecentralizedPCA": "estimator",
-    "Plan": "fitting",
-    "Record": "events",
-    "Result": "iteration",
-    "SavedModel": "estimator",
-    "StopReason": "iteration",
-    "Traffic": "networks",
-    "load_model": "estimator",
-    "run": "iteration",
+    "certificate": ["Certificate"],
+    "estimator": ["DecentralizedPCA", "SavedModel", "load_model"],
+    "events": ["Record"],
+    "fitting": ["Costs", "Plan"],
+    "iteration": ["Result", "StopReason", "run"],
+    "networks": ["Traffic"],
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name not in _HOMES:
-        return import_module(f"{__name__}.{name}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    module = import_module(f"{__name__}.{home or name}")
     # The next time it is found without coming here.
-    globals()[name] = value
+    globals()[name] = value = getattr(module, name) if home else module
     return value
 
 

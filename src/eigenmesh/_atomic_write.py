@@ -17,8 +17,7 @@ from eigenmesh.errors import InputError, UnreadableFileError
 
 def require_writable(path: str | os.PathLike[str]) -> Path:
     """Raise before any work if a file cannot be written there later."""
-    path = Path(path)
-    folder = path.parent
+    path, folder = Path(path), Path(path).parent
     if path.is_dir():
         raise UnreadableFileError(f"cannot write {path}: it is a folder; give a file name.")
     if not folder.is_dir():
@@ -48,19 +47,12 @@ def write_atomically(path: Path, write: Any) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system lets one."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
+    # The new name in the folder too, where the system lets one.
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
         with contextlib.suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+            os.fsync(folder)
+        os.close(folder)
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:

@@ -11,24 +11,18 @@ T = TypeVar("T")
 def lookup(kind: str, name: object, table: Mapping[str, T], also: str = "") -> T:
     """The entry of a table whose name is written like this; an error that gives the names where there is none.
 
-    Parameters
-    ----------
-    kind : str
-        What the names are of, for the message.
-    also : str
-        What may be given instead of a name, for the message, such as "a Solver object".
+    For its message, ``kind`` says what the names are of, and ``also`` what may be given instead: "a Solver object".
     """
     return table[canonical_name(kind, name, table, also)]
 
 
 def canonical_name(kind: str, name: object, known: Iterable[str], also: str = "") -> str:
     """The name as the library writes it: ``FAST_PCA`` is "fast-pca". ``kind`` and ``also`` as for ``lookup``."""
-    known = list(known)
+    known = sorted(known)
     if isinstance(name, type) and also:
         raise InputError(f"{kind} = {name.__name__} is a class; give an object of it, such as {name.__name__}().")
     if not isinstance(name, str):
-        allowed = f"{also} or a name" if also else "a name"
-        raise InputError(f"{kind} = {name!r} must be {allowed}: {', '.join(sorted(known))}.")
+        raise InputError(f"{kind} = {name!r} must be {f'{also} or ' if also else ''}a name: {', '.join(known)}.")
     found = find_name(name, known)
     if found is None:
         raise UnknownNameError(kind, name, known)

@@ -19,8 +19,7 @@ Namespace: TypeAlias = Any
 numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
 
 # A long sum is cut into so many pieces at most, and into none shorter than this.
-MOST_PIECES = 16
-SHORTEST_PIECE = 32
+MOST_PIECES, SHORTEST_PIECE = 16, 32
 
 
 def namespace(array: Array) -> Namespace:
@@ -118,10 +117,8 @@ def namespace_for(device: str | None) -> tuple[Namespace, Any]:
     try:
         placed = torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise InputError(
-            f"device = {device!r} cannot be used; here there are: {', '.join(devices_here(torch))}. "
-            "Leave it out for NumPy on the CPU."
-        ) from error
+        here = f"here there are: {', '.join(devices_here(torch))}"
+        raise InputError(f"device = {device!r} cannot be used; {here}. Leave it out for NumPy on the CPU.") from error
     return array_api_compat.array_namespace(placed), placed.device
 
 

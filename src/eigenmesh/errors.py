@@ -71,15 +71,7 @@ class UnknownNameError(InputError):
 
 
 class DisagreementError(InputError):
-    """A neighbour that was set up for another run.
-
-    Attributes
-    ----------
-    neighbour : str
-        Its name.
-    manifest : str
-        What it was set up for, as it states it.
-    """
+    """A neighbour that was set up for another run: its name, and its ``manifest``, what it was set up for."""
 
     def __init__(self, message: str, neighbour: str, manifest: str) -> None:
         super().__init__(message)
@@ -99,13 +91,7 @@ class DeadlineError(TransportError, TimeoutError):
 
 
 class LostNeighbourError(DeadlineError):
-    """Neighbours from which nothing at all has come for too long.
-
-    Attributes
-    ----------
-    neighbours : iterable of str
-        Their names.
-    """
+    """Neighbours, by name, from which nothing at all has come for too long."""
 
     def __init__(self, message: str, neighbours: Iterable[str]) -> None:
         super().__init__(message)
@@ -133,9 +119,8 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(
-            f"{purpose} needs {module.partition('.')[0]}; install it with: pip install 'eigenmesh[{extra}]'"
-        ) from error
+        command = f"pip install 'eigenmesh[{extra}]'"
+        raise MissingExtraError(f"{purpose} needs {module.partition('.')[0]}; install it with: {command}") from error
 
 
 def __dir__() -> list[str]:

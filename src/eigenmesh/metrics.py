@@ -14,8 +14,7 @@ def sin_squared(X: Array, reference: Array) -> np.ndarray:
     Computed as ``|x - (q^T x) q|^2 / |x|^2``: the textbook ``1 - (q^T x)^2 / |x|^2`` cannot go below 1e-16.
     """
     X, reference = ea.to_numpy(X), ea.to_numpy(reference)
-    along = np.sum(X * reference, axis=-2, keepdims=True)
-    away = X - along * reference
+    away = X - np.sum(X * reference, axis=-2, keepdims=True) * reference
     return np.asarray(np.sum(away * away, axis=-2) / np.sum(X * X, axis=-2))
 
 

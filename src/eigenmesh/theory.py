@@ -15,13 +15,9 @@ __all__ = ["contraction", "coupling_matrix", "predicted_rounds", "spectral_radiu
 
 
 def step_bound(eigenvalues: ArrayLike, n_components: int, beta: float) -> float:
-    """Largest step for which linear convergence is proved.
+    """Largest step for which linear convergence is proved: a guarantee, not a setting; 1e5 times as long steps work.
 
-    ::
-
-        a < min_k (l_k - l_{k+1}) / ((K + 5)(K + 6)) * ((1 - beta) / (9 l_1))^2
-
-    It is a guarantee, not a setting: on ordinary data it is about 1e-6, and steps 1e5 times as long work.
+    ``min_k (l_k - l_{k+1}) / ((K + 5)(K + 6)) * ((1 - beta) / (9 l_1))^2``, about 1e-6 on ordinary data.
     """
     values = _leading(eigenvalues, n_components)
     gap = float(np.min(values[:-1] - values[1:]))
@@ -42,21 +38,14 @@ def coupling_matrix(eigenvalues: ArrayLike, k: int, step_size: float, beta: floa
               [0,                   a L,           delta_k]],     L = (k + 5) l_1
     """
     values = _leading(eigenvalues, k)
-    a, lipschitz, half = step_size, (k + 5) * float(values[0]), (1 + beta) / 2
+    a, L, half = step_size, (k + 5) * float(values[0]), (1 + beta) / 2
     delta = float(contraction(values, k, step_size)[-1])
-    return np.array(
-        [
-            [half + a * lipschitz, lipschitz * (2 + a * lipschitz), a * lipschitz**2],
-            [a, half, 0.0],
-            [0.0, a * lipschitz, delta],
-        ]
-    )
+    return np.array([[half + a * L, L * (2 + a * L), a * L**2], [a, half, 0.0], [0.0, a * L, delta]])
 
 
 def spectral_radius(eigenvalues: ArrayLike, k: int, step_size: float, beta: float) -> float:
     """Largest modulus among the eigenvalues of P_k(a); below 1 the decay is proved."""
-    matrix = coupling_matrix(eigenvalues, k, step_size, beta)
-    return float(np.max(np.abs(np.linalg.eigvals(matrix))))
+    return float(np.max(np.abs(np.linalg.eigvals(coupling_matrix(eigenvalues, k, step_size, beta)))))
 
 
 def predicted_rounds(eigenvalues: ArrayLike, n_components: int, step_size: float, beta: float, error: float) -> float:
@@ -66,7 +55,7 @@ def predicted_rounds(eigenvalues: ArrayLike, n_components: int, step_size: float
     from the rate alone: it leaves out the time to leave the start, and the harm that unlike nodes do.
     """
     if not 0 < error < 1:
-        raise InputError(f"error = {error!r} must lie strictly between 0 and 1.")
+        raise InputError(f"error = {error!r} must be strictly between 0 and 1.")
     rate = max(float(np.max(contraction(eigenvalues, n_components, step_size))), (1 + beta) / 2)
     return math.inf if rate >= 1 else math.log(error) / (2 * math.log(rate))
 

@@ -153,7 +153,7 @@ def test_the_start_is_orthonormal_and_seeded():
         ({"n_components": 0}, "n_components = 0 must be at least 1"),
         ({"n_components": 9}, "n_components = 9 must be at most 8, the number of features"),
         ({"n_components": 2.5}, "whole number"),
-        ({"tol": 0}, "tol = 0 must be between 0 and 1"),
+        ({"tol": 0}, "tol = 0 must be strictly between 0 and 1"),
         ({"tol": 1.5}, "tol = 1.5"),
         ({"max_rounds": 0}, "max_rounds = 0 must be at least 1"),
         ({"basis": np.eye(8)[:, :3]}, r"basis has shape \(8, 3\); it must be \(d, K\) = \(8, 2\)"),

@@ -1,7 +1,7 @@
 """From measured residuals to bounds on angles: plain arithmetic on numbers that all nodes agree on.
 
-Two bounds are known, and the smaller one holds. Both take eigenvalues of C that were not computed to lie where the look
-beyond K (``Complement``) found them.
+The smaller of two bounds holds. Both take the eigenvalues that were not computed to be where the look beyond K
+(``Complement``) found them.
 
 *Residual bound* (Davis and Kahan). For a unit vector x with ``theta = x^T C x`` and ``r = |C x - theta x|``,
 
@@ -28,16 +28,8 @@ Clusters = tuple[tuple[int, ...], ...]
 class RitzView(NamedTuple):
     """A span seen through its Ritz pairs; the leading axes are whatever the caller stacks.
 
-    Attributes
-    ----------
-    values : array of shape (..., K)
-        Ritz values, largest first.
-    inside : array of shape (..., K)
-        Sine of the angle between x_k and the k-th Ritz vector.
-    outside : array of shape (..., K)
-        ``|(I - P) C u_k|``.
-    total : array of shape (..., 1)
-        ``|(I - P) C P|`` (Frobenius).
+    values : (..., K) Ritz values, largest first; inside : (..., K) sines of the angles between x_k and the k-th Ritz
+    vector; outside : (..., K) ``|(I - P) C u_k|``; total : (..., 1) ``|(I - P) C P|`` (Frobenius).
     """
 
     values: np.ndarray
@@ -58,12 +50,8 @@ def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
     U = Q @ V
     along = np.sum(X * U, axis=-2, keepdims=True)
     outside = (CQ - Q @ QCQ) @ V
-    return RitzView(
-        values=values,
-        inside=np.linalg.norm(X - along * U, axis=-2),
-        outside=np.linalg.norm(outside, axis=-2),
-        total=np.linalg.norm(outside, axis=(-2, -1))[..., np.newaxis],
-    )
+    inside, total = np.linalg.norm(X - along * U, axis=-2), np.linalg.norm(outside, axis=(-2, -1))[..., np.newaxis]
+    return RitzView(values, inside, np.linalg.norm(outside, axis=-2), total)
 
 
 def relative_resolution(eps: float, accuracy: float) -> float:

@@ -1,7 +1,6 @@
 """How true an answer is, measured by the nodes themselves without knowing the truth.
 
-All numbers of a certificate are agreed through ``network.worst``, so every node holds the same bits and takes the
-same decision from them.
+All numbers of a certificate are agreed through ``network.worst``: every node holds the same bits and decides the same.
 """
 
 from dataclasses import dataclass
@@ -10,16 +9,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, normalised
-from eigenmesh.certificate._bounds import (
-    RitzView,
-    find_clusters,
-    relative_floor,
-    relative_resolution,
-    residual_bounds,
-    ritz_bounds,
-    ritz_view,
-    separation,
-)
+from eigenmesh.certificate import _bounds as bounds
 from eigenmesh.certificate._complement import Complement, probe_complement
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
@@ -82,22 +72,16 @@ class Certificate:
         for index, cluster in enumerate(self.clusters):
             names = ", ".join(str(k + 1) for k in cluster)
             if self.open_cluster and index == len(self.clusters) - 1:
-                one = len(cluster) == 1
-                notes.append(
-                    f"component{'' if one else 's'} {names} belong{'s' if one else ''} to an eigenvalue (about "
-                    f"{self.values[cluster[-1]]:.3g}) that goes on beyond component {len(self.values)}: "
-                    f"{'it is' if one else 'they are'} one choice out of many"
-                )
+                value, one = f"an eigenvalue (about {self.values[cluster[-1]]:.3g})", len(cluster) == 1
+                belongs = f"component {names} belongs" if one else f"components {names} belong"
+                choice = f"{'it is' if one else 'they are'} one choice out of many"
+                notes.append(f"{belongs} to {value} that goes on beyond component {len(self.values)}: {choice}")
             else:
-                notes.append(
-                    f"components {names} have eigenvalues too close to tell apart: their span is certain, "
-                    "the vectors inside it are not"
-                )
+                certain = "their span is certain, the vectors inside it are not"
+                notes.append(f"components {names} have eigenvalues too close to tell apart: {certain}")
         if self.next_value > self.values[-1] and not self.open_cluster:
-            notes.append(
-                f"a direction outside the components has more variance ({self.next_value:.6g}) than component "
-                f"{len(self.values)} ({self.values[-1]:.6g}): the components are not the leading ones yet"
-            )
+            than = f"({self.next_value:.6g}) than component {len(self.values)} ({self.values[-1]:.6g})"
+            notes.append(f"a direction outside the components has more variance {than}: they are not the leading ones")
         return tuple(notes)
 
 
@@ -105,14 +89,8 @@ class Certificate:
 class Certified:
     """Components in the order and signs that all nodes share, with their certificate.
 
-    Attributes
-    ----------
-    common : array of shape (1, d, K)
-        Average over all nodes.
-    local : array of shape (nodes, d, K)
-        Each node's own estimate.
-    complement : Complement
-        What was learnt of the spectrum beyond K, to be reused.
+    common : (1, d, K), the average over all nodes; local : (nodes, d, K), each node's own estimate; complement : what
+    was learnt of the spectrum beyond K, to be reused.
     """
 
     common: Array
@@ -130,19 +108,11 @@ def certify(
     complement: Complement | None = None,
     seed: int = 0,
 ) -> Certified:
-    """Measure how far X is from the eigenvectors: two averages and, the first time, a look beyond K.
+    """Measure how far X, (nodes, d, K), is from the eigenvectors: two averages and, the first time, a look beyond K.
 
-    The average of all X is certified by its residual (the bounds are in ``_bounds``); each node's own angle
-    is at most that plus its distance from the average.
-
-    Parameters
-    ----------
-    X : array of shape (nodes, d, K)
-        Each node's estimate.
-    tol : float
-        The angle that is asked for, to know how far to look beyond K.
-    complement : Complement or None
-        What an earlier call learnt of l_{K+1}; None to look.
+    The average of all X is certified by its residual (the bounds are in ``_bounds``); each node's own angle is at most
+    that plus its distance from the average. ``tol``, the angle that is asked for, says how far to look beyond K;
+    ``complement`` is what an earlier call learnt of l_{K+1}, None to look.
     """
     local = agree_on_signs(network, normalised(X))
     common = normalised(network.common_mean(local))
@@ -154,11 +124,9 @@ def certify(
     local, common, product = (_reordered(array, order) for array in (local, common, product))
     values = values[order]
     if complement is None:
-        complement = probe_complement(
-            covariance, network, common, X.shape[0], smallest=float(values[-1]), tol=tol, seed=seed
-        )
-    certificate = _bounds(network, values, local, common, product, complement)
-    return Certified(common, local, certificate, complement)
+        smallest = float(values[-1])
+        complement = probe_complement(covariance, network, common, X.shape[0], smallest=smallest, tol=tol, seed=seed)
+    return Certified(common, local, _certificate(network, values, local, common, product, complement), complement)
 
 
 def agree_on_signs(network: Network, X: Array) -> Array:
@@ -180,18 +148,19 @@ def _reordered(array: Array, order: np.ndarray) -> Array:
     return xp.take(array, xp.asarray(order, device=array.device), axis=-1)
 
 
-def _bounds(
+def _certificate(
     network: Network, values: np.ndarray, local: Array, common: Array, product: Array, complement: Complement
 ) -> Certificate:
     residuals, disagreement, skewness, ritz = _measure(network, local, common, product)
     eps, largest = float(ea.namespace(common).finfo(common.dtype).eps), abs(float(values[0]))
-    floor = relative_floor(eps, network.average.accuracy) * largest
-    clusters, is_open = find_clusters(values, complement, relative_resolution(eps, network.average.accuracy) * largest)
-    gaps = separation(values, residuals, complement, clusters, is_open)
-    angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(ritz, complement, floor))
-    for cluster in clusters:
-        members = list(cluster)
-        angles[members] = residual_bounds(_span_residual(network, common, product, members) + floor, gaps[members])
+    floor = bounds.relative_floor(eps, network.average.accuracy) * largest
+    resolution = bounds.relative_resolution(eps, network.average.accuracy) * largest
+    clusters, is_open = bounds.find_clusters(values, complement, resolution)
+    gaps = bounds.separation(values, residuals, complement, clusters, is_open)
+    angles = np.minimum(bounds.residual_bounds(residuals + floor, gaps), bounds.ritz_bounds(ritz, complement, floor))
+    for members in map(list, clusters):
+        residual = _span_residual(network, common, product, members) + floor
+        angles[members] = bounds.residual_bounds(residual, gaps[members])
     if len(values) * float(skewness.max()) > 0.5:
         # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
         angles[:] = np.inf
@@ -210,7 +179,7 @@ def _bounds(
 
 def _measure(
     network: Network, local: Array, common: Array, product: Array
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, RitzView]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, bounds.RitzView]:
     """Residuals, disagreement and skewness of each component and the Ritz view, the largest over all nodes."""
     xp = ea.namespace(common)
     away = product - common * xp.sum(common * product, axis=-2, keepdims=True)
@@ -218,16 +187,16 @@ def _measure(
     gram = common.mT @ common
     identity = xp.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     skewness = xp.max(xp.abs(gram - identity), axis=-1)
-    ritz = ritz_view(ea.to_numpy(common), ea.to_numpy(product))
+    ritz = bounds.ritz_view(ea.to_numpy(common), ea.to_numpy(product))
     total = np.broadcast_to(ritz.total, ritz.values.shape)
     seen = [ea.like(array, common) for array in (ritz.values, ritz.inside, ritz.outside, total)]
     apart = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
     measured = xp.stack([column_norms(away)[:, 0, :], apart, skewness, *seen], axis=1)
     residuals, disagreement, skewness, *view = ea.to_numpy(network.worst(measured)[0, ...])
-    return residuals, disagreement, skewness, RitzView(*view)
+    return residuals, disagreement, skewness, bounds.RitzView(*view)
 
 
 def _span_residual(network: Network, common: Array, product: Array, members: list[int]) -> float:
     """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, the largest over the nodes."""
-    view = ritz_view(ea.to_numpy(common)[..., members], ea.to_numpy(product)[..., members])
+    view = bounds.ritz_view(ea.to_numpy(common)[..., members], ea.to_numpy(product)[..., members])
     return float(network.worst(ea.like(view.total, common))[0, 0])

@@ -15,15 +15,7 @@ COLUMNS, BATCH, LONGEST = 4, 6, 48
 
 
 class Complement(NamedTuple):
-    """What is known of l_{K+1}, the same at every node.
-
-    Attributes
-    ----------
-    lower : float
-        A Ritz value, never above the true one.
-    upper : float
-        The Ritz value plus its residual.
-    """
+    """What is known of l_{K+1}, the same at every node: a Ritz value, never above it; and that plus its residual."""
 
     lower: float
     upper: float
@@ -42,12 +34,8 @@ def probe_complement(
     with a small residual is near *some* eigenvalue; that it is the largest is as good as certain only once more steps
     from a random start bring up nothing larger, so the search ends when a whole batch of steps has raised nothing.
 
-    Parameters
-    ----------
-    basis : (1, d, K), the same at every node.
-    n_nodes : nodes that this process holds.
-    smallest : theta_K; the search ends when its own error is small beside the gap to it.
-    tol : the angle that is asked for, to know when a gap is too small to matter.
+    basis : (1, d, K), the same at every node; n_nodes : held by this process; smallest : theta_K, the search ends when
+    its own error is small beside the gap to it; tol : the angle asked for, to know when a gap is too small to matter.
     """
     d, k = basis.shape[-2:]
     if k >= d:

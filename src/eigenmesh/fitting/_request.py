@@ -125,7 +125,7 @@ class Request:
             return most
         if isinstance(wanted, float | np.floating):
             if not 0 < wanted < 1:
-                raise InputError(f"n_components = {wanted!r} must be a whole number, or a share between 0 and 1.")
+                raise InputError(f"n_components = {wanted!r} must be whole, or a share strictly between 0 and 1.")
             return float(wanted)
         if self.at_most and isinstance(wanted, int):
             wanted = max(1, min(wanted, most))

@@ -108,7 +108,7 @@ def require_basis(basis: np.ndarray, shape: tuple[int, int]) -> None:
 def require_settings(tol: float, max_rounds: int) -> None:
     """Raise unless 0 < tol < 1 and max_rounds >= 1."""
     if not 0 < tol < 1:
-        raise InputError(f"tol = {tol!r} must be between 0 and 1: it is the sine of an angle.")
+        raise InputError(f"tol = {tol!r} must be strictly between 0 and 1: it is the sine of an angle.")
     if max_rounds < 1:
         raise InputError(f"max_rounds = {max_rounds!r} must be at least 1.")
 
