@@ -9,10 +9,7 @@ T = TypeVar("T")
 
 
 def lookup(kind: str, name: object, table: Mapping[str, T], also: str = "") -> T:
-    """The entry of a table whose name is written like this; an error that gives the names where there is none.
-
-    For its message, ``kind`` says what the names are of, and ``also`` what may be given instead: "a Solver object".
-    """
+    """The entry with this name, in any spelling; messages say the ``kind``, and what is allowed ``also``."""
     return table[canonical_name(kind, name, table, also)]
 
 
