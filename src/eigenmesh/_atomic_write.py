@@ -47,12 +47,16 @@ def write_atomically(path: Path, write: Any) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    # The new name in the folder too, where the system lets one.
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system lets one."""
     if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
+        handle = os.open(folder, os.O_RDONLY)
         with contextlib.suppress(OSError):
-            os.fsync(folder)
-        os.close(folder)
+            os.fsync(handle)
+        os.close(handle)
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:

@@ -16,8 +16,6 @@
     │   │   └── ParkedError                a node put the run off; a restart takes it up again
     │   └── FrameError                     bytes that are no frame of this run
     └── MissingExtraError (ImportError)    an optional dependency; the message gives the install command
-
-A message states the value, the bound and the fix.
 """
 
 import difflib
