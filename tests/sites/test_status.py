@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from contextlib import closing
 
 import pytest
 
@@ -97,7 +98,7 @@ STORY = [
 
 def test_status_and_metrics_follow_from_the_events():
     status = Status("bergen", "r", "connecting")
-    with Metrics(0, "bergen", "r") as metrics:
+    with closing(Metrics(0, "bergen", "r")) as metrics:
         for event, changes in STORY:
             status = status.after(event)
             assert {name: getattr(status, name) for name in changes} == changes, event
@@ -118,7 +119,7 @@ def _served(port):
 
 
 def test_metrics_are_served_on_the_loopback_address_alone():
-    with Metrics(0, "bergen", "r") as metrics:
+    with closing(Metrics(0, "bergen", "r")) as metrics:
         metrics.show(_status(round=12, residual=0.5, bytes=77, waiting_since=100.0, written=103.0))
         lines = _served(metrics.port)
         for line in (
@@ -140,5 +141,8 @@ def test_metrics_are_served_on_the_loopback_address_alone():
 
 
 def test_a_port_that_is_taken_is_an_error_in_words():
-    with Metrics(0, "a", "r") as metrics, pytest.raises(UnreadableFileError, match=r"metrics_port .* take another"):
+    with (
+        closing(Metrics(0, "a", "r")) as metrics,
+        pytest.raises(UnreadableFileError, match=r"metrics_port .* take another"),
+    ):
         Metrics(metrics.port, "b", "r")

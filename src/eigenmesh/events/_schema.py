@@ -24,14 +24,10 @@ class Started(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One line of a run's history. The first five fields are the cost so far, with set-up and checks.
+    """One line of a run's history: the cost so far with set-up and checks, and what was measured, else NaN.
 
-    Attributes
-    ----------
-    residual : largest over nodes and components; NaN where it was not measured.
-    error : the paper's mean sin^2 error; NaN unless the run was given the truth.
-    step_size : the solver's step; NaN for solvers without one.
-    bound : certified bound on sin(angle) to the true components; NaN before the certificate.
+    ``residual`` is the largest over nodes and components, ``error`` the paper's mean sin^2 error if the run was given
+    the truth, ``step_size`` the solver's, ``bound`` the certified bound on sin(angle) to the true components.
     """
 
     iteration: int

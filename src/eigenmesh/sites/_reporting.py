@@ -70,12 +70,6 @@ class Metrics:
             self._thread.join(timeout=5)
         self._server.server_close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class Reporter:
     """The log of a site's events and the status that follows from them; used as a context.
@@ -98,7 +92,8 @@ class Reporter:
 
     def __enter__(self) -> Self:
         if self.site.metrics_port is not None:
-            self._metrics = self._stack.enter_context(Metrics(self.site.metrics_port, self.site.name, self.site.run))
+            self._metrics = Metrics(self.site.metrics_port, self.site.name, self.site.run)
+            self._stack.callback(self._metrics.close)
         self.log.listeners.append(self._stack.enter_context(JsonlWriter(self.site.out.events, append=True)))
         self._tell()
         self._thread.start()
