@@ -70,8 +70,7 @@ class BlockCovariance:
 
     def apply(self, X: Array) -> np.ndarray:
         require_numpy(X, self.kind)
-        part = partial(_block_product, make=self.make, X=X[0])
-        total = self.blocks.total(part, "product", sent_bytes=X.nbytes)
+        total = self.blocks.total(partial(_block_product, make=self.make, X=X[0]), "product", sent_bytes=X.nbytes)
         return np.asarray(total[np.newaxis] / self.blocks.n_blocks, dtype=X.dtype)
 
 

@@ -142,8 +142,7 @@ def lazy_scores(pca: Any, X: Any) -> Any:
     for name in NEEDED:
         setattr(light, name, getattr(pca, name))
     light.n_features_in_ = array.shape[1]
-    chunks = (array.chunks[0], (pca.n_components_,))
-    made = {"chunks": chunks, "meta": meta, "token": "eigenmesh-scores"}
+    made = {"chunks": (array.chunks[0], (pca.n_components_,)), "meta": meta, "token": "eigenmesh-scores"}
     return array.map_blocks(_scores, projection=light, kept=blocks.dtype, **made)
 
 

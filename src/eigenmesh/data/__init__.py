@@ -1,12 +1,19 @@
-"""Data: who holds what, the pooled moments, and each node's covariance as an operator.
+"""Data, one way: sources -> shards (who holds what) -> pooled moments -> each node's covariance as an operator."""
 
-Flows one way: source -> shards -> moments -> covariance.
-"""
-
-from eigenmesh.data._block import Block
+from eigenmesh.data._block import Block, Table
 from eigenmesh.data._choice import MEMORY_BYTES, Choice, CovarianceKind, choose
 from eigenmesh.data._covariance import Chunked, Covariance, Formed, MatrixFree, Sparse, build_covariance
-from eigenmesh.data._datasets import DATASETS, is_dataset, load
+from eigenmesh.data._datasets import (
+    DATASETS,
+    gaussian,
+    geometric_spectrum,
+    is_dataset,
+    load,
+    nearly_equal,
+    paper_spectrum,
+    power_law_spectrum,
+    unlike_nodes,
+)
 from eigenmesh.data._files import read_table
 from eigenmesh.data._moments import Averager, Missing, Moments, missing_policy, pooled_moments
 from eigenmesh.data._shards import Shards
@@ -21,15 +28,6 @@ from eigenmesh.data._splits import (
     Split,
     split_by_name,
 )
-from eigenmesh.data._synthetic import (
-    gaussian,
-    geometric_spectrum,
-    nearly_equal,
-    paper_spectrum,
-    power_law_spectrum,
-    unlike_nodes,
-)
-from eigenmesh.data._table import Table
 
 __all__ = [
     "DATASETS",

@@ -1,5 +1,6 @@
 """Data files by checksum: in $EIGENMESH_DATA or the user's cache, or rebuilt from the public originals."""
 
+import contextlib
 import gzip
 import hashlib
 import http.client
@@ -13,7 +14,7 @@ import time
 import urllib.request
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +24,11 @@ from eigenmesh.errors import UnreadableFileError
 
 FOLDER_VARIABLE = "EIGENMESH_DATA"
 
-_MNIST_MD5 = {
-    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
-}
-_CIFAR10_MD5 = {
-    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
-    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
-    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
-    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
-    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
-    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+_MNIST_FILES = {
+    "images": "train-images-idx3-ubyte.gz",
+    "labels": "train-labels-idx1-ubyte.gz",
+    "test_images": "t10k-images-idx3-ubyte.gz",
+    "test_labels": "t10k-labels-idx1-ubyte.gz",
 }
 
 
@@ -55,19 +48,22 @@ class Archive:
 
 def find_archive(archive: Archive) -> Path:
     """Path of a verified copy. Without one, the data are downloaded and rebuilt into the cache."""
-    for folder in _folders():
-        path = folder / archive.file
+    given = os.environ.get(FOLDER_VARIABLE)
+    folders = [*([Path(given)] if given else []), cache_folder()]
+    for path in (folder / archive.file for folder in folders):
         if path.is_file():
             _verify(path, archive)
             return path
+    places = " or ".join(map(str, folders)) + ("" if given else f" (or set {FOLDER_VARIABLE} to its folder)")
+    missing = f"{archive.file} was not found; put it into {places}, sha256 {archive.sha256}"
     if archive.rebuild is None:
-        raise UnreadableFileError(f"{_not_found(archive)}. It has no automatic download.")
+        raise UnreadableFileError(f"{missing}. It has no automatic download.")
     try:
         arrays = archive.rebuild()
     except UnreadableFileError as error:
-        raise UnreadableFileError(f"{_not_found(archive)}. The download failed: {error}") from error
+        raise UnreadableFileError(f"{missing}. The download failed: {error}") from error
     if content_sha256(arrays) != archive.content_sha256:
-        raise UnreadableFileError(f"{_not_found(archive)}. The download has other contents than {archive.file}.")
+        raise UnreadableFileError(f"{missing}. The download has other contents than {archive.file}.")
     path = cache_folder() / archive.file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,11 +75,9 @@ def find_archive(archive: Archive) -> Path:
 
 def cache_folder() -> Path:
     """The user's cache: %LOCALAPPDATA% on Windows, else $XDG_CACHE_HOME or ~/.cache."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "eigenmesh"
+    windows = sys.platform == "win32"
+    variable, usual = ("LOCALAPPDATA", "AppData/Local") if windows else ("XDG_CACHE_HOME", ".cache")
+    return Path(os.environ.get(variable) or Path.home() / usual) / "eigenmesh"
 
 
 def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
@@ -96,77 +90,45 @@ def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _folders() -> list[Path]:
-    given = os.environ.get(FOLDER_VARIABLE)
-    return [*([Path(given)] if given else []), cache_folder()]
-
-
-def _not_found(archive: Archive) -> str:
-    places = " or ".join(str(folder) for folder in _folders())
-    hint = "" if os.environ.get(FOLDER_VARIABLE) else f" (or set {FOLDER_VARIABLE} to the folder that has it)"
-    return f"{archive.file} was not found; put it into {places}{hint}, sha256 {archive.sha256}"
-
-
 def _verify(path: Path, archive: Archive) -> None:
     with path.open("rb") as handle:
         found = hashlib.file_digest(handle, "sha256").hexdigest()
     if found == archive.sha256:
         return
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            same = content_sha256(arrays) == archive.content_sha256
-    except Exception:  # broken files make NumPy and zipfile raise many kinds of exceptions
-        same = False
-    if not same:
-        raise UnreadableFileError(f"{path} has sha256 {found}, expected {archive.sha256}; delete and fetch it again.")
+    # Broken files make NumPy and zipfile raise many kinds of exceptions.
+    with contextlib.suppress(Exception), open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        if content_sha256(arrays) == archive.content_sha256:
+            return
+    raise UnreadableFileError(f"{path} has sha256 {found}, expected {archive.sha256}; delete and fetch it again.")
 
 
-@dataclass(frozen=True)
-class MnistOriginals:
-    """The four gzipped IDX files of LeCun, Cortes and Burges; md5: of each, unzipped."""
-
-    base_url: str = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-    md5: Mapping[str, str] = field(default_factory=lambda: _MNIST_MD5)
-
-    def __call__(self) -> dict[str, np.ndarray]:
-        """Arrays images (n, 784), labels (n,), test_images, test_labels, all uint8."""
-        arrays = [_read_idx(self._file(name), name) for name in _MNIST_MD5]
-        images, labels, test_images, test_labels = (a.reshape(len(a), -1) if a.ndim > 1 else a for a in arrays)
-        return {"images": images, "labels": labels, "test_images": test_images, "test_labels": test_labels}
-
-    def _file(self, name: str) -> bytes:
-        packed = fetch(f"{self.base_url}{name}.gz", max_bytes=2**25)
+def mnist_originals(base_url: str = "https://ossci-datasets.s3.amazonaws.com/mnist/") -> dict[str, np.ndarray]:
+    """The four gzipped IDX files of LeCun, Cortes and Burges: images (n, 784) and labels (n,), uint8."""
+    arrays = {}
+    for name, file in _MNIST_FILES.items():
+        packed = fetch(f"{base_url}{file}", max_bytes=2**25)
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(packed)) as unzipped:
-                content = unzipped.read(2**27)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UnreadableFileError(f"{self.base_url}{name}.gz is not a gzip file ({error}).") from error
-        return _checked(content, name, self.md5[name])
+                array = _read_idx(unzipped.read(2**27), file)
+        except (OSError, EOFError, zlib.error, struct.error) as error:
+            raise UnreadableFileError(f"{base_url}{file} is not a gzip file of the IDX format ({error}).") from error
+        arrays[name] = array.reshape(len(array), -1) if array.ndim > 1 else array
+    return arrays
 
 
-@dataclass(frozen=True)
-class Cifar10Originals:
-    """The binary version of Krizhevsky, Nair and Hinton in one tar file; md5: of each batch."""
-
-    base_url: str = "https://www.cs.toronto.edu/~kriz/"
-    md5: Mapping[str, str] = field(default_factory=lambda: _CIFAR10_MD5)
-
-    def __call__(self) -> dict[str, np.ndarray]:
-        """Arrays images (n, 1024), grey, and labels (n,), uint8: training batches in order, then the test batch."""
-        url = f"{self.base_url}cifar-10-binary.tar.gz"
-        packed = fetch(url, max_bytes=2**28)
-        try:
-            with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
-                batches = [self._batch(tar, name) for name in _CIFAR10_MD5]
-        except (tarfile.TarError, OSError, KeyError, EOFError, zlib.error) as error:
-            raise UnreadableFileError(f"{url} is not the expected tar file ({error}).") from error
-        records = np.concatenate(batches)
-        return {"images": _grey(records[:, 1:]), "labels": records[:, 0].copy()}
-
-    def _batch(self, tar: tarfile.TarFile, name: str) -> np.ndarray:
-        member = tar.extractfile(f"cifar-10-batches-bin/{name}")
-        content = b"" if member is None else member.read(2**26)
-        return np.frombuffer(_checked(content, name, self.md5[name]), dtype=np.uint8).reshape(-1, 1 + 3 * 1024)
+def cifar10_originals(base_url: str = "https://www.cs.toronto.edu/~kriz/") -> dict[str, np.ndarray]:
+    """The batches of Krizhevsky, Nair and Hinton, that of the test last: grey images (n, 1024), labels (n,), uint8."""
+    url = f"{base_url}cifar-10-binary.tar.gz"
+    packed = fetch(url, max_bytes=2**28)
+    names = [*(f"data_batch_{batch}.bin" for batch in range(1, 6)), "test_batch.bin"]
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
+            members = [tar.extractfile(f"cifar-10-batches-bin/{name}") for name in names]
+            content = b"".join(member.read(2**26) for member in members if member is not None)
+        records = np.frombuffer(content, dtype=np.uint8).reshape(-1, 1 + 3 * 1024)
+    except (tarfile.TarError, OSError, KeyError, EOFError, ValueError, zlib.error) as error:
+        raise UnreadableFileError(f"{url} is not the expected tar file ({error}).") from error
+    return {"images": _grey(records[:, 1:]), "labels": records[:, 0].copy()}
 
 
 def fetch(url: str, max_bytes: int, deadline_s: float = 900.0) -> bytes:
@@ -186,13 +148,6 @@ def fetch(url: str, max_bytes: int, deadline_s: float = 900.0) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         raise UnreadableFileError(f"{url} cannot be reached ({error}).") from error
     return bytes(content)
-
-
-def _checked(content: bytes, name: str, md5: str) -> bytes:
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise UnreadableFileError(f"{name} has md5 {found}, expected {md5}; fetch it again.")
-    return content
 
 
 def _read_idx(content: bytes, name: str) -> np.ndarray:

@@ -1,13 +1,13 @@
-"""Rows of one source, read piece by piece, and prepared for products: centred, weighted, gaps filled."""
+"""Rows of one source: of a node, of a table with labels, and prepared for products (centred, weighted, filled)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from eigenmesh.data._source import Samples, Source
+from eigenmesh.data._source import Samples, Source, as_source
 from eigenmesh.data._splits import Rows
 from eigenmesh.errors import DataError, InputError
 
@@ -82,10 +82,6 @@ class Block:
             raise DataError(f"{reader} returned shape {piece.shape} instead of {shape}; return all rows and columns.")
         return piece
 
-    def source_row(self, row: int) -> int:
-        """Row number in the source of a row of this block."""
-        return int(self.rows.start + row if isinstance(self.rows, slice) else self.rows[row])
-
     def thinned(self, n_rows: int) -> Block:
         """So many of these rows, evenly spread; all of them where there are no more."""
         if n_rows >= self.n_rows:
@@ -108,6 +104,46 @@ class Block:
             return self.rows[rows]
         first = self.rows.start
         return slice(first + rows.start, first + rows.stop) if isinstance(rows, slice) else first + rows
+
+
+@dataclass(frozen=True, eq=False)
+class Unread:
+    """A file that is read only when rows are taken from it."""
+
+    n_samples: int
+    take: Callable[[slice], Table]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Samples (N, d) with labels (N,) and the name of the file or data set."""
+
+    source: Source
+    labels: np.ndarray | None = None
+    name: str = ""
+
+    @property
+    def X(self) -> Samples:
+        """All samples (n_samples, n_features), dense or CSR. A mapped file stays mapped; others are read whole."""
+        return self.source.read(slice(0, self.n_samples))
+
+    @property
+    def n_samples(self) -> int:
+        return int(self.source.shape[0])
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self.source.feature_names
+
+    def take(self, rows: slice) -> Table:
+        """Only these rows; if the source is not in memory, they are read later."""
+        if rows == slice(0, self.n_samples):
+            return self
+        if self.source.in_memory:
+            source = as_source(self.source.read(rows), feature_names=self.feature_names)
+        else:
+            source = Block(self.source, rows)
+        return replace(self, source=source, labels=None if self.labels is None else self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +176,17 @@ class Centring:
         if self.fills:
             centred[~np.isfinite(centred)] = 0.0
         return centred
+
+
+def require_columns(source: Source, n_features: int, names: tuple[str, ...] | None, where: str, by: str) -> None:
+    """Raise unless a source has the columns of ``by``: the same number and, if both have names, the same order."""
+    found = source.feature_names
+    for column, (ours, theirs) in enumerate(zip(found or (), names or (), strict=False)):
+        if ours != theirs:
+            fix = "order" if theirs in (found or ()) else "columns"
+            raise DataError(f"column {column} of {where} is {ours!r}, but {by} has {theirs!r} there; use its {fix}.")
+    if source.shape[1] != n_features:
+        raise DataError(f"{where} has {source.shape[1]} columns, but {by} has {n_features}; make them equal.")
 
 
 def _plain_rows(rows: Rows, total: int) -> Rows:

@@ -86,7 +86,6 @@ def choose_by_size(
         raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}.")
     if sizes.sparse_bytes is not None:
         return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes, "sparse data stay sparse")
-
     n_samples, d = sizes.n_samples, sizes.n_features
     forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components
     free = products * 4 * n_samples * d * n_components

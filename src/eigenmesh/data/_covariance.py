@@ -111,10 +111,6 @@ class Chunked:
     dtype: np.dtype
     kind: ClassVar[CovarianceKind] = CovarianceKind.CHUNKED
 
-    @classmethod
-    def of(cls, shards: Shards, moments: Moments) -> Chunked:
-        return cls(shards.blocks, moments.centring(shards.n_nodes), shards.dtype)
-
     @property
     def n_features(self) -> int:
         return self.blocks[0].n_features
@@ -208,7 +204,9 @@ def build_covariance(
     if kind is CovarianceKind.MATRIX_FREE:
         return MatrixFree.of(shards, moments, xp, device)
     require_numpy(xp.empty(0), kind)
-    return Sparse.of(shards, moments) if kind is CovarianceKind.SPARSE else Chunked.of(shards, moments)
+    if kind is CovarianceKind.SPARSE:
+        return Sparse.of(shards, moments)
+    return Chunked(shards.blocks, moments.centring(shards.n_nodes), shards.dtype)
 
 
 def require_numpy(array: object, kind: CovarianceKind) -> None:

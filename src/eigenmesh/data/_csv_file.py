@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from eigenmesh.data._block import Table
 from eigenmesh.data._source import as_source
-from eigenmesh.data._table import Table
 from eigenmesh.errors import DataError, UnreadableFileError
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})

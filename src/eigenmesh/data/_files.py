@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from eigenmesh.data._block import Table, Unread
 from eigenmesh.data._csv_file import label_position, read_csv
 from eigenmesh.data._source import Samples, as_source
 from eigenmesh.data._splits import ContiguousSplit
-from eigenmesh.data._table import Table, Unread
 from eigenmesh.errors import DataError, EigenmeshError, InputError, UnreadableFileError, import_extra
 
 _SAMPLES = ("X", "data", "images")
@@ -25,14 +25,12 @@ def read_table(
 ) -> Table:
     """Samples, labels and names from one file, by its suffix.
 
-    ``.npy`` is memory-mapped. ``.npz`` holds samples as ``X``, ``data`` or ``images`` (or as its only 2-D
-    array), labels as ``y``, ``labels``, ``label``, ``site`` or ``target`` (looked up in ``site_names``, ``y_names``
-    etc. if present) and ``feature_names``; or it was written by ``scipy.sparse.save_npz``. ``.csv``
-    has a header if a field of its first line is not a number; empty fields and NA are missing.
-    ``label_column`` (a name, or a number from 0) is for ``.csv`` and ``.parquet``.
-
-    ``share = (i, n)`` gives the i-th of n runs of rows, equal in length to within one. ``.npy`` and ``.parquet`` files
-    are then read only in part.
+    ``.npy`` is memory-mapped. ``.npz`` was written by ``scipy.sparse.save_npz``, or holds samples as ``X``, ``data`` or
+    ``images`` (or as its only 2-D array), labels as ``y``, ``labels``, ``label``, ``site`` or ``target`` (looked up in
+    ``site_names``, ``y_names`` etc. if present) and ``feature_names``. ``.csv`` has a header if a field of its first
+    line is not a number; empty fields and NA are missing. ``label_column`` (a name, or a number from 0) is for ``.csv``
+    and ``.parquet``. ``share = (i, n)`` gives the i-th of n runs of rows, equal in length to within one; ``.npy`` and
+    ``.parquet`` files are then read only in part.
     """
     file = Path(path)
     open_file = READERS.get(file.suffix.lower())
@@ -53,9 +51,7 @@ def read_table(
 
 def consecutive_rows(n_samples: int, share: tuple[int, int] | None) -> slice:
     """The i-th of n runs of rows, ``share = (i, n)``; all rows for None."""
-    if share is None:
-        return slice(0, n_samples)
-    return ContiguousSplit().rows(n_samples, share[1])[share[0]]
+    return slice(0, n_samples) if share is None else ContiguousSplit().rows(n_samples, share[1])[share[0]]
 
 
 def _no_label_column(file: Path, label_column: str | int | None) -> None:
@@ -81,10 +77,8 @@ def _read_npz(file: Path, label_column: str | int | None) -> Table:
 
 
 def _find_samples(archive: Any, file: Path) -> Samples:
-    for name in _SAMPLES:
-        if name in archive.files:
-            return archive[name]
-    matrices = [name for name in archive.files if archive[name].ndim == 2]
+    matrices = [name for name in _SAMPLES if name in archive.files][:1]
+    matrices = matrices or [name for name in archive.files if archive[name].ndim == 2]
     if len(matrices) != 1:
         wanted, found = ", ".join(_SAMPLES), ", ".join(archive.files) or "nothing"
         raise UnreadableFileError(f"{file} needs one 2-D array, or one of the names {wanted}; it has {found}.")

@@ -34,13 +34,9 @@ class Columns(Protocol):
 
     @property
     def n_features(self) -> int: ...
-
     @property
-    def dtype(self) -> np.dtype:
-        """Floating dtype to work in."""
-
-    def column_label(self, column: int) -> str:
-        """Name of a column, for messages."""
+    def dtype(self) -> np.dtype: ...
+    def column_label(self, column: int) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +91,18 @@ def moments_by_sums(
     over_nodes: Callable[[NodePart], np.ndarray], columns: Columns, *, scale: bool = False, missing: Missing = "error"
 ) -> Moments:
     """``pooled_moments`` for any way to sum a summary over all nodes."""
-    fills = missing_policy(missing) == "mean"
-    n_samples, observed, mean = _counts_and_mean(over_nodes(partial(count_and_sum, fills=fills)), columns, fills)
-    n_missing = n_samples * columns.n_features - int(observed.sum())
-
-    centring = Centring(mean, fills=n_missing > 0)
+    d, fills = columns.n_features, missing_policy(missing) == "mean"
+    pooled = over_nodes(partial(count_and_sum, fills=fills))
+    n_samples = int(np.rint(pooled[0]))
+    if n_samples < 2:
+        raise DataError(f"n_samples = {n_samples} over all nodes; a covariance needs at least 2 samples.")
+    observed = np.rint(pooled[1 + d :]) if fills else np.full(d, float(n_samples))
+    if not observed.all():
+        raise DataError(f"no node has a finite entry in {_columns(columns, observed == 0)}; drop such columns.")
+    mean, n_missing = pooled[1 : 1 + d] / observed, n_samples * d - int(observed.sum())
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
-        sums, squares = over_nodes(partial(deviations, centring=centring))
-    first = Moments(n_samples, mean, squares, n_missing=n_missing)
-    return moments_about(first, sums, observed, columns, scale=scale)
+        sums, squares = over_nodes(partial(deviations, centring=Centring(mean, fills=n_missing > 0)))
+    return moments_about(Moments(n_samples, mean, squares, n_missing=n_missing), sums, observed, columns, scale=scale)
 
 
 def moments_about(
@@ -134,18 +133,6 @@ def moments_about(
         raise DataError(f"the total variance {total:.2g} must be in {bounds}; rescale the data, or use scale=True.")
     deviation = np.sqrt(variance * ((n_samples - 1) / n_samples)) if scale else None
     return Moments(n_samples, mean, variance, deviation, about.n_missing)
-
-
-def _counts_and_mean(pooled: np.ndarray, columns: Columns, fills: bool) -> tuple[int, np.ndarray, np.ndarray]:
-    """N, the number of observed entries of each column (d,), and the mean (d,)."""
-    d = columns.n_features
-    n_samples = int(np.rint(pooled[0]))
-    if n_samples < 2:
-        raise DataError(f"n_samples = {n_samples} over all nodes; a covariance needs at least 2 samples.")
-    seen = np.rint(pooled[1 + d :]) if fills else np.full(d, float(n_samples))
-    if not seen.all():
-        raise DataError(f"no node has a finite entry in {_columns(columns, seen == 0)}; drop such columns.")
-    return n_samples, seen, pooled[1 : 1 + d] / seen
 
 
 def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
@@ -192,7 +179,8 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
 def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
     offset, column, value = first_not_finite(piece)
     row = start + offset
-    source = shards.blocks[position].source_row(row)
+    rows = shards.blocks[position].rows
+    source = rows.start + row if isinstance(rows, slice) else rows[row]
     here = f"row {row}" if source == row else f"row {row} (row {source} of the data)"
     where = f"{shards.node_label(position)}, {here}, {shards.column_label(column)}"
     return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean".')
@@ -200,8 +188,7 @@ def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> Da
 
 def stored(piece: Samples) -> np.ndarray:
     """Entries of a piece that are stored: all (rows, d) of an array, (stored,) of a csr_array."""
-    values: np.ndarray = piece if isinstance(piece, np.ndarray) else piece.data
-    return values
+    return np.asarray(piece if isinstance(piece, np.ndarray) else piece.data)
 
 
 def first_not_finite(piece: Samples) -> tuple[int, int, float]:

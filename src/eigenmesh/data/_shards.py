@@ -74,8 +74,7 @@ class Shards:
         missing = [node for node in ids if node not in self.ids]
         if missing:
             raise InputError(f"nodes {missing} are not held here; choose from {list(self.ids)}.")
-        blocks = tuple(self.blocks[self.ids.index(node)] for node in ids)
-        return replace(self, blocks=blocks, ids=tuple(ids))
+        return replace(self, blocks=tuple(self.blocks[self.ids.index(node)] for node in ids), ids=tuple(ids))
 
     def thinned(self, n_rows: int) -> Shards:
         """About so many rows over the nodes held here, evenly spread; of each node at least one."""
@@ -86,8 +85,7 @@ class Shards:
     def from_array(cls, X: object, n_nodes: int, split: Split | None = None, labels: object | None = None) -> Shards:
         """Split the rows of one matrix X (N, d) over the nodes, at random by default; copies nothing."""
         source = as_source(X)
-        values = None if labels is None else np.asarray(labels)
-        rows = (split or RandomSplit(seed=0)).rows(source.shape[0], n_nodes, values)
+        rows = (split or RandomSplit()).rows(source.shape[0], n_nodes, None if labels is None else np.asarray(labels))
         blocks = tuple(Block(source, part) for part in rows)
         return cls(blocks, n_nodes, tuple(range(n_nodes)), source.feature_names)
 
@@ -152,11 +150,11 @@ def column_label(feature_names: Sequence[str] | None, column: int) -> str:
 
 def _common_names(sources: Sequence[Source], where: Sequence[object]) -> tuple[str, ...] | None:
     """The feature names, which must agree wherever there are names."""
-    names = zip(where, (source.feature_names for source in sources), strict=True)
-    given = [(place, some) for place, some in names if some is not None]
-    for place, some in given[1:]:
+    named = zip(where, sources, strict=True)
+    given = [(place, names) for place, source in named if (names := source.feature_names) is not None]
+    for place, names in given[1:]:
         first_place, first = given[0]
-        for column, (a, b) in enumerate(zip(first, some, strict=False)):
+        for column, (a, b) in enumerate(zip(first, names, strict=False)):
             if a != b:
                 raise DataError(f"column {column} is {a!r} at {first_place} but {b!r} at {place}; use the same order.")
     return given[0][1] if given else None

@@ -171,13 +171,10 @@ def _check_counts(n_samples: int, n_nodes: int) -> None:
         raise DataError(f"n_nodes = {n_nodes} is more than the {n_samples} samples; every node needs at least one.")
 
 
-def _plain(make: Callable[[int], Split]) -> Callable[[str, int], Split]:
-    def parse(argument: str, seed: int) -> Split:
-        if argument:
-            raise InputError(f"this split takes no argument; leave out {argument!r}.")
-        return make(seed)
-
-    return parse
+def _plain(argument: str, split: Split) -> Split:
+    if argument:
+        raise InputError(f"this split takes no argument; leave out {argument!r}.")
+    return split
 
 
 def _dirichlet(argument: str, seed: int) -> Split:
@@ -198,9 +195,9 @@ def _sizes(argument: str, seed: int) -> Split:
 
 # To add a split: a class above, a row here.
 SPLITS: dict[str, Callable[[str, int], Split]] = {
-    "random": _plain(RandomSplit),
-    "contiguous": _plain(lambda seed: ContiguousSplit()),
-    "label": _plain(lambda seed: LabelSplit()),
+    "random": lambda argument, seed: _plain(argument, RandomSplit(seed)),
+    "contiguous": lambda argument, seed: _plain(argument, ContiguousSplit()),
+    "label": lambda argument, seed: _plain(argument, LabelSplit()),
     "dirichlet": _dirichlet,
     "sizes": _sizes,
 }

@@ -12,7 +12,7 @@ from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Formed, Moments, Shards, load, split_by_name
-from eigenmesh.data._synthetic import gaussian, paper_spectrum
+from eigenmesh.data._datasets import gaussian, paper_spectrum
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, prepare
 from eigenmesh.networks import Network, Stacked

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from eigenmesh.data import Block, CovarianceKind, Table, read_table
-from eigenmesh.data._table import require_columns
+from eigenmesh.data._block import require_columns
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
