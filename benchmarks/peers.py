@@ -241,14 +241,14 @@ def main() -> None:
         failed |= ratio > 3
         what = "with journal and audit" if journal else "without journal"
         print(
-            f"loopback, {what}: gRPC {1e3 * times['grpc']:.2f} ms, bare TLS {1e3 * times['bare']:.2f} ms a round: "
+            f"loopback, {what}: gRPC {1e3 * times['grpc']:.2f} ms, bare TLS {1e3 * times['bare']:.2f} ms per round: "
             f"{ratio:.2f} x (target 3)"
         )
     delay_s = options.delay_ms / 1e3
     times = measure(options.peers, shape, (3, max(10, options.rounds // 3)), delay_s, True)
     ratio = times["grpc"] / delay_s
     failed |= ratio > 1.3
-    print(f"{options.delay_ms:g} ms a link: {1e3 * times['grpc']:.2f} ms a round: {ratio:.2f} x (target 1.3)")
+    print(f"{options.delay_ms:g} ms a link: {1e3 * times['grpc']:.2f} ms per round: {ratio:.2f} x (target 1.3)")
     raise SystemExit(int(failed))
 
 

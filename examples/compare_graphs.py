@@ -1,6 +1,6 @@
 """Two solvers on five networks: what a poorly connected graph costs, and what unlike nodes cost on top.
 
-12 nodes hold the handwritten digits that scikit-learn carries, dealt out at random (all nodes alike) or by digit (each
+12 nodes hold the handwritten digits that scikit-learn carries, split at random (all nodes alike) or by digit (each
 node has one kind of digit). The table gives the rounds until three components are certified to 1e-6, and the megabytes
 that all nodes together sent. The answers are the same everywhere; the price is not.
 """

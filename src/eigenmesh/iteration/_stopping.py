@@ -55,7 +55,7 @@ class StallDetector:
         """Take in the (K,) residuals of a check and say whether the run has stalled; at least ``patience`` checks."""
         self.checks += 1
         if residual is None or not np.isfinite(residual).all():
-            # Not known yet, which says nothing of progress.
+            # Not known yet, so it does not show whether there was progress.
             self.last_progress = self.checks
             return False
         if np.any(residual < 0.99 * self.best):
