@@ -1,4 +1,4 @@
-"""What ``fit`` is given, as data that fitting takes: who holds which samples, and the network between them."""
+"""What ``fit`` is given: who holds which samples, the network between them, and who is told how it goes."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -10,6 +10,7 @@ import numpy as np
 from eigenmesh.dask import is_dask
 from eigenmesh.data import Shards, split_by_name
 from eigenmesh.errors import InputError
+from eigenmesh.events import EventLog, on_record
 from eigenmesh.fitting import Data, NodeData, count_nodes, parse_weights
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
@@ -31,28 +32,25 @@ def connect(pca: Any, X: Any, stack: ExitStack) -> tuple[Transport | None, Calla
     return stack.enter_context(transport_by_name(kind.name, pca.device)), None
 
 
+def event_log(pca: Any, stack: ExitStack) -> EventLog:
+    """A log that tells the user's callback and, if asked for, the terminal until the stack is closed."""
+    listeners = [] if pca.callback is None else [on_record(pca.callback)]
+    if pca.verbose:
+        from eigenmesh.report._progress import live_progress
+
+        listeners.append(stack.enter_context(live_progress()))
+    return EventLog(*listeners)
+
+
 def data_for(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None) -> Data:
     """Samples and network of what the estimator is given; with a transport this process is one node."""
     if is_dask(X):
-        return data_of_dask(pca, X, nodes)
-    if transport is not None:
-        return data_of_one_node(pca, X, y, nodes, seed, transport)
-    return data_of_all_nodes(pca, X, y, nodes, seed)
-
-
-def data_of_all_nodes(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> NodeData:
-    """Samples and network where this process holds all nodes."""
-    shards = _shards(pca, X, y, nodes, seed)
-    return NodeData(shards, parse_weights(pca.topology, pca.weights, shards.n_nodes, seed))
-
-
-def data_of_one_node(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport) -> NodeData:
-    """Samples of the node that this process is, and the network."""
-    shards = _own_shards(pca, X, y, nodes, transport)
+        return _data_of_dask(pca, X, nodes)
+    shards = _shards(pca, X, y, nodes, seed) if transport is None else _own_shards(pca, X, y, nodes, transport)
     return NodeData(shards, parse_weights(pca.topology, pca.weights, shards.n_nodes, seed), transport)
 
 
-def data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
+def _data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
     """Blocks of a dask array or data frame, one node each; reads nothing."""
     from eigenmesh.dask._data import DaskData, check_features
 
@@ -62,16 +60,11 @@ def data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
     for name in NOT_ON_DASK:
         value = getattr(pca, name)
         if value is not usual[name] and not (isinstance(value, str) and value == usual[name]):
-            raise InputError(
-                f"{name} = {value!r} has no meaning for dask data: every block is a node where it is, and Dask "
-                f"sums over them. Leave {name} out."
-            )
+            raise InputError(f"{name} = {value!r} has no meaning for dask data: Dask sums over them. Leave {name} out.")
     data = DaskData.of(X)
-    if pca.n_nodes not in (None, data.facts.n_nodes):
-        raise InputError(
-            f"n_nodes = {pca.n_nodes}, but the data have {data.facts.n_nodes} blocks of rows and every block is a "
-            "node. Leave n_nodes out, or rechunk the data."
-        )
+    n_blocks = data.facts.n_nodes
+    if pca.n_nodes not in (None, n_blocks):
+        raise InputError(f"n_nodes = {pca.n_nodes}, but the data have {n_blocks} blocks, one per node; leave it out.")
     check_features(pca, X, reset=True)
     return data
 
@@ -79,7 +72,7 @@ def data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
 def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> Shards:
     if y is not None or nodes is not None:
         raise InputError("y= and nodes= split one array; with a transport this process is one node.")
-    if is_parts(X):
+    if _is_parts(X):
         raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
     if isinstance(X, Shards):
         return _shards(pca, X, None, None, seed=0)
@@ -90,7 +83,7 @@ def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> S
 
 
 def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
-    if isinstance(X, Shards) or is_parts(X):
+    if isinstance(X, Shards) or _is_parts(X):
         if nodes is not None:
             raise InputError("nodes= goes with one array; the data given are already in parts.")
         shards = X if isinstance(X, Shards) else Shards.from_list(list(X))
@@ -108,6 +101,6 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
     return Shards.from_array(X, n_nodes, split_by_name(pca.split, seed), y)
 
 
-def is_parts(X: Any) -> bool:
+def _is_parts(X: Any) -> bool:
     """True for a list of matrices; a nested list of numbers is one matrix."""
     return isinstance(X, Sequence) and len(X) > 0 and all(len(getattr(part, "shape", ())) == 2 for part in X)

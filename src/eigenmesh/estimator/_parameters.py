@@ -48,7 +48,6 @@ class Objects(HasMethods):  # type: ignore[misc]
         self.words, self.accepts = words, accepts
 
     def is_satisfied_by(self, value: Any) -> bool:
-        """True for an object that passes."""
         return not isinstance(value, type) and self.accepts(value)
 
     def __str__(self) -> str:
@@ -56,7 +55,6 @@ class Objects(HasMethods):  # type: ignore[misc]
 
 
 def instances(words: str, *kinds: type) -> Objects:
-    """Objects of some classes."""
     return Objects(words, lambda value: isinstance(value, kinds))
 
 
@@ -69,40 +67,29 @@ def _is_matrix(value: Any) -> bool:
         return False
 
 
-NO_MLE = (
-    "n_components = 'mle' is not offered: it needs every eigenvalue of the pooled covariance, and the nodes find the "
-    "leading ones alone. Give a whole number, a share of the variance such as 0.9, or None."
-)
+NO_MLE = "n_components = 'mle' is not offered: it needs all eigenvalues. Give a whole number, a share like 0.9 or None."
+COUNT = Interval(Integral, 1, None, closed="left")
+GRAPHS = instances("a networkx graph, Weights", nx.Graph, Weights)
+GENERATORS = instances("a NumPy random generator", np.random.RandomState, np.random.Generator)
+STARTED = [name for name, kind in TRANSPORTS.items() if kind.starts_by_name]
 CONSTRAINTS: dict[str, list[Any]] = {
-    "n_components": [Interval(Integral, 1, None, closed="left"), Interval(Real, 0, 1, closed="neither"), None],
+    "n_components": [COUNT, Interval(Real, 0, 1, closed="neither"), None],
     "solver": [Names("solver", ["auto", *SOLVERS]), instances("a Solver object", Solver)],
-    "topology": [
-        Names("topology", TOPOLOGIES),
-        instances("a networkx graph, Weights", nx.Graph, Weights),
-        Objects("an (M, M) matrix", _is_matrix),
-    ],
-    "n_nodes": [Interval(Integral, 1, None, closed="left"), None],
+    "topology": [Names("topology", TOPOLOGIES), GRAPHS, Objects("an (M, M) matrix", _is_matrix)],
+    "n_nodes": [COUNT, None],
     "weights": [Names("weights", WEIGHTS)],
     "averaging": [Names("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
     "split": [Names("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
     "tol": [Interval(Real, 0, 1, closed="neither")],
-    "max_rounds": [Interval(Integral, 1, None, closed="left")],
+    "max_rounds": [COUNT],
     "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
     "scale": ["boolean"],
     "whiten": ["boolean"],
     "missing": [Names("policy for missing entries", get_args(Missing))],
     "covariance": [Names("covariance", ["auto", *(kind.value for kind in CovarianceKind)])],
     "device": [instances("the name of a device", str), None],
-    "transport": [
-        Names("transport", [name for name, kind in TRANSPORTS.items() if kind.starts_by_name]),
-        instances("a Transport object", Transport),
-        None,
-    ],
-    "random_state": [
-        Interval(Integral, 0, None, closed="left"),
-        instances("a NumPy random generator", np.random.RandomState, np.random.Generator),
-        None,
-    ],
+    "transport": [Names("transport", STARTED), instances("a Transport object", Transport), None],
+    "random_state": [Interval(Integral, 0, None, closed="left"), GENERATORS, None],
     "costs": [instances("a Costs object", Costs), None],
     "callback": [callable, None],
     "verbose": ["boolean"],
@@ -122,19 +109,18 @@ def require_parameters(pca: Any) -> None:
 
 def require(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise InputError unless one of the constraints accepts the value."""
-    options = [make_constraint(option) for option in allowed]
     # To Python True is the number 1; nobody who writes it means that.
     if isinstance(value, bool | np.bool_):
         accepted = "boolean" in allowed
     else:
-        accepted = any(option.is_satisfied_by(value) for option in options)
+        accepted = any(make_constraint(option).is_satisfied_by(value) for option in allowed)
     if not accepted:
         raise _refusal(name, value, allowed)
 
 
 def request_of(pca: Any) -> Request:
     """What the parameters of an estimator ask for, once they are checked."""
-    pca._validate_params()
+    require_parameters(pca)
     names = ("n_components", "solver", "averaging", "step_size", "tol", "max_rounds", "missing", "covariance")
     settings = {name: getattr(pca, name) for name in (*names, "device", "random_state", "costs")}
     return Request.parse(scale=bool(pca.scale), **settings)
@@ -145,16 +131,12 @@ def _refusal(name: str, value: Any, allowed: Sequence[Any]) -> InputError:
     if isinstance(value, str) and named is not None:
         return UnknownNameError(named.kind, value, named.options)
     if isinstance(value, type) and any(isinstance(option, Objects) for option in allowed):
-        kind = value.__name__
-        return InputError(f"{name} = {kind} is a class; give an object of it, such as {kind}().")
+        return InputError(f"{name} = {value.__name__} is a class; give an object of it, such as {value.__name__}().")
     words = []
     # The list of names is the longest, so it comes last.
     for option in sorted(allowed, key=lambda option: option is named):
         words += ["True", "False"] if option == "boolean" else [str(make_constraint(option))]
     either = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-    return InputError(f"{name} = {_shown(value)} must be {either}.")
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+    shown = " ".join(repr(value).split())
+    shown = shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}..."
+    return InputError(f"{name} = {shown} must be {either}.")

@@ -15,9 +15,8 @@ from eigenmesh._atomic_write import require_writable
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Split, missing_policy
 from eigenmesh.errors import InputError
-from eigenmesh.estimator._inputs import connect, data_for
-from eigenmesh.estimator._listeners import event_log, not_converged
-from eigenmesh.estimator._parameters import CONSTRAINTS, request_of, require_parameters
+from eigenmesh.estimator._inputs import connect, data_for, event_log
+from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
 from eigenmesh.estimator._projection import Projection
 from eigenmesh.events import Record
 from eigenmesh.fitting import Costs, Fit, NodeData, Plan, fit, fit_at_every_node, model_of, plan, prepare
@@ -148,26 +147,13 @@ class DecentralizedPCA(Projection):
         callback: Callable[[Record], Any] | None = None,
         verbose: bool = False,
     ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.topology = topology
-        self.n_nodes = n_nodes
-        self.weights = weights
-        self.averaging = averaging
-        self.split = split
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.step_size = step_size
-        self.scale = scale
-        self.whiten = whiten
-        self.missing = missing
-        self.covariance = covariance
-        self.device = device
-        self.transport = transport
-        self.random_state = random_state
-        self.costs = costs
-        self.callback = callback
-        self.verbose = verbose
+        self.n_components, self.solver, self.step_size = n_components, solver, step_size
+        self.topology, self.n_nodes, self.weights = topology, n_nodes, weights
+        self.averaging, self.split, self.random_state = averaging, split, random_state
+        self.tol, self.max_rounds, self.costs = tol, max_rounds, costs
+        self.scale, self.whiten, self.missing = scale, whiten, missing
+        self.covariance, self.device, self.transport = covariance, device, transport
+        self.callback, self.verbose = callback, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> Self:
         """Find the principal components of the samples of all nodes.
@@ -183,8 +169,9 @@ class DecentralizedPCA(Projection):
             The node that holds each sample, instead of a split.
         """
         request = request_of(self)
-        with ExitStack() as stack, event_log(self.callback, self.verbose) as events:
+        with ExitStack() as stack:
             transport, run_nodes = connect(self, X, stack)
+            events = event_log(self, stack)
             data = data_for(self, X, y, nodes, request.seed, transport)
             if run_nodes is not None and isinstance(data, NodeData):
                 fitted = fit_at_every_node(run_nodes, request, data, events)
@@ -192,20 +179,18 @@ class DecentralizedPCA(Projection):
                 fitted = fit(prepare(request, data), events=events)
         self._set_fitted(fitted)
         if not self.result_.converged:
-            warnings.warn(not_converged(self.result_, self.tol), ConvergenceWarning, stacklevel=2)
+            reason, bound = self.stop_reason_, self.certificate_.error_bound
+            message = f"stopped after {self.traffic_.rounds} rounds ({reason.label}): "
+            message += f"the angles to the true components are bounded by {bound:.2g}, not by tol = {self.tol:g}. "
+            warnings.warn(message + reason.advice, ConvergenceWarning, stacklevel=2)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        model = replace(
-            model_of(self._fitted),
-            feature_names=None if names is None else tuple(str(name) for name in names),
-            # As transform is set up now, which may be otherwise than when it was fitted.
-            whiten=self.whiten,
-            missing=missing_policy(self.missing),
-        )
+        # As transform is set up now, which may be otherwise than when it was fitted.
+        settings: Any = {"whiten": self.whiten, "missing": missing_policy(self.missing)}
+        model = replace(model_of(self._fitted), feature_names=self._feature_names, **settings)
         write_model(require_writable(path), model)
 
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
@@ -227,10 +212,6 @@ class DecentralizedPCA(Projection):
             if not isinstance(data, NodeData):
                 raise InputError("dask data have fit and transform alone: there is no network to plan for.")
             return plan(request, data)
-
-    def _validate_params(self) -> None:
-        """Raise InputError for the first parameter that cannot be worked with; looks at no data."""
-        require_parameters(self)
 
     def _set_fitted(self, fitted: Fit) -> None:
         result, moments = fitted.result, fitted.moments

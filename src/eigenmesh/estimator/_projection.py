@@ -51,15 +51,9 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             if source.feature_names is not None:
                 self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
             return source
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_min_samples=fewest if reset else 1,
-            ensure_all_finite=False if reset else not self._fills_missing,
-        )
+        least, finite = (fewest, False) if reset else (1, not self._fills_missing)
+        checks: Any = {"ensure_min_samples": least, "ensure_all_finite": finite}
+        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **checks)
 
     def _standardised(self, X: Any) -> np.ndarray:
         """(X - mean) / scale, dense and in float64: (n, d)."""
@@ -83,16 +77,14 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def project_source(self, source: Source, where: str = "the source") -> np.ndarray:
         """Scores of a source of any size, a piece at a time: (n, d) -> (n, K). Errors name it as ``where``."""
-        names = tuple(str(name) for name in getattr(self, "feature_names_in_", ())) or None
+        names = self._feature_names
         require_columns(source, self.n_features_in_, names, where, "the model")
         scores = np.empty((source.shape[0], self.n_components_), dtype=kept_dtype(source.dtype))
         for start, piece in Block(source).chunks(PIECE_BYTES):
             if not self._fills_missing and not np.isfinite(stored(piece)).all():
                 row, column, value = first_not_finite(piece)
-                raise DataError(
-                    f"{where}: row {start + row}, {column_label(names, column)} is {value}; drop the row, or put the "
-                    'pooled mean there with missing="mean" (--missing mean).'
-                )
+                place = f"{where}: row {start + row}, {column_label(names, column)}"
+                raise DataError(f'{place} is {value}; drop the row, or set missing="mean" (--missing mean).')
             scores[start : start + piece.shape[0]] = self._project(piece)
         return scores
 
@@ -125,20 +117,14 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _known_noise(self) -> float:
         if self.noise_variance_ is None:
-            raise InputError(
-                "this model has no noise variance, which eigenmesh 0.1 did not save, so it gives no covariance and no "
-                "likelihood; fit again and save the model."
-            )
+            raise InputError("this model has no noise variance, which eigenmesh 0.1 did not save; fit again.")
         return float(self.noise_variance_)
 
     def _positive_noise(self) -> float:
         """Noise variance s > 0; what is no more than rounding of the total variance counts as none."""
         noise = self._known_noise()
         if noise <= np.finfo(self.components_.dtype).eps * float(self.explained_variance_[0]):
-            raise InputError(
-                f"n_components = {self.n_components_} leaves no variance for noise, so likelihood and precision are "
-                "not defined; ask for fewer components."
-            )
+            raise InputError(f"n_components = {self.n_components_} leaves no variance for noise; ask for fewer.")
         return noise
 
     def get_covariance(self) -> np.ndarray:
@@ -165,7 +151,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         n_components, n_features = self.components_.shape
         if n_components == n_features:
-            self._require_full_rank()
+            values = self.explained_variance_
+            rank = int(np.sum(values > np.finfo(self.components_.dtype).eps * n_features * values[0]))
+            if rank < n_features:
+                raise InputError(f"the covariance has rank {rank} of {n_features}; ask for fewer than {rank}.")
             return np.asarray(np.linalg.inv(self.get_covariance()))
         noise, factor = self._positive_noise(), self._excess_factor()
         small = factor.T @ factor
@@ -179,15 +168,6 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """F (d, K) with F F^T the part of the model covariance that is above the noise."""
         excess = np.maximum(self.explained_variance_ - self._known_noise(), 0.0)
         return np.asarray(self.components_.T * np.sqrt(excess), dtype=np.float64)
-
-    def _require_full_rank(self) -> None:
-        values = self.explained_variance_
-        rank = int(np.sum(values > np.finfo(self.components_.dtype).eps * len(values) * values[0]))
-        if rank < len(values):
-            raise InputError(
-                f"the covariance has rank {rank} of {len(values)}, so it has no inverse; ask for fewer than {rank} "
-                "components."
-            )
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of each sample under the probabilistic PCA model: (n, d) -> (n,).
@@ -220,6 +200,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _fills_missing(self) -> bool:
         """Whether missing entries count as the pooled mean; ``fit`` refuses what is no policy at all."""
         return isinstance(self.missing, str) and find_name(self.missing, ["mean"]) is not None
+
+    @property
+    def _feature_names(self) -> tuple[str, ...] | None:
+        return tuple(str(name) for name in getattr(self, "feature_names_in_", ())) or None
 
     @property
     def _n_features_out(self) -> int:

@@ -80,10 +80,8 @@ class SavedModel(Projection):
 
     def fit(self, X: Any = None, y: Any = None) -> SavedModel:
         """Refuse: a saved model is not fitted again."""
-        raise InputError(
-            "a saved model is fitted already. Use DecentralizedPCA to fit another, or, in a pipeline that is to be "
-            "fitted, sklearn.frozen.FrozenEstimator(model)."
-        )
+        fix = "Fit a DecentralizedPCA; in a pipeline, use sklearn.frozen.FrozenEstimator(model)."
+        raise InputError(f"a saved model is fitted already. {fix}")
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the output columns: those of the estimator that was saved."""
@@ -93,16 +91,9 @@ class SavedModel(Projection):
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         if not hasattr(self, "model_"):
             return str(super().__repr__(N_CHAR_MAX))
-        facts = {
-            "n_components": self.n_components_,
-            "n_features": self.n_features_in_,
-            "n_samples": self.n_samples_,
-            "error_bound": self.model_.error_bound,
-        }
-        shown = [
-            f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in facts.items()
-            if value is not None
-        ]
-        settings = [f"whiten={self.whiten}", f"missing={self.missing!r}"]
-        return f"SavedModel({', '.join([*shown, *settings])})"
+        shown = [f"n_components={self.n_components_}", f"n_features={self.n_features_in_}"]
+        if self.n_samples_ is not None:
+            shown.append(f"n_samples={self.n_samples_}")
+        if self.model_.error_bound is not None:
+            shown.append(f"error_bound={self.model_.error_bound:.3g}")
+        return f"SavedModel({', '.join(shown)}, whiten={self.whiten}, missing={self.missing!r})"

@@ -36,8 +36,6 @@ class Verdict(Enum):
 
 
 class Evidence(NamedTuple):
-    """The result of one panel for a claim."""
-
     panel: str
     verdict: Verdict
     words: str

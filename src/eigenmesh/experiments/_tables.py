@@ -79,8 +79,7 @@ def best_rows(rows: Iterable[CostRow]) -> list[CostRow]:
 def _rank(row: CostRow) -> tuple[float, ...]:
     costs = row.typical("rounds")
     reached = int(np.isfinite(costs).sum())
-    floor = row.floor if np.isfinite(row.floor) else np.inf
-    return (-reached, float(costs[reached - 1]) if reached else 0.0, floor)
+    return (-reached, costs[reached - 1] if reached else 0.0, row.floor if np.isfinite(row.floor) else np.inf)
 
 
 def cell(row: CostRow, target: int, unit: str) -> str:
