@@ -42,8 +42,6 @@ class PanelResult:
 
 @dataclass(frozen=True)
 class Chapter:
-    """An experiment with its results."""
-
     experiment: Experiment
     panels: Sequence[PanelResult]
     findings: Sequence[Finding] = ()
