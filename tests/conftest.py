@@ -3,7 +3,10 @@
 import contextlib
 import os
 import signal
+import sys
 from pathlib import Path
+
+import pytest
 
 # Tests run beside each other, a process for each core; threads of their own would only get in the way. Before NumPy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,3 +30,13 @@ def pytest_collection_modifyitems(items):
     """Slow folders first, so that no worker is left alone with one at the end."""
     order = {name: place for place, name in enumerate(SLOW_FOLDERS)}
     items.sort(key=lambda item: order.get(Path(item.path).parent.name, len(SLOW_FOLDERS)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_folder(tmp_path_factory):
+    """Tests leave nothing in the user's cache, and find nothing there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache"))
+        )
+        yield

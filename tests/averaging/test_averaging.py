@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh import graphs
-from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Gossip, Polynomial, Tree, averaging_by_name
+from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Gossip, Polynomial, Tree, averaging_by_name
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.networks import Stacked
 
-KERNELS = [AllReduce(), Gossip(), Chebyshev(), Polynomial(), Tree(), Gossip(1e-4), Chebyshev(1e-4), Polynomial(1e-4)]
+EXACT = [AllReduce(), Gossip(), Chebyshev(), Polynomial(), Tree(), Factored()]
+KERNELS = [*EXACT, Gossip(1e-4), Chebyshev(1e-4), Polynomial(1e-4)]
 TOPOLOGIES = ["erdos_renyi", "cycle", "path", "star", "complete", "grid", "binary_tree"]
 
 
@@ -127,8 +128,8 @@ def test_an_accuracy_outside_zero_and_one_is_refused(kind, accuracy):
 
 
 def test_names():
-    assert {type(averaging_by_name(name)) for name in AVERAGINGS} == {AllReduce, Chebyshev, Gossip, Polynomial, Tree}
+    assert {type(averaging_by_name(name)) for name in AVERAGINGS} == {type(kernel) for kernel in EXACT}
     with pytest.raises(
-        UnknownNameError, match=r"'chebishev'.*chebyshev, gossip, polynomial, tree.*Did you mean 'chebyshev'"
+        UnknownNameError, match=r"'chebishev'.*chebyshev, factored, gossip, polynomial, tree.*Did you mean 'chebyshev'"
     ):
         averaging_by_name("chebishev")

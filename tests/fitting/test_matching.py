@@ -23,7 +23,7 @@ def count(parts, names=None, topology="path"):
         if names is not None and names[rank] is not None:
             shards = Shards(shards.blocks, M, (rank,), feature_names=names[rank])
         network = Peers(weights, transport, Tree())
-        n_samples = match_nodes(shards, network)
+        n_samples, _ = match_nodes(shards, network)
         # What must be equal everywhere rides along: no round beside those of the average.
         assert network.traffic.rounds == network.average.rounds
         return n_samples

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from eigenmesh._lookup import lookup
 from eigenmesh.averaging._allreduce import AllReduce
 from eigenmesh.averaging._base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
+from eigenmesh.averaging._factored import Factored
 from eigenmesh.averaging._gossip import Chebyshev, Gossip
 from eigenmesh.averaging._polynomial import Polynomial
 from eigenmesh.averaging._tree import Tree
@@ -13,6 +14,7 @@ from eigenmesh.averaging._tree import Tree
 OVER_LINKS: dict[str, Callable[[], Averaging]] = {
     "gossip": Gossip,
     "chebyshev": Chebyshev,
+    "factored": Factored,
     "polynomial": Polynomial,
     "tree": Tree,
 }
@@ -38,6 +40,7 @@ __all__ = [
     "Average",
     "Averaging",
     "Chebyshev",
+    "Factored",
     "Gossip",
     "LinearRound",
     "Polynomial",

@@ -88,8 +88,8 @@ def _coefficients(eigenvalues: np.ndarray, accuracy: float, most: int) -> tuple[
     return tuple(steps), tuple(turns)
 
 
-def measured_accuracy(average: PolynomialAverage, weights: Weights) -> float:
-    """Norm of ``p(W) - 1 1^T / M`` in working precision, on the unit vectors or, for large M, on 64 random ones.
+def measured_accuracy(average: Average, weights: Weights) -> float:
+    """Norm of ``average - 1 1^T / M`` in working precision, on the unit vectors or, for large M, on 64 random ones.
 
     Evaluating p on the eigenvalues is not enough: rounding errors along other eigenvectors are amplified by the
     following rounds.

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from eigenmesh import graphs
-from eigenmesh.averaging import Averaging
+from eigenmesh.averaging import Averaging, Factored
 from eigenmesh.dask._blocks import Blocks, is_frame, scipy_or_dense
 from eigenmesh.dask._covariance import covariance_of_blocks, formed_in_one_pass
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments
@@ -47,9 +47,9 @@ class DaskData:
         blocks, names = self.blocks, self.blocks.layout.feature_names
         return DataFacts(blocks.n_blocks, blocks.n_features, blocks.dtype.itemsize, feature_names=names)
 
-    def count_samples(self) -> tuple[None, None]:
+    def count_samples(self, factored: Factored | None) -> tuple[None, None, Factored | None]:
         """The chunk sizes may be unknown; the moments count the rows."""
-        return None, None
+        return None, None, factored
 
     def check(self, request: Request) -> None:
         """Raise if the solver exchanges messages hundreds of times."""

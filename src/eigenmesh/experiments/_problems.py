@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.averaging import Averaging
+from eigenmesh.averaging import Averaging, Factored
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Formed, Moments, Shards, load, split_by_name
 from eigenmesh.data._datasets import gaussian, paper_spectrum
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
@@ -54,8 +54,8 @@ class KnownData:
     moments: Moments
     covariance: Covariance
 
-    def count_samples(self) -> tuple[int, None]:
-        return self.moments.n_samples, None
+    def count_samples(self, factored: Factored | None) -> tuple[int, None, Factored | None]:
+        return self.moments.n_samples, None, factored
 
     def check(self, request: Request) -> None:
         """Every request can be done."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from eigenmesh.arrays import Namespace, namespace_for
-from eigenmesh.averaging import Averaging, Tree
+from eigenmesh.averaging import Averaging, Factored, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
 from eigenmesh.errors import DataError, InputError
@@ -46,8 +46,11 @@ class Data(Protocol):
         """The network that the solver sees: one node where an engine sums over all nodes by itself."""
         ...
 
-    def count_samples(self) -> tuple[int | None, Network | None]:
-        """N over all nodes, None where only a pass over the data can tell; and the network that was asked."""
+    def count_samples(self, factored: Factored | None) -> tuple[int | None, Network | None, Factored | None]:
+        """N over all nodes, None where only a pass over the data can tell; the network that was asked.
+
+        If factors may be used, also the ones that all nodes have.
+        """
         ...
 
     def check(self, request: Request) -> None:
@@ -90,10 +93,11 @@ class NodeData:
     def check(self, request: Request) -> None:
         self._place(request.device)
 
-    def count_samples(self) -> tuple[int, Network]:
+    def count_samples(self, factored: Factored | None) -> tuple[int, Network, Factored | None]:
         """N over all nodes, which compare their data on the way."""
         network = self._network(Tree())
-        return match_nodes(self.shards, network), network
+        n_samples, factored = match_nodes(self.shards, network, factored)
+        return n_samples, network, factored
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""
@@ -139,13 +143,18 @@ class NodeData:
         return namespace_for(None if own is None else str(own))
 
 
-def match_nodes(shards: Shards, network: Network) -> int:
+def match_nodes(shards: Shards, network: Network, factored: Factored | None = None) -> tuple[int, Factored | None]:
     """N over all nodes, by one average of one number; what must be equal everywhere rides in its messages.
 
     Every node raises the same error where columns, precision or feature names differ. Each fact goes with its negative,
-    so that the maxima over all nodes show whether it is the same at all of them.
+    so that the maxima over all nodes show whether it is the same at all of them. Where factors differ, all nodes take
+    those of one.
     """
-    here = np.array([shards.n_features, shards.dtype == np.float32, _names_number(shards.feature_names)], dtype=float)
+    names = None if shards.feature_names is None else "\0".join(shards.feature_names).encode()
+    if factored is not None:
+        factored = Factored(factored.found(network.weights))
+    factors = None if factored is None or factored.factors is None else factored.factors.tobytes()
+    here = np.array([shards.n_features, shards.dtype == np.float32, _number(names), _number(factors)], float)
     # Nodes without feature names have no say about them.
     facts = np.where(np.isnan([here, -here]), -np.inf, [here, -here])
     counts = np.array([[float(block.n_rows)] for block in shards.blocks])
@@ -159,12 +168,13 @@ def match_nodes(shards: Shards, network: Network) -> int:
         raise DataError(f"some nodes hold float32, others wider numbers ({label}: {shards.dtype}); convert all to one.")
     if np.isfinite(largest[2]) and largest[2] != smallest[2]:
         raise DataError("feature names or their order differ from node to node; put the columns in the same order.")
-    return int(np.rint(shards.n_nodes * mean[0, 0]))
+    if factored is not None and largest[3] != smallest[3]:
+        factored = factored.shared(network, network.weights)
+    return int(np.rint(shards.n_nodes * mean[0, 0])), factored
 
 
-def _names_number(names: tuple[str, ...] | None) -> float:
-    """A number that stands for the names in their order, small enough for float64 to hold it; NaN for none."""
-    if names is None:
+def _number(content: bytes | None) -> float:
+    """A number that stands for the content, small enough for float64 to hold it; NaN for none."""
+    if content is None:
         return float("nan")
-    digest = hashlib.sha256("\0".join(names).encode()).digest()
-    return float(int.from_bytes(digest[:6], "little"))
+    return float(int.from_bytes(hashlib.sha256(content).digest()[:6], "little"))

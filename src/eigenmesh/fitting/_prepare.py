@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging
+from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.fitting._data import Data, DataFacts
 from eigenmesh.fitting._network_calls import NetworkCall, Prices
@@ -17,7 +17,8 @@ from eigenmesh.solvers import BlockKrylov, Solver
 class Workload(NamedTuple):
     """What a method is chosen by: numbers that all nodes know.
 
-    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes.
+    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes;
+    ``factored``: with the factors that all nodes have.
     """
 
     weights: Weights
@@ -25,11 +26,16 @@ class Workload(NamedTuple):
     n_components: int
     item_bytes: int = 8
     has_all_reduce: bool = False
+    factored: Factored = Factored()
 
     def averagings(self) -> list[Averaging]:
         """Ways to average that the network and its engine offer; of two that cost the same, the first is better."""
-        over_links = [make() for make in reversed(OVER_LINKS.values())]
+        over_links = [self.known(make()) for make in reversed(OVER_LINKS.values())]
         return [AllReduce(), *over_links] if self.has_all_reduce else over_links
+
+    def known(self, averaging: Averaging) -> Averaging:
+        """The averaging, with the factors that all nodes have if it needs any."""
+        return self.factored if isinstance(averaging, Factored) else averaging
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +99,12 @@ def decide(request: Request, data: Data) -> Decision:
     # What can be wrong without a message or a pass over the data is found first.
     request.components(sys.maxsize, facts.n_features)
     data.check(request)
-    n_samples, counting = data.count_samples()
+    asked = request.averaging or Factored()
+    n_samples, counting, factored = data.count_samples(asked if isinstance(asked, Factored) else None)
     wanted = request.components(n_samples or sys.maxsize, facts.n_features)
     k = expected_components(wanted, facts.n_features)
-    workload = Workload(data.weights, facts.n_features, k, facts.item_bytes, facts.has_all_reduce)
+    engine = facts.item_bytes, facts.has_all_reduce
+    workload = Workload(data.weights, facts.n_features, k, *engine, factored or Factored())
     solver, averaging = choose_method(workload, request.costs, request.solver, request.averaging)
     return Decision(n_samples, wanted, workload, solver, averaging, counting)
 
@@ -137,7 +145,7 @@ def choose_method(
     if averaging is None:
         numbers = d * solver.columns(workload.n_components, d)
         averaging = quickest_averaging(workload, costs, numbers)
-    return solver, averaging
+    return solver, workload.known(averaging)
 
 
 def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:

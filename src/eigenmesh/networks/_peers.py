@@ -8,7 +8,7 @@ from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.averaging import Averaging, LinearRound
+from eigenmesh.averaging import Averaging, Factored, LinearRound
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.networks._base import Network
@@ -64,6 +64,8 @@ class Peers(Network):
         self._neighbours = transport.links(neighbours, neighbours)
         self._parts: dict[int, tuple[LinearRound, Part]] = {}
         self._rider: Array | None = None
+        if isinstance(averaging, Factored) and averaging.factors is None:
+            self.average = averaging.shared(self, weights).prepare(weights)
 
     @property
     def ids(self) -> Sequence[int]:

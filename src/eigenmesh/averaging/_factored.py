@@ -1,0 +1,220 @@
+"""Factored averaging: matrices on the links whose product is the average, as few as the diameter."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from eigenmesh._atomic_write import save_arrays
+from eigenmesh.arrays import Array
+from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound
+from eigenmesh.averaging._polynomial import Polynomial, measured_accuracy
+from eigenmesh.averaging._tree import Tree
+from eigenmesh.data._archives import cache_folder
+from eigenmesh.graphs import Weights
+
+# Beyond so many unknowns a search takes minutes.
+LARGEST = 3000
+# A search ends at FOUND. The nodes measure again, and rounding must not make one of them refuse what the others use.
+FOUND, ACCURACY = 1e-14, 1e-13
+# Noise of each start: with little of it some searches end beside a solution, with much of it others do.
+STARTS = (0.03, 1.0, 0.1, 0.03, 0.3, 0.03)
+# A search goes on while WINDOW steps divide the residual by FALL.
+STEPS, WINDOW, FALL = 60, 10, 4.0
+# With so much damping a step is too short to matter.
+MOST_DAMPING = 1e6
+
+_known: dict[str, np.ndarray] = {}
+_searching = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Factored:
+    """Apply L matrices on the links of the graph with ``W_L ... W_1 = 1 1^T / M``, L the diameter or one more.
+
+    No exact average takes fewer rounds than the diameter; a tree takes up to twice as many. The matrices are found by
+    Levenberg-Marquardt on ``|W_L ... W_1 - 1 1^T / M|^2``, once for each graph, and kept in the user's cache. All links
+    carry a message every round, so a tree sends fewer bytes. Where a tree or a polynomial takes no more rounds,
+    where nothing is found, or with more than 3,000 unknowns, the tree or the polynomial is used instead: the one with
+    fewer rounds; of equals, the tree.
+
+    A search on another processor may end elsewhere, so nodes must have the ``factors`` (L, 2 edges + M), entries row by
+    row, from one place: a fit compares them without a round of its own, and nodes whose factors differ take those of
+    the root of the tree. So do ``Peers``, at once.
+    """
+
+    factors: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+    def prepare(self, weights: Weights) -> Average:
+        factors, other = self.found(weights), _other(weights)
+        if not 0 < len(factors) < other.rounds:
+            return other
+        matrices = _matrices(factors, _places(weights), weights.n_nodes)
+        average = FactoredAverage(tuple(LinearRound(matrix) for matrix in matrices), accuracy=0.0)
+        accuracy = measured_accuracy(average, weights)
+        return replace(average, accuracy=accuracy) if accuracy <= ACCURACY else other
+
+    def found(self, weights: Weights) -> np.ndarray:
+        """The factors: its own, or those of the cache, or newly found ones; (0, ...) if there are none."""
+        if self.factors is not None:
+            return self.factors
+        places, fewest = _places(weights), weights.spectrum.diameter
+        if fewest * len(places) > LARGEST or _other(weights).rounds <= fewest:
+            return np.empty((0, len(places)))
+        name, most = _file_name(places), Tree().prepare(weights).rounds
+        # Nodes that are threads wait for the first of them.
+        with _searching:
+            if name not in _known:
+                kept = _read(name, places)
+                _keep(name, _search(places, range(fewest, min(fewest + 2, most))) if kept is None else kept)
+            return _known[name]
+
+    def shared(self, network: LinearNetwork, weights: Weights) -> Factored:
+        """With the factors of the root of the tree: they go down the tree once. All nodes call it together."""
+        own = self.found(weights)
+        # All know this shape; rows of zeros stand for factors that were not needed.
+        sent = np.zeros((1, weights.spectrum.diameter + 1, own.shape[1]))
+        sent[0, : len(own)] = own
+        for level in Tree().prepare(weights).down:
+            (sent,) = network.combine(level, sent)
+        return Factored(_keep(_file_name(_places(weights)), sent[0][sent[0].any(axis=1)]))
+
+
+@dataclass(frozen=True)
+class FactoredAverage:
+    """Factored averaging prepared for one network."""
+
+    factors: tuple[LinearRound, ...]
+    accuracy: float
+
+    @property
+    def rounds(self) -> int:
+        return len(self.factors)
+
+    @property
+    def messages(self) -> int:
+        return sum(factor.messages for factor in self.factors)
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        """``x <- W_l x`` for each factor: (nodes, ...) -> (nodes, ...)."""
+        for factor in self.factors:
+            (array,) = network.combine(factor, array)
+        return array
+
+
+def _other(weights: Weights) -> Average:
+    """A tree, or a polynomial if that takes fewer rounds."""
+    return min(Tree().prepare(weights), Polynomial().prepare(weights), key=lambda average: average.rounds)
+
+
+def _places(weights: Weights) -> np.ndarray:
+    """Row and column of each entry that a factor may have, (2 edges + M, 2): links both ways, and the diagonal."""
+    links = np.array(weights.graph.edges, dtype=int).reshape(-1, 2)
+    nodes = np.arange(weights.n_nodes)
+    places = np.concatenate([links, links[:, ::-1], np.stack([nodes, nodes], axis=1)])
+    return places[np.lexsort(places.T[::-1])]
+
+
+def _matrices(factors: np.ndarray, places: np.ndarray, n_nodes: int) -> np.ndarray:
+    """Entries (L, places) as matrices (L, M, M)."""
+    matrices = np.zeros((len(factors), n_nodes, n_nodes))
+    matrices[:, places[:, 0], places[:, 1]] = factors
+    return matrices
+
+
+def _file_name(places: np.ndarray) -> str:
+    return f"factors-{hashlib.sha256(places.astype('<i8').tobytes()).hexdigest()[:32]}.npz"
+
+
+def _read(name: str, places: np.ndarray) -> np.ndarray | None:
+    """Factors in the user's cache, if they are whole and right."""
+    try:
+        with open(cache_folder() / name, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            factors = np.asarray(arrays["factors"], dtype=float).reshape(-1, len(places))
+    except Exception:  # broken files make NumPy and zipfile raise many kinds of exceptions
+        return None
+    right = len(factors) == 0 or _Products(factors, places).size <= ACCURACY
+    return factors if right else None
+
+
+def _keep(name: str, factors: np.ndarray) -> np.ndarray:
+    """Put factors into memory and, if it can be written, into the user's cache."""
+    _known[name] = factors
+    with contextlib.suppress(OSError, RuntimeError):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        save_arrays(cache_folder() / name, {"factors": factors})
+    return factors
+
+
+def _search(places: np.ndarray, numbers: range) -> np.ndarray:
+    """The first factors that are found, of these numbers; or none."""
+    for n_factors, start in product(numbers, range(len(STARTS))):
+        if n_factors * len(places) <= LARGEST and (found := _solve(places, n_factors, start)) is not None:
+            return found
+    return np.empty((0, len(places)))
+
+
+class _Products:
+    """The products of factors, (L, places), and what they leave: the residual ``W_L ... W_1 - 1 1^T / M``."""
+
+    def __init__(self, factors: np.ndarray, places: np.ndarray) -> None:
+        self.factors, self.places = factors, places
+        n_nodes = int(places[-1, 0]) + 1
+        matrices = _matrices(factors, places, n_nodes)
+        self.before = [np.eye(n_nodes)]
+        for matrix in matrices:
+            self.before.append(matrix @ self.before[-1])
+        self.after = [np.eye(n_nodes)]
+        for matrix in matrices[:0:-1]:
+            self.after.insert(0, self.after[0] @ matrix)
+        self.residual = self.before.pop() - 1 / n_nodes
+        self.size = float(np.linalg.norm(self.residual))
+
+    def normal_equations(self) -> tuple[np.ndarray, np.ndarray]:
+        """``J^T J`` and ``J^T r``; entry (i, j) of factor l moves the product by ``after_l[:, i] before_l[j, :]``."""
+        n_nodes, (rows, columns) = len(self.residual), self.places.T
+        after, before = np.hstack(self.after), np.vstack(self.before)
+        shift = n_nodes * np.arange(len(self.factors))[:, np.newaxis]
+        i, j = (shift + rows).ravel(), (shift + columns).ravel()
+        gradient = [(a.T @ self.residual @ b.T)[rows, columns] for a, b in zip(self.after, self.before, strict=True)]
+        square = (after.T @ after)[i].take(i, axis=1)
+        square *= (before @ before.T)[j].take(j, axis=1)
+        return square, np.concatenate(gradient)
+
+
+def _solve(places: np.ndarray, n_factors: int, start: int) -> np.ndarray | None:
+    """Levenberg-Marquardt from row averages and noise; None where it does not end at a solution."""
+    noise = STARTS[start] * np.random.default_rng(start).standard_normal((n_factors, len(places)))
+    now = _Products((1 + noise) / np.bincount(places[:, 0])[places[:, 0]], places)
+    damping, sizes = 1.0, [now.size]
+    while now.size > FOUND:
+        stuck = len(sizes) > WINDOW and now.size > sizes[-1 - WINDOW] / FALL
+        if stuck or len(sizes) > STEPS:
+            return None
+        then, damping = _step(now, damping)
+        damping /= 8 if then.size < 0.7 * now.size else 3
+        now = then
+        sizes.append(now.size)
+    return now.factors
+
+
+def _step(now: _Products, damping: float) -> tuple[_Products, float]:
+    """The next factors, and the damping with which they are better."""
+    square, gradient = now.normal_equations()
+    diagonal = square.diagonal().copy()
+    while damping < MOST_DAMPING:
+        np.fill_diagonal(square, diagonal + damping)
+        # Without enough damping rounding makes the matrix indefinite.
+        with contextlib.suppress(np.linalg.LinAlgError):
+            step = cho_solve(cho_factor(square, lower=True, check_finite=False), gradient, check_finite=False)
+            then = _Products(now.factors - step.reshape(now.factors.shape), now.places)
+            if then.size < now.size:
+                return then, damping
+        damping *= 4
+    return now, damping

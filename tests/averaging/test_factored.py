@@ -1,0 +1,159 @@
+"""Factored averages: as many rounds as the diameter, to rounding; found once, and the same at all nodes."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from eigenmesh import graphs
+from eigenmesh.averaging import Factored, Polynomial, Tree, _factored
+from eigenmesh.averaging._factored import FactoredAverage
+from eigenmesh.data import Shards
+from eigenmesh.fitting._data import match_nodes
+from eigenmesh.networks import Peers, Stacked
+from eigenmesh.transports import run_threads
+
+AT_THE_DIAMETER = {
+    "random .5": graphs.erdos_renyi(20, p=0.5, seed=0),
+    "random .5, diameter 3": graphs.erdos_renyi(20, p=0.5, seed=1),
+    "random .3": graphs.erdos_renyi(20, p=0.3, seed=0),
+    "4-regular": graphs.regular(20, degree=4, seed=0),
+    "small world": graphs.small_world(20, seed=0),
+    "grid 4 x 5": graphs.grid(20),
+    "binary tree": graphs.binary_tree(15),
+    "star": graphs.star(20),
+    "hypercube": graphs.hypercube(16),
+    "random .2, 40 nodes": graphs.erdos_renyi(40, p=0.2, seed=0),
+}
+RANDOM = graphs.metropolis(AT_THE_DIAMETER["random .5"])
+
+
+@pytest.fixture
+def new_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    monkeypatch.setattr(_factored, "_known", {})
+    return tmp_path / "eigenmesh"
+
+
+@pytest.mark.parametrize("graph", AT_THE_DIAMETER.values(), ids=AT_THE_DIAMETER)
+def test_an_average_is_exact_after_as_many_rounds_as_the_diameter(graph):
+    network = Stacked(graphs.metropolis(graph), Factored())
+    array = np.random.default_rng(0).standard_normal((len(graph), 5, 3))
+    error = np.abs(network.mean(array) - array.mean(axis=0)).max()
+    assert error <= 1e-13
+    assert network.average.accuracy <= 1e-13
+    assert network.traffic.rounds == network.average.rounds == nx.diameter(graph)
+
+
+@pytest.mark.parametrize("name", ["random .5", "4-regular", "grid 4 x 5", "random .2, 40 nodes"])
+def test_factors_stay_on_the_links_and_are_well_conditioned(name):
+    graph = AT_THE_DIAMETER[name]
+    average = Factored().prepare(graphs.metropolis(graph))
+    assert isinstance(average, FactoredAverage)
+    allowed = nx.to_numpy_array(graph) + np.eye(len(graph))
+    for factor in average.factors:
+        assert (factor.matrix[allowed == 0] == 0).all()
+        assert np.abs(factor.matrix).sum(axis=1).max() < 10
+    # So rounding in float32 is not enlarged either.
+    array = np.random.default_rng(0).standard_normal((len(graph), 50)).astype(np.float32)
+    averaged = Stacked(graphs.metropolis(graph), Factored()).mean(array)
+    assert np.abs(averaged - array.mean(axis=0, dtype=float)).max() < 1e-5
+
+
+def test_a_polynomial_or_a_tree_takes_over_where_it_needs_no_more_rounds():
+    cycle = graphs.metropolis(graphs.cycle(20))
+    assert Factored().prepare(cycle).rounds == Polynomial().prepare(cycle).rounds == 10
+    star = graphs.metropolis(graphs.star(20))
+    assert Factored().prepare(star).messages == Tree().prepare(star).messages
+
+
+@pytest.mark.parametrize("graph", [nx.lollipop_graph(6, 5), graphs.regular(400, degree=4)], ids=["not found", "large"])
+def test_a_tree_takes_over_where_nothing_is_found(graph, monkeypatch, new_cache):
+    monkeypatch.setattr(_factored, "_solve", lambda *of: None)
+    weights = graphs.metropolis(graph)
+    assert Factored().prepare(weights).rounds == min(kind().prepare(weights).rounds for kind in (Tree, Polynomial))
+
+
+def test_factors_are_found_once_and_kept(new_cache, monkeypatch):
+    first = Factored().found(RANDOM)
+    (kept,) = new_cache.iterdir()
+    monkeypatch.setattr(_factored, "_solve", lambda *of: pytest.fail("searched again"))
+    assert Factored().found(RANDOM) is first
+    monkeypatch.setattr(_factored, "_known", {})
+    assert (Factored().found(RANDOM) == first).all()
+    # That there are none is kept too.
+    _factored._keep(kept.name, first[:0])
+    assert isinstance(Factored().prepare(RANDOM), type(Tree().prepare(RANDOM)))
+
+
+@pytest.mark.parametrize("damage", ["broken", "other numbers"])
+def test_a_damaged_file_is_found_out_and_replaced(damage, new_cache, monkeypatch):
+    first = Factored().found(RANDOM)
+    (kept,) = new_cache.iterdir()
+    if damage == "broken":
+        kept.write_bytes(kept.read_bytes()[:100])
+    else:
+        _factored._keep(kept.name, first + 1e-3)
+    monkeypatch.setattr(_factored, "_known", {})
+    assert (Factored().found(RANDOM) == first).all()
+    monkeypatch.setattr(_factored, "_known", {})
+    assert (_factored._read(kept.name, _factored._places(RANDOM)) == first).all()
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, new_cache):
+    new_cache.write_text("a file, not a folder")
+    assert Factored().prepare(RANDOM).rounds == 2
+
+
+def other_factors(rank):
+    """What another processor might find: W_1 / s and s W_2 are factors too. Node 3 finds none."""
+    found = Factored().found(RANDOM) * [[1 / (1.0 + rank)], [1.0 + rank]]
+    return found[:0] if rank == 3 else found
+
+
+class OwnFactors(Factored):
+    """Factors that differ from node to node."""
+
+    def found(self, weights):
+        return other_factors(self.rank)
+
+    @classmethod
+    def at(cls, rank):
+        own = cls()
+        object.__setattr__(own, "rank", rank)
+        return own
+
+
+def test_peers_take_the_factors_of_one_node():
+    array = np.random.default_rng(0).standard_normal((20, 4, 2))
+
+    def node(transport):
+        rank = transport.rank
+        network = Peers(RANDOM, transport, OwnFactors.at(rank))
+        before = network.traffic.copy()
+        averaged = network.mean(array[[rank]])
+        return averaged, before.rounds, network.traffic.rounds - before.rounds
+
+    for averaged, handing, rounds in run_threads(20, node):
+        assert np.abs(averaged - array.mean(axis=0)).max() < 1e-13
+        assert handing == Tree().prepare(RANDOM).rounds / 2
+        assert rounds == 2
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_fit_compares_factors_without_a_round_and_hands_them_out_if_they_differ(same):
+    def node(transport):
+        rank = transport.rank
+        network = Peers(RANDOM, transport)
+        shards = Shards.from_list([np.ones((rank + 1, 3))], ids=[rank], n_nodes=20)
+        n_samples, factored = match_nodes(shards, network, Factored() if same else OwnFactors.at(rank))
+        return n_samples, factored.factors, network.traffic.rounds
+
+    height = Tree().prepare(RANDOM).rounds // 2
+    results = run_threads(20, node)
+    root = RANDOM.spectrum.centre
+    expected = Factored().found(RANDOM) if same else other_factors(root)
+    for n_samples, factors, rounds in results:
+        assert n_samples == 210
+        assert (factors == expected).all()
+        assert rounds == 2 * height + (0 if same else height)
