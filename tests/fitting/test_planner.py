@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.datasets import load_digits
 
 from eigenmesh import Costs, DecentralizedPCA, graphs
-from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Polynomial, Tree
+from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Polynomial, Tree
 from eigenmesh.data import RandomSplit, Shards, gaussian, geometric_spectrum, load, paper_spectrum, power_law_spectrum
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare
@@ -227,9 +227,22 @@ def test_little_memory_makes_the_basis_narrow_and_too_little_is_said(digits):
 
 
 def test_the_quickest_averaging_of_a_graph():
-    for graph, kernel in ((graphs.cycle(20), Polynomial), (graphs.erdos_renyi(20), Tree)):
+    best = {Polynomial: graphs.cycle(20), Factored: graphs.erdos_renyi(20), Tree: graphs.binary_tree(15)}
+    for kernel, graph in best.items():
         _, averaging = choose_method(Workload(graphs.metropolis(graph), 20, 5), Costs())
         assert isinstance(averaging, kernel)
+
+
+def test_a_tree_is_quicker_than_factors_where_bytes_cost_more_than_rounds():
+    weights = graphs.metropolis(graphs.erdos_renyi(20))
+    # In seconds: a round of a factor is as long as its busiest node sends, one up the tree as long as one message.
+    for d, kernel in ((100, Factored), (10_000, Tree)):
+        _, averaging = choose_method(Workload(weights, d, 5), Costs())
+        assert isinstance(averaging, kernel)
+    tree, factored = (kind().prepare(weights) for kind in (Tree, Factored))
+    degree = max(degree for _, degree in weights.graph.degree)
+    assert factored.in_turn == factored.rounds * degree
+    assert tree.rounds <= tree.in_turn < tree.rounds * degree / 2
 
 
 @pytest.mark.parametrize("name", ["bandwidth_bytes_s", "flops_s", "memory_bytes", "latency_s"])

@@ -19,7 +19,9 @@ class AllReduce:
     """
 
     def prepare(self, weights: Weights) -> AllReduceAverage:
-        return AllReduceAverage(2 * (weights.n_nodes - 1))
+        messages = 2 * (weights.n_nodes - 1)
+        # A node sends and passes on each part once.
+        return AllReduceAverage(messages, messages / weights.n_nodes)
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class AllReduceAverage:
     """All-reduce prepared for one network."""
 
     messages: int
+    in_turn: float
     rounds: int = 1
     # The sum is exact but for rounding.
     accuracy: float = 0.0

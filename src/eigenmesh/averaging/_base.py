@@ -36,6 +36,11 @@ class LinearRound:
         """Directed sends."""
         return len(self.sends[0])
 
+    @cached_property
+    def in_turn(self) -> int:
+        """Directed sends of the node that has the most; they leave it one after the other."""
+        return int(np.bincount(self.sends[1], minlength=1).max())
+
 
 class LinearNetwork(Protocol):
     """The part of a network that averaging needs: see ``Network``."""
@@ -47,14 +52,17 @@ class LinearNetwork(Protocol):
 class Average(Protocol):
     """An averaging kernel made ready for one network.
 
-    ``rounds`` and ``messages`` (over all nodes) are what one average costs, ``accuracy`` the relative error it leaves
-    in exact arithmetic: ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
+    ``rounds`` and ``messages`` (over all nodes) are what one average costs; ``in_turn`` are the messages of the node
+    that sends the most in a round, added up over the rounds. ``accuracy`` is the relative error that is left in exact
+    arithmetic: ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
     """
 
     @property
     def rounds(self) -> int: ...
     @property
     def messages(self) -> int: ...
+    @property
+    def in_turn(self) -> float: ...
     @property
     def accuracy(self) -> float: ...
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
@@ -92,3 +100,7 @@ class Mixing:
     @property
     def messages(self) -> int:
         return self.rounds * self.mixing.messages
+
+    @property
+    def in_turn(self) -> int:
+        return self.rounds * self.mixing.in_turn

@@ -101,6 +101,10 @@ class FactoredAverage:
     def messages(self) -> int:
         return sum(factor.messages for factor in self.factors)
 
+    @property
+    def in_turn(self) -> int:
+        return sum(factor.in_turn for factor in self.factors)
+
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """``x <- W_l x`` for each factor: (nodes, ...) -> (nodes, ...)."""
         for factor in self.factors:

@@ -56,6 +56,10 @@ class TreeAverage:
         # Each link of the tree once up and once down.
         return 2 * (self.n_nodes - 1)
 
+    @property
+    def in_turn(self) -> int:
+        return sum(level.in_turn for level in (*self.up, *self.down))
+
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         for level in self.up:
             (array,) = network.combine(level, array)

@@ -28,10 +28,11 @@ class NetworkCall(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rounds that carry messages of one size; ``messages`` is over all these rounds and all nodes."""
+    """Rounds that carry messages of one size; ``messages`` and ``in_turn`` as for ``Average``."""
 
     rounds: int
     messages: int
+    in_turn: float
     message_bytes: int
 
 
@@ -54,16 +55,13 @@ class Prices:
     def __init__(self, weights: Weights, average: Average, costs: Costs) -> None:
         self.weights, self.average, self.costs = weights, average, costs
         self.collective = isinstance(average, AllReduceAverage)
-        # Messages that a node sends in a round, at most; an all-reduce sends and passes on each part once.
-        n_nodes = weights.n_nodes
-        degree = max((degree for _, degree in weights.graph.degree), default=0)
-        self._sends = 2 * (n_nodes - 1) / n_nodes if self.collective else degree
+        self._degree = max((degree for _, degree in weights.graph.degree), default=0)
 
     def of(self, calls: list[NetworkCall]) -> Price:
         total = Price()
         for call, times in Counter(calls).items():
-            for rounds, messages, size in self.batches(call):
-                seconds = rounds * (self.costs.latency_s + self._sends * size / self.costs.bandwidth_bytes_s)
+            for rounds, messages, in_turn, size in self.batches(call):
+                seconds = rounds * self.costs.latency_s + in_turn * size / self.costs.bandwidth_bytes_s
                 total += Price(times * rounds, times * messages, times * messages * size, times * seconds)
         return total
 
@@ -72,17 +70,17 @@ class Prices:
         average, links = self.average, 2 * self.weights.edges
         averaged, compared = call.averaged, call.compared
         if call.mixed is not None:
-            yield Batch(1, call.messages, call.mixed)
+            yield Batch(1, call.messages, self._degree, call.mixed)
         if averaged is not None:
             rider = 0 if compared is None or self.collective else compared
-            yield Batch(average.rounds, average.messages, averaged + rider)
+            yield Batch(average.rounds, average.messages, average.in_turn, averaged + rider)
         if compared is not None and self.collective:
             # A mark for NaN goes with each value.
-            yield Batch(1, average.messages, 2 * compared)
+            yield Batch(1, average.messages, average.in_turn, 2 * compared)
         elif compared is not None:
             # Maxima that ride in the messages of an average need only the rounds that it lacks.
-            rounds = self.weights.spectrum.diameter - (0 if averaged is None else average.rounds)
-            yield Batch(max(0, rounds), max(0, rounds) * links, compared)
+            rounds = max(0, self.weights.spectrum.diameter - (0 if averaged is None else average.rounds))
+            yield Batch(rounds, rounds * links, rounds * self._degree, compared)
 
 
 class Recording(Stacked):
