@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from eigenmesh import graphs
+from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import Factored, Polynomial, Tree, _factored
 from eigenmesh.averaging._factored import FactoredAverage
 from eigenmesh.data import Shards
@@ -157,3 +157,13 @@ def test_a_fit_compares_factors_without_a_round_and_hands_them_out_if_they_diffe
         assert n_samples == 210
         assert (factors == expected).all()
         assert rounds == 2 * height + (0 if same else height)
+
+
+def test_a_fit_over_threads_takes_the_rounds_and_gives_the_answer_of_the_simulation():
+    X = np.random.default_rng(0).standard_normal((400, 6)) * [9, 7, 5, 1, 1, 1]
+    settings = {"n_components": 2, "topology": RANDOM.graph, "averaging": "factored"}
+    simulated = DecentralizedPCA(**settings).fit(X)
+    threads = DecentralizedPCA(**settings, transport="threads").fit(X)
+    assert threads.traffic_ == simulated.traffic_
+    assert np.allclose(np.abs(threads.components_), np.abs(simulated.components_), atol=1e-6)
+    assert threads.traffic_.rounds < DecentralizedPCA(**{**settings, "averaging": "tree"}).fit(X).traffic_.rounds

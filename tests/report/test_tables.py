@@ -51,7 +51,7 @@ def test_traffic_is_listed_by_phase_and_in_all():
 def test_averages_cost_what_a_network_counts(topology):
     weights = graphs.metropolis(graphs.topology(topology, 9))
     rows = {(row[0], row[-3]): row[-2:] for row in printed(averaging_table(weights))[1:]}
-    from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
+    from eigenmesh.averaging import Chebyshev, Factored, Gossip, Polynomial, Tree
 
     ways = {
         ("plain", "1e-06"): Gossip(1e-6),
@@ -60,6 +60,7 @@ def test_averages_cost_what_a_network_counts(topology):
         ("Chebyshev", "1e-12"): Chebyshev(1e-12),
         ("polynomial", "1e-06"): Polynomial(1e-6),
         ("polynomial", "1e-12"): Polynomial(1e-12),
+        ("factored", "exact"): Factored(),
         ("tree", "exact"): Tree(),
     }
     assert set(rows) == set(ways)

@@ -47,7 +47,7 @@ class DecentralizedPCA(Projection):
     weights : str
         How a graph gets its weights: "metropolis", "max_degree", "best_constant".
     averaging : str or Averaging
-        How exact averages are made: "tree", "polynomial", "chebyshev", "gossip"; "auto" takes the quickest.
+        How exact averages are made: "tree", "factored", "polynomial", "chebyshev", "gossip"; "auto" takes the quickest.
     split : str or Split
         How one array is split over the nodes: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y),
         "sizes:10,20".
