@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-engines bench-dask bench-peers bench-gpu fuzz clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-engines bench-dask bench-peers bench-gpu attack fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench-peers: $(VENV)/.dev ## a round of peers against bare mutual-TLS sockets, a
 
 bench-gpu: $(VENV)/.dev ## an iteration on a GPU against the bare product
 	$(BIN)/python benchmarks/gpu.py
+
+attack: $(VENV)/.dev ## 20,000 random problems that are made to mislead the certificate
+	$(BIN)/python benchmarks/attack.py --problems 20000
 
 fuzz: $(VENV)/.dev ## a million random messages to the decoder of the wire
 	$(BIN)/python benchmarks/fuzz_wire.py --inputs 1000000

@@ -31,7 +31,8 @@ def main() -> None:
         cells = ""
         for solver in SOLVERS:
             for split, width in SPLITS.items():
-                pca = DecentralizedPCA(3, solver=solver, topology=weights, split=split, max_rounds=50_000).fit(X, digit)
+                settings = {"topology": weights, "split": split, "max_rounds": 50_000, "random_state": 0}
+                pca = DecentralizedPCA(3, solver=solver, **settings).fit(X, digit)
                 rounds = f"{pca.traffic_.rounds:,}" if pca.result_.converged else pca.stop_reason_.label
                 cells += f"{rounds:>{width}}{pca.traffic_.bytes / 1e6:>8,.1f}"
         print(f"{name:<12}{weights.edges:>6}{weights.spectrum.gap:>10.4f}{cells}")

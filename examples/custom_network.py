@@ -44,7 +44,12 @@ def main() -> None:
     choices = {"own": own_weights(graph), "metropolis": graphs.metropolis(graph), "best": graphs.best_constant(graph)}
     fits = {
         name: DecentralizedPCA(
-            2, solver="fast-pca", topology=weights, scale=True, callback=Show() if name == "own" else None
+            2,
+            solver="fast-pca",
+            topology=weights,
+            scale=True,
+            random_state=0,
+            callback=Show() if name == "own" else None,
         ).fit(X)
         for name, weights in choices.items()
     }

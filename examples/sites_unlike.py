@@ -37,7 +37,7 @@ def main() -> None:
     X = X / X.std(axis=0)
     parts = [X[rows] for rows in LabelSplit().rows(len(X), HOSPITALS, diagnosis)]
 
-    pca = DecentralizedPCA(COMPONENTS, topology="cycle").fit(parts)
+    pca = DecentralizedPCA(COMPONENTS, topology="cycle", random_state=0).fit(parts)
     answers = {
         "eigenmesh": pca.components_,
         "own mean": leading(np.cov(np.vstack([part - part.mean(axis=0) for part in parts]), rowvar=False)),

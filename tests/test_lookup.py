@@ -130,7 +130,7 @@ def samples():
 
 
 def fitted(X, **settings):
-    return DecentralizedPCA(2, n_nodes=5, **settings).fit(X)
+    return DecentralizedPCA(2, n_nodes=5, random_state=0, **settings).fit(X)
 
 
 @pytest.mark.parametrize("transport", [None, "Threads"])

@@ -7,7 +7,8 @@ from eigenmesh import graphs, run
 from eigenmesh.averaging import Chebyshev, Gossip, Tree
 from eigenmesh.certificate._bounds import find_clusters
 from eigenmesh.certificate._certify import certify
-from eigenmesh.certificate._complement import Complement, probe_complement
+from eigenmesh.certificate._complement import probe_complement
+from eigenmesh.certificate._look import LARGEST_CHANCE, Found
 from eigenmesh.data import Formed, geometric_spectrum, paper_spectrum
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
@@ -41,7 +42,7 @@ def test_the_bound_holds_and_is_tight_on_200_random_problems():
         gap = np.min(values[:k] - np.append(values, -np.inf)[1 : k + 1]) / values[0]
         size = 10 ** rng.uniform(-9, -1) * min(gap, 0.1)
         X = disturbed(vectors[:, :k], size, n_nodes, rng)
-        certified = certify(covariance, network, X, tol=1e-6, seed=trial)
+        certified = certify(covariance, network, X, seed=trial)
         true = angles(np.swapaxes(certified.local, -1, -2), vectors).max(axis=0)
         assert (certified.certificate.error_bounds >= true).all(), trial
         ratios.append(certified.certificate.error_bound / true.max())
@@ -66,7 +67,7 @@ def test_a_missed_direction_is_noticed():
     _, vectors = exact(covariance)
     # Exact eigenvectors, residual zero, but not the leading ones.
     X = np.repeat(vectors[np.newaxis, :, [0, 2, 3]], 6, axis=0)
-    certificate = certify(covariance, network, X, tol=1e-6).certificate
+    certificate = certify(covariance, network, X).certificate
     assert certificate.residuals.max() < 1e-12
     assert certificate.error_bound == 1.0
     assert any("not the leading ones" in note for note in certificate.warnings)
@@ -78,17 +79,19 @@ def test_the_complement_is_the_next_eigenvalue(averaging):
     network = Stacked(graphs.metropolis(graphs.cycle(6)), averaging)
     values, vectors = exact(covariance)
     basis = np.repeat(vectors[np.newaxis, :, :4], 6, axis=0)
-    found = probe_complement(covariance, network, basis[:1], 6, smallest=values[3], tol=1e-6)
-    assert found.lower <= values[4] * (1 + 1e-12)
-    assert found.upper >= values[4] * (1 - 1e-12)
-    assert found.upper - values[4] <= 0.1 * (values[3] - values[4])
+    found = Found(4, values[3], 0.0, 1, 1e-13, 1e-12)
+    beyond = probe_complement(covariance, network, basis[:1], 6, found)
+    assert beyond.lower <= values[4] * (1 + 1e-12)
+    assert values[4] <= beyond.upper < values[3]
+    assert beyond.chance <= LARGEST_CHANCE
+    assert beyond.shared == 0
 
 
 def test_nothing_lies_beyond_all_components():
     covariance = random_covariances(4, 5, seed=1)
     network = Stacked(graphs.metropolis(graphs.complete(4)))
     _, vectors = exact(covariance)
-    certificate = certify(covariance, network, np.repeat(vectors[np.newaxis], 4, axis=0), tol=1e-6).certificate
+    certificate = certify(covariance, network, np.repeat(vectors[np.newaxis], 4, axis=0)).certificate
     assert certificate.next_value == -np.inf
     assert certificate.error_bound < 1e-12
 
@@ -102,7 +105,7 @@ def test_equal_eigenvalues_form_a_cluster_whose_span_is_certain():
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((2, 2)))[0]
     X = Q[:, :4].copy()
     X[:, 1:3] = X[:, 1:3] @ turn
-    certified = certify(covariance, network, np.repeat(X[np.newaxis], 5, axis=0), tol=1e-6)
+    certified = certify(covariance, network, np.repeat(X[np.newaxis], 5, axis=0))
     certificate = certified.certificate
     assert certificate.clusters == ((1, 2),)
     assert not certificate.open_cluster
@@ -113,7 +116,7 @@ def test_equal_eigenvalues_form_a_cluster_whose_span_is_certain():
 
 def test_an_eigenvalue_that_goes_on_beyond_k_is_said_to_be_a_choice():
     (covariance, Q), network = with_spectrum([5, 3, 3, 3, 0.5, 0.2]), ring()
-    certificate = certify(covariance, network, np.repeat(Q[np.newaxis, :, :2], 5, axis=0), tol=1e-6).certificate
+    certificate = certify(covariance, network, np.repeat(Q[np.newaxis, :, :2], 5, axis=0)).certificate
     assert certificate.open_cluster
     assert certificate.clusters == ((1,),)
     assert certificate.error_bound < 1e-10
@@ -133,10 +136,9 @@ def test_components_beyond_the_rank_are_a_choice_too():
 
 def test_clusters_split_where_the_resolution_allows():
     values = np.array([4.0, 3.0, 3.0 - 1e-9, 1.0])
-    far = Complement(0.1, 0.1)
-    assert find_clusters(values, far, 1e-8) == (((1, 2),), False)
-    assert find_clusters(values, far, 1e-10) == ((), False)
-    assert find_clusters(values, Complement(1.0, 1.0), 1e-8) == (((1, 2), (3,)), True)
+    assert find_clusters(values, 0, 1e-8) == ((1, 2),)
+    assert find_clusters(values, 0, 1e-10) == ()
+    assert find_clusters(values, 1, 1e-8) == ((1, 2), (3,))
 
 
 def test_signs_and_order_are_the_same_at_every_node():
@@ -147,7 +149,7 @@ def test_signs_and_order_are_the_same_at_every_node():
     X = disturbed(vectors[:, [2, 0, 1]], 1e-7, 7, rng)
     X[3, :, 1] *= -1
     X[5] *= -1
-    certified = certify(covariance, network, X, tol=1e-6)
+    certified = certify(covariance, network, X)
     agreement = np.einsum("idk,dk->ik", certified.local, certified.local[0])
     assert (agreement > 0.999).all()
     assert angles(np.swapaxes(certified.local, -1, -2), vectors).max() < 1e-6
@@ -206,13 +208,14 @@ def test_the_look_beyond_finds_one_direction_among_many():
         # The second direction in the place of the first: the first must be found to be missing.
         for column in (0, 1):
             basis = np.eye(1000)[np.newaxis, :, [column]]
-            found = probe_complement(covariance, network, basis, 1, smallest=values[column], tol=1e-2, seed=seed)
-            assert found.upper >= values[1 - column] - 1e-3
+            found = Found(1, values[column], 0.0, 1, 1e-13, 1e-12)
+            beyond = probe_complement(covariance, network, basis, 1, found, seed=seed)
+            assert beyond.upper >= values[1 - column] - 1e-12 or beyond.chance > LARGEST_CHANCE
 
 
 def test_the_same_direction_twice_is_not_certified():
     covariance = Formed(np.broadcast_to(np.diag([3.0, 2, 1, 0.5]), (3, 4, 4)).copy())
     X = np.zeros((3, 4, 2))
     X[:, 0, :] = 1
-    certificate = certify(covariance, Stacked(graphs.metropolis(graphs.complete(3))), X, tol=1e-6).certificate
+    certificate = certify(covariance, Stacked(graphs.metropolis(graphs.complete(3))), X).certificate
     assert certificate.error_bound == 1.0

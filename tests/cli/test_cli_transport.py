@@ -48,7 +48,19 @@ def rows(tmp_path, samples):
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", list(engines()))
 def test_nodes_with_a_file_each_give_the_pooled_components(tmp_path, rows, engine):
-    words = ["site-{rank:02d}.npy", "-k", "2", "--topology", "path", "--averaging", "tree", "--tol", "1e-9"]
+    words = [
+        "site-{rank:02d}.npy",
+        "-k",
+        "2",
+        "--topology",
+        "path",
+        "--averaging",
+        "tree",
+        "--tol",
+        "1e-9",
+        "--seed",
+        "0",
+    ]
     done = launch(tmp_path, engine, 3, *words, "--out", "pca.npz", "--json", "own-{rank}.json")
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "pca.npz") as arrays:

@@ -17,11 +17,14 @@ class ExactNetwork:
         self.error = error
         self.calls = 0
 
-    def mean(self, array: np.ndarray) -> np.ndarray:
+    def common_mean(self, array: np.ndarray) -> np.ndarray:
         self.calls += 1
         noise = self.error * np.random.default_rng(self.calls).uniform(-1, 1, array.shape)
         largest = np.abs(array).max(axis=0)
-        return array.mean(axis=0) + noise * largest
+        return (array.mean(axis=0) + noise * largest)[:1]
+
+    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.common_mean(array), values.max(axis=0, keepdims=True)
 
 
 class PeerNetwork:
@@ -37,12 +40,18 @@ class PeerNetwork:
         view.__dict__ = {**self.__dict__, "node": node}
         return view
 
-    def mean(self, array: np.ndarray) -> np.ndarray:
+    def common_mean(self, array: np.ndarray) -> np.ndarray:
+        return self.gathered(array).mean(axis=0)
+
+    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.common_mean(array), self.gathered(values).max(axis=0)
+
+    def gathered(self, array: np.ndarray) -> np.ndarray:
         self.slices[self.node] = array
         self.barrier.wait()
-        average = np.mean([self.slices[node] for node in range(self.n_nodes)], axis=0)
+        everything = np.stack([self.slices[node] for node in range(self.n_nodes)])
         self.barrier.wait()
-        return average
+        return everything
 
 
 @pytest.fixture(scope="session")

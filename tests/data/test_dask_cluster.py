@@ -124,7 +124,7 @@ def sizes(results):
 
 def test_readable_on_the_dashboard_and_nothing_left_behind(cluster, client):
     DecentralizedPCA(4, covariance="matrix-free").fit(lazy_samples())
-    names = {"eigenmesh-count-and-sum", "eigenmesh-deviations", "eigenmesh-product", "eigenmesh-product-sum"}
+    names = {"eigenmesh-count-and-sum", "eigenmesh-product", "eigenmesh-product-sum"}
     assert names <= set(cluster.scheduler.task_prefixes)
 
     def left():

@@ -127,10 +127,10 @@ def test_chunked_reads_the_source_once_a_product():
     DecentralizedPCA(3, n_nodes=1, topology="complete", covariance="chunked").fit(waves)
     passes, rest = divmod(sum(waves.reads), N)
     assert rest == 0
-    assert passes > 4
+    assert passes > 3
     held = Waves()
     DecentralizedPCA(3, n_nodes=1, topology="complete", covariance="matrix-free").fit(held)
-    assert sum(held.reads) == 3 * N
+    assert sum(held.reads) == 2 * N
 
 
 def test_sources_by_node_in_lists_and_as_shards():

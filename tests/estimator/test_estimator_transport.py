@@ -23,7 +23,10 @@ def parts():
 
 def nodes(parts, settings, **fit):
     return run_threads(
-        M, lambda transport: DecentralizedPCA(transport=transport, **settings).fit(parts[transport.rank], **fit)
+        M,
+        lambda transport: DecentralizedPCA(transport=transport, random_state=0, **settings).fit(
+            parts[transport.rank], **fit
+        ),
     )
 
 
@@ -36,7 +39,7 @@ def test_every_node_has_what_the_simulation_has(parts, k, settings):
         parts = [part[:, varied].copy() for part in parts]
         parts[1][2, 3] = np.nan
     settings = {"n_components": k, "topology": "cycle", "averaging": "tree", "solver": "block-krylov", **settings}
-    simulated = DecentralizedPCA(**settings).fit(parts)
+    simulated = DecentralizedPCA(random_state=0, **settings).fit(parts)
     for pca in nodes(parts, settings):
         assert angles(pca.components_, simulated.components_.T).max() < 1e-12
         assert (np.sum(pca.components_ * simulated.components_, axis=1) > 0).all()
@@ -97,7 +100,9 @@ def test_a_clone_shares_the_connection():
 @pytest.mark.slow
 def test_torch_on_the_cpu_gives_the_same_components(parts):
     pytest.importorskip("torch")
-    ours, theirs = (DecentralizedPCA(3, topology="cycle", device=device).fit(parts) for device in ("cpu", None))
+    ours, theirs = (
+        DecentralizedPCA(3, topology="cycle", device=device, random_state=0).fit(parts) for device in ("cpu", None)
+    )
     assert isinstance(ours.components_, np.ndarray)
     assert angles(ours.components_, theirs.components_.T).max() < 1e-12
 
@@ -118,7 +123,9 @@ def test_a_device_that_is_not_there_is_an_error(parts):
 )
 def test_threads_by_name_are_the_simulation_with_real_messages(settings):
     X = load_digits().data[:, 18:30]
-    simulated, threads = (DecentralizedPCA(**settings, n_nodes=M, transport=t).fit(X) for t in (None, "threads"))
+    simulated, threads = (
+        DecentralizedPCA(**settings, n_nodes=M, transport=t, random_state=0).fit(X) for t in (None, "threads")
+    )
     assert angles(threads.components_, simulated.components_.T).max() < 1e-12
     assert angles(threads.node_components_, simulated.components_.T).max() < 1e-6
     assert threads.node_components_.shape == simulated.node_components_.shape

@@ -7,7 +7,7 @@ import pytest
 from small import METHODS, small_panel
 
 from eigenmesh import graphs
-from eigenmesh.averaging import Factored, Polynomial, Tree
+from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import CovarianceKind, LabelSplit, Shards, build_covariance, load, pooled_moments
 from eigenmesh.experiments import _problems as problems
 from eigenmesh.experiments._problems import (
@@ -89,7 +89,7 @@ def test_pooled_operator_and_lanczos_give_the_same_truth(monkeypatch):
 def test_quickest_average_has_the_fewest_rounds():
     for topology in ("star", "cycle", "path", "erdos_renyi"):
         weights = graphs.metropolis(graphs.topology(topology, 20))
-        rounds = {kind: kind().prepare(weights).rounds for kind in (Tree, Polynomial, Factored)}
+        rounds = {kind: kind().prepare(weights).rounds for kind in (Tree, Polynomial)}
         _, averaging = choose_method(Workload(weights, 20, 5), ROUNDS_ALONE)
         assert averaging.prepare(weights).rounds == min(rounds.values())
 

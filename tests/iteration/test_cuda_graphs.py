@@ -218,7 +218,7 @@ def test_a_run_is_the_same_when_replayed(solver, with_reference, both_runs):
 class Hasty(FastPCA):
     """FAST-PCA whose automatic step begins far too long."""
 
-    def init(self, covariance, network, basis):
+    def init(self, covariance, network, basis, seed=0):
         state = super().init(covariance, network, basis)
         return state._replace(step_size=40 * state.step_size)
 

@@ -55,7 +55,10 @@ def test_reprs_are_short(pca):
         f"Result(solver='block-krylov', n_components=3, n_nodes=4, converged=True, error_bound={bound:.2g}, "
         f"rounds={pca.traffic_.rounds}, bytes={pca.traffic_.bytes})"
     )
-    assert repr(pca.certificate_) == f"Certificate(n_components=3, error_bound={bound:.2g}, clusters=(), warnings=0)"
+    chance = pca.certificate_.chance
+    assert repr(pca.certificate_) == (
+        f"Certificate(n_components=3, error_bound={bound:.2g}, chance={chance:.1g}, clusters=(), warnings=0)"
+    )
     assert repr(graphs.metropolis(graphs.complete(3))).startswith("Weights(n_nodes=3, edges=3, beta=")
 
 

@@ -70,4 +70,4 @@ def test_every_count_of_a_fit_is_what_the_transports_have_sent(engine, fit):
     if fit != "fit-auto" or not ENGINES[engine].reduces:
         simulated = fit_with(fit, SIZE)
         assert at[0]["traffic"].tolist() == [*vars(simulated.traffic_).values()]
-        assert angles(at[0]["components"], simulated.components_.T).max() < (1e-6 if fit == "fit-float32" else 1e-12)
+        assert angles(at[0]["components"], simulated.components_.T).max() < (1e-5 if fit == "fit-float32" else 1e-12)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from eigenmesh import graphs
-from eigenmesh.certificate._certify import Certificate
+from eigenmesh.certificate import Certificate
 from eigenmesh.networks import Stacked, Traffic
 from eigenmesh.report._tables import averaging_table, components_table, facts_table, traffic_table
 
@@ -24,7 +24,7 @@ def printed(table) -> list[list[str]]:
 
 def certificate(k: int) -> Certificate:
     values = np.linspace(4.0, 1.0, k)
-    return Certificate(values, values / 1e7, values, values / 1e6, (), False, 0.5, 0.0, np.zeros(k))
+    return Certificate(values, values / 1e7, values, values / 1e6, (), False, 0.5, 0.0, True, 0.0, np.zeros(k))
 
 
 def test_components_have_shares_that_add_up_and_bounds():
@@ -51,7 +51,7 @@ def test_traffic_is_listed_by_phase_and_in_all():
 def test_averages_cost_what_a_network_counts(topology):
     weights = graphs.metropolis(graphs.topology(topology, 9))
     rows = {(row[0], row[-3]): row[-2:] for row in printed(averaging_table(weights))[1:]}
-    from eigenmesh.averaging import Chebyshev, Factored, Gossip, Polynomial, Tree
+    from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
 
     ways = {
         ("plain", "1e-06"): Gossip(1e-6),
@@ -60,7 +60,6 @@ def test_averages_cost_what_a_network_counts(topology):
         ("Chebyshev", "1e-12"): Chebyshev(1e-12),
         ("polynomial", "1e-06"): Polynomial(1e-6),
         ("polynomial", "1e-12"): Polynomial(1e-12),
-        ("factored", "exact"): Factored(),
         ("tree", "exact"): Tree(),
     }
     assert set(rows) == set(ways)

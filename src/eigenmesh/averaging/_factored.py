@@ -45,8 +45,7 @@ class Factored:
     fewer rounds; of equals, the tree.
 
     A search on another processor may end elsewhere, so nodes must have the ``factors`` (L, 2 edges + M), entries row by
-    row, from one place: a fit compares them without a round of its own, and nodes whose factors differ take those of
-    the root of the tree. So do ``Peers``, at once.
+    row, from one place: behind a transport all nodes take those of the root of the tree.
     """
 
     factors: np.ndarray | None = field(default=None, compare=False, repr=False)

@@ -1,6 +1,7 @@
 """How near components are to the true ones, measured by the nodes themselves."""
 
-from eigenmesh.certificate._certify import Certificate, Certified, certify
-from eigenmesh.certificate._complement import NOTHING_BEYOND, Complement
+from eigenmesh.certificate._certificate import Certificate, Certified
+from eigenmesh.certificate._certify import Common, certify
+from eigenmesh.certificate._look import NOTHING_BEYOND, Complement, Look
 
-__all__ = ["NOTHING_BEYOND", "Certificate", "Certified", "Complement", "certify"]
+__all__ = ["NOTHING_BEYOND", "Certificate", "Certified", "Common", "Complement", "Look", "certify"]

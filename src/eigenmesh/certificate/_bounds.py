@@ -16,11 +16,13 @@ The smaller of two bounds holds. Both take the eigenvalues that were not compute
 The first term is computed, not bounded, so errors inside the span do not count at the price of the smallest gap.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
 
-from eigenmesh.certificate._complement import NOTHING_BEYOND, Complement
+from eigenmesh.certificate._look import Complement
 
 Clusters = tuple[tuple[int, ...], ...]
 
@@ -54,50 +56,86 @@ def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
     return RitzView(values, inside, np.linalg.norm(outside, axis=-2), total)
 
 
-def relative_resolution(eps: float, accuracy: float) -> float:
-    """How close two eigenvalues must be, relative to the largest, for nobody to tell them apart.
+class Precision(NamedTuple):
+    """What rounding and averages leave uncertain.
 
-    A few times what rounding and the averages leave; never more than 1e-6, so that a loose average does not make the
-    whole spectrum one.
+    Attributes
+    ----------
+    floor : float
+        How well a residual can be known.
+    resolution : float
+        Eigenvalues this close cannot be told apart.
     """
-    return min(16 * relative_floor(eps, accuracy), 1e-6)
+
+    floor: float
+    resolution: float
+
+    @classmethod
+    def of(cls, eps: float, accuracy: float, n_nodes: int, largest: float, size: float) -> Precision:
+        """For eigenvalues up to ``largest`` and products ``C_i b`` up to ``size`` at a node.
+
+        An average is off by at most its accuracy times the norm over all nodes, which is at most sqrt(M) size.
+        """
+        size = max(size, largest)
+        floor = 16 * eps * size + accuracy * np.sqrt(n_nodes) * size
+        # Never more than this, so that a loose average does not make the whole spectrum one.
+        return cls(floor, min(16 * floor, 1e-6 * largest))
 
 
-def relative_floor(eps: float, accuracy: float) -> float:
-    """How well a residual can be known, relative to the largest eigenvalue."""
-    return 16 * eps + accuracy
+def find_clusters(values: np.ndarray, shared: float, resolution: float) -> Clusters:
+    """Groups of neighbouring eigenvalues that are no farther apart than ``resolution``, of two members or more.
 
-
-def find_clusters(values: np.ndarray, complement: Complement, resolution: float) -> tuple[Clusters, bool]:
-    """Group neighbouring eigenvalues that are no farther apart than ``resolution``.
-
-    Returns the groups of two or more, and whether the last group goes on beyond component K; such a group counts even
-    if it has one member here.
+    If directions beyond component K share the last eigenvalue, its group counts even if it has one member here.
     """
     apart = values[:-1] - values[1:] > resolution
     groups = np.split(np.arange(len(values)), np.flatnonzero(apart) + 1)
-    is_open = bool(abs(values[-1] - complement.lower) <= resolution)
-    kept = [group for group in groups if len(group) > 1 or (is_open and group[-1] == len(values) - 1)]
-    return tuple(tuple(int(k) for k in group) for group in kept), is_open
+    kept = [group for group in groups if len(group) > 1 or (shared and group[-1] == len(values) - 1)]
+    return tuple(tuple(int(k) for k in group) for group in kept)
 
 
-def separation(
-    values: np.ndarray, residuals: np.ndarray, complement: Complement, clusters: Clusters, is_open: bool
-) -> np.ndarray:
+def multiplicity(values: np.ndarray, resolution: float) -> int:
+    """Size of the largest group of eigenvalues that cannot be told apart."""
+    return max((len(group) for group in find_clusters(values, 0, resolution)), default=1)
+
+
+def separation(values: np.ndarray, residuals: np.ndarray, complement: Complement, clusters: Clusters) -> np.ndarray:
     """Distance of each eigenvalue, or of its cluster, to the rest of the spectrum: (K,).
 
-    The true eigenvalue behind theta_j lies within r_j of it, so r_j is taken off.
+    The true eigenvalue behind theta_j is within ``radii_j`` of it, so that is taken off.
     """
-    gaps = np.empty(len(values))
+    gaps, radii = np.empty(len(values)), _radii(values, residuals)
     cluster_of = {k: cluster for cluster in clusters for k in cluster}
     for k in range(len(values)):
         own = list(cluster_of.get(k, (k,)))
         others = np.setdiff1d(np.arange(len(values)), own)
         # For a cluster every member's distance counts: the span is apart only if all of it is.
-        distances = np.abs(values[own, np.newaxis] - values[others]) - residuals[others]
-        beyond = np.inf if is_open and own[-1] == len(values) - 1 else values[own[-1]] - complement.upper
+        distances = np.abs(values[own, np.newaxis] - values[others]) - radii[others]
+        is_open = complement.shared and own[-1] == len(values) - 1
+        beyond = values[own[-1]] - (complement.after if is_open else complement.upper)
         gaps[k] = min(np.min(distances, initial=np.inf), beyond)
     return gaps
+
+
+def _radii(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """How far from theta_j its eigenvalue may be, one eigenvalue for each: (K,).
+
+    An interval theta_j +- r_j holds an eigenvalue, but two that overlap may hold the same one. Together they hold two
+    within the residual of both (Kahan), so intervals that overlap are widened to that, until no group meets another.
+    """
+    radii = residuals.astype(np.float64)
+    while True:
+        lower, upper = values - radii, values + radii
+        order = np.argsort(-upper)
+        # A group ends where all intervals so far are above the next one.
+        ends = np.minimum.accumulate(lower[order])[:-1] > upper[order][1:]
+        groups = np.split(order, np.flatnonzero(ends) + 1)
+        wider = radii.copy()
+        for group in groups:
+            if len(group) > 1:
+                wider[group] = np.maximum(wider[group], np.linalg.norm(residuals[group]))
+        if (wider == radii).all():
+            return radii
+        radii = wider
 
 
 def residual_bounds(sizes: np.ndarray | float, gaps: np.ndarray) -> np.ndarray:
@@ -127,19 +165,3 @@ def gaps_from_ritz(values: np.ndarray, n_components: int) -> np.ndarray:
     """Distance of each of the first K Ritz values to its nearest neighbour: (b,) -> (K,)."""
     steps = np.abs(np.diff(values))
     return np.asarray(np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))[:n_components])
-
-
-def complement_from_ritz(
-    values: np.ndarray, residuals: np.ndarray, n_components: int, n_features: int, resolution: float
-) -> Complement | None:
-    """The (K + 1)-th Ritz pair, if its residual is small beside the gap that it is to vouch for.
-
-    values, residuals : (b,) Ritz values, largest first, and their residuals. None if there is no such pair.
-    """
-    k = n_components
-    if k == n_features:
-        return NOTHING_BEYOND
-    if k >= len(values):
-        return None
-    enough = max(0.2 * (values[k - 1] - values[k]), resolution)
-    return Complement(float(values[k]), float(values[k] + residuals[k])) if residuals[k] <= enough else None

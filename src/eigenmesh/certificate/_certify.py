@@ -1,102 +1,59 @@
 """How true an answer is, measured by the nodes themselves without knowing the truth.
 
-All numbers of a certificate are agreed through ``network.worst``: every node holds the same bits and decides the same.
+All numbers of a certificate are agreed through ``network.worst``, so every node holds the same bits and takes the
+same decision from them.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, normalised
-from eigenmesh.certificate import _bounds as bounds
-from eigenmesh.certificate._complement import Complement, probe_complement
+from eigenmesh.certificate._bounds import (
+    Precision,
+    RitzView,
+    find_clusters,
+    multiplicity,
+    residual_bounds,
+    ritz_bounds,
+    ritz_view,
+    separation,
+)
+from eigenmesh.certificate._certificate import Certificate, Certified
+from eigenmesh.certificate._complement import agreed_complement, probe_complement
+from eigenmesh.certificate._krylov import asymmetry
+from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, Found, Look
+from eigenmesh.certificate._signs import agree_on_signs, own_signs
 from eigenmesh.data import Covariance
+from eigenmesh.errors import DataError
 from eigenmesh.networks import Network
 
+# Random projections that show whether nodes hold the same components.
+PROJECTIONS = 3
 
-@dataclass(frozen=True)
-class Certificate:
-    """Bounds on the angles between the components at every node and the true eigenvectors.
+
+class Common(NamedTuple):
+    """What a solver knows whose nodes all work with the same averages.
 
     Attributes
     ----------
-    values : array of shape (K,)
-        Ritz values theta_k = x_k^T C x_k, largest first.
-    residuals : array of shape (K,)
-        ``r_k = |C x_k - theta_k x_k|``, measured at the average X of all nodes.
-    gaps : array of shape (K,)
-        Distance from theta_k to the nearest other eigenvalue, less what is not known of that one; for a component in a
-        cluster, of the cluster to the rest.
-    error_bounds : array of shape (K,)
-        Bound on sin(angle) at the worst node, at most ``r_k / gap_k + disagreement_k``; for a component in a cluster
-        the angle is that to the eigenspace of the cluster.
-    clusters : tuple of tuples of int
-        Groups of components (counted from 0) whose eigenvalues are too close to tell apart at this precision: their
-        span is certain, the vectors inside it are not.
-    open_cluster : bool
-        True if the last cluster goes on beyond component K, so that its span too is a choice.
-    next_value : float
-        Upper estimate of l_{K+1}, by a deflated Lanczos iteration; -inf if K = d.
-    orthonormality : float
-        Largest entry of ``|X^T X - I|``.
-    disagreement : array of shape (K,)
-        Largest sine of an angle between a node's component and the average one.
+    product : array of shape (1, d, K)
+        C times the components.
+    size : array of shape (1, 1)
+        How large a product ``C_i b`` with a unit vector was at the nodes held here.
+    defect : array of shape (1, 1)
+        Largest asymmetry of ``V^T C V``, or size of its negative eigenvalues.
+    look : Look or None
+        A look beyond the components.
     """
 
-    values: np.ndarray
-    residuals: np.ndarray
-    gaps: np.ndarray
-    error_bounds: np.ndarray
-    clusters: tuple[tuple[int, ...], ...]
-    open_cluster: bool
-    next_value: float
-    orthonormality: float
-    disagreement: np.ndarray
-
-    def __repr__(self) -> str:
-        return (
-            f"Certificate(n_components={len(self.values)}, error_bound={self.error_bound:.2g}, "
-            f"clusters={self.clusters}, warnings={len(self.warnings)})"
-        )
-
-    @property
-    def error_bound(self) -> float:
-        """Largest of the bounds on sin(angle)."""
-        return float(np.max(self.error_bounds))
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader of the components should know, in words."""
-        notes = []
-        for index, cluster in enumerate(self.clusters):
-            names = ", ".join(str(k + 1) for k in cluster)
-            if self.open_cluster and index == len(self.clusters) - 1:
-                value, one = f"an eigenvalue (about {self.values[cluster[-1]]:.3g})", len(cluster) == 1
-                belongs = f"component {names} belongs" if one else f"components {names} belong"
-                choice = f"{'it is' if one else 'they are'} one choice out of many"
-                notes.append(f"{belongs} to {value} that goes on beyond component {len(self.values)}: {choice}")
-            else:
-                certain = "their span is certain, the vectors inside it are not"
-                notes.append(f"components {names} have eigenvalues too close to tell apart: {certain}")
-        if self.next_value > self.values[-1] and not self.open_cluster:
-            than = f"({self.next_value:.6g}) than component {len(self.values)} ({self.values[-1]:.6g})"
-            notes.append(f"a direction outside the components has more variance {than}: they are not the leading ones")
-        return tuple(notes)
-
-
-@dataclass(frozen=True)
-class Certified:
-    """Components in the order and signs that all nodes share, with their certificate.
-
-    common : (1, d, K), the average over all nodes; local : (nodes, d, K), each node's own estimate; complement : what
-    was learnt of the spectrum beyond K, to be reused.
-    """
-
-    common: Array
-    local: Array
-    certificate: Certificate
-    complement: Complement
+    product: Array
+    size: Array
+    defect: Array
+    look: Look | None
 
 
 def certify(
@@ -104,99 +61,185 @@ def certify(
     network: Network,
     X: Array,
     *,
-    tol: float,
+    common: Common | None = None,
     complement: Complement | None = None,
+    patient: bool = False,
     seed: int = 0,
+    drawn: bool = False,
+    total_variance: float = np.nan,
 ) -> Certified:
-    """Measure how far X, (nodes, d, K), is from the eigenvectors: two averages and, the first time, a look beyond K.
+    """Measure how far X is from the eigenvectors; the bounds are in ``_bounds``, the look beyond K in ``_look``.
 
-    The average of all X is certified by its residual (the bounds are in ``_bounds``); each node's own angle is at most
-    that plus its distance from the average. ``tol``, the angle that is asked for, says how far to look beyond K;
-    ``complement`` is what an earlier call learnt of l_{K+1}, None to look.
+    Usually it takes two averages and a look: the average of all X is certified by its residual, and each node's own
+    angle is at most that plus its distance from the average. Where all nodes hold the same X and C X already
+    (``common``), each certifies its own, and nothing is sent but the maxima of what they found.
+
+    Parameters
+    ----------
+    X : array of shape (nodes, d, K)
+        Each node's estimate.
+    common : Common or None
+        What the solver knows at every node; it must be of this X.
+    complement : Complement or None
+        What an earlier call learnt of the eigenvalues beyond K; None to look.
+    patient : bool
+        True if the solver will go on should its own look not be enough, so that no other one is needed yet.
+    drawn : bool
+        True if the seed was drawn at run time, so that no data could know it.
+    total_variance : float
+        The trace of C, which averages may give nodes with other last digits; all get the largest of them back.
     """
-    local = agree_on_signs(network, normalised(X))
-    common = normalised(network.common_mean(local))
-    product = network.common_mean(covariance.apply(ea.everywhere(common, X.shape[0])))
     xp = ea.namespace(X)
-    # `worst` gives every node the same bits, and so the same order.
-    values = ea.to_numpy(network.worst(xp.sum(common * product, axis=-2))[0, ...]).astype(np.float64)
-    order = np.argsort(-values, kind="stable")
-    local, common, product = (_reordered(array, order) for array in (local, common, product))
-    values = values[order]
+    eps, accuracy = float(xp.finfo(X.dtype).eps), network.average.accuracy
+    if common is None:
+        local, mean, product, largest = _averaged(covariance, network, X)
+        defect = xp.maximum(asymmetry(mean, product), -xp.min(xp.sum(mean * product, axis=-2), axis=-1, keepdims=True))
+    else:
+        signs = own_signs(X[:1, ...])
+        local, product, defect = X * signs, common.product * signs, common.defect
+        mean, largest = local[:1, ...], common.size
+    # What cancels inside a product is rounded in float64, whatever the product is stored in.
+    cancelled = covariance.rounding_size * float(np.finfo(np.float64).eps) / eps
+    largest = xp.maximum(largest, xp.asarray(cancelled, dtype=X.dtype, device=X.device))
+    total = xp.asarray([[total_variance]], dtype=X.dtype, device=X.device)
+    here = _Measured.of(local, mean, product, xp.concat([largest, defect, total], axis=1))
+    look = None if common is None else common.look
+
+    def found(measured: _Measured) -> Found:
+        precision = Precision.of(eps, accuracy, network.n_nodes, abs(float(measured.values[0])), measured.size)
+        numbers = (len(measured.values), float(measured.values[-1]), float(measured.ritz.total[0]))
+        return Found(*numbers, multiplicity(measured.values, precision.resolution), *precision)
+
+    # What this node sees beyond K rides along with what it measured.
+    guess = NOTHING_BEYOND if look is None else look.examine(found(here))
+    measured, seen = here.agreed(network, guess, like=X)
+    known = found(measured)
+    require_symmetric(measured.defect, known.floor)
+    if complement is not None and known.smallest - known.residual <= complement.upper:
+        # The last component may belong to an eigenvalue beyond K, and one of the first K to none.
+        complement = None
+    if look is not None:
+        seen = seen or agreed_complement(network, look, known, like=X)
+        complement = seen if patient or seen.chance <= LARGEST_CHANCE else complement
     if complement is None:
-        smallest = float(values[-1])
-        complement = probe_complement(covariance, network, common, X.shape[0], smallest=smallest, tol=tol, seed=seed)
-    return Certified(common, local, _certificate(network, values, local, common, product, complement), complement)
+        complement = probe_complement(covariance, network, mean, X.shape[0], known, seed)
+    certificate = _certificate(network, measured, mean, product, complement, known, drawn)
+    return Certified(mean, local, certificate, complement, measured.total)
 
 
-def agree_on_signs(network: Network, X: Array) -> Array:
-    """Flip columns so that the entry at a row all nodes agree on is positive: (nodes, d, K) -> (nodes, d, K).
+def require_symmetric(defect: float, floor: float) -> None:
+    """Raise if products with C show that it is not a covariance, beyond rounding."""
+    if defect > 1000 * floor:
+        raise DataError(
+            f"products with the covariance are off by {defect:.2g} from those of one symmetric positive matrix, beyond "
+            f"rounding ({floor:.2g}). Samples changed during the fit, or a node multiplies wrongly."
+        )
 
-    The row is where a column is largest in modulus; where nodes see a near tie differently, the last such row
-    is taken by all, and there every node's entry is far from zero.
-    """
+
+def _averaged(covariance: Covariance, network: Network, X: Array) -> tuple[Array, Array, Array, Array]:
+    """Estimates in shared signs and order, their average, C times it, and the largest product of a node held here."""
     xp = ea.namespace(X)
-    rows = xp.astype(xp.argmax(xp.abs(X), axis=-2), X.dtype)
-    agreed = ea.to_numpy(network.worst(rows)[0, ...]).astype(int)
-    entries = xp.stack([X[:, int(row), k] for k, row in enumerate(agreed)], axis=1)
-    signs = xp.where(entries < 0, -xp.ones_like(entries), xp.ones_like(entries))
-    return X * signs[:, None, :]
+    local = agree_on_signs(network, normalised(X))
+    mean = normalised(network.common_mean(local))
+    products = covariance.apply(ea.everywhere(mean, X.shape[0]))
+    product = network.common_mean(products)
+    # `worst` gives every node the same bits, and so the same order.
+    values = ea.to_numpy(network.worst(xp.sum(mean * product, axis=-2))[0, ...])
+    order = xp.asarray(np.argsort(-values, kind="stable"), device=X.device)
+    local, mean, product = (xp.take(array, order, axis=-1) for array in (local, mean, product))
+    return local, mean, product, xp.reshape(xp.max(column_norms(products)), (1, 1))
 
 
-def _reordered(array: Array, order: np.ndarray) -> Array:
-    xp = ea.namespace(array)
-    return xp.take(array, xp.asarray(order, device=array.device), axis=-1)
+class _Measured(NamedTuple):
+    """What a process measured, (K,) and numbers; or the largest of it over all nodes."""
+
+    values: np.ndarray
+    residuals: np.ndarray
+    disagreement: np.ndarray
+    skewness: np.ndarray
+    ritz: RitzView
+    size: float
+    defect: float
+    total: float
+    projections: np.ndarray
+
+    @classmethod
+    def of(cls, local: Array, mean: Array, product: Array, numbers: Array) -> _Measured:
+        xp = ea.namespace(mean)
+        k = mean.shape[-1]
+        values = xp.sum(mean * product, axis=-2)
+        residuals = column_norms(product - mean * values[:, None, :])[:, 0, :]
+        across = local - mean * xp.sum(local * mean, axis=-2, keepdims=True)
+        apart = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
+        gram = mean.mT @ mean
+        skewness = xp.max(xp.abs(gram - xp.eye(k, dtype=gram.dtype, device=gram.device)), axis=-1)
+        frame = np.random.default_rng(0).standard_normal((1, mean.shape[-2], PROJECTIONS))
+        shown = xp.reshape(ea.like(frame, mean).mT @ mean, (1, PROJECTIONS * k))
+        row = ea.to_numpy(xp.concat([values, residuals, apart, skewness, numbers, shown], axis=1))[0]
+        values, residuals, apart, skewness, own, shown = np.split(row.astype(np.float64), np.cumsum([k, k, k, k, 3]))
+        ritz = RitzView(*(array[0] for array in ritz_view(ea.to_numpy(mean), ea.to_numpy(product))))
+        size, defect, total = own.tolist()
+        return cls(values, residuals, apart, skewness, ritz, size, defect, total, shown)
+
+    @property
+    def per_component(self) -> tuple[np.ndarray, ...]:
+        return self.values, self.residuals, self.disagreement, self.skewness
+
+    def agreed(self, network: Network, beyond: Complement, like: Array) -> tuple[_Measured, Complement | None]:
+        """The largest over all nodes, in one exchange; of ``beyond`` too, unless nodes differ in what is shared."""
+        k = len(self.values)
+        own = np.array([self.size, self.defect, self.total])
+        other = np.array([*beyond, -beyond.shared])
+        mine = (*self.per_component, *self.ritz, own, self.projections, -self.projections, other)
+        row = ea.like(np.concatenate(mine)[np.newaxis], like)
+        agreed = ea.to_numpy(network.worst(row)[0, ...]).astype(np.float64)
+        sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2]
+        values, residuals, apart, skewness, *parts = np.split(agreed, np.cumsum(sizes))
+        ritz, (own, high, low, other) = RitzView(*parts[:4]), parts[4:]
+        disagreement = np.maximum(apart, (high + low).reshape(PROJECTIONS, k).max(axis=0))
+        # The order was settled before; in a cluster rounding may have left another one.
+        ordered = np.sort(values)[::-1]
+        size, defect, total = own.tolist()
+        measured = _Measured(ordered, residuals, disagreement, skewness, ritz, size, defect, total, high)
+        return measured, Complement(*other[:5].tolist()) if other[2] == -other[5] else None
 
 
 def _certificate(
-    network: Network, values: np.ndarray, local: Array, common: Array, product: Array, complement: Complement
+    network: Network,
+    measured: _Measured,
+    mean: Array,
+    product: Array,
+    complement: Complement,
+    found: Found,
+    drawn: bool,
 ) -> Certificate:
-    residuals, disagreement, skewness, ritz = _measure(network, local, common, product)
-    eps, largest = float(ea.namespace(common).finfo(common.dtype).eps), abs(float(values[0]))
-    floor = bounds.relative_floor(eps, network.average.accuracy) * largest
-    resolution = bounds.relative_resolution(eps, network.average.accuracy) * largest
-    clusters, is_open = bounds.find_clusters(values, complement, resolution)
-    gaps = bounds.separation(values, residuals, complement, clusters, is_open)
-    angles = np.minimum(bounds.residual_bounds(residuals + floor, gaps), bounds.ritz_bounds(ritz, complement, floor))
-    for members in map(list, clusters):
-        residual = _span_residual(network, common, product, members) + floor
-        angles[members] = bounds.residual_bounds(residual, gaps[members])
-    if len(values) * float(skewness.max()) > 0.5:
-        # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
+    values, residuals, floor = measured.values, measured.residuals, found.floor
+    clusters = find_clusters(values, complement.shared, found.resolution)
+    gaps = separation(values, residuals, complement, clusters)
+    angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(measured.ritz, complement, floor))
+    for cluster in clusters:
+        members = list(cluster)
+        angles[members] = residual_bounds(_span_residual(network, mean, product, members) + floor, gaps[members])
+    skewness = float(measured.skewness.max())
+    # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
+    if len(values) * skewness > 0.5 or complement.chance > LARGEST_CHANCE:
         angles[:] = np.inf
     return Certificate(
         values=values,
         residuals=residuals,
         gaps=gaps,
-        error_bounds=np.minimum(angles + disagreement, 1.0),
+        error_bounds=np.minimum(angles + measured.disagreement, 1.0),
         clusters=clusters,
-        open_cluster=is_open,
+        open_cluster=complement.shared > 0,
         next_value=complement.upper,
-        orthonormality=float(skewness.max()),
-        disagreement=disagreement,
+        chance=complement.chance,
+        seed_drawn=drawn,
+        orthonormality=skewness,
+        disagreement=measured.disagreement,
     )
 
 
-def _measure(
-    network: Network, local: Array, common: Array, product: Array
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, bounds.RitzView]:
-    """Residuals, disagreement and skewness of each component and the Ritz view, the largest over all nodes."""
-    xp = ea.namespace(common)
-    away = product - common * xp.sum(common * product, axis=-2, keepdims=True)
-    across = local - common * xp.sum(local * common, axis=-2, keepdims=True)
-    gram = common.mT @ common
-    identity = xp.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    skewness = xp.max(xp.abs(gram - identity), axis=-1)
-    ritz = bounds.ritz_view(ea.to_numpy(common), ea.to_numpy(product))
-    total = np.broadcast_to(ritz.total, ritz.values.shape)
-    seen = [ea.like(array, common) for array in (ritz.values, ritz.inside, ritz.outside, total)]
-    apart = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
-    measured = xp.stack([column_norms(away)[:, 0, :], apart, skewness, *seen], axis=1)
-    residuals, disagreement, skewness, *view = ea.to_numpy(network.worst(measured)[0, ...])
-    return residuals, disagreement, skewness, bounds.RitzView(*view)
-
-
-def _span_residual(network: Network, common: Array, product: Array, members: list[int]) -> float:
+def _span_residual(network: Network, mean: Array, product: Array, members: list[int]) -> float:
     """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, the largest over the nodes."""
-    view = bounds.ritz_view(ea.to_numpy(common)[..., members], ea.to_numpy(product)[..., members])
-    return float(network.worst(ea.like(view.total, common))[0, 0])
+    view = ritz_view(ea.to_numpy(mean)[..., members], ea.to_numpy(product)[..., members])
+    return float(network.worst(ea.like(view.total, mean))[0, 0])

@@ -151,7 +151,7 @@ def _comparison(request: Request, problem: Problem) -> Comparison:
     prepared = prepare(request, problem.data)
     k = int(prepared.n_components)
     _, truth = leading_eigenvectors(pooled_covariance(prepared.covariance, prepared.facts.n_nodes), k)
-    return Comparison(prepared, truth, random_basis(prepared.facts.n_features, k, request.seed))
+    return Comparison(prepared, truth, random_basis(prepared.facts.n_features, k, prepared.seed))
 
 
 def _run(

@@ -51,7 +51,7 @@ def fit(
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     covariance: options.CovarianceName = "auto",
     device: options.Device = None,
-    seed: options.Seed = 0,
+    seed: options.DrawnSeed = None,
     latency_ms: options.Latency = options.LATENCY_MS,
     bandwidth_mbit: options.Bandwidth = options.BANDWIDTH_MBIT,
     gflops: options.Gigaflops = options.GFLOPS,
@@ -109,7 +109,13 @@ def fit(
         # Nodes that read their own samples read consecutive rows.
         split = "contiguous"
     read = partial(
-        read_problem, label_column=label_column, split=split, nodes=nodes, topology=topology, weights=weights, seed=seed
+        read_problem,
+        label_column=label_column,
+        split=split,
+        nodes=nodes,
+        topology=topology,
+        weights=weights,
+        seed=seed or 0,
     )
     about = {
         "weights": canonical_name("weights", weights, WEIGHTS),
@@ -194,7 +200,7 @@ def _asked(fitted: Fit, problem: Problem) -> dict[str, Any]:
         "split": problem.split,
         "averaging": fitted.averaging,
         "covariance": str(fitted.choice.kind),
-        "seed": request.seed,
+        "seed": fitted.result.seed,
         "tol": request.tol,
         "max_rounds": request.max_rounds,
         "scale": request.scale,

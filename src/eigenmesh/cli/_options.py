@@ -64,6 +64,9 @@ Tol = Annotated[float, option(METHOD, "SINE", "Sine of the largest angle to the 
 MaxRounds = Annotated[int, option(METHOD, "N", "Budget of neighbour exchanges.", min=1)]
 CovarianceName = Annotated[str, option(METHOD, "NAME", COVARIANCE_HELP, "--covariance")]
 Seed = Annotated[int, option(METHOD, "N", "Fixes split, graph and start.", min=0)]
+DrawnSeed = Annotated[
+    int | None, option(METHOD, "N", "Fixes split, graph and start; the start is random if absent.", min=0)
+]
 Latency = Annotated[float, option(COSTS, "MS", "Time of one round between neighbours.", "--latency-ms")]
 Bandwidth = Annotated[float, option(COSTS, "MBIT/S", "What a node can send per second.", "--bandwidth-mbit")]
 Gigaflops = Annotated[float, option(COSTS, "GFLOP/S", "Arithmetic of a node per second.", "--gflops")]

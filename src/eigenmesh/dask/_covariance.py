@@ -10,8 +10,9 @@ from eigenmesh.arrays import Array
 from eigenmesh.dask._blocks import BlockPart, Blocks, Layout
 from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Shards, build_covariance
 from eigenmesh.data._block import Centring
-from eigenmesh.data._covariance import require_numpy
-from eigenmesh.data._moments import count_and_sum, moments_about
+from eigenmesh.data._moments import moments_about
+from eigenmesh.data._sparse_covariance import require_numpy
+from eigenmesh.data._summaries import count_and_sum
 
 # Rows per d x d product: many, so that adding such matrices costs little compared with computing them.
 FORMING_BYTES = 32 * 2**20
@@ -50,6 +51,11 @@ def _block_product(block: Any, number: int, make: BlockPart | None, X: np.ndarra
     return np.asarray((block if make is None else make(block, number)).apply(X))
 
 
+def _block_trace(block: Any, number: int, make: BlockPart | None, U: np.ndarray) -> np.ndarray:
+    covariance = (block if make is None else make(block, number)).covariance
+    return np.zeros(()) if covariance is None else np.asarray(covariance.traces_beyond(U)[0])
+
+
 def _block_matrix(block: Any, number: int, make: BlockPart) -> np.ndarray:
     """C_b as a matrix (d, d), or 0 for an empty block."""
     covariance = make(block, number).covariance
@@ -64,6 +70,7 @@ class BlockCovariance:
     kind: CovarianceKind
     n_features: int
     make: BlockPart | None = None
+    rounding_size: float = 0.0
 
     def place(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values, dtype=self.blocks.dtype)
@@ -72,6 +79,10 @@ class BlockCovariance:
         require_numpy(X, self.kind)
         total = self.blocks.total(partial(_block_product, make=self.make, X=X[0]), "product", sent_bytes=X.nbytes)
         return np.asarray(total[np.newaxis] / self.blocks.n_blocks, dtype=X.dtype)
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        total = self.blocks.total(partial(_block_trace, make=self.make, U=U), "trace", sent_bytes=U.nbytes)
+        return np.atleast_1d(total) / self.blocks.n_blocks
 
 
 def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind, holds: bool) -> Covariance:
@@ -85,9 +96,11 @@ def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind,
         sent = moments.mean.nbytes + (0 if moments.scale is None else moments.scale.nbytes)
         pooled = blocks.total(partial(_block_matrix, make=make), "covariance", sent_bytes=sent) / blocks.n_blocks
         return Formed(pooled[np.newaxis].astype(blocks.dtype, copy=False))
+    weights = 1.0 if moments.scale is None else 1 / moments.scale
+    cancels = float(np.sum((weights * moments.mean) ** 2)) * blocks.n_blocks if blocks.is_sparse else 0.0
     if holds:
-        return BlockCovariance(blocks.each(make, "operator").kept(), kind, blocks.n_features)
-    return BlockCovariance(blocks, kind, blocks.n_features, make)
+        return BlockCovariance(blocks.each(make, "operator").kept(), kind, blocks.n_features, rounding_size=cancels)
+    return BlockCovariance(blocks, kind, blocks.n_features, make, cancels)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # if anything is not finite, the usual passes are made
@@ -110,7 +123,7 @@ def formed_in_one_pass(blocks: Blocks, *, scale: bool) -> tuple[Moments, Formed]
     first = blocks.first().total_of_samples(partial(count_and_sum, fills=False))
     if len(first) < 2:
         return None
-    centre = first[1:] / first[0]
+    centre = first[1 : 1 + blocks.n_features] / first[0]
     total = blocks.total_of_samples(partial(_covariance_sums, centring=Centring(centre)))
     n_samples, sums, products = int(total[0, 0]), total[1], total[2:]
     if n_samples < 2 or not np.isfinite(total).all():

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import validate_data
 
 from eigenmesh import graphs
-from eigenmesh.averaging import Averaging, Factored
+from eigenmesh.averaging import Averaging
 from eigenmesh.dask._blocks import Blocks, is_frame, scipy_or_dense
 from eigenmesh.dask._covariance import covariance_of_blocks, formed_in_one_pass
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments
 from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Sizes, choose_by_size
 from eigenmesh.data._moments import moments_by_sums
+from eigenmesh.data._summaries import count_and_sum
 from eigenmesh.errors import InputError, import_extra
 from eigenmesh.fitting import DataFacts, Request
 from eigenmesh.networks import Network, Stacked, Traffic
@@ -47,9 +48,9 @@ class DaskData:
         blocks, names = self.blocks, self.blocks.layout.feature_names
         return DataFacts(blocks.n_blocks, blocks.n_features, blocks.dtype.itemsize, feature_names=names)
 
-    def count_samples(self, factored: Factored | None) -> tuple[None, None, Factored | None]:
+    def count_samples(self) -> tuple[None, None]:
         """The chunk sizes may be unknown; the moments count the rows."""
-        return None, None, factored
+        return None, None
 
     def check(self, request: Request) -> None:
         """Raise if the solver exchanges messages hundreds of times."""
@@ -85,7 +86,8 @@ class DaskData:
             found = formed_in_one_pass(blocks, scale=scale)
             if found is not None:
                 return found
-        moments = moments_by_sums(blocks.total_of_samples, blocks, scale=scale, missing=missing)
+        first = blocks.total_of_samples(partial(count_and_sum, fills=missing == "mean"))
+        moments = moments_by_sums(blocks.total_of_samples, blocks, first, scale=scale, missing=missing)
         # Copies that the user asked for are always held; chosen ones only if they fit.
         fits = choice.asked or choice.bytes <= share
         holds = fits and choice.kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.SPARSE)

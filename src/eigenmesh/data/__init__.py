@@ -2,7 +2,7 @@
 
 from eigenmesh.data._block import Block, Table
 from eigenmesh.data._choice import MEMORY_BYTES, Choice, CovarianceKind, choose
-from eigenmesh.data._covariance import Chunked, Covariance, Formed, MatrixFree, Sparse, build_covariance
+from eigenmesh.data._covariance import Chunked, Covariance, Formed, MatrixFree, build_covariance
 from eigenmesh.data._datasets import (
     DATASETS,
     gaussian,
@@ -18,6 +18,7 @@ from eigenmesh.data._files import read_table
 from eigenmesh.data._moments import Averager, Missing, Moments, missing_policy, pooled_moments
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Source, as_source
+from eigenmesh.data._sparse_covariance import Sparse
 from eigenmesh.data._splits import (
     SPLITS,
     ContiguousSplit,

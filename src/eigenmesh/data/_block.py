@@ -148,16 +148,19 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Centring:
-    """The map y -> (y - mean) * factor on rows; with ``fills``, a missing (non-finite) entry becomes 0."""
+    """The map y -> (y - mean - rest) * factor on rows; with ``fills``, a missing (non-finite) entry becomes 0."""
 
     mean: np.ndarray
     factor: np.ndarray | float = 1.0
     fills: bool = False
+    rest: np.ndarray | None = None
 
     def apply(self, piece: Samples) -> np.ndarray:
         """Dense (rows, d) float64 of a piece in any dtype; a sparse piece is made dense."""
         dense = piece if isinstance(piece, np.ndarray) else piece.toarray()
         centred = self._centred(dense, self.mean)
+        if self.rest is not None:
+            centred -= self.rest
         if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
             centred *= self.factor
         return centred

@@ -7,14 +7,13 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from eigenmesh.arrays import Array, Namespace, like, namespace
+from eigenmesh.arrays import Array, Namespace, like, namespace, to_numpy
 from eigenmesh.arrays import numpy as numpy_namespace
 from eigenmesh.data._block import Block, Centring
 from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, choose
 from eigenmesh.data._moments import Moments
 from eigenmesh.data._shards import Shards
-from eigenmesh.data._source import Samples
-from eigenmesh.errors import InputError
+from eigenmesh.data._sparse_covariance import Sparse, require_numpy, squares_beyond
 
 
 class Covariance(Protocol):
@@ -31,8 +30,16 @@ class Covariance(Protocol):
     def place(self, values: np.ndarray) -> Array:
         """Values in the library, dtype and device that ``apply`` takes."""
 
+    @property
+    def rounding_size(self) -> float:
+        """Size of what cancels inside a product, in float64; 0 if nothing does."""
+        return 0.0
+
     def apply(self, X: Array) -> Array:
         """C_i X_i at every node held here, in X's library and dtype: (nodes, d, k) -> (nodes, d, k)."""
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        """``trace((I - U U^T) C_i (I - U U^T))`` without cancellation, for orthonormal U: (d, K) -> (nodes,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +48,7 @@ class Formed:
 
     matrices: Array
     kind: ClassVar[CovarianceKind] = CovarianceKind.FORMED
+    rounding_size: ClassVar[float] = 0.0
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> Formed:
@@ -67,6 +75,11 @@ class Formed:
     def apply(self, X: Array) -> Array:
         return self.matrices @ X
 
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        beyond = np.linalg.qr(U.astype(np.float64), mode="complete")[0][:, U.shape[1] :]
+        matrices = to_numpy(self.matrices).astype(np.float64, copy=False)
+        return np.array([np.vdot(beyond, matrix @ beyond) for matrix in matrices])
+
 
 @dataclass(frozen=True, eq=False)
 class MatrixFree:
@@ -74,6 +87,7 @@ class MatrixFree:
 
     factors: tuple[Array, ...]
     kind: ClassVar[CovarianceKind] = CovarianceKind.MATRIX_FREE
+    rounding_size: ClassVar[float] = 0.0
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> MatrixFree:
@@ -101,6 +115,9 @@ class MatrixFree:
         products = [xp.matmul(factor.mT, xp.matmul(factor, X[node, :, :])) for node, factor in enumerate(self.factors)]
         return xp.stack(products)
 
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        return np.array([squares_beyond(to_numpy(factor), U) for factor in self.factors])
+
 
 @dataclass(frozen=True, eq=False)
 class Chunked:
@@ -110,6 +127,7 @@ class Chunked:
     centring: Centring
     dtype: np.dtype
     kind: ClassVar[CovarianceKind] = CovarianceKind.CHUNKED
+    rounding_size: ClassVar[float] = 0.0
 
     @property
     def n_features(self) -> int:
@@ -128,57 +146,9 @@ class Chunked:
                 total[node] += piece.T @ (piece @ X[node])
         return total.astype(X.dtype, copy=False)
 
-
-@dataclass(frozen=True, eq=False)
-class Sparse:
-    """C_i of CSR rows, centred without making them dense.
-
-    With weights w = sqrt(M/(N-1)) / scale on rows and x = w X_i::
-
-        Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
-
-    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large.
-    """
-
-    matrices: tuple[Samples, ...]
-    mean: np.ndarray
-    weights: np.ndarray
-    dtype: np.dtype
-    kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
-
-    @classmethod
-    def of(cls, shards: Shards, moments: Moments) -> Sparse:
-        """The nodes' rows; missing stored entries become the mean."""
-        if not shards.is_sparse:
-            raise InputError(f"kind {cls.kind} needs scipy.sparse data; use formed or matrix-free for dense data.")
-        centring = moments.centring(shards.n_nodes)
-        weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
-        matrices = []
-        for block in shards.blocks:
-            matrix = block.read(slice(None)).astype(np.float64, copy=False)
-            missing = ~np.isfinite(matrix.data) if centring.fills else np.zeros(0, dtype=bool)
-            if missing.any():
-                matrix = matrix.copy()
-                matrix.data[missing] = moments.mean[matrix.indices[missing]]
-            matrices.append(matrix)
-        return cls(tuple(matrices), moments.mean, weights, shards.dtype)
-
-    @property
-    def n_features(self) -> int:
-        return len(self.mean)
-
-    def place(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(values, dtype=self.dtype)
-
-    def apply(self, X: Array) -> np.ndarray:
-        require_numpy(X, self.kind)
-        product = np.empty(X.shape, dtype=X.dtype)
-        weights = self.weights[:, np.newaxis]
-        for node, matrix in enumerate(self.matrices):
-            x = weights * X[node]
-            Z = matrix @ x - self.mean @ x
-            product[node] = weights * (matrix.T @ Z - np.outer(self.mean, Z.sum(axis=0)))
-        return product
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        chunks = (self.centring.chunks(block) for block in self.blocks)
+        return np.array([sum(squares_beyond(rows, U) for _, rows in pieces) for pieces in chunks])
 
 
 def build_covariance(
@@ -207,13 +177,6 @@ def build_covariance(
     if kind is CovarianceKind.SPARSE:
         return Sparse.of(shards, moments)
     return Chunked(shards.blocks, moments.centring(shards.n_nodes), shards.dtype)
-
-
-def require_numpy(array: object, kind: CovarianceKind) -> None:
-    """Raise if the array is of another library."""
-    if not isinstance(array, np.ndarray):
-        found = f"{type(array).__module__}.{type(array).__name__}"
-        raise InputError(f"kind {kind} works on NumPy arrays; got {found}. Use kind formed or matrix-free for others.")
 
 
 def _placed(values: np.ndarray, xp: Namespace, device: Any) -> Array:

@@ -10,13 +10,15 @@ import numpy as np
 from eigenmesh._lookup import lookup
 from eigenmesh.data._block import Centring
 from eigenmesh.data._shards import Shards
-from eigenmesh.data._source import Samples
+from eigenmesh.data._summaries import Columns, column_labels, count_and_sum, deviations
 from eigenmesh.errors import DataError, InputError
 
 Missing: TypeAlias = Literal["error", "mean"]
 MISSING: dict[str, Missing] = {"error": "error", "mean": "mean"}
 # Summary of one node's samples, given its position among the nodes held here.
 NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
+# Squares may be this many times larger than squared deviations before those are summed in a pass of their own.
+MOST_LOST = 100.0
 
 
 class Averager(Protocol):
@@ -25,18 +27,11 @@ class Averager(Protocol):
     @property
     def n_nodes(self) -> int: ...
 
-    def mean(self, array: np.ndarray, /) -> np.ndarray:
-        """Average over all nodes, at every node held here: (nodes, ..) -> (nodes, ..)."""
+    def common_mean(self, array: np.ndarray, /) -> np.ndarray:
+        """Average over all nodes: (nodes, ..) -> (1, ..)."""
 
-
-class Columns(Protocol):
-    """Facts about the columns that messages and limits need, wherever the samples are."""
-
-    @property
-    def n_features(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype: ...
-    def column_label(self, column: int) -> str: ...
+    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]:
+        """The same, and elementwise maxima over all nodes, in the same messages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +39,8 @@ class Moments:
     """Moments of the pooled samples, the same at every node.
 
     mean, variance, scale: of each column, (d,). The variance has divisor N - 1. The scale is the standard deviation
-    with divisor N, None if columns are not scaled. n_missing: entries that count as the mean of their column.
+    with divisor N, None if columns are not scaled. n_missing: entries that count as the mean of their column. rest:
+    what float64 rounds off the mean, (d,), where that is felt beside the deviations; None where it is not.
     """
 
     n_samples: int
@@ -52,6 +48,7 @@ class Moments:
     variance: np.ndarray
     scale: np.ndarray | None = None
     n_missing: int = 0
+    rest: np.ndarray | None = None
 
     @property
     def total_variance(self) -> float:
@@ -62,7 +59,7 @@ class Moments:
         """The map y -> a = sqrt(M/(N-1)) (y - mean) / scale, with which C_i = A_i^T A_i, eq (1)."""
         weight = np.sqrt(n_nodes / (self.n_samples - 1))
         factor = float(weight) if self.scale is None else weight / self.scale
-        return Centring(self.mean, factor, fills=self.n_missing > 0)
+        return Centring(self.mean, factor, self.n_missing > 0, self.rest)
 
 
 def missing_policy(name: str) -> Missing:
@@ -70,39 +67,79 @@ def missing_policy(name: str) -> Missing:
     return lookup("policy for missing entries", name, MISSING)
 
 
-def pooled_moments(shards: Shards, network: Averager, *, scale: bool = False, missing: Missing = "error") -> Moments:
-    """Moments of all M nodes' samples, by two passes over the data held here and two network averages.
+def pooled_moments(
+    shards: Shards,
+    network: Averager,
+    *,
+    scale: bool = False,
+    missing: Missing = "error",
+    facts: np.ndarray | None = None,
+    check: Callable[[np.ndarray], None] = lambda agreed: None,
+) -> Moments:
+    """Moments of all M nodes' samples, by one pass over the data held here and one network average.
 
-    First N and mean = (1/N) sum y, then the squared deviations from that mean. The second pass also gives
-    the rounding error of the first mean, which corrects both. Accumulates in float64; reads in chunks.
-    A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of its column.
+    It carries N, the sums and the sums of squares. Where a mean is so large that their difference would lose digits, a
+    second pass and average take the squared deviations from the mean, and what was rounded off the mean. Accumulates in
+    float64; reads in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of
+    its column. Maxima of the ``facts`` over all nodes ride along, and are given to ``check`` before anything else.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
+    positions = range(len(shards.blocks))
 
     def over_nodes(part: NodePart) -> np.ndarray:
-        parts = np.stack([part(shards, position) for position in range(len(shards.blocks))])
-        return np.asarray(shards.n_nodes * network.mean(parts)[0])
+        parts = np.stack([part(shards, position) for position in positions])
+        return np.asarray(shards.n_nodes * network.common_mean(parts)[0])
 
-    return moments_by_sums(over_nodes, shards, scale=scale, missing=missing)
+    first = np.stack(
+        [count_and_sum(shards, position, fills=missing_policy(missing) == "mean") for position in positions]
+    )
+    lost = np.array([[_lost_digits(one, shards.n_features, scale)] for one in first])
+    ridden = lost if facts is None else np.hstack([lost, np.broadcast_to(facts, (len(first), len(facts)))])
+    pooled, agreed = network.common_mean_and_worst(first, ridden)
+    check(np.asarray(agreed[0, 1:]))
+    # The maximum over the nodes, the same bits at each, so all of them make the second average or none does.
+    precise = bool(agreed[0, 0] <= MOST_LOST)
+    return moments_by_sums(over_nodes, shards, shards.n_nodes * pooled[0], precise, scale=scale, missing=missing)
 
 
 def moments_by_sums(
-    over_nodes: Callable[[NodePart], np.ndarray], columns: Columns, *, scale: bool = False, missing: Missing = "error"
+    over_nodes: Callable[[NodePart], np.ndarray],
+    columns: Columns,
+    pooled: np.ndarray,
+    precise: bool | None = None,
+    *,
+    scale: bool = False,
+    missing: Missing = "error",
 ) -> Moments:
-    """``pooled_moments`` for any way to sum a summary over all nodes."""
+    """``pooled_moments`` for any way to sum a summary over all nodes, from the sum of ``count_and_sum``."""
     d, fills = columns.n_features, missing_policy(missing) == "mean"
-    pooled = over_nodes(partial(count_and_sum, fills=fills))
     n_samples = int(np.rint(pooled[0]))
     if n_samples < 2:
         raise DataError(f"n_samples = {n_samples} over all nodes; a covariance needs at least 2 samples.")
-    observed = np.rint(pooled[1 + d :]) if fills else np.full(d, float(n_samples))
+    sums, squares = pooled[1 : 1 + d], pooled[1 + d : 1 + 2 * d]
+    observed = np.rint(pooled[1 + 2 * d :]) if fills else np.full(d, float(n_samples))
     if not observed.all():
-        raise DataError(f"no node has a finite entry in {_columns(columns, observed == 0)}; drop such columns.")
-    mean, n_missing = pooled[1 : 1 + d] / observed, n_samples * d - int(observed.sum())
-    with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
-        sums, squares = over_nodes(partial(deviations, centring=Centring(mean, fills=n_missing > 0)))
-    return moments_about(Moments(n_samples, mean, squares, n_missing=n_missing), sums, observed, columns, scale=scale)
+        raise DataError(f"no node has a finite entry in {column_labels(columns, observed == 0)}; drop such columns.")
+    mean, n_missing = sums / observed, n_samples * d - int(observed.sum())
+    about = Moments(n_samples, np.zeros(d), squares, n_missing=n_missing)
+    if precise is None:
+        precise = _lost_digits(pooled, d, scale) <= MOST_LOST
+    if not precise:
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
+            sums, squares = over_nodes(partial(deviations, centring=Centring(mean, fills=n_missing > 0)))
+        about = Moments(n_samples, mean, squares, n_missing=n_missing)
+    return moments_about(about, sums, observed, columns, scale=scale)
+
+
+@np.errstate(all="ignore")
+def _lost_digits(summary: np.ndarray, d: int, scale: bool) -> float:
+    """How many times the squares are larger than the squared deviations: all together or, to scale, in any column."""
+    sums, squares = summary[1 : 1 + d], summary[1 + d : 1 + 2 * d]
+    observed = summary[1 + 2 * d :] if len(summary) > 1 + 2 * d else summary[0]
+    away = squares - np.where(observed > 0, sums**2 / observed, 0.0)
+    squares, away = (squares[squares > 0], away[squares > 0]) if scale else (squares.sum(), away.sum())
+    return float(np.max(np.where(away > 0, squares / away, np.inf), initial=1.0))
 
 
 def moments_about(
@@ -118,98 +155,24 @@ def moments_about(
         variance = np.maximum(about.variance - observed * shift**2, 0.0) / (n_samples - 1)
     mean, finite = about.mean + shift, np.isfinite(variance)
     if not finite.all():
-        names = _columns(columns, ~finite)
+        names = column_labels(columns, ~finite)
         raise DataError(f"the variance overflows float64 in {names}; divide these columns by a constant.")
     # A constant column has a spread of some units in the last place of its mean, by rounding.
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(mean)
     if constant.all():
         raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
     if scale and constant.any():
-        raise DataError(f"scale=True would divide by zero in constant {_columns(columns, constant)}; drop them.")
+        raise DataError(f"scale=True would divide by zero in constant {column_labels(columns, constant)}; drop them.")
     # Squares of the variance must stay in the range of the dtype.
     total, limit = float(variance.sum()), 1e15 if columns.dtype == np.float32 else 1e100
     if not scale and not 1 / limit <= total <= limit:
         bounds = f"{1 / limit:g}..{limit:g} for {columns.dtype}"
         raise DataError(f"the total variance {total:.2g} must be in {bounds}; rescale the data, or use scale=True.")
+    if scale and not ((variance > 1e-200) & (variance < 1e200)).all():
+        names = column_labels(columns, ~((variance > 1e-200) & (variance < 1e200)))
+        raise DataError(f"variances must be in 1e-200..1e200 to scale by them; rescale {names}.")
     deviation = np.sqrt(variance * ((n_samples - 1) / n_samples)) if scale else None
-    return Moments(n_samples, mean, variance, deviation, about.n_missing)
-
-
-def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
-    """N_i, the column sums (d,) of the finite entries of one node and, with ``fills``, their number (d,)."""
-    block = shards.blocks[position]
-    total = np.zeros(block.n_features)
-    observed = np.full(block.n_features, float(block.n_rows))
-    for start, piece in block.chunks(made_dense=False):
-        values = stored(piece)
-        sums = _by_column(piece, values)
-        # A sum is not finite if an entry is not, so only such pieces are searched.
-        if not np.isfinite(sums).all():
-            absent = ~np.isfinite(values)
-            if absent.any() and not fills:
-                raise _not_finite(shards, position, start, piece)
-            observed -= _by_column(piece, absent)
-            sums = _by_column(piece, np.where(absent, values.dtype.type(0), values))
-        total += sums
-    if not np.isfinite(total).all():
-        where = f"{shards.node_label(position)} in {_columns(shards, ~np.isfinite(total))}"
-        raise DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
-    # The counts are sent only if entries may be missing; all nodes know the policy, so all agree.
-    return np.concatenate([[float(block.n_rows)], total, *([observed] if fills else [])])
-
-
-@np.errstate(over="ignore", invalid="ignore")  # also when a Dask worker calls it
-def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
-    """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
-    block = shards.blocks[position]
-    total = np.zeros((2, block.n_features))
-    for _, piece in block.chunks(made_dense=False):
-        if not block.is_sparse:
-            ready = centring.apply(piece)
-            total += [ready.sum(axis=0), np.einsum("nd,nd->d", ready, ready)]
-            continue
-        # Entries that are not stored are zeros, each with deviation -mean, so no square is subtracted.
-        ready = centring.stored(piece)
-        zeros = piece.shape[0] - np.bincount(piece.indices, minlength=block.n_features)
-        total += [_by_column(piece, ready), _by_column(piece, ready**2)]
-        total += [-zeros * centring.mean, zeros * centring.mean**2]
-    return total
-
-
-def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
-    offset, column, value = first_not_finite(piece)
-    row = start + offset
-    rows = shards.blocks[position].rows
-    source = rows.start + row if isinstance(rows, slice) else rows[row]
-    here = f"row {row}" if source == row else f"row {row} (row {source} of the data)"
-    where = f"{shards.node_label(position)}, {here}, {shards.column_label(column)}"
-    return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean".')
-
-
-def stored(piece: Samples) -> np.ndarray:
-    """Entries of a piece that are stored: all (rows, d) of an array, (stored,) of a csr_array."""
-    return np.asarray(piece if isinstance(piece, np.ndarray) else piece.data)
-
-
-def first_not_finite(piece: Samples) -> tuple[int, int, float]:
-    """Row, column and value of the first entry of a piece that is NaN or infinite."""
-    place = int(np.argmax(~np.isfinite(stored(piece))))
-    if isinstance(piece, np.ndarray):
-        return *divmod(place, piece.shape[1]), float(piece.flat[place])
-    row = int(np.searchsorted(piece.indptr, place, side="right")) - 1
-    return row, int(piece.indices[place]), float(piece.data[place])
-
-
-@np.errstate(invalid="ignore", over="ignore")
-def _by_column(piece: Samples, values: np.ndarray) -> np.ndarray:
-    """Sums by column (d,) of values given for the stored entries of a piece."""
-    if isinstance(piece, np.ndarray):
-        return np.asarray(values.sum(axis=0, dtype=np.float64))
-    return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
-
-
-def _columns(columns: Columns, chosen: np.ndarray) -> str:
-    """The columns marked True, by number and name, ten at most."""
-    marked = np.flatnonzero(chosen)
-    more = f" and {len(marked) - 10} more" if len(marked) > 10 else ""
-    return ", ".join(columns.column_label(int(column)) for column in marked[:10]) + more
+    # A mean that is off by delta adds delta delta^T to the covariance.
+    rest = (about.mean - mean) + shift
+    felt = bool(np.any(np.abs(rest) > 1e-9 * np.sqrt(variance)))
+    return Moments(n_samples, mean, variance, deviation, about.n_missing, rest if felt else None)

@@ -47,7 +47,8 @@ class DecentralizedPCA(Projection):
     weights : str
         How a graph gets its weights: "metropolis", "max_degree", "best_constant".
     averaging : str or Averaging
-        How exact averages are made: "tree", "factored", "polynomial", "chebyshev", "gossip"; "auto" takes the quickest.
+        How exact averages are made: "tree", "factored", "polynomial", "chebyshev", "gossip"; "auto" takes the quickest
+        but for "factored", whose search may take a minute.
     split : str or Split
         How one array is split over the nodes: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y),
         "sizes:10,20".
@@ -72,7 +73,8 @@ class DecentralizedPCA(Projection):
         node, ``fit`` is given this node's samples alone, and all processes call it alike; a name joins the processes
         that the engine has started.
     random_state : int, RandomState or None
-        Seed of the split, the graph and the start. None is a fixed seed, since all nodes must share it.
+        Seed of the split, the graph and the start. None: the nodes draw that of the start together at run time, so
+        that no data can know it; split and graph are then always the same.
     costs : Costs or None
         Latency, bandwidth, speed and memory of the nodes, by which "auto" decides; None for the defaults.
     callback : callable or None
@@ -172,7 +174,7 @@ class DecentralizedPCA(Projection):
         with ExitStack() as stack:
             transport, run_nodes = connect(self, X, stack)
             events = event_log(self, stack)
-            data = data_for(self, X, y, nodes, request.seed, transport)
+            data = data_for(self, X, y, nodes, request.seed or 0, transport)
             if run_nodes is not None and isinstance(data, NodeData):
                 fitted = fit_at_every_node(run_nodes, request, data, events)
             else:
@@ -208,7 +210,7 @@ class DecentralizedPCA(Projection):
         request = request_of(planned)
         with ExitStack() as stack:
             transport, _ = connect(planned, X, stack)
-            data = data_for(planned, X, y, nodes, request.seed, transport)
+            data = data_for(planned, X, y, nodes, request.seed or 0, transport)
             if not isinstance(data, NodeData):
                 raise InputError("dask data have fit and transform alone: there is no network to plan for.")
             return plan(request, data)

@@ -11,9 +11,9 @@ from eigenmesh._lookup import find_name
 from eigenmesh.dask import is_dask
 from eigenmesh.data import Block, Source, as_source
 from eigenmesh.data._block import require_columns
-from eigenmesh.data._moments import first_not_finite, stored
 from eigenmesh.data._shards import column_label
 from eigenmesh.data._source import is_mapped
+from eigenmesh.data._summaries import first_not_finite, stored
 from eigenmesh.errors import DataError, InputError
 
 # Rows of a source that are made dense and centred at a time, as float64.

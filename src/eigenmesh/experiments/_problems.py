@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.averaging import Averaging, Factored
+from eigenmesh.averaging import Averaging
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Formed, Moments, Shards, load, split_by_name
 from eigenmesh.data._datasets import gaussian, paper_spectrum
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
@@ -54,8 +54,8 @@ class KnownData:
     moments: Moments
     covariance: Covariance
 
-    def count_samples(self, factored: Factored | None) -> tuple[int, None, Factored | None]:
-        return self.moments.n_samples, None, factored
+    def count_samples(self) -> tuple[int, None]:
+        return self.moments.n_samples, None
 
     def check(self, request: Request) -> None:
         """Every request can be done."""
@@ -84,6 +84,13 @@ class Pooled:
     @property
     def n_features(self) -> int:
         return self.parts.n_features
+
+    @property
+    def rounding_size(self) -> float:
+        return self.parts.rounding_size
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        return np.array([self.parts.traces_beyond(U).mean()])
 
     def place(self, values: np.ndarray) -> Array:
         return self.parts.place(values)
@@ -126,7 +133,7 @@ def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
     known, vectors = _covariances(panel.data, panel.n_nodes, data_seed)
     weights = graphs.metropolis(graphs.topology(panel.topology, panel.n_nodes, seed=graph_seed))
     k = panel.n_components
-    prepared = prepare(Request(n_components=k, costs=ROUNDS_ALONE), replace(known, weights=weights))
+    prepared = prepare(Request(n_components=k, costs=ROUNDS_ALONE, seed=start_seed), replace(known, weights=weights))
     start = random_basis(known.facts.n_features, k, start_seed)
     return Comparison(prepared, np.ascontiguousarray(vectors[:, :k]), start)
 

@@ -57,7 +57,7 @@ def _facts(rounds: int, n_nodes: int, quick: bool) -> dict[str, str]:
         "the best of a grid": "the setting that reaches the most targets, then the cheapest, then the one with the "
         "lowest floor",
         "block Krylov and tracked subspace": "automatic settings; their checks of the residual are counted; exact "
-        "averages by a tree, a polynomial or factors, whichever takes fewest rounds",
+        "averages by a tree or a polynomial, whichever takes fewer rounds",
     }
 
 

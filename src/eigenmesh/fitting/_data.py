@@ -2,12 +2,13 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from eigenmesh.arrays import Namespace, namespace_for
-from eigenmesh.averaging import Averaging, Factored, Tree
+from eigenmesh.averaging import Averaging, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
 from eigenmesh.errors import DataError, InputError
@@ -46,11 +47,8 @@ class Data(Protocol):
         """The network that the solver sees: one node where an engine sums over all nodes by itself."""
         ...
 
-    def count_samples(self, factored: Factored | None) -> tuple[int | None, Network | None, Factored | None]:
-        """N over all nodes, None where only a pass over the data can tell; the network that was asked.
-
-        If factors may be used, also the ones that all nodes have.
-        """
+    def count_samples(self) -> tuple[int | None, Network | None]:
+        """N over all nodes, None where only a pass over the data can tell; and the network that was asked."""
         ...
 
     def check(self, request: Request) -> None:
@@ -93,11 +91,11 @@ class NodeData:
     def check(self, request: Request) -> None:
         self._place(request.device)
 
-    def count_samples(self, factored: Factored | None) -> tuple[int, Network, Factored | None]:
-        """N over all nodes, which compare their data on the way."""
+    def count_samples(self) -> tuple[int, Network]:
+        """N over all nodes, by one average of one number."""
         network = self._network(Tree())
-        n_samples, factored = match_nodes(self.shards, network, factored)
-        return n_samples, network, factored
+        counts = np.array([[float(block.n_rows)] for block in self.shards.blocks])
+        return int(np.rint(self.shards.n_nodes * network.common_mean(counts)[0, 0])), network
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""
@@ -123,13 +121,14 @@ class NodeData:
     def measure(
         self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
-        """Two averages for the moments; then the covariances, without any message."""
+        """One average for the moments, two if means are large; then the covariances, without any message."""
         xp, place = self._place(device)
         moments = self._moments(network, scale, missing)
         return moments, build_covariance(self.shards, moments, kind=choice.kind, xp=xp, device=place)
 
     def _moments(self, network: Network, scale: bool, missing: Missing) -> Moments:
-        return pooled_moments(self.shards, network, scale=scale, missing=missing)
+        facts, check = facts_to_match(self.shards), partial(require_match, shards=self.shards)
+        return pooled_moments(self.shards, network, scale=scale, missing=missing, facts=facts, check=check)
 
     def _place(self, device: str | None) -> tuple[Namespace, Any]:
         """Where arrays are; the transport says so where it carries arrays of a device."""
@@ -143,38 +142,25 @@ class NodeData:
         return namespace_for(None if own is None else str(own))
 
 
-def match_nodes(shards: Shards, network: Network, factored: Factored | None = None) -> tuple[int, Factored | None]:
-    """N over all nodes, by one average of one number; what must be equal everywhere rides in its messages.
-
-    Every node raises the same error where columns, precision or feature names differ. Each fact goes with its negative,
-    so that the maxima over all nodes show whether it is the same at all of them. Where factors differ, all nodes take
-    those of one.
-    """
-    names = None if shards.feature_names is None else "\0".join(shards.feature_names).encode()
-    if factored is not None:
-        factored = Factored(factored.found(network.weights))
-    factors = None if factored is None or factored.factors is None else factored.factors.tobytes()
-    here = np.array([shards.n_features, shards.dtype == np.float32, _number(names), _number(factors)], float)
+def facts_to_match(shards: Shards) -> np.ndarray:
+    """What must be the same at all nodes, each number with its negative: maxima over all nodes show whether it is."""
+    here = np.array([shards.dtype == np.float32, _names_number(shards.feature_names)], dtype=float)
     # Nodes without feature names have no say about them.
-    facts = np.where(np.isnan([here, -here]), -np.inf, [here, -here])
-    counts = np.array([[float(block.n_rows)] for block in shards.blocks])
-    everywhere = np.broadcast_to(facts, (len(shards.blocks), *facts.shape))
-    mean, agreed = network.common_mean_and_worst(counts, everywhere)
-    (largest, smallest), label = agreed[0] * [[1], [-1]], shards.node_label(0)
+    return np.where(np.isnan([here, -here]), -np.inf, [here, -here]).ravel()
+
+
+def require_match(agreed: np.ndarray, shards: Shards) -> None:
+    """Raise, at every node alike, where precision or feature names differ; unequal columns never get that far."""
+    (largest, smallest), label = agreed.reshape(2, -1) * [[1], [-1]], shards.node_label(0)
     if largest[0] != smallest[0]:
-        found = f"from {smallest[0]:.0f} to {largest[0]:.0f}; {label} has {shards.n_features}"
-        raise DataError(f"nodes have unequal numbers of columns, {found}.")
-    if largest[1] != smallest[1]:
         raise DataError(f"some nodes hold float32, others wider numbers ({label}: {shards.dtype}); convert all to one.")
-    if np.isfinite(largest[2]) and largest[2] != smallest[2]:
+    if np.isfinite(largest[1]) and largest[1] != smallest[1]:
         raise DataError("feature names or their order differ from node to node; put the columns in the same order.")
-    if factored is not None and largest[3] != smallest[3]:
-        factored = factored.shared(network, network.weights)
-    return int(np.rint(shards.n_nodes * mean[0, 0])), factored
 
 
-def _number(content: bytes | None) -> float:
-    """A number that stands for the content, small enough for float64 to hold it; NaN for none."""
-    if content is None:
+def _names_number(names: tuple[str, ...] | None) -> float:
+    """A number that stands for the names in their order, small enough for float64 to hold it; NaN for none."""
+    if names is None:
         return float("nan")
-    return float(int.from_bytes(hashlib.sha256(content).digest()[:6], "little"))
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    return float(int.from_bytes(digest[:6], "little"))

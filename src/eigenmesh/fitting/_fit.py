@@ -95,14 +95,16 @@ def fit(
         "tol": request.tol,
         "max_rounds": request.max_rounds,
         "check_every": check_every,
-        "seed": request.seed,
+        "seed": prepared.seed,
+        "drawn": request.seed is None,
         "events": events,
         "on_estimate": on_estimate,
         "reference": reference,
         "spent": {"set-up": prepared.set_up + (network.traffic - before)},
     }
     if isinstance(wanted, int):
-        result = run(prepared.solver, covariance, network, wanted, basis=start, **settings)
+        total = prepared.moments.total_variance
+        result = run(prepared.solver, covariance, network, wanted, basis=start, total_variance=total, **settings)
     else:
         total, limit = prepared.moments.total_variance, prepared.largest_k
         result = run_to_fraction(prepared.solver, covariance, network, wanted, total, limit, **settings)
@@ -114,9 +116,9 @@ def fit(
     return Fit(
         request,
         prepared.facts,
-        replace(result, total_variance=prepared.moments.total_variance),
+        result,
         prepared.moments,
-        _noise_variance(prepared.moments, result.explained_variance),
+        _noise_variance(prepared.moments, result),
         network.weights,
         name_of(prepared.averaging),
         prepared.choice,
@@ -141,15 +143,15 @@ def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
     """One orthonormal basis for all nodes: the average of their estimates, a random basis where one has none."""
     shape = (prepared.facts.n_features, k)
     if own is None or own.shape != shape:
-        own = random_basis(*shape, prepared.request.seed)
+        own = random_basis(*shape, prepared.seed)
     everywhere = common_basis(prepared.network, prepared.covariance.place(own[np.newaxis]))
     return np.asarray(ea.to_numpy(everywhere)[0])
 
 
-def _noise_variance(moments: Moments, values: np.ndarray) -> float:
+def _noise_variance(moments: Moments, result: Result) -> float:
     """Mean of the eigenvalues beyond K, as scikit-learn counts them: min(N, d) - K of them."""
-    beyond = min(moments.n_samples, len(moments.mean)) - len(values)
-    return max(moments.total_variance - float(np.sum(values)), 0.0) / beyond if beyond > 0 else 0.0
+    beyond = min(moments.n_samples, len(moments.mean)) - len(result.explained_variance)
+    return result.variance_left / beyond if beyond > 0 else 0.0
 
 
 def fit_at_every_node(

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eigenmesh.averaging import Averaging, Tree, name_of
+from eigenmesh.averaging import Averaging, name_of
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._network_calls import Price, Prices
 from eigenmesh.fitting._prepare import Workload, decide
 from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
 from eigenmesh.fitting._request import Costs, Request
+from eigenmesh.networks import Traffic
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
 
@@ -88,7 +89,8 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
     tell(f"rehearsing {first.name}")
     rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first)
-    work, reduced = _Work(request, data, workload, rehearsal), ReducedProblem(rehearsal, data.weights)
+    counted = Traffic() if decision.counting is None else decision.counting.traffic
+    work, reduced = _Work(request, data, workload, rehearsal, counted), ReducedProblem(rehearsal, data.weights)
     runs = [rehearsal.rehearsed]
     for other in _others(solver, workload.n_features):
         tell(f"rehearsing {other.name}")
@@ -104,7 +106,7 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
         _rehearsed_on(rehearsal, data),
         request.costs,
         request.max_rounds,
-        decision.n_samples or 0,
+        decision.n_samples or data.count_samples()[0],
         decision.n_components,
     )
 
@@ -122,8 +124,12 @@ def _others(chosen: Solver, n_features: int) -> list[Solver]:
 class _Work:
     """What the forecasts of one problem share."""
 
-    def __init__(self, request: Request, data: NodeData, workload: Workload, rehearsal: Rehearsal) -> None:
+    def __init__(
+        self, request: Request, data: NodeData, workload: Workload, rehearsal: Rehearsal, counted: Traffic
+    ) -> None:
         self.request, self.data, self.workload, self.rehearsal = request, data, workload, rehearsal
+        # What it took to count the samples, if K depends on them.
+        self.counted = counted
         # Nodes work at the same time, so the largest of them is waited for.
         self.rows = max(block.n_rows for block in data.shards.blocks)
 
@@ -136,13 +142,14 @@ class _Work:
 
     def _price(self, run: Rehearsed, averaging: Averaging) -> Price:
         weights, costs = self.workload.weights, self.request.costs
-        prices, tree = (Prices(weights, each.prepare(weights), costs) for each in (averaging, Tree()))
+        prices = Prices(weights, averaging.prepare(weights), costs)
         budgeted = len(run.calls) - run.closing
         run_price = prices.of(run.calls[:budgeted])
         if not run.result.converged or run_price.rounds > self.request.max_rounds:
             return Price(math.inf, math.inf, math.inf, math.inf)
-        set_up = tree.of(self.rehearsal.counting) + prices.of(self.rehearsal.set_up)
-        return set_up + run_price + prices.of(run.calls[budgeted:])
+        rounds, counted = self.counted.rounds, self.counted
+        counting = Price(rounds, counted.messages, counted.bytes, rounds * costs.latency_s)
+        return counting + prices.of(self.rehearsal.set_up) + run_price + prices.of(run.calls[budgeted:])
 
     def _memory(self, solver: Solver) -> float:
         """Bytes at one node: its covariance, held as a fit would hold it, and what the solver keeps."""

@@ -9,6 +9,7 @@ from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.fitting._data import Data, DataFacts
 from eigenmesh.fitting._network_calls import NetworkCall, Prices
 from eigenmesh.fitting._request import Costs, Request, expected_components
+from eigenmesh.fitting._seed import draw_seed
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import BlockKrylov, Solver
@@ -17,8 +18,7 @@ from eigenmesh.solvers import BlockKrylov, Solver
 class Workload(NamedTuple):
     """What a method is chosen by: numbers that all nodes know.
 
-    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes;
-    ``factored``: with the factors that all nodes have.
+    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes.
     """
 
     weights: Weights
@@ -26,16 +26,12 @@ class Workload(NamedTuple):
     n_components: int
     item_bytes: int = 8
     has_all_reduce: bool = False
-    factored: Factored = Factored()
 
     def averagings(self) -> list[Averaging]:
         """Ways to average that the network and its engine offer; of two that cost the same, the first is better."""
-        over_links = [self.known(make()) for make in reversed(OVER_LINKS.values())]
+        # Factors have to be searched for, which may take a minute, so they are used only where they are asked for.
+        over_links = [make() for make in reversed(OVER_LINKS.values()) if make is not Factored]
         return [AllReduce(), *over_links] if self.has_all_reduce else over_links
-
-    def known(self, averaging: Averaging) -> Averaging:
-        """The averaging, with the factors that all nodes have if it needs any."""
-        return self.factored if isinstance(averaging, Factored) else averaging
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +44,8 @@ class Prepared:
         K, or the share of the variance to explain.
     choice : Choice
         How the covariances are held, and why.
+    seed : int
+        Of the start: what was asked for, or drawn by all nodes together.
     set_up : Traffic
         What was sent so far.
     """
@@ -61,6 +59,7 @@ class Prepared:
     moments: Moments
     covariance: Covariance
     choice: Choice
+    seed: int
     set_up: Traffic
 
     @property
@@ -75,7 +74,7 @@ class Decision(NamedTuple):
     Attributes
     ----------
     n_samples : int or None
-        N over all nodes; None where only a pass over the data can tell.
+        N over all nodes; None where K does not depend on it, or only a pass over the data can tell.
     n_components : int or float
         K, or the share of the variance to explain.
     counting : Network or None
@@ -91,7 +90,7 @@ class Decision(NamedTuple):
 
 
 def decide(request: Request, data: Data) -> Decision:
-    """Count the samples, settle K, choose solver and averaging; a fit and a plan both ask here.
+    """Settle K, counting the samples if it depends on them, and choose solver and averaging, for a fit or a plan.
 
     With a transport all nodes call it together; nothing in it depends on what only one node knows.
     """
@@ -99,12 +98,11 @@ def decide(request: Request, data: Data) -> Decision:
     # What can be wrong without a message or a pass over the data is found first.
     request.components(sys.maxsize, facts.n_features)
     data.check(request)
-    asked = request.averaging or Factored()
-    n_samples, counting, factored = data.count_samples(asked if isinstance(asked, Factored) else None)
+    depends = request.n_components is None or request.at_most
+    n_samples, counting = data.count_samples() if depends else (None, None)
     wanted = request.components(n_samples or sys.maxsize, facts.n_features)
     k = expected_components(wanted, facts.n_features)
-    engine = facts.item_bytes, facts.has_all_reduce
-    workload = Workload(data.weights, facts.n_features, k, *engine, factored or Factored())
+    workload = Workload(data.weights, facts.n_features, k, facts.item_bytes, facts.has_all_reduce)
     solver, averaging = choose_method(workload, request.costs, request.solver, request.averaging)
     return Decision(n_samples, wanted, workload, solver, averaging, counting)
 
@@ -125,9 +123,9 @@ def prepare(request: Request, data: Data) -> Prepared:
         network, choice, scale=request.scale, missing=request.missing, device=request.device
     )
     wanted = request.components(moments.n_samples, data.facts.n_features)
-    return Prepared(
-        request, data.facts, wanted, solver, averaging, network, moments, covariance, choice, network.traffic.copy()
-    )
+    seed = draw_seed(network, covariance) if request.seed is None else request.seed
+    sent = network.traffic.copy()
+    return Prepared(request, data.facts, wanted, solver, averaging, network, moments, covariance, choice, seed, sent)
 
 
 def choose_method(
@@ -145,7 +143,7 @@ def choose_method(
     if averaging is None:
         numbers = d * solver.columns(workload.n_components, d)
         averaging = quickest_averaging(workload, costs, numbers)
-    return solver, workload.known(averaging)
+    return solver, averaging
 
 
 def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:

@@ -49,8 +49,6 @@ class Rehearsal:
 
     Attributes
     ----------
-    counting : list of NetworkCall
-        To count the samples, which are always averaged over a tree.
     set_up : list of NetworkCall
         To take the moments.
     samples : Shards
@@ -60,7 +58,6 @@ class Rehearsal:
     """
 
     prepared: Prepared
-    counting: list[NetworkCall]
     set_up: list[NetworkCall]
     rehearsed: Rehearsed
     samples: Shards
@@ -88,7 +85,8 @@ def rehearse(request: Request, data: NodeData, solver: Solver) -> Rehearsal:
     k = wanted if isinstance(wanted, int) else 1
     d = shards.n_features
     rows = min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // d), max(4 * k, MOST_NUMBERS // d))
-    alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None)
+    # A fixed seed, so that the same data always have the same plan.
+    alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
     samples = shards.thinned(rows)
     copy = _Recorded(_pooled(samples), metropolis(complete(1)))
     try:
@@ -105,19 +103,18 @@ def rehearse(request: Request, data: NodeData, solver: Solver) -> Rehearsal:
 
 def _rehearse(request: Request, copy: _Recorded, samples: Shards, made_up: bool = False) -> Rehearsal:
     prepared = prepare(request, copy)
-    counting, network = copy.networks
+    network = copy.networks[-1]
     set_up = list(network.calls)
-    return Rehearsal(prepared, counting.calls, set_up, _rehearsed(prepared, network), samples, made_up)
+    return Rehearsal(prepared, set_up, _rehearsed(prepared, network), samples, made_up)
 
 
 def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded, samples: Shards) -> Rehearsal:
     """Take the moments of all samples, which raises what a fit raises, and the rest from the copy."""
     whole = _Recorded(data.shards, data.weights)
     moments = prepare(replace(request, covariance=CovarianceKind.CHUNKED), whole).moments
-    counting, network = (network.calls for network in whole.networks)
     known = replace(moments, n_samples=copy.shards.blocks[0].n_rows)
     rehearsal = _rehearse(request, replace(copy, known=known, networks=[]), samples)
-    return replace(rehearsal, counting=counting, set_up=network)
+    return replace(rehearsal, set_up=whole.networks[-1].calls)
 
 
 def _pooled(shards: Shards) -> Shards:

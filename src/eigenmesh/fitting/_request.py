@@ -73,8 +73,8 @@ class Request:
         How products with a node's covariance are made; None to choose.
     device : str or None
         Where arrays are: None for NumPy, "cpu", "cuda", "cuda:1" for PyTorch.
-    seed : int
-        Of the start; the same at every node.
+    seed : int or None
+        Of the start; None for one that all nodes draw together, which no data can know.
     costs : Costs
         What the planner decides by.
     """
@@ -89,7 +89,7 @@ class Request:
     missing: Missing = "error"
     covariance: CovarianceKind | None = None
     device: str | None = None
-    seed: int = 0
+    seed: int | None = None
     costs: Costs = field(default_factory=Costs)
 
     def __post_init__(self) -> None:
@@ -157,10 +157,10 @@ def parse_covariance(name: str) -> CovarianceKind | None:
     return lookup("covariance", name, {"auto": None, **{kind.value: kind for kind in CovarianceKind}})
 
 
-def parse_seed(random_state: Any) -> int:
-    """A seed that all nodes share; None is a fixed one."""
+def parse_seed(random_state: Any) -> int | None:
+    """A seed that all nodes share; None is for one that they draw together at run time."""
     if random_state is None:
-        return 0
+        return None
     if isinstance(random_state, int | np.integer):
         if random_state < 0:
             raise InputError(f"random_state = {random_state} must not be negative.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.certificate._certify import Certificate
+from eigenmesh.certificate import Certificate
 from eigenmesh.events import Ended, Record
 from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Traffic
@@ -26,8 +26,10 @@ class Result:
         Eigenvalues of the pooled covariance.
     traffic, traffic_by_phase : Traffic, dict of str to Traffic
         Everything that was sent, from set-up to certificate, as in the last record; and split by what it was for.
-    total_variance : float or None
-        Trace of the pooled covariance, where it is known: after a fit, not after ``run`` alone.
+    seed : int
+        Of the start, with which the run can be repeated.
+    total_variance, variance_left : float
+        Trace of the pooled covariance, and what the components leave of it; NaN after a ``run`` that was not told.
     """
 
     solver: str
@@ -42,7 +44,9 @@ class Result:
     history: tuple[Record, ...]
     n_nodes: int
     wall_s: float
-    total_variance: float | None = None
+    seed: int = 0
+    total_variance: float = np.nan
+    variance_left: float = np.nan
 
     def __repr__(self) -> str:
         traffic, bound = self.traffic, self.certificate.error_bound
@@ -85,6 +89,9 @@ class Result:
             "gaps": [float(gap) if np.isfinite(gap) else None for gap in certificate.gaps],
             "error_bound": certificate.error_bound,
             "error_bounds": certificate.error_bounds.tolist(),
+            "chance": certificate.chance,
+            "seed": self.seed,
+            "seed_drawn": certificate.seed_drawn,
             "clusters": [[k + 1 for k in cluster] for cluster in certificate.clusters],
             "orthonormality": certificate.orthonormality,
             "disagreement": float(certificate.disagreement.max()),

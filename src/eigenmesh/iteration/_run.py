@@ -9,8 +9,8 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.certificate._certify import Certified, certify
-from eigenmesh.certificate._complement import Complement
+from eigenmesh.certificate import Certified, certify
+from eigenmesh.certificate._look import LARGEST_CHANCE, Complement
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.events import BoundCertified, EventLog, Record, on_record
@@ -37,12 +37,14 @@ def run(
     max_rounds: int = DEFAULT_MAX_ROUNDS,
     check_every: int | None = None,
     seed: int = 0,
+    drawn: bool = False,
     basis: np.ndarray | None = None,
     callback: Callable[[Record], Any] | None = None,
     on_estimate: Callable[[np.ndarray], Any] | None = None,
     reference: np.ndarray | None = None,
     spent: Mapping[str, Traffic] | None = None,
     events: EventLog | None = None,
+    total_variance: float = np.nan,
 ) -> Result:
     """Iterate a solver until its certificate is good enough, or say why it is not.
 
@@ -68,6 +70,10 @@ def run(
         What was sent for this run before it began, by phase; the result and its history include it.
     events : EventLog or None
         Told what happens; the run goes on with the history that the log has.
+    drawn : bool
+        True if the seed was drawn at run time, so that no data could know it.
+    total_variance : float
+        Trace of C, from which the result gets the variance that the components leave out.
     """
     require_components(n_components, covariance.n_features)
     require_settings(tol, max_rounds)
@@ -76,7 +82,8 @@ def run(
     events = EventLog() if events is None else events
     if callback is not None:
         events.listeners.append(on_record(callback))
-    loop = _Loop(solver, covariance, network, tol, max_rounds, seed, events, on_estimate, reference, dict(spent or {}))
+    settings = (tol, max_rounds, seed, drawn, events, on_estimate, reference, dict(spent or {}), total_variance)
+    loop = _Loop(solver, covariance, network, *settings)
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     with np.errstate(all="ignore"):
         everywhere = np.broadcast_to(start, (len(network.ids), *start.shape))
@@ -123,10 +130,12 @@ class _Loop:
     tol: float
     max_rounds: int
     seed: int
+    drawn: bool
     events: EventLog
     on_estimate: Callable[[np.ndarray], Any] | None
     reference: np.ndarray | None
     spent: dict[str, Traffic]
+    total_variance: float
     complement: Complement | None = None
     iteration: int = 0
 
@@ -138,7 +147,7 @@ class _Loop:
 
     def run(self, start: Array, check_every: int | None) -> Result:
         """Iterate from (nodes, d, K) to the end."""
-        state = self.solver.init(self.covariance, self.network, start)
+        state = self.solver.init(self.covariance, self.network, start, self.seed)
         reason, certified = self._iterate(start, state, check_every)
         if certified.certificate.error_bound <= self.tol:
             reason = StopReason.CONVERGED
@@ -164,7 +173,7 @@ class _Loop:
             state, residual = watch.state, watch.residual
             self._record(state, np.nan if residual is None else float(residual.max()))
             if not watch.healthy:
-                return StopReason.DIVERGED, self._certify(sound, watch.complement)
+                return StopReason.DIVERGED, self._certify(sound)
             sound = self.solver.readout(state)
             if self.on_estimate is not None:
                 self.on_estimate(ea.to_numpy(sound)[0])
@@ -172,7 +181,7 @@ class _Loop:
             if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
                 gate.scale = self._booked("checks", largest_norm, start)
             if gate.opens(residual, watch.gaps) or over or stalled:
-                certified = self._certify(sound, watch.complement)
+                certified = self._certify(sound, state, last=over or stalled)
                 if certified.certificate.error_bound <= self.tol or over or stalled:
                     return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
                 gate.learn(residual, certified.certificate.gaps)
@@ -191,12 +200,16 @@ class _Loop:
         diameter = self.network.weights.spectrum.diameter
         return max(1, -(-10 * max(1, diameter) // max(1, rounds_an_iteration)))
 
-    def _certify(self, X: Array, complement: Complement | None) -> Certified:
-        known = complement or self.complement
-        certified: Certified = self._booked("certificate", certify, X, tol=self.tol, complement=known, seed=self.seed)
-        # What was learnt of l_{K+1} holds for later certificates too, unless X had missed a leading direction.
+    def _certify(self, X: Array, state: Any = None, last: bool = True) -> Certified:
+        """Certify X, the readout of the state where there is one; for the last time, or to know whether to go on."""
+        common = None if state is None else self.solver.common(state)
+        look: dict[str, Any] = {"common": common, "complement": self.complement, "patient": not last}
+        settings = {"seed": self.seed, "drawn": self.drawn, "total_variance": self.total_variance}
+        certified: Certified = self._booked("certificate", certify, X, **look, **settings)
         certificate, beyond = certified.certificate, certified.complement
-        self.complement = beyond if beyond.upper < certificate.values[-1] else None
+        # What was learnt of l_{K+1} holds for later certificates too, unless X had missed a leading direction.
+        sure = beyond.chance <= LARGEST_CHANCE and not beyond.shared and beyond.upper < certificate.values[-1]
+        self.complement = beyond if sure else None
         bound, residual = certificate.error_bound, float(certificate.residuals.max())
         self.events.emit(BoundCertified(self._sent.rounds, bound, residual, certificate.warnings))
         return certified
@@ -217,7 +230,18 @@ class _Loop:
         error = np.nan if self.reference is None else mean_error(X, self.reference)
         self.events.emit(Record(iteration, **sent, residual=residual, bound=bound, error=error, step_size=step_size))
 
+    def _variance_left(self, certified: Certified) -> float:
+        """Trace of C beyond the components; measured at the nodes where the difference to the total would cancel."""
+        agreed, (d, k) = certified.total_variance, certified.common.shape[-2:]
+        explained = float(np.sum(certified.certificate.values))
+        share_lost = 1e-2 if ea.item_bytes(certified.common) < 8 else 1e-6
+        if k == d or np.isnan(agreed) or agreed - explained > share_lost * agreed:
+            return float(np.maximum(self.total_variance - explained, 0.0)) if k < d else 0.0
+        U = np.linalg.qr(ea.to_numpy(certified.common)[0].astype(np.float64))[0]
+        return float(self._booked("certificate", _mean_trace, U))
+
     def _result(self, reason: StopReason, certified: Certified) -> Result:
+        left = self._variance_left(certified)
         total, certificate, last = self._sent, certified.certificate, self.events.history[-1]
         elsewhere = sum((traffic for phase, traffic in self.spent.items() if phase != "iterations"), Traffic())
         # The certificate has the last word, so that the history ends where the traffic does.
@@ -235,4 +259,12 @@ class _Loop:
             history=self.events.history,
             n_nodes=self.network.n_nodes,
             wall_s=time.perf_counter() - self.began,
+            seed=self.seed,
+            total_variance=self.total_variance,
+            variance_left=left,
         )
+
+
+def _mean_trace(covariance: Covariance, network: Network, U: np.ndarray) -> float:
+    traces = covariance.place(covariance.traces_beyond(U)[:, np.newaxis])
+    return float(ea.to_numpy(network.common_mean(traces))[0, 0])

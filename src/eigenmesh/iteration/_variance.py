@@ -32,7 +32,7 @@ def run_to_fraction(
     last_round = network.traffic.rounds + settings["max_rounds"]
     while True:
         settings["max_rounds"] = max(1, last_round - network.traffic.rounds)
-        runs.append(run(solver, covariance, network, k, basis=basis, **settings))
+        runs.append(run(solver, covariance, network, k, basis=basis, total_variance=total, **settings))
         settings["spent"] = runs[-1].traffic_by_phase
         explained = np.cumsum(runs[-1].explained_variance) / total
         # Eigenvalues and total are the same bits at every node, so all of them grow or stop together.
@@ -69,4 +69,5 @@ def truncated(result: Result, k: int) -> Result:
         node_components=result.node_components[:, :k],
         explained_variance=result.explained_variance[:k],
         certificate=certificate,
+        variance_left=result.variance_left + float(np.sum(result.explained_variance[k:])),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigenmesh._text import readable_bytes
-from eigenmesh.certificate._certify import Certificate
+from eigenmesh.certificate import Certificate
 from eigenmesh.errors import InputError
 from eigenmesh.events import Record
 from eigenmesh.graphs import Weights

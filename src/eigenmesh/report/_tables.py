@@ -7,8 +7,8 @@ from rich import box
 from rich.table import Table
 
 from eigenmesh._text import readable_bytes
-from eigenmesh.averaging import Chebyshev, Factored, Gossip, Polynomial, Tree
-from eigenmesh.certificate._certify import Certificate
+from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
+from eigenmesh.certificate import Certificate
 from eigenmesh.experiments._claims import Finding
 from eigenmesh.experiments._curves import TARGETS, goal
 from eigenmesh.experiments._tables import NEVER, CostRow, cell
@@ -60,7 +60,7 @@ def averaging_table(weights: Weights) -> Table:
     table = new_table("one average by", "to accuracy", "rounds", "messages", left=1)
     kinds = (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial))
     averages = [(name, f"{accuracy:g}", kind(accuracy)) for name, kind in kinds for accuracy in (1e-6, 1e-12)]
-    for name, accuracy, averaging in (*averages, ("factored", "exact", Factored()), ("tree", "exact", Tree())):
+    for name, accuracy, averaging in (*averages, ("tree", "exact", Tree())):
         average = averaging.prepare(weights)
         table.add_row(name, accuracy, f"{average.rounds:,}", f"{average.messages:,}")
     return table

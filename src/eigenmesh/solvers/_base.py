@@ -8,7 +8,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, squared_norms
-from eigenmesh.certificate._complement import Complement
+from eigenmesh.certificate import Common
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
@@ -26,8 +26,6 @@ class Watch:
     """False when the iterates have blown up or collapsed and the solver cannot repair them."""
     gaps: np.ndarray | None = None
     """Distances between the eigenvalues, (K,), where the solver knows them."""
-    complement: Complement | None = None
-    """What the solver knows of l_{K+1}; None lets the certificate look for itself."""
     free: bool = False
     """True if looking sent nothing, so that it may be done after every iteration."""
 
@@ -77,8 +75,11 @@ class Solver(ABC):
     traits: ClassVar[Traits] = Traits()
     """What the rest of the library needs to know about it."""
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> Any:
-        """Start from a basis that all nodes share: (nodes, d, K) -> state; by default with fields X and residual."""
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Any:
+        """Start from a basis that all nodes share: (nodes, d, K) -> state; by default with fields X and residual.
+
+        The seed, the same at every node too, is that of the basis, and for any further random directions.
+        """
         return Iterate(basis, unmeasured(basis))
 
     @abstractmethod
@@ -89,6 +90,10 @@ class Solver(ABC):
         """Unit-norm estimates of q_1 .. q_K: state -> (nodes, d, K); by default ``state.X``."""
         X: Array = state.X
         return X
+
+    def common(self, state: Any) -> Common | None:
+        """What all nodes know of ``readout(state)``, which spares the certificate its averages; by default nothing."""
+        return None
 
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
         """Check the state every few rounds; agree through ``network.worst`` alone; by default on ``state.residual``."""

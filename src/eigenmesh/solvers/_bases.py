@@ -10,11 +10,25 @@ def random_basis(n_features: int, n_components: int, seed: int) -> np.ndarray:
     return np.asarray(Q * np.where(np.diagonal(R) < 0, -1.0, 1.0))
 
 
+def fresh_directions(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
+    """Gaussian columns beside a basis that make it this wide, the same for every node: (d, K) -> (d, n_columns - K)."""
+    d, k = basis.shape
+    return np.random.default_rng([seed, k]).standard_normal((d, n_columns - k))
+
+
+def gaussian_start(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
+    """Gaussian columns in the span of ``widened``: all if the basis was drawn with the seed, else the fresh ones."""
+    drawn = np.random.default_rng(seed).standard_normal(basis.shape)
+    away = drawn - basis @ np.linalg.lstsq(basis, drawn)[0]
+    fresh = fresh_directions(basis, n_columns, seed)
+    return np.hstack([drawn, fresh]) if np.linalg.norm(away) <= 1e-6 * np.linalg.norm(drawn) else fresh
+
+
 def widened(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
     """The basis and random directions orthogonal to it: (d, K) -> (d, n_columns), orthonormal."""
     found, R = np.linalg.qr(basis.astype(np.float64))
     found = found * np.where(np.diagonal(R) < 0, -1.0, 1.0)
-    fresh = random_basis(len(basis), n_columns, seed)[:, basis.shape[1] :]
+    fresh = fresh_directions(basis, n_columns, seed)
     for _ in range(2):
         fresh = np.linalg.qr(fresh - found @ (found.T @ fresh))[0]
     return np.hstack([found, fresh])

@@ -7,16 +7,19 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
-from eigenmesh.certificate._bounds import complement_from_ritz, gaps_from_ritz, relative_resolution
-from eigenmesh.certificate._krylov import rayleigh_ritz, soft_polar
+from eigenmesh.certificate import Common
+from eigenmesh.certificate._bounds import Precision, gaps_from_ritz
+from eigenmesh.certificate._krylov import asymmetry, look_beyond, rayleigh_ritz, soft_polar
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Traits, Watch
-from eigenmesh.solvers._bases import widened
+from eigenmesh.solvers._bases import gaussian_start, widened
 
 # Widest basis by default, in blocks, and the memory that it and its image may take in this process.
 USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 12, 4, 2**30
+# Random columns beside a start that was given: with fewer, the certificate would need many products to be sure.
+BESIDE_GIVEN = 12
 
 
 class BlockKrylovState(NamedTuple):
@@ -34,6 +37,9 @@ class BlockKrylovState(NamedTuple):
     agreed: np.ndarray  # (2, b) the same as all nodes saw them one step ago
     before: np.ndarray  # (2, b) two steps ago
     resolution: float  # eigenvalues this close, relative to the largest, are one
+    start: Array  # (1, d, s) Gaussian columns in the first block
+    size: Array  # (1, 1) largest norm of a product C_i b with a column of a block at the nodes held here
+    products: int = 0  # that V was built from; after a restart V has lost the first block, and it is negative
 
 
 @dataclass(frozen=True)
@@ -74,24 +80,31 @@ class BlockKrylov(Solver):
 
     def largest_message(self, n_components: int, n_features: int) -> int:
         # A (d, b) block, and beside it the Ritz values and residuals, (2, b).
-        return (n_features + 2) * self.columns(n_components, n_features)
+        return (n_features + 2) * min(n_components + max(self.oversample, BESIDE_GIVEN), n_features)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
         # The widest basis and its image.
         return 2 * n_features * self._max_width(n_features, self.columns(n_components, n_features))
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> BlockKrylovState:
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> BlockKrylovState:
         xp = ea.namespace(basis)
         n_nodes, d, k = basis.shape
-        width = self.columns(k, d)
-        B = ea.like(widened(ea.to_numpy(basis[0, ...]), width, seed=k)[np.newaxis], basis)
+        width, common = self.columns(k, d), ea.to_numpy(basis[0, ...])
+        gaussian = gaussian_start(common, width, seed)
+        if gaussian.shape[1] < width:
+            width = min(k + max(self.oversample, BESIDE_GIVEN), d)
+            gaussian = gaussian_start(common, width, seed)
+        B = ea.like(widened(common, width, seed)[np.newaxis], basis)
+        start = ea.like(gaussian[np.newaxis], basis)
         nothing = xp.zeros((1, d, 0), dtype=basis.dtype, device=basis.device)
         identity = ea.like(np.eye(width)[np.newaxis], basis)
         unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
         report = ea.like(unknown[np.newaxis], basis)
-        resolution = relative_resolution(float(xp.finfo(basis.dtype).eps), network.average.accuracy)
+        precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
+        size = xp.zeros((1, 1), dtype=basis.dtype, device=basis.device)
         # Until the first product the estimates are the start itself.
-        return BlockKrylovState(k, n_nodes, nothing, nothing, B, identity, B, B, report, unknown, unknown, resolution)
+        estimate = (B, B, report, unknown, unknown)
+        return BlockKrylovState(k, n_nodes, nothing, nothing, B, identity, *estimate, precision.resolution, start, size)
 
     def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
         xp = ea.namespace(state.B)
@@ -105,11 +118,21 @@ class BlockKrylov(Solver):
         values, U, CU = rayleigh_ritz(V, CV, state.B.shape[-1])
         residuals = column_norms(CU - U * values[:, None, :])[:, 0, :]
         B, whitening = soft_polar(Z, V, noise=network.average.accuracy)
+        products = state.products + 1
         if V.shape[-1] + B.shape[-1] > self._max_width(B.shape[-2], B.shape[-1], ea.item_bytes(B)):
-            V, CV = U, CU
-        report, seen = xp.stack([values, residuals], axis=1), ea.to_numpy(agreed[0, ...])
+            V, CV, products = U, CU, -(10**9)
         return state._replace(
-            V=V, CV=CV, B=B, whitening=whitening, U=U, CU=CU, report=report, agreed=seen, before=state.agreed
+            V=V,
+            CV=CV,
+            B=B,
+            whitening=whitening,
+            U=U,
+            CU=CU,
+            report=xp.stack([values, residuals], axis=1),
+            agreed=ea.to_numpy(agreed[0, ...]),
+            before=state.agreed,
+            size=xp.maximum(state.size, xp.max(column_norms(product))),
+            products=products,
         )
 
     def _max_width(self, d: int, block: int, item_bytes: int = 8) -> int:
@@ -118,12 +141,29 @@ class BlockKrylov(Solver):
         return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (2 * d * item_bytes)))
 
     def readout(self, state: BlockKrylovState) -> Array:
-        """Leading Ritz vectors, in a frame that all nodes share where eigenvalues coincide."""
-        vectors = state.U
+        return ea.everywhere(self._ritz_vectors(state)[0], state.n_nodes)
+
+    def common(self, state: BlockKrylovState) -> Common | None:
+        """C U is at hand, and so is a look beyond the components, until a restart loses the first block."""
+        if not state.products:
+            return None
+        d, width = state.V.shape[-2:]
+        defect, look = asymmetry(state.V, state.CV), None
+        if state.products > 0:
+            look = look_beyond(
+                state.V, state.CV, state.start, found=state.k, room=d, block=state.B.shape[-1], products=state.products
+            )
+            negative = ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect)
+            defect = ea.namespace(defect).maximum(defect, negative)
+        return Common(self._ritz_vectors(state)[1], state.size * width**0.5, defect, look)
+
+    def _ritz_vectors(self, state: BlockKrylovState) -> tuple[Array, Array]:
+        """K leading Ritz vectors and C times them, in a frame that all nodes share where eigenvalues coincide."""
+        U, CU = state.U, state.CU
         # Before anything is agreed on there are no eigenvalues to compare.
         if np.isfinite(state.agreed[1]).all():
-            vectors = align_clusters(vectors, state.agreed[0], state.resolution)
-        return ea.everywhere(vectors[:, :, : state.k], state.n_nodes)
+            U, CU = align_clusters(U, CU, state.agreed[0], state.resolution)
+        return U[:, :, : state.k], CU[:, :, : state.k]
 
     def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
         """Residuals that came with the last average, carried forward by the rate at which they fall."""
@@ -133,28 +173,25 @@ class BlockKrylov(Solver):
         forecast = residuals * np.clip(fall, 0.0, 1.0)
         if not np.isfinite(forecast).all():
             return Watch(state, np.full(k, np.inf), healthy=True, free=True)
-        resolution = state.resolution * abs(float(values[0]))
-        # The forecast says when to ask for a certificate; what vouches for it is measured.
-        complement = complement_from_ritz(values, residuals, k, state.U.shape[-2], resolution)
-        return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), complement, free=True)
+        # The forecast says when to ask for a certificate, which measures.
+        return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)
 
 
-def align_clusters(U: Array, values: np.ndarray, resolution: float) -> Array:
-    """Turn the vectors of eigenvalues that cannot be told apart towards a fixed frame: (nodes, d, b) -> (nodes, d, b).
+def align_clusters(U: Array, CU: Array, values: np.ndarray, resolution: float) -> tuple[Array, Array]:
+    """Turn vectors U and C U of eigenvalues that cannot be told apart towards a fixed frame: (1, d, b) twice.
 
     Inside such a group any rotation is as good, and rounding would pick a different one at each node.
     """
     apart = np.abs(np.diff(values)) > resolution * abs(values[0])
     groups = [g for g in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1) if len(g) > 1]
     if not groups:
-        return U
-    xp = ea.namespace(U)
-    columns = [U[:, :, k : k + 1] for k in range(U.shape[-1])]
-    frame = np.random.default_rng(0).standard_normal((U.shape[-2], U.shape[-1]))
+        return U, CU
+    frame = ea.like(np.random.default_rng(0).standard_normal((1, U.shape[-2], U.shape[-1])), U)
+    overlap = ea.to_numpy(U.mT @ frame)[0]
+    turn = np.eye(len(values))
     for group in groups:
-        vectors = U[:, :, int(group[0]) : int(group[-1]) + 1]
-        left, _, right = xp.linalg.svd(vectors.mT @ ea.like(frame[:, group], U), full_matrices=False)
-        turned = vectors @ (left @ right)
-        for position, k in enumerate(group):
-            columns[int(k)] = turned[:, :, position : position + 1]
-    return xp.concat(columns, axis=-1)
+        inside = np.ix_(group, group)
+        left, _, right = np.linalg.svd(overlap[inside])
+        turn[inside] = left @ right
+    rotation = ea.like(turn[np.newaxis], U)
+    return U @ rotation, CU @ rotation

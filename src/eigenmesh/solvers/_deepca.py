@@ -51,7 +51,7 @@ class DeEPCA(Solver):
     def __post_init__(self) -> None:
         require_count("mixes", self.mixes)
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> DeEPCAState:
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> DeEPCAState:
         return DeEPCAState(basis, basis, basis, basis, unmeasured(basis))
 
     def step(self, covariance: Covariance, network: Network, state: DeEPCAState) -> DeEPCAState:

@@ -77,7 +77,7 @@ class FastPCA(SteppedSolver):
         """
         return min(0.7, 5 * (1 - second) / 2) / scale
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> FastPCAState:
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> FastPCAState:
         """S_i(0) = h_i(X_i(0))."""
         begun = super().init(covariance, network, basis)
         upper = ea.like(np.triu(np.ones((basis.shape[-1], basis.shape[-1]))), basis)

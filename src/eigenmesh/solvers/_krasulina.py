@@ -41,7 +41,7 @@ class Krasulina(SteppedSolver):
     def suggested_step(scale: float, second: float) -> float:
         return 1 / scale
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> SteppedState:
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> SteppedState:
         if (k := basis.shape[2]) != 1:
             raise InputError(f"n_components = {k} must be 1 for Krasulina's method; Sanger's rule finds more.")
         state: SteppedState = super().init(covariance, network, basis)

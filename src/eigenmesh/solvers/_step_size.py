@@ -49,7 +49,7 @@ class SteppedSolver(Solver):
     def suggested_step(scale: float, second: float) -> float:
         """The first automatic step, from the largest ``|C_i|`` and lambda_2 of W."""
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> Any:
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Any:
         scale = largest_norm(covariance, network, basis)
         step_size = self.step_size
         if step_size == "auto":

@@ -9,7 +9,7 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms, squared_norms
 from eigenmesh.averaging import Average, Polynomial
 from eigenmesh.averaging._gossip import ChebyshevAverage
-from eigenmesh.certificate._bounds import complement_from_ritz, gaps_from_ritz
+from eigenmesh.certificate._bounds import gaps_from_ritz
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
@@ -85,11 +85,11 @@ class TrackedSubspace(Solver):
     def columns(self, n_components: int, n_features: int) -> int:
         return min(n_components + self.oversample, n_features)
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> TrackedSubspaceState:
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> TrackedSubspaceState:
         """X_i(0) = the basis and fresh directions; S_i(0) = C_i X_i(0), mixed once."""
         n_nodes, d, k = basis.shape
         width = self.columns(k, d)
-        common = widened(ea.to_numpy(basis[0, ...]), width, seed=k)
+        common = widened(ea.to_numpy(basis[0, ...]), width, seed)
         start = ea.like(np.broadcast_to(common, (n_nodes, d, width)), basis)
         scale = largest_norm(covariance, network, basis)
         mixing: Average
@@ -145,8 +145,7 @@ class TrackedSubspace(Solver):
         if self.mixes == "auto":
             largest = float(residual[: state.k].max())
             state = self._mix_enough(covariance, network, state, largest, spread, smallest)
-        complement = complement_from_ritz(ritz, residual, state.k, state.X.shape[-2], resolution=0.0)
-        return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k), complement)
+        return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k))
 
     def _mix_enough(
         self,

@@ -6,9 +6,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array
+from eigenmesh.arrays import Array, squared_norms
+from eigenmesh.certificate import Common, Look
 from eigenmesh.certificate._bounds import gaps_from_ritz
-from eigenmesh.certificate._complement import NOTHING_BEYOND, Complement
+from eigenmesh.certificate._krylov import asymmetry
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
@@ -23,7 +24,9 @@ class TreeCovarianceState(NamedTuple):
 
     k: int  # K
     X: Array  # (nodes, d, K) the start, then the leading eigenvectors
-    values: np.ndarray | None  # (K + 1,) or (d,) leading eigenvalues, None before the aggregate
+    values: np.ndarray | None = None  # (d,) eigenvalues, None before the aggregate
+    CX: Array = None  # (1, d, K) C times the eigenvectors
+    size: Array = None  # (1, 1) largest |C_i| of the nodes held here, in the Frobenius norm
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,10 @@ class TreeCovariance(Solver):
         # The pooled covariance, its eigenvectors and room to find them.
         return 3 * n_features**2
 
-    def init(self, covariance: Covariance, network: Network, basis: Array) -> TreeCovarianceState:
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> TreeCovarianceState:
         if (d := basis.shape[-2]) > LARGEST_FEATURES:
             raise InputError(f"d = {d} must be at most {LARGEST_FEATURES} for tree-covariance; use block-krylov.")
-        return TreeCovarianceState(basis.shape[-1], basis, None)
+        return TreeCovarianceState(basis.shape[-1], basis)
 
     def step(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> TreeCovarianceState:
         """One average of the packed upper triangles; then the eigenproblem at every node."""
@@ -66,20 +69,28 @@ class TreeCovariance(Solver):
         identity = ea.like(np.broadcast_to(np.eye(d), (n_nodes, d, d)), state.X)
         rows, columns = np.triu_indices(d)
         flat = xp.asarray(rows * d + columns, device=state.X.device)
-        packed = xp.take(xp.reshape(covariance.apply(identity), (n_nodes, d * d)), flat, axis=1)
+        covariances = covariance.apply(identity)
+        packed = xp.take(xp.reshape(covariances, (n_nodes, d * d)), flat, axis=1)
         pooled = ea.to_numpy(network.common_mean(packed[:, :, None]))[0, :, 0]
         C = np.zeros((d, d), dtype=pooled.dtype)
         C[rows, columns] = C[columns, rows] = pooled
         values, vectors = np.linalg.eigh(C)
-        keep = min(state.k + 1, d)
-        X = ea.like(vectors[np.newaxis, :, : -state.k - 1 : -1], state.X)
-        agreed = network.worst(ea.like(values[np.newaxis, : -keep - 1 : -1], state.X))
-        return TreeCovarianceState(state.k, ea.everywhere(X, n_nodes), ea.to_numpy(agreed[0, ...]))
+        leading = vectors[:, : -state.k - 1 : -1]
+        X, CX = (ea.like(array[np.newaxis], state.X) for array in (leading, C @ leading))
+        agreed = network.worst(ea.like(values[np.newaxis, ::-1], state.X))
+        size = xp.sqrt(xp.max(xp.sum(squared_norms(covariances), axis=-1, keepdims=True), axis=0, keepdims=True))
+        return TreeCovarianceState(state.k, ea.everywhere(X, n_nodes), ea.to_numpy(agreed[0, ...]), CX, size)
+
+    def common(self, state: TreeCovarianceState) -> Common | None:
+        """Every node has the pooled covariance, so nothing can have been missed."""
+        if state.values is None:
+            return None
+        beyond = state.values[state.k :]
+        look = Look(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
+        return Common(state.CX, state.size, asymmetry(state.X[:1, ...], state.CX), look)
 
     def watch(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> Watch:
         """Solved after one step, up to rounding and the accuracy of the average."""
-        values, k = state.values, state.k
-        if values is None:
-            return Watch(state, np.full(k, np.inf), healthy=True, free=True)
-        beyond = Complement(float(values[k]), float(values[k])) if len(values) > k else NOTHING_BEYOND
-        return Watch(state, np.zeros(k), True, gaps_from_ritz(values, k), beyond, free=True)
+        if state.values is None:
+            return Watch(state, np.full(state.k, np.inf), healthy=True, free=True)
+        return Watch(state, np.zeros(state.k), True, gaps_from_ritz(state.values, state.k), free=True)

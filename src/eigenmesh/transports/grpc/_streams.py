@@ -68,6 +68,11 @@ class Streams:
             self._error = error
             self.board.fail(TransportError(f"communication failed: {error}"))
         finally:
+            # gRPC may leave calls behind that end only now; an unfinished one would be reported when it is collected.
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self._loop.close()
             self._started.set()
 

@@ -1,0 +1,435 @@
+"""Attack the certificate: ``python benchmarks/attack.py --problems 20000``.
+
+Random problems of many classes, most of them made to mislead: eigenvalues repeated across component K, directions
+hidden from a known start, nodes that cancel each other, means far larger than deviations, tiny and huge numbers, every
+solver, averaging, graph and way to hold covariances. The truth is worked out in extended precision. A problem fails if
+a component is farther from the truth than its bound, or if a run says that it converged and is not within ``tol``. A
+fit that is refused by name is counted, and any other error fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.averaging import Chebyshev, Gossip
+from eigenmesh.errors import EigenmeshError
+from eigenmesh.solvers import FastPCA
+
+Rng = np.random.Generator
+EXACT = ("auto", "auto", "auto", "block-krylov", "tracked-subspace", "oi", "tree-covariance")
+SLOW = ("fast-pca", "deepca", "s-dot", "dsa", "seq-pm")
+# Eigenvalues this close, with a trace of 1, are told apart by rotations.
+CLOSE = 1e-9
+SHAPES = ("erdos_renyi", "cycle", "path", "star", "complete")
+
+
+@dataclass
+class Problem:
+    """Samples of each node, and what is asked for."""
+
+    parts: list[Any]
+    n_components: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+# --- classes of problems ------------------------------------------------------------------------------------------
+
+
+def rotation(rng: Rng, d: int) -> np.ndarray:
+    return np.linalg.qr(rng.standard_normal((d, d)))[0]
+
+
+def split(rng: Rng, rows: np.ndarray, n_nodes: int) -> list[np.ndarray]:
+    """Unequal nodes of at least one row each."""
+    n_nodes = max(1, min(n_nodes, len(rows) // 2))
+    cuts = np.sort(rng.choice(np.arange(1, len(rows)), n_nodes - 1, replace=False))
+    return np.split(rows, cuts)
+
+
+def exact_rows(rng: Rng, values: np.ndarray, turn: bool = True) -> np.ndarray:
+    """Rows whose pooled covariance has these eigenvalues, up to rounding: plus and minus each axis."""
+    d = len(values)
+    axes = np.diag(np.sqrt(values * (2 * d - 1) / 2))
+    rows = np.vstack([axes, -axes])
+    return (rows @ rotation(rng, d).T if turn else rows)[rng.permutation(2 * d)]
+
+
+def usual(rng: Rng, slow: bool = False) -> dict[str, Any]:
+    solver = rng.choice(SLOW if slow else EXACT)
+    return {
+        "solver": str(solver),
+        "topology": str(rng.choice(SHAPES)),
+        "tol": float(10 ** rng.uniform(-9, -2)),
+        "max_rounds": int(rng.choice([60, 400])),
+    }
+
+
+def gaussian_rows(rng: Rng, n: int, d: int) -> np.ndarray:
+    return rng.standard_normal((n, d)) * np.exp(rng.uniform(-2, 1, d)) @ rotation(rng, d)
+
+
+def random_problem(rng: Rng) -> Problem:
+    d = int(rng.integers(2, 25))
+    rows = gaussian_rows(rng, int(rng.integers(d + 5, 150)), d) + rng.normal(scale=3, size=d)
+    return Problem(split(rng, rows, int(rng.integers(2, 9))), int(rng.integers(1, d + 1)), usual(rng))
+
+
+def slow_solvers(rng: Rng) -> Problem:
+    problem = random_problem(rng)
+    return Problem(problem.parts, min(problem.n_components, 4), usual(rng, slow=True))
+
+
+def repeated_beyond(rng: Rng) -> Problem:
+    """The eigenvalue of component K goes on beyond it."""
+    d, k = int(rng.integers(4, 16)), int(rng.integers(1, 4))
+    times = int(rng.integers(1, max(2, min(4, d - k))))
+    values = np.sort(rng.uniform(0.1, 1, d))[::-1]
+    values[k - 1 : k + times] = values[k - 1]
+    values[k + times :] = np.minimum(values[k + times :], values[k - 1] * rng.choice([0.99, 0.9, 0.5]))
+    settings = usual(rng, slow=bool(rng.random() < 0.3))
+    rows = exact_rows(rng, values, turn=bool(rng.random() < 0.7))
+    if rng.random() < 0.3:
+        rows = rows.astype(np.float32)
+    return Problem(split(rng, rows, 5), k, settings)
+
+
+def repeated_within(rng: Rng) -> Problem:
+    d, k = int(rng.integers(5, 16)), int(rng.integers(2, 5))
+    values = np.sort(rng.uniform(0.1, 1, d))[::-1]
+    values[: k - 1] = values[0]
+    return Problem(split(rng, exact_rows(rng, values), 5), k, usual(rng))
+
+
+def close(rng: Rng) -> Problem:
+    """Eigenvalues that differ by less and less."""
+    d, k = int(rng.integers(4, 16)), int(rng.integers(1, 4))
+    values = np.sort(rng.uniform(0.1, 1, d))[::-1]
+    values[k] = values[k - 1] * (1 - 10 ** rng.uniform(-15, -2))
+    return Problem(split(rng, exact_rows(rng, values), 5), k, usual(rng))
+
+
+def single_precision(rng: Rng) -> Problem:
+    problem = random_problem(rng)
+    return Problem([part.astype(np.float32) for part in problem.parts], problem.n_components, problem.settings)
+
+
+def diverging(rng: Rng) -> Problem:
+    """FAST-PCA with a step far too large."""
+    rows = np.array([[2.0, 0], [-2, 0], [0, 1], [0, -1]]) if rng.random() < 0.3 else gaussian_rows(rng, 40, 4)
+    solver = FastPCA(step_size=float(10 ** rng.uniform(0, 9)))
+    return Problem(split(rng, rows, 2), 1, {"solver": solver, "topology": "complete", "max_rounds": 200})
+
+
+def hidden(rng: Rng) -> Problem:
+    """The first direction is orthogonal to the start that a fixed seed would give."""
+    d = int(rng.choice([12, 20, 30, 60]))
+    k = int(rng.integers(1, 4))
+    start = np.random.default_rng(0).standard_normal((d, k + 5))
+    known = np.linalg.qr(np.hstack([start, np.random.default_rng(k).standard_normal((d, k + 5))]))[0]
+    q = rng.standard_normal(d)
+    q -= known @ (known.T @ q)
+    q /= np.linalg.norm(q)
+    values = np.sort(rng.uniform(0.01, 0.5, d))[::-1]
+    basis = np.linalg.qr(np.column_stack([q, rng.standard_normal((d, d - 1))]))[0]
+    values[0] = 1.0
+    axes = np.sqrt(values * (2 * d - 1) / 2)[:, np.newaxis] * basis.T
+    settings = {**usual(rng, slow=bool(rng.random() < 0.2)), "tol": 1e-2}
+    return Problem(split(rng, np.vstack([axes, -axes]), 5), k, settings)
+
+
+def opposed(rng: Rng) -> Problem:
+    """Nodes whose covariances are M times the pooled one, on graphs where averages are hard."""
+    d, m = int(rng.integers(4, 12)), 12
+    graph = nx.complete_graph(m - 1)
+    graph.add_edge(0, m - 1)
+    parts = [1e-3 * rng.standard_normal((3, d)) for _ in range(m)]
+    parts[m - 1] = rng.standard_normal((6, d)) * np.exp(rng.uniform(-1, 2, d))
+    parts[1] = rng.standard_normal((6, d)) * np.exp(rng.uniform(-1, 2, d))
+    averaging = rng.choice([Gossip(1e-8), Chebyshev(1e-8), Gossip(1e-9), Chebyshev(1e-10)])
+    solver = str(rng.choice(["auto", "block-krylov", "oi"]))
+    tol = float(10 ** rng.uniform(-8, -4))
+    return Problem(
+        parts, int(rng.integers(1, 4)), {"topology": graph, "averaging": averaging, "solver": solver, "tol": tol}
+    )
+
+
+def large_means(rng: Rng) -> Problem:
+    d = int(rng.integers(3, 12))
+    if rng.random() < 0.5:
+        rows = rng.integers(-20, 20, (80, d)) * rng.integers(1, 4, d) + 2.0 ** rng.integers(30, 48)
+    else:
+        rows = gaussian_rows(rng, 80, d) + 10 ** rng.uniform(5, 14) * rng.standard_normal(d)
+    return Problem(split(rng, rows, 5), int(rng.integers(1, 3)), usual(rng))
+
+
+def scaled(rng: Rng) -> Problem:
+    """Correlation PCA with deviations that are tiny beside the means, or with tiny numbers throughout."""
+    d = int(rng.integers(3, 12))
+    rows = gaussian_rows(rng, 80, d) * 10 ** rng.uniform(-8, 0, d) + rng.normal(scale=10 ** rng.uniform(-3, 3), size=d)
+    if rng.random() < 0.3:
+        rows = rows * 10 ** rng.uniform(-170, -100)
+    return Problem(split(rng, rows, 5), int(rng.integers(1, 3)), {**usual(rng), "scale": True})
+
+
+def magnitudes(rng: Rng) -> Problem:
+    problem = random_problem(rng)
+    factor = 10 ** rng.uniform(-45, 45)
+    return Problem([part * factor for part in problem.parts], problem.n_components, problem.settings)
+
+
+def sparse_rows(rng: Rng) -> Problem:
+    d = int(rng.integers(5, 25))
+    rows = sparse.random_array((120, d), density=0.3, rng=rng, format="csr")
+    rows.data = rng.standard_normal(len(rows.data)) + (10 ** rng.uniform(0, 7) if rng.random() < 0.6 else 0.0)
+    cuts = [0, 20, 50, 70, 120]
+    parts = [rows[i:j] for i, j in pairwise(cuts)]
+    settings = {
+        **usual(rng),
+        "covariance": str(rng.choice(["auto", "sparse", "formed"])),
+        "scale": bool(rng.random() < 0.3),
+    }
+    return Problem(parts, int(rng.integers(1, 4)), settings)
+
+
+def rank_deficient(rng: Rng) -> Problem:
+    d, rank = int(rng.integers(6, 30)), int(rng.integers(1, 5))
+    rows = rng.standard_normal((60, rank)) * np.exp(rng.uniform(-1, 1, rank)) @ rng.standard_normal((rank, d))
+    return Problem(split(rng, rows, 5), int(rng.integers(1, min(d, rank + 3))), usual(rng))
+
+
+def short_fat(rng: Rng) -> Problem:
+    n, d = int(rng.integers(6, 14)), int(rng.integers(30, 60))
+    rows = gaussian_rows(rng, n, d)
+    return Problem(split(rng, rows, 3), int(rng.integers(1, n)), usual(rng))
+
+
+def all_components(rng: Rng) -> Problem:
+    d = int(rng.integers(2, 10))
+    return Problem(split(rng, gaussian_rows(rng, 60, d), 5), d, usual(rng))
+
+
+def unlike(rng: Rng) -> Problem:
+    """Every node has its own few directions."""
+    d = int(rng.integers(6, 20))
+    parts = [
+        rng.standard_normal((int(rng.integers(2, 20)), 2)) @ rng.standard_normal((2, d)) * 10 ** rng.uniform(-1, 1)
+        for _ in range(6)
+    ]
+    return Problem(parts, int(rng.integers(1, 4)), usual(rng))
+
+
+def ways_to_hold(rng: Rng) -> Problem:
+    problem = random_problem(rng)
+    kind = str(rng.choice(["formed", "matrix-free", "chunked"]))
+    return Problem(problem.parts, problem.n_components, {**problem.settings, "covariance": kind})
+
+
+def heavy_tails(rng: Rng) -> Problem:
+    rows = rng.standard_t(1.5, (100, 8)) * np.exp(rng.uniform(-2, 2, 8))
+    return Problem(split(rng, rows, 6), int(rng.integers(1, 5)), usual(rng))
+
+
+def power_law(rng: Rng) -> Problem:
+    d = int(rng.integers(8, 30))
+    values = np.arange(1, d + 1.0) ** -rng.uniform(0.2, 6)
+    return Problem(split(rng, exact_rows(rng, values), 6), int(rng.integers(1, 6)), usual(rng))
+
+
+def stopped_early(rng: Rng) -> Problem:
+    """A bound must hold also where nothing converged."""
+    problem = random_problem(rng)
+    solver = str(rng.choice([*SLOW, "tracked-subspace", "block-krylov"]))
+    settings = {**problem.settings, "solver": solver, "max_rounds": int(rng.integers(1, 40))}
+    return Problem(problem.parts, min(3, problem.n_components), settings)
+
+
+def missing_entries(rng: Rng) -> Problem:
+    problem = random_problem(rng)
+    for part in problem.parts:
+        part[rng.random(part.shape) < 0.05] = np.nan
+    return Problem(problem.parts, problem.n_components, {**problem.settings, "missing": "mean"})
+
+
+CLASSES: dict[str, Callable[[Rng], Problem]] = {
+    made.__name__: made
+    for made in (
+        random_problem,
+        slow_solvers,
+        repeated_beyond,
+        repeated_within,
+        close,
+        single_precision,
+        diverging,
+        hidden,
+        opposed,
+        large_means,
+        scaled,
+        magnitudes,
+        sparse_rows,
+        rank_deficient,
+        short_fat,
+        all_components,
+        unlike,
+        ways_to_hold,
+        heavy_tails,
+        power_law,
+        stopped_early,
+        missing_entries,
+    )
+}
+
+
+# --- the truth ------------------------------------------------------------------------------------------
+
+
+def true_eigenpairs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenpairs of the pooled covariance in extended precision, largest first."""
+    dense = [part.toarray() if sparse.issparse(part) else np.asarray(part) for part in problem.parts]
+    rows = np.vstack(dense).astype(np.longdouble)
+    known = np.isfinite(rows)
+    # Taking off a row first keeps large means exact.
+    rows = np.where(known, rows - np.where(known, rows, 0)[0], 0)
+    centred = np.where(known, rows - rows.sum(axis=0) / known.sum(axis=0), 0)
+    # Once more: what the first mean rounded off.
+    centred = np.where(known, centred - centred.sum(axis=0) / known.sum(axis=0), 0)
+    if problem.settings.get("scale"):
+        centred = centred / np.sqrt((centred**2).sum(axis=0) / len(centred))
+    C = centred.T @ centred / (len(centred) - 1)
+    C = C / np.trace(C)
+    values, vectors = np.linalg.eigh(C.astype(np.float64))
+    X = vectors.astype(np.longdouble)
+    for _ in range(5):
+        X, values = refined(C, X)
+    X = turned(C, X, values)
+    values = np.einsum("ij,ik,kj->j", X, C, X)
+    order = np.argsort(-values)
+    return values[order], X[:, order]
+
+
+def turned(C: np.ndarray, X: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Jacobi rotations inside groups of close eigenvalues, which the refinement leaves as they are."""
+    pairs = [(i, j) for i in range(len(values)) for j in range(i) if abs(values[i] - values[j]) <= CLOSE]
+    for _ in range(6):
+        for i, j in pairs:
+            x, y = X[:, i].copy(), X[:, j].copy()
+            a, b, c = x @ C @ x, x @ C @ y, y @ C @ y
+            angle = np.arctan2(2 * b, a - c) / 2
+            X[:, i], X[:, j] = np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+    return X
+
+
+def refined(C: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One step of the refinement of Ogita and Aishima (2018), which doubles the digits."""
+    R = np.eye(len(C), dtype=C.dtype) - X.T @ X
+    S = X.T @ C @ X
+    values = np.diag(S) / (1 - np.diag(R))
+    delta = 2 * (np.linalg.norm((S - np.diag(values)).astype(float), 2) + np.linalg.norm(R.astype(float), 2))
+    gap = values[np.newaxis, :] - values[:, np.newaxis]
+    # Inside a group of close eigenvalues the refinement would turn the basis far, and lose its orthogonality.
+    apart = np.abs(gap) > max(delta, CLOSE)
+    E = np.where(apart, (S + values[np.newaxis, :] * R) / np.where(apart, gap, 1), R / 2)
+    return X + X @ E, values
+
+
+def true_sines(pca: DecentralizedPCA, values: np.ndarray, vectors: np.ndarray, single: bool) -> np.ndarray:
+    """Largest sin(angle) over the nodes of each component to its eigenvector, or to the eigenspace of its cluster."""
+    certificate, nodes = pca.certificate_, pca.result_.node_components.astype(np.longdouble)
+    k = nodes.shape[1]
+    same = (1e-5 if single else 1e-10) * values[0]
+    spaces = {j: [j] for j in range(k)}
+    for cluster in certificate.clusters:
+        members = list(cluster)
+        if certificate.open_cluster and cluster is certificate.clusters[-1]:
+            members += [j for j in range(k, len(values)) if abs(values[j] - values[cluster[-1]]) <= same]
+        spaces.update(dict.fromkeys(cluster, members))
+    sines = np.zeros(k)
+    for j in range(k):
+        x = nodes[:, j] / np.sqrt((nodes[:, j] ** 2).sum(axis=1, keepdims=True))
+        E = vectors[:, spaces[j]]
+        sines[j] = float(np.sqrt(((x - (x @ E) @ E.T) ** 2).sum(axis=1)).max())
+    return sines
+
+
+# --- the attack ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """What came of one problem."""
+
+    name: str
+    seed: int
+    end: str
+    worst: float = 0.0
+    words: str = ""
+
+
+def attack(name: str, seed: int) -> Outcome:
+    rng = np.random.default_rng([seed, sum(name.encode())])
+    problem = CLASSES[name](rng)
+    single = problem.parts[0].dtype == np.float32
+    pca = DecentralizedPCA(problem.n_components, **problem.settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            pca.fit(problem.parts)
+        except EigenmeshError as error:
+            return Outcome(name, seed, "refused", words=str(error))
+        except Exception as error:
+            return Outcome(name, seed, "failed", words=f"{type(error).__name__}: {error}")
+    sines = true_sines(pca, *true_eigenpairs(problem), single)
+    bounds, tol = pca.certificate_.error_bounds, pca.tol
+    ratios = sines / np.maximum(bounds, 1e-18)
+    worst, k = float(ratios.max()), int(ratios.argmax())
+    if worst > 1:
+        return Outcome(name, seed, "failed", worst, f"component {k + 1}: true {sines[k]:.9g}, bound {bounds[k]:.9g}")
+    if pca.result_.converged and sines.max() > tol:
+        return Outcome(name, seed, "failed", worst, f"converged to {tol:.1g}, true {sines.max():.2g}")
+    return Outcome(name, seed, "certified" if pca.result_.converged else "not certified", worst)
+
+
+def one(job: tuple[str, int]) -> Outcome:
+    return attack(*job)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=int, default=2200)
+    parser.add_argument("--seed", type=int, default=0, help="of the first problem")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", choices=sorted(CLASSES), action="append")
+    options = parser.parse_args(arguments)
+    names = options.only or list(CLASSES)
+    jobs = [(names[i % len(names)], options.seed + i // len(names)) for i in range(options.problems)]
+    outcomes: dict[str, list[Outcome]] = defaultdict(list)
+    with ProcessPoolExecutor(options.workers) as pool:
+        for outcome in pool.map(one, jobs, chunksize=16):
+            outcomes[outcome.name].append(outcome)
+            if outcome.end == "failed":
+                print(f"FAILED {outcome.name} seed {outcome.seed}: {outcome.words}", flush=True)
+    print(f"{'class':18} {'problems':>8} {'certified':>9} {'not':>6} {'refused':>7} {'failed':>6}  largest true/bound")
+    for name in names:
+        ends = Counter(outcome.end for outcome in outcomes[name])
+        worst = max(outcome.worst for outcome in outcomes[name])
+        counts = f"{ends['certified']:9} {ends['not certified']:6} {ends['refused']:7} {ends['failed']:6}"
+        print(f"{name:18} {len(outcomes[name]):8} {counts}  {worst:.2g}")
+    failed = sum(outcome.end == "failed" for each in outcomes.values() for outcome in each)
+    print(f"{len(jobs)} problems, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""How true an answer is, in numbers that every node agrees on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenmesh.arrays import Array
+from eigenmesh.certificate._look import LARGEST_CHANCE, Complement
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Bounds on the angles between the components at every node and the true eigenvectors.
+
+    Attributes
+    ----------
+    values : array of shape (K,)
+        Ritz values theta_k = x_k^T C x_k, largest first.
+    residuals : array of shape (K,)
+        ``r_k = |C x_k - theta_k x_k|``, measured at the average X of all nodes.
+    gaps : array of shape (K,)
+        Distance from theta_k to the nearest other eigenvalue, less what is not known of that one; for a component in a
+        cluster, of the cluster to the rest.
+    error_bounds : array of shape (K,)
+        Bound on sin(angle) at the worst node, at most ``r_k / gap_k + disagreement_k``; for a component in a cluster
+        the angle is that to the eigenspace of the cluster.
+    clusters : tuple of tuples of int
+        Groups of components (counted from 0) whose eigenvalues are too close to tell apart at this precision: their
+        span is certain, the vectors inside it are not.
+    open_cluster : bool
+        True if the last cluster goes on beyond component K, so that its span too is a choice.
+    next_value : float
+        Upper bound of l_{K+1}; -inf if K = d.
+    chance : float
+        Bound on the probability that a leading direction was missed, over the random start. Above 1e-9 nothing is
+        certified.
+    seed_drawn : bool
+        True if the start was drawn at run time by all nodes together. The chance holds then for all data; otherwise
+        for data that were not made with the seed in mind.
+    orthonormality : float
+        Largest entry of ``|X^T X - I|``.
+    disagreement : array of shape (K,)
+        Largest sine of an angle between a node's component and the average one; estimated from random projections
+        where all nodes work out the same components from the same averages.
+    """
+
+    values: np.ndarray
+    residuals: np.ndarray
+    gaps: np.ndarray
+    error_bounds: np.ndarray
+    clusters: tuple[tuple[int, ...], ...]
+    open_cluster: bool
+    next_value: float
+    chance: float
+    seed_drawn: bool
+    orthonormality: float
+    disagreement: np.ndarray
+
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(n_components={len(self.values)}, error_bound={self.error_bound:.2g}, "
+            f"chance={self.chance:.1g}, clusters={self.clusters}, warnings={len(self.warnings)})"
+        )
+
+    @property
+    def error_bound(self) -> float:
+        """Largest of the bounds on sin(angle)."""
+        return float(np.max(self.error_bounds))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of the components should know, in words."""
+        notes = []
+        for index, cluster in enumerate(self.clusters):
+            names = ", ".join(str(k + 1) for k in cluster)
+            if self.open_cluster and index == len(self.clusters) - 1:
+                value, one = f"an eigenvalue (about {self.values[cluster[-1]]:.3g})", len(cluster) == 1
+                belongs = f"component {names} belongs" if one else f"components {names} belong"
+                choice = f"{'it is' if one else 'they are'} one choice out of many"
+                notes.append(f"{belongs} to {value} that goes on beyond component {len(self.values)}: {choice}")
+            else:
+                certain = "their span is certain, the vectors inside it are not"
+                notes.append(f"components {names} have eigenvalues too close to tell apart: {certain}")
+        if self.next_value > self.values[-1] and not self.open_cluster:
+            than = f"({self.next_value:.6g}) than component {len(self.values)} ({self.values[-1]:.6g})"
+            notes.append(f"a direction outside the components has more variance {than}: they are not the leading ones")
+        elif self.chance > LARGEST_CHANCE:
+            chance = f"{self.chance:.1g}, above {LARGEST_CHANCE:g}"
+            notes.append(f"nothing is certified: the chance that a leading direction was missed is {chance}")
+        return tuple(notes)
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Components in the order and signs that all nodes share, with their certificate.
+
+    Attributes
+    ----------
+    common : array of shape (1, d, K)
+        Average over all nodes.
+    local : array of shape (nodes, d, K)
+        Each node's own estimate.
+    complement : Complement
+        What was learnt of the spectrum beyond K, to be reused.
+    total_variance : float
+        The trace of C, the same bits at every node; NaN if it was not given.
+    """
+
+    common: Array
+    local: Array
+    certificate: Certificate
+    complement: Complement
+    total_variance: float

@@ -1,0 +1,205 @@
+"""A look beyond the components: which eigenvalues they leave out, and the chance that one was missed.
+
+The look starts from a Gaussian G, (d, s). Let U hold what was found, P project on U, ``A = (I - P) C (I - P)``, and
+let v be an eigenvector of C that U misses, with an eigenvalue of at least tau. For every polynomial p whose roots are
+all below tau
+
+    |p(tau)| |g_c . v| <= |p(A) g_c|,    hence    |g_c . v| <= delta_c(tau) = min_p |p(A) g_c| / |p(tau)|,
+
+which is the residual of MINRES on ``(A - tau) y = g_c``. The Krylov space that was built from G gives it without any
+message. The ``g_c . v`` are independent standard normal numbers, so all of them are that small with a tiny chance only,
+and the certificate states that chance. tau is put as low as it allows, and bounds all eigenvalues that were not found.
+"""
+
+from __future__ import annotations
+
+from math import exp, lgamma, log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+# A certificate needs the chance that it missed a direction to be no larger than this.
+LARGEST_CHANCE = 1e-9
+# Places of tau, from the largest value beyond the components (0) to the smallest of their own (1).
+PLACES = np.array([0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
+# Columns of the start that are used: more would only lower a chance that is tiny by then.
+MOST_COLUMNS = 16
+
+
+class Complement(NamedTuple):
+    """What is known of the eigenvalues beyond component K.
+
+    Attributes
+    ----------
+    lower : float
+        Largest Ritz value beyond K, never above l_{K+1}.
+    upper : float
+        No eigenvalue beyond K is larger.
+    shared : float
+        Directions beyond K whose eigenvalue cannot be told from that of component K; infinite if all are such.
+    after : float
+        No eigenvalue beyond K + shared is larger.
+    chance : float
+        Bound on the probability that an eigenvalue above these limits was missed.
+    """
+
+    lower: float
+    upper: float
+    shared: float = 0
+    after: float = -np.inf
+    chance: float = 0.0
+
+
+NOTHING_BEYOND = Complement(-np.inf, -np.inf)
+
+
+class Look(NamedTuple):
+    """A Krylov space beyond the components, in the basis of its Ritz vectors.
+
+    Attributes
+    ----------
+    values : array of shape (w,)
+        Ritz values of A, largest first.
+    start : array of shape (w, s)
+        The Gaussian columns.
+    leak : array of shape (b, w)
+        What A times a Ritz vector has outside the space; the norm of a column is a residual.
+    products : int
+        Products with A that the space was built from.
+    whole : bool
+        True if the space is all that there is beyond the components.
+    """
+
+    values: np.ndarray
+    start: np.ndarray
+    leak: np.ndarray
+    products: int
+    whole: bool
+
+    def examine(self, found: Found, shared: int | None = None) -> Complement:
+        """Bound the eigenvalues beyond K; ``shared`` is counted unless it is given."""
+        values, smallest = self.values, found.smallest
+        if not len(values):
+            return NOTHING_BEYOND
+        first = float(values[0])
+        if first > smallest + found.resolution:
+            # Something larger was left out; there is nothing to certify.
+            return Complement(first, first + self._residual(1), 0, first + self._residual(1), 1.0)
+        if shared is None:
+            shared = int(np.count_nonzero(smallest - values <= found.resolution))
+        # No eigenvalue of a covariance is below zero, so a last component at zero shares it with all beyond.
+        at_zero = smallest <= found.resolution
+        if self.whole:
+            after = float(values[shared]) if shared < len(values) else -np.inf
+            return Complement(first, first + found.floor, np.inf if at_zero else shared, after + found.floor, 0.0)
+        if at_zero:
+            limit, chance = self._limit(0, np.array([smallest + found.resolution]), found, found.multiplicity)
+            return Complement(first, limit, np.inf, -np.inf, chance)
+        if shared >= len(values) or shared + found.multiplicity >= self.start.shape[1]:
+            # The next eigenvalue was not seen, or too few columns could have seen it.
+            return Complement(first, smallest + found.resolution, shared, smallest, 1.0)
+        following = float(values[shared])
+        places = following + (smallest - found.residual - following) * PLACES
+        limit, chance = self._limit(shared, places, found, found.multiplicity + shared)
+        after = limit + self._residual(shared) + found.residual
+        return Complement(first, after if shared == 0 else first + self._residual(shared), shared, after, chance)
+
+    def _residual(self, count: int) -> float:
+        return float(np.linalg.norm(self.leak[:, :count]))
+
+    def _limit(self, shared: int, places: np.ndarray, found: Found, multiplicity: int) -> tuple[float, float]:
+        """The lowest of the places whose chance is small enough, and that chance."""
+        rest = self._replace(values=self.values[shared:], start=self.start[shared:], leak=self.leak[:, shared:])
+        place, chance = float(places[-1]), 1.0
+        for place, deltas in zip(places.tolist(), rest.deltas(places), strict=True):
+            if place <= rest.values[0]:
+                continue
+            # What was found is not quite invariant, so the space is not quite that of A.
+            error = self.products * (found.residual + self._residual(shared)) / (place - rest.values[0])
+            chance = chance_missed(deltas + error, found.n_components, multiplicity)
+            if chance <= LARGEST_CHANCE:
+                break
+        return place, chance
+
+    def deltas(self, places: np.ndarray) -> np.ndarray:
+        """delta_c at each place, all of them above the Ritz values: (t,) -> (t, s)."""
+        values = self.values[:, np.newaxis]
+        start = self.start[:, :MOST_COLUMNS].T[:, :, np.newaxis]
+        basis, vector = start[:, :, :0], start
+        for _ in range(min(self.products, len(values))):
+            for _ in range(2):
+                vector = vector - basis @ (basis.mT @ vector)
+            size = np.linalg.norm(vector, axis=1, keepdims=True)
+            vector = np.where(size > 0, vector / np.where(size > 0, size, 1.0), 0.0)
+            basis = np.concatenate([basis, vector], axis=2)
+            vector = values * vector
+        outside = self.leak @ basis
+        wanted = np.concatenate([start, np.zeros((len(start), len(self.leak), 1))], axis=1)
+        found = []
+        for place in places:
+            image = np.linalg.qr(np.concatenate([(values - place) * basis, outside], axis=1))[0]
+            found.append(np.linalg.norm(wanted - image @ (image.mT @ wanted), axis=1)[:, 0])
+        return np.stack(found)
+
+
+class Found(NamedTuple):
+    """The components that a look goes beyond.
+
+    Attributes
+    ----------
+    n_components : int
+        K.
+    smallest : float
+        theta_K.
+    residual : float
+        ``|(I - P) C P|``.
+    multiplicity : int
+        Size of the largest group of components whose eigenvalues are the same.
+    floor : float
+        How well a residual can be known.
+    resolution : float
+        Eigenvalues this close cannot be told apart.
+    """
+
+    n_components: int
+    smallest: float
+    residual: float
+    multiplicity: int
+    floor: float
+    resolution: float
+
+
+def chance_missed(deltas: np.ndarray, n_components: int, multiplicity: int) -> float:
+    """Bound on the probability that one of the K + 1 leading eigenspaces was missed although all deltas are so small.
+
+    Part of an eigenspace may have been found: what is missed is then *some* direction of an eigenspace of dimension q =
+    multiplicity + 1. So the smallest singular value of a Gaussian (q, s) matrix is at most ``|delta|``, and some unit
+    vector of R^q has all ``|g_c . v| <= max delta``. The less likely of the two counts, at the price of a factor of 2.
+    """
+    s, q = len(deltas), multiplicity + 1
+    if q > s or not np.isfinite(deltas).all():
+        return 1.0
+    tests = (_log_ball(float(np.linalg.norm(deltas)), s, q), _log_box(float(deltas.max()), s, q))
+    return min(1.0, exp(max(log(2 * (n_components + 1)) + min(tests), -700.0)))
+
+
+def _log_ball(size: float, s: int, q: int) -> float:
+    """``log P(sigma_min <= size)`` of a (q, s) Gaussian matrix, from a bound on its density (Chen, Dongarra 2005)."""
+    power = s - q + 1
+    constant = (power - 2) / 2 * log(2) + lgamma((s + 1) / 2) - lgamma(q / 2) - lgamma(power)
+    return min(0.0, log(2 / power) + constant + power * log(max(size, 1e-300)))
+
+
+def _log_box(largest: float, s: int, q: int) -> float:
+    """``log P(some unit v in R^q has all |g_c . v| <= largest)``, by a net on the sphere.
+
+    Next to such a v there is a point of the net with ``|g_c . u| <= largest (1 + share)``, unless some |g_c| is above
+    t, which has a chance of s 1e-30. A net of spacing e has at most 2 q (1 + 2 / e)^(q - 1) points.
+    """
+    t, tail, best = sqrt(60 * log(10)) + sqrt(q), log(s) - 30 * log(10), 0.0
+    for share in (0.02, 0.05, 0.1, 0.2, 0.4, 0.8):
+        spacing = max(share * largest / t, 1e-300)
+        net = log(2 * q) + (q - 1) * log(1 + 2 / spacing) if q > 1 else 0.0
+        each = s * log(max(sqrt(2 / np.pi) * largest * (1 + share), 1e-300))
+        best = min(best, float(np.logaddexp(net + each, tail)))
+    return best

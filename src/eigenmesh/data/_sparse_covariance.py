@@ -1,0 +1,100 @@
+"""The covariance of sparse samples, and what all kinds share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from eigenmesh.arrays import Array
+from eigenmesh.data._choice import CovarianceKind
+from eigenmesh.data._moments import Moments
+from eigenmesh.data._shards import Shards
+from eigenmesh.data._source import Samples
+from eigenmesh.errors import InputError
+
+# Sparse rows that are made dense at a time, where that cannot be avoided.
+DENSE_ROWS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """C_i of CSR rows, centred without making them dense.
+
+    With weights w = sqrt(M/(N-1)) / scale on rows and x = w X_i::
+
+        Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
+
+    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large.
+    """
+
+    matrices: tuple[Samples, ...]
+    mean: np.ndarray
+    weights: np.ndarray
+    dtype: np.dtype
+    kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments) -> Sparse:
+        """The nodes' rows; missing stored entries become the mean."""
+        if not shards.is_sparse:
+            raise InputError(f"kind {cls.kind} needs scipy.sparse data; use formed or matrix-free for dense data.")
+        centring = moments.centring(shards.n_nodes)
+        weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
+        matrices = []
+        for block in shards.blocks:
+            matrix = block.read(slice(None)).astype(np.float64, copy=False)
+            missing = ~np.isfinite(matrix.data) if centring.fills else np.zeros(0, dtype=bool)
+            if missing.any():
+                matrix = matrix.copy()
+                matrix.data[missing] = moments.mean[matrix.indices[missing]]
+            matrices.append(matrix)
+        return cls(tuple(matrices), moments.mean, weights, shards.dtype)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.mean)
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, dtype=self.dtype)
+
+    @property
+    def rounding_size(self) -> float:
+        """Largest ``N_i |w mu|^2``: both differences cancel it."""
+        rows = max(int(matrix.shape[0]) for matrix in self.matrices)
+        return rows * float(np.sum((self.weights * self.mean) ** 2))
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        traces = np.zeros(len(self.matrices))
+        for node, matrix in enumerate(self.matrices):
+            for start in range(0, matrix.shape[0], DENSE_ROWS):
+                rows = (matrix[start : start + DENSE_ROWS].toarray() - self.mean) * self.weights
+                traces[node] += squares_beyond(rows, U)
+        return traces
+
+    def apply(self, X: Array) -> np.ndarray:
+        require_numpy(X, self.kind)
+        product = np.empty(X.shape, dtype=X.dtype)
+        weights = self.weights[:, np.newaxis]
+        for node, matrix in enumerate(self.matrices):
+            x = weights * X[node]
+            Z = matrix @ x - self.mean @ x
+            product[node] = weights * (matrix.T @ Z - np.outer(self.mean, Z.sum(axis=0)))
+        return product
+
+
+def require_numpy(array: object, kind: CovarianceKind) -> None:
+    """Raise if the array is of another library."""
+    if not isinstance(array, np.ndarray):
+        found = f"{type(array).__module__}.{type(array).__name__}"
+        raise InputError(f"kind {kind} works on NumPy arrays; got {found}. Use kind formed or matrix-free for others.")
+
+
+def squares_beyond(rows: np.ndarray, U: np.ndarray) -> float:
+    """``|A (I - U U^T)|_F^2``: (rows, d), (d, K) -> a number."""
+    away = rows.astype(np.float64, copy=False)
+    # Twice, since the first difference may leave rounding along U.
+    for _ in range(2):
+        away = away - (away @ U) @ U.T
+    return float(np.vdot(away, away))

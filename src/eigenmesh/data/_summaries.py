@@ -1,0 +1,111 @@
+"""Sums over the samples of one node, from which moments are pooled."""
+
+from typing import Protocol
+
+import numpy as np
+
+from eigenmesh.data._block import Centring
+from eigenmesh.data._shards import Shards
+from eigenmesh.data._source import Samples
+from eigenmesh.errors import DataError
+
+
+class Columns(Protocol):
+    """Facts about the columns that messages and limits need, wherever the samples are."""
+
+    @property
+    def n_features(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+    def column_label(self, column: int) -> str: ...
+
+
+@np.errstate(over="ignore")
+def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
+    """N_i, sums and sums of squares, (d,) each, of one node's finite entries and, with ``fills``, their number (d,)."""
+    block = shards.blocks[position]
+    total = np.zeros((2, block.n_features))
+    observed = np.full(block.n_features, float(block.n_rows))
+    for start, piece in block.chunks(made_dense=False):
+        values = stored(piece)
+        sums = _by_column(piece, values)
+        # A sum is not finite if an entry is not, so only such pieces are searched.
+        if not np.isfinite(sums).all():
+            absent = ~np.isfinite(values)
+            if absent.any() and not fills:
+                raise _not_finite(shards, position, start, piece)
+            observed -= _by_column(piece, absent)
+            values = np.where(absent, values.dtype.type(0), values)
+            sums = _by_column(piece, values)
+        total += [sums, _squares_by_column(piece, values)]
+    if not np.isfinite(total[0]).all():
+        where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(total[0]))}"
+        raise DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
+    # Squares that overflow make a second pass necessary, which finds the column; until then they must not spoil sums.
+    total[1] = np.minimum(total[1], 1e290)
+    # The counts are sent only if entries may be missing; all nodes know the policy, so all agree.
+    return np.concatenate([[float(block.n_rows)], *total, *([observed] if fills else [])])
+
+
+@np.errstate(over="ignore", invalid="ignore")  # also when a Dask worker calls it
+def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
+    """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
+    block = shards.blocks[position]
+    total = np.zeros((2, block.n_features))
+    for _, piece in block.chunks(made_dense=False):
+        if not block.is_sparse:
+            ready = centring.apply(piece)
+            total += [ready.sum(axis=0), np.einsum("nd,nd->d", ready, ready)]
+            continue
+        # Entries that are not stored are zeros, each with deviation -mean, so no square is subtracted.
+        ready = centring.stored(piece)
+        zeros = piece.shape[0] - np.bincount(piece.indices, minlength=block.n_features)
+        total += [_by_column(piece, ready), _by_column(piece, ready**2)]
+        total += [-zeros * centring.mean, zeros * centring.mean**2]
+    return total
+
+
+def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
+    offset, column, value = first_not_finite(piece)
+    row = start + offset
+    rows = shards.blocks[position].rows
+    source = rows.start + row if isinstance(rows, slice) else rows[row]
+    here = f"row {row}" if source == row else f"row {row} (row {source} of the data)"
+    where = f"{shards.node_label(position)}, {here}, {shards.column_label(column)}"
+    return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean".')
+
+
+def stored(piece: Samples) -> np.ndarray:
+    """Entries of a piece that are stored: all (rows, d) of an array, (stored,) of a csr_array."""
+    return np.asarray(piece if isinstance(piece, np.ndarray) else piece.data)
+
+
+def first_not_finite(piece: Samples) -> tuple[int, int, float]:
+    """Row, column and value of the first entry of a piece that is NaN or infinite."""
+    place = int(np.argmax(~np.isfinite(stored(piece))))
+    if isinstance(piece, np.ndarray):
+        return *divmod(place, piece.shape[1]), float(piece.flat[place])
+    row = int(np.searchsorted(piece.indptr, place, side="right")) - 1
+    return row, int(piece.indices[place]), float(piece.data[place])
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def _by_column(piece: Samples, values: np.ndarray) -> np.ndarray:
+    """Sums by column (d,) of values given for the stored entries of a piece."""
+    if isinstance(piece, np.ndarray):
+        return np.asarray(values.sum(axis=0, dtype=np.float64))
+    return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
+
+
+def _squares_by_column(piece: Samples, values: np.ndarray) -> np.ndarray:
+    if isinstance(piece, np.ndarray):
+        wide = values.astype(np.float64, copy=False)
+        return np.asarray(np.einsum("nd,nd->d", wide, wide))
+    return _by_column(piece, values.astype(np.float64) ** 2)
+
+
+def column_labels(columns: Columns, chosen: np.ndarray) -> str:
+    """The columns marked True, by number and name, ten at most."""
+    marked = np.flatnonzero(chosen)
+    more = f" and {len(marked) - 10} more" if len(marked) > 10 else ""
+    return ", ".join(columns.column_label(int(column)) for column in marked[:10]) + more

@@ -1,0 +1,63 @@
+"""A seed that no data could know: drawn at run time by all nodes together.
+
+Each node commits to a number before it sees any other's: it sends ``SHA-256(node, fingerprint of its data, nonce)``.
+Then all reveal fingerprint and nonce, check them against what was committed, and take the hash of all nonces. As long
+as one node draws at random, nobody can steer the seed, or choose samples that hide from it.
+"""
+
+import hashlib
+import secrets
+
+import numpy as np
+
+from eigenmesh.arrays import to_numpy
+from eigenmesh.data import Covariance
+from eigenmesh.errors import TransportError
+from eigenmesh.networks import Network
+
+# Bytes per number on the way: float64 holds 48 bits exactly.
+WORD = 6
+
+
+def draw_seed(network: Network, covariance: Covariance) -> int:
+    """A fresh seed: by this process where it holds all nodes, otherwise by all nodes together."""
+    if len(network.ids) == network.n_nodes:
+        return secrets.randbits(64)
+    # A product with a fixed block identifies the samples.
+    block = np.random.default_rng(0).standard_normal((1, covariance.n_features, 2))
+    summary = np.ascontiguousarray(to_numpy(covariance.apply(covariance.place(block)))).tobytes()
+    return agree_on_seed(network, summary)
+
+
+def agree_on_seed(network: Network, summary: bytes) -> int:
+    """One seed for all nodes, in two exchanges of maxima; ``summary`` is what identifies this node's samples.
+
+    A node that reveals nothing, or something else than it had committed to, ends the fit by name.
+    """
+    (rank,) = network.ids
+    nonce = secrets.token_bytes(32)
+    # The nonce salts the fingerprint, so nobody can try out samples against it.
+    secret = hashlib.sha256(nonce + summary).digest() + nonce
+    committed = _gather(network, rank, _commitment(rank, secret))
+    revealed = _gather(network, rank, secret)
+    for node, (commitment, shown) in enumerate(zip(committed, revealed, strict=True)):
+        if shown is None or commitment != _commitment(node, shown):
+            problem = "revealed no number" if shown is None else "revealed another number than it had committed to"
+            raise TransportError(f"node {node} {problem} for the common seed; the fit ends.")
+    nonces = b"".join(shown[32:] for shown in revealed if shown is not None)
+    return int.from_bytes(hashlib.sha256(b"seed" + nonces).digest()[:8], "big")
+
+
+def _commitment(node: int, secret: bytes) -> bytes:
+    return hashlib.sha256(b"commit %d " % node + secret).digest()
+
+
+def _gather(network: Network, rank: int, own: bytes) -> list[bytes | None]:
+    """What each node sends, at every node, by one exchange of maxima; None from a node that sent nothing."""
+    words = -(-len(own) // WORD)
+    padded = own.ljust(words * WORD, b"\0")
+    table = np.full((1, network.n_nodes, words), -1.0)
+    table[0, rank] = [int.from_bytes(padded[i : i + WORD], "big") for i in range(0, len(padded), WORD)]
+    rows = np.asarray(network.worst(table))[0]
+    texts = [b"".join(int(word).to_bytes(WORD, "big") for word in row) if (row >= 0).all() else None for row in rows]
+    return [None if text is None else text[: len(own)] for text in texts]

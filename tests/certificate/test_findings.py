@@ -1,0 +1,156 @@
+"""What once broke the certificate: each of these was certified, and wrong."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy import sparse
+
+from eigenmesh import DecentralizedPCA, graphs, run
+from eigenmesh.averaging import Chebyshev, Gossip
+from eigenmesh.certificate._bounds import _radii
+from eigenmesh.certificate._look import LARGEST_CHANCE, chance_missed
+from eigenmesh.data import Formed
+from eigenmesh.errors import DataError
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers import BlockKrylov, FastPCA, OrthogonalIteration
+from problems import truth, with_spectrum
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def sine_to(space, x):
+    """Of the angle between a unit vector and a space with orthonormal columns."""
+    return np.linalg.norm(x - space @ (space.T @ x))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("solver", [OrthogonalIteration(), BlockKrylov(), FastPCA()], ids=lambda solver: solver.name)
+def test_an_eigenvalue_that_goes_on_beyond_k_is_certified_by_the_gap_after_it(solver, dtype):
+    covariance, Q = with_spectrum([1, 1, 0.99, 0.5, 0.3, 0.2, 0.1, 0.05])
+    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    result = run(solver, Formed(covariance.matrices.astype(dtype)), network, 1, tol=1e-4, max_rounds=2000)
+    true = max(sine_to(Q[:, :2], x[0] / np.linalg.norm(x[0])) for x in result.node_components)
+    assert true <= result.certificate.error_bound
+    assert not result.converged or true <= 1e-4
+    if dtype == np.float64 and solver.name == "block-krylov":
+        assert result.converged
+        assert result.certificate.open_cluster
+
+
+def test_a_diverged_run_is_not_certified():
+    rows = [np.array([[2.0, 0], [-2, 0]]), np.array([[0.0, 1], [0, -1]])]
+    pca = DecentralizedPCA(1, solver=FastPCA(step_size=1e9), max_rounds=200, random_state=0).fit(rows)
+    true = np.abs(pca.components_[0, 1])
+    assert true <= pca.certificate_.error_bound
+    assert not pca.result_.converged or true <= pca.tol
+
+
+def test_the_accuracy_of_averages_counts_for_what_is_averaged():
+    rng = np.random.default_rng(0)
+    graph = nx.complete_graph(11)
+    graph.add_edge(0, 11)
+    for trial in range(12):
+        parts = [1e-3 * rng.standard_normal((3, 5)) for _ in range(12)]
+        parts[11], parts[1] = (rng.standard_normal((6, 5)) * np.exp(rng.uniform(-1, 2, 5)) for _ in range(2))
+        averaging = (Gossip, Chebyshev)[trial % 2](1e-8)
+        pca = DecentralizedPCA(2, topology=graph, averaging=averaging, tol=1e-5, random_state=trial).fit(parts)
+        _, vectors = truth(np.vstack(parts))
+        nodes = pca.result_.node_components
+        true = np.array([max(sine_to(vectors[:, [k]], x) for x in nodes[:, k]) for k in range(2)])
+        assert (true <= pca.certificate_.error_bounds).all()
+
+
+def exact_components(rows):
+    """Components of integers with a huge mean, exact because the mean is taken off in integers first."""
+    small = (rows - rows[0]).astype(np.longdouble)
+    centred = (small - small.mean(axis=0)).astype(np.float64)
+    return np.linalg.svd(centred, full_matrices=False)[2]
+
+
+@pytest.mark.parametrize("covariance", ["formed", "matrix-free", "chunked"])
+@pytest.mark.parametrize("scale", [False, True])
+def test_means_far_larger_than_deviations(covariance, scale):
+    rng = np.random.default_rng(1)
+    rows = rng.integers(-20, 20, (200, 6)) * np.array([1, 2, 3, 4, 6, 9]) + 2.0**46
+    pca = DecentralizedPCA(2, n_nodes=5, covariance=covariance, scale=scale, random_state=0).fit(rows)
+    if scale:
+        small = rows - rows[0]
+        true = exact_components((small - small.mean(axis=0)) / small.std(axis=0))
+    else:
+        true = exact_components(rows)
+    sines = [sine_to(true[[k]].T, pca.components_[k]) for k in range(2)]
+    assert (sines <= pca.certificate_.error_bounds).all()
+    assert max(sines) < 1e-12
+
+
+def test_sparse_rows_with_large_means():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        rows = sparse.random_array((150, 10), density=0.4, rng=rng, format="csr")
+        rows.data = rng.standard_normal(len(rows.data)) + 1e7
+        pca = DecentralizedPCA(2, n_nodes=4, covariance="sparse", tol=1e-3, random_state=seed).fit(rows)
+        _, vectors = truth(rows.toarray())
+        sines = [sine_to(vectors[:, [k]], pca.components_[k]) for k in range(2)]
+        assert (sines <= pca.certificate_.error_bounds).all()
+
+
+def test_numbers_too_small_to_be_squared_are_refused():
+    rows = np.random.default_rng(0).standard_normal((60, 3)) * 1e-160
+    with pytest.raises(DataError, match="rescale"):
+        DecentralizedPCA(1, n_nodes=3, scale=True).fit(rows)
+
+
+@pytest.mark.parametrize(("dtype", "large", "near"), [(np.float64, 1e8, 1e-6), (np.float32, 1e6, 1e-2)])
+@pytest.mark.parametrize("covariance", ["formed", "matrix-free", "chunked"])
+def test_the_noise_variance_does_not_cancel(dtype, large, near, covariance):
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((2000, 8)).astype(dtype)
+    rows[:, 0] *= large
+    pca = DecentralizedPCA(1, n_nodes=5, covariance=covariance, random_state=0).fit(rows)
+    true = np.linalg.eigvalsh(np.cov(rows[:, 1:].astype(np.float64).T)).mean()
+    # The first column correlates with the others by chance, which takes a little off them.
+    assert pca.noise_variance_ == pytest.approx(true, rel=1e-2)
+    whole = np.linalg.svd(rows.astype(np.longdouble).astype(np.float64) - rows.mean(axis=0, dtype=np.float64))[1]
+    assert pca.noise_variance_ == pytest.approx((whole[1:] ** 2).sum() / 1999 / 7, rel=near)
+
+
+class Changing(Formed):
+    """A covariance whose samples change after a few products."""
+
+    def apply(self, X):
+        products = self.__dict__.setdefault("products", [])
+        products.append(1)
+        changed = self.matrices * (1 + 1e-6 * (len(products) > 3) * np.arange(self.n_features))
+        return changed @ X
+
+
+@pytest.mark.parametrize("solver", [BlockKrylov(), OrthogonalIteration()], ids=lambda solver: solver.name)
+def test_samples_that_change_during_a_run_are_noticed(solver):
+    covariance, _ = with_spectrum(np.linspace(1, 0.1, 40) ** 2)
+    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    with pytest.raises(DataError, match="changed during the fit"):
+        run(solver, Changing(covariance.matrices), network, 4)
+
+
+def test_the_chance_bounds_what_random_matrices_do():
+    rng = np.random.default_rng(0)
+    for s, q in ((3, 1), (4, 2), (6, 2), (6, 4)):
+        smallest = np.array([np.linalg.svd(rng.standard_normal((q, s)), compute_uv=False)[-1] for _ in range(4000)])
+        for size in (0.05, 0.2, 0.5):
+            seen = np.mean(smallest <= size * np.sqrt(s))
+            # Two components' worth of eigenspaces and two tests: a factor of four beside one of them.
+            assert seen <= chance_missed(np.full(s, size), 1, q - 1)
+    assert chance_missed(np.full(12, 1e-3), 3, 1) < LARGEST_CHANCE
+    assert chance_missed(np.full(3, 1e-3), 3, 3) == 1.0
+
+
+def test_an_eigenvalue_that_two_components_share_does_not_vouch_for_a_third():
+    # Two vectors between q_1 and q_2 have overlapping intervals, and the eigenvalue of q_2 alone is in both.
+    values = np.array([1.0, 0.98, 0.5])
+    residuals = np.array([0.05, 0.05, 1e-3])
+    radii = _radii(values, residuals)
+    assert radii[:2] == pytest.approx(np.hypot(0.05, 0.05))
+    assert radii[2] == 1e-3
+    assert (_radii(values, np.array([1e-3, 1e-3, 1e-3])) == 1e-3).all()
+    # A wider interval may meet the next one.
+    assert (_radii(np.array([1.0, 0.98, 0.92]), np.array([0.05, 0.05, 1e-3])) > 0.07).all()
