@@ -42,15 +42,9 @@ def main() -> None:
 
     print("\nwith weights of our own:")
     choices = {"own": own_weights(graph), "metropolis": graphs.metropolis(graph), "best": graphs.best_constant(graph)}
+    usual = {"n_components": 2, "solver": "fast-pca", "scale": True, "random_state": 0}
     fits = {
-        name: DecentralizedPCA(
-            2,
-            solver="fast-pca",
-            topology=weights,
-            scale=True,
-            random_state=0,
-            callback=Show() if name == "own" else None,
-        ).fit(X)
+        name: DecentralizedPCA(**usual, topology=weights, callback=Show() if name == "own" else None).fit(X)
         for name, weights in choices.items()
     }
 
