@@ -189,8 +189,7 @@ class _Measured(NamedTuple):
         """The largest over all nodes, in one exchange; of ``beyond`` too, unless nodes differ in what is shared."""
         k = len(self.values)
         own = np.array([self.size, self.defect, self.total])
-        other = np.array([*beyond, -beyond.shared])
-        mine = (*self.per_component, *self.ritz, own, self.projections, -self.projections, other)
+        mine = (*self.per_component, *self.ritz, own, self.projections, -self.projections, beyond.row)
         row = ea.like(np.concatenate(mine)[np.newaxis], like)
         agreed = ea.to_numpy(network.worst(row)[0, ...]).astype(np.float64)
         sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2]
@@ -201,7 +200,7 @@ class _Measured(NamedTuple):
         ordered = np.sort(values)[::-1]
         size, defect, total = own.tolist()
         measured = _Measured(ordered, residuals, disagreement, skewness, ritz, size, defect, total, high)
-        return measured, Complement(*other[:5].tolist()) if other[2] == -other[5] else None
+        return measured, Complement.agreed(other)
 
 
 def _certificate(

@@ -56,12 +56,12 @@ def agreed_complement(network: Network, look: Look, found: Found, like: Array) -
     shared: int | None = None
     while True:
         own = look.examine(found, shared)
-        numbers = np.array([[own.lower, own.upper, own.shared, own.after, own.chance, -own.shared]])
-        agreed = ea.to_numpy(network.worst(ea.like(numbers, like))[0, ...])
-        if agreed[2] == -agreed[5] or shared is not None:
-            return Complement(*agreed[:5].tolist())
+        largest = ea.to_numpy(network.worst(ea.like(own.row[np.newaxis], like))[0, ...])
+        agreed = Complement.agreed(largest)
+        if agreed is not None or shared is not None:
+            return agreed or Complement(*largest[:5].tolist())
         # A value next to the resolution may be counted by some nodes and not by others.
-        shared = int(agreed[2])
+        shared = int(min(largest[2], len(look.values)))
 
 
 def _deflated(Q: Array, block: Array) -> Array:

@@ -49,6 +49,16 @@ class Complement(NamedTuple):
     after: float = -np.inf
     chance: float = 0.0
 
+    @property
+    def row(self) -> np.ndarray:
+        """What nodes exchange the maxima of: (6,)."""
+        return np.array([*self, -self.shared])
+
+    @classmethod
+    def agreed(cls, largest: np.ndarray) -> Complement | None:
+        """From the maxima of all nodes' rows; None if the nodes differ in what is shared."""
+        return cls(*largest[:5].tolist()) if largest[2] == -largest[5] else None
+
 
 NOTHING_BEYOND = Complement(-np.inf, -np.inf)
 

@@ -1,6 +1,6 @@
 """A seed that no data could know: drawn at run time by all nodes together.
 
-Each node commits to a number before it sees any other's: it sends ``SHA-256(node, fingerprint of its data, nonce)``.
+Each node first commits to a number: it sends ``SHA-256(node, salted fingerprint of its data, nonce)``.
 Then all reveal fingerprint and nonce, check them against what was committed, and take the hash of all nonces. As long
 as one node draws at random, nobody can steer the seed, or choose samples that hide from it.
 """
@@ -35,9 +35,9 @@ def agree_on_seed(network: Network, summary: bytes) -> int:
     A node that reveals nothing, or something else than it had committed to, ends the fit by name.
     """
     (rank,) = network.ids
-    nonce = secrets.token_bytes(32)
-    # The nonce salts the fingerprint, so nobody can try out samples against it.
-    secret = hashlib.sha256(nonce + summary).digest() + nonce
+    nonce, salt = secrets.token_bytes(32), secrets.token_bytes(32)
+    # The salt is never shown, so nobody can try out samples against the fingerprint.
+    secret = hashlib.sha256(salt + summary).digest() + nonce
     committed = _gather(network, rank, _commitment(rank, secret))
     revealed = _gather(network, rank, secret)
     for node, (commitment, shown) in enumerate(zip(committed, revealed, strict=True)):

@@ -39,7 +39,7 @@ class BlockKrylovState(NamedTuple):
     resolution: float  # eigenvalues this close, relative to the largest, are one
     start: Array  # (1, d, s) Gaussian columns in the first block
     size: Array  # (1, 1) largest norm of a product C_i b with a column of a block at the nodes held here
-    products: int = 0  # that V was built from; after a restart V has lost the first block, and it is negative
+    products: int | None = 0  # that V was built from; None after a restart, when V has lost the first block
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class BlockKrylov(Solver):
         values, U, CU = rayleigh_ritz(V, CV, state.B.shape[-1])
         residuals = column_norms(CU - U * values[:, None, :])[:, 0, :]
         B, whitening = soft_polar(Z, V, noise=network.average.accuracy)
-        products = state.products + 1
+        products = None if state.products is None else state.products + 1
         if V.shape[-1] + B.shape[-1] > self._max_width(B.shape[-2], B.shape[-1], ea.item_bytes(B)):
-            V, CV, products = U, CU, -(10**9)
+            V, CV, products = U, CU, None
         return state._replace(
             V=V,
             CV=CV,
@@ -145,11 +145,11 @@ class BlockKrylov(Solver):
 
     def common(self, state: BlockKrylovState) -> Common | None:
         """C U is at hand, and so is a look beyond the components, until a restart loses the first block."""
-        if not state.products:
+        if state.products == 0:
             return None
         d, width = state.V.shape[-2:]
         defect, look = asymmetry(state.V, state.CV), None
-        if state.products > 0:
+        if state.products is not None:
             look = look_beyond(
                 state.V, state.CV, state.start, found=state.k, room=d, block=state.B.shape[-1], products=state.products
             )
