@@ -14,6 +14,7 @@ from eigenmesh.errors import DataError
 from problems import angles
 from waiting import until
 
+dask = pytest.importorskip("dask", reason="dask is not installed: pip install 'eigenmesh[dask]'")
 da = pytest.importorskip("dask.array", reason="dask.array is not installed: pip install 'eigenmesh[dask]'")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed: pip install 'eigenmesh[dask]'")
 
@@ -24,15 +25,19 @@ D, BLOCKS, ROWS = 40, 12, 500
 
 @pytest.fixture(scope="module")
 def cluster():
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit="1GiB"
-    ) as cluster:
+    # By default the cluster gives up a killed worker that is not back within 15 s, which is short on a busy machine.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit="1GiB"
+        ) as cluster,
+    ):
         yield cluster
 
 
 @pytest.fixture
 def client(cluster):
-    with distributed.Client(cluster, timeout="30s") as client:
+    with distributed.Client(cluster, timeout="300s") as client:
         client.wait_for_workers(2, timeout=300)
         yield client
 
