@@ -15,6 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from eigenmesh.cli._init import init
+from eigenmesh.sites import read_site
+from eigenmesh.sites._manifest import Manifest
 from ports import free_ports
 from problems import angles, truth
 from processes import Forked, command
@@ -61,6 +63,12 @@ class Mesh:
     def out(self, name: str) -> Path:
         return self.folder(name) / "out"
 
+    def resume(self, name: str) -> Path:
+        """What a site resumes its run from, if the settings stay as they are and columns have no names."""
+        site = read_site(self.folder(name) / "site.toml")
+        run_id = Manifest.of(site, self.parts[name].shape[1], None).run_id
+        return self.out(name) / f"resume-{site.run}-{run_id.hex()[:8]}"
+
     def edit(self, name: str, pattern: str, text: str) -> None:
         """Change a site's settings."""
         path = self.folder(name) / "site.toml"
@@ -68,10 +76,10 @@ class Mesh:
         assert count, f"{pattern} is not in {path}"
         path.write_text(changed)
 
-    def start(self, *names: str, work: Callable[..., None] = command) -> None:
+    def start(self, *names: str, work: Callable[..., None] = command, options: Sequence[str] = ()) -> None:
         """Start some sites, or all; ``work`` runs the words of a command."""
         for name in names or self.parts:
-            words = "peer", str(self.folder(name) / "site.toml")
+            words = "peer", *options, str(self.folder(name) / "site.toml")
             said = self.folder(name) / "said.txt"
             self.running[name] = Forked(work, *words, output=said, environment={"COLUMNS": "200"})
 

@@ -1,4 +1,11 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, and text of others made safe to show."""
+
+import re
+import unicodedata
+
+# What a terminal takes for an order: CSI and OSC sequences with their arguments, and two-character ones.
+_ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?")
+MAX_FOREIGN_CHARACTERS = 2000
 
 
 def readable_bytes(count: float) -> str:
@@ -8,3 +15,21 @@ def readable_bytes(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def one_line(text: str, most: int = MAX_FOREIGN_CHARACTERS) -> str:
+    """Text of another site as one line of at most so many characters that no terminal takes for an order.
+
+    Escape sequences, control characters (C0, C1), line and paragraph ends, and characters that turn the direction of
+    writing or cannot be seen are taken out; white space becomes a space.
+    """
+    # Before the search for escapes, so that a long text costs no more than a short one.
+    cut = text[: 4 * most]
+    spaced = re.sub(r"[\s\u2028\u2029]+", " ", _ESCAPES.sub("", cut))
+    plain = "".join(letter for letter in spaced if unicodedata.category(letter)[0] != "C").strip()
+    return plain if len(plain) <= most and cut == text else f"{plain[: most - 3]}..."
+
+
+def said_by(sender: str, text: str) -> str:
+    """What another site said, on one line, after the name that its certificate has: a forged line is still its own."""
+    return f"{sender} says: {one_line(text)}"

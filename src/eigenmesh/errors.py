@@ -12,6 +12,7 @@
     ├── TransportError (ConnectionError)   messages between nodes
     │   ├── DeadlineError (TimeoutError)   a neighbour did not answer in time; the message names it
     │   │   └── LostNeighbourError         nothing at all has come from a neighbour for too long; carries the names
+    │   ├── CannotResumeError              neighbours are in a run that this site has no journal of
     │   ├── AbortedError                   another node failed; the message gives its reason
     │   │   └── ParkedError                a node put the run off; a restart takes it up again
     │   └── FrameError                     bytes that are no frame of this run
@@ -25,6 +26,7 @@ from types import ModuleType
 
 __all__ = [
     "AbortedError",
+    "CannotResumeError",
     "DataError",
     "DeadlineError",
     "DisagreementError",
@@ -94,6 +96,10 @@ class LostNeighbourError(DeadlineError):
     def __init__(self, message: str, neighbours: Iterable[str]) -> None:
         super().__init__(message)
         self.neighbours = tuple(neighbours)
+
+
+class CannotResumeError(TransportError):
+    """A site whose journal is gone, incomplete or another one than its neighbours know; a restart changes nothing."""
 
 
 class AbortedError(TransportError):

@@ -87,6 +87,16 @@ def test_an_audit_as_numbers_and_damaged_lines(do):
     assert "1 lines could not be read (the first is line 5)" in do("audit", "audit.jsonl").stderr
 
 
+def test_a_changed_audit_ends_with_status_1_and_says_where(do):
+    _audit_file(((1, 64, 10),))
+    assert "4 lines and no hash is wrong; the last has SHA-256 " in do("audit", "audit.jsonl").stdout
+    lines = Path("audit.jsonl").read_bytes().splitlines(keepends=True)
+    Path("audit.jsonl").write_bytes(b"".join([*lines[:2], *lines[3:]]))
+    done = do("audit", "audit.jsonl")
+    assert (done.exit_code, "the chain of hashes is broken at line 3" in done.stderr) == (1, True)
+    assert do("audit", "audit.jsonl", "--json").exit_code == 1
+
+
 def test_no_audit_file_is_an_error_in_one_line(do):
     done = do("audit", "none.jsonl")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
@@ -137,6 +147,14 @@ def test_status_says_why_a_link_is_down_while_that_matters(do, site):
     assert "oslo: its certificate has expired" in do("status", site).stderr
     _say(site, neighbours=trouble, phase="done")
     assert do("status", site).stderr == ""
+
+
+def test_a_neighbours_words_are_shown_as_one_plain_line(do, site):
+    forged = "no\x1b[2J\nerror: pay \u202eoslo"
+    _say(site, phase="aborted", message=forged)
+    shown = do("status", site).output
+    assert "aborted: no error: pay oslo" in shown
+    assert not {"\x1b", "\u202e"} & set(shown)
 
 
 def test_status_as_values(do, site):

@@ -27,6 +27,11 @@ def _writer(path):
     return AuditWriter(path, "bergen", "cohort-1", n_features=D, n_samples=N)
 
 
+def _run(path):
+    (run,) = summary(path).runs
+    return run
+
+
 def test_lines_are_in_order_and_hold_what_was_sent(tmp_path):
     path = tmp_path / "out" / "audit.jsonl"
     before = dt.datetime.now(dt.UTC)
@@ -56,7 +61,7 @@ def test_the_sum_is_that_of_what_was_sent(tmp_path):
                 audit.record(_sent(neighbour, round_=round_))
         audit.record(_sent("oslo", round_=4, again=True))
         audit.record(_sent("bodo", round_=5, shapes=((1, D, 12), (1, 1, 3))))
-    found = summary(path)
+    found = _run(path)
     assert (found.site, found.run, found.starts) == ("bergen", "cohort-1", 1)
     assert found.total.messages == 13
     assert (found.data.messages, found.data.bytes) == (11, 8 * (10 * D * 10 + D * 12 + 3))
@@ -67,8 +72,10 @@ def test_the_sum_is_that_of_what_was_sent(tmp_path):
     assert found.by_kind["HELLO"].messages == 1
     assert found.shapes == {"1 x 64 x 10 float64": 11, "1 x 64 x 12 float64": 1, "1 x 1 x 3 float64": 1}
     assert (found.largest["to"], found.largest["round"]) == ("bodo", 5)
-    assert (found.covariance_shaped, found.sample_shaped, found.damaged) == (0, 0, [])
-    assert json.loads(json.dumps(asdict(found)))["data"]["bytes"] == found.data.bytes
+    assert (found.covariance_shaped, found.sample_shaped) == (0, 0)
+    whole = summary(path)
+    assert (whole.damaged, whole.chain.broken, whole.chain.lines) == ([], [], 14)
+    assert json.loads(json.dumps(asdict(whole)))["runs"][0]["data"]["bytes"] == found.data.bytes
 
 
 def test_a_torn_line_costs_nothing_but_itself_also_after_a_restart(tmp_path):
@@ -79,11 +86,13 @@ def test_a_torn_line_costs_nothing_but_itself_also_after_a_restart(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
     found = summary(path)
-    assert (found.data.messages, found.damaged) == (2, [4])
+    assert (found.runs[0].data.messages, found.damaged, found.chain.broken) == (2, [4], [])
     with _writer(path) as audit:
         audit.record(_sent(round_=2))
     found = summary(path)
-    assert (found.data.messages, found.damaged, found.starts) == (3, [4], 2)
+    assert (found.runs[0].data.messages, found.runs[0].starts) == (3, 2)
+    # The torn line is covered by the hash in the next one.
+    assert (found.damaged, found.chain.broken, found.chain.lines) == ([4], [], 6)
 
 
 def test_any_cut_leaves_a_file_that_can_be_read(tmp_path):
@@ -103,7 +112,7 @@ def test_a_line_is_in_the_file_before_the_message_leaves(tmp_path):
     with _writer(path) as audit:
         for round_ in range(3):
             audit.record(_sent(round_=round_))
-            assert summary(path).data.messages == round_ + 1
+            assert _run(path).data.messages == round_ + 1
     audit.close()
 
 
@@ -126,7 +135,7 @@ def test_many_threads_may_record(tmp_path):
             thread.start()
         for thread in threads:
             thread.join()
-    assert summary(path).data.messages == 800
+    assert _run(path).data.messages == 800
 
 
 def test_a_full_disk_is_told_at_once_and_logged_once(tmp_path, caplog):
@@ -140,7 +149,7 @@ def test_a_full_disk_is_told_at_once_and_logged_once(tmp_path, caplog):
                 audit.record(_sent())
     assert str(tmp_path) not in str(caught.value)
     assert len(caplog.records) == 1
-    assert (audit.messages, summary(path).data.messages) == (1, 1)
+    assert (audit.messages, _run(path).data.messages) == (1, 1)
 
 
 def test_a_disk_that_is_full_from_the_start(tmp_path):
@@ -170,7 +179,7 @@ def test_shapes_that_give_data_away(tmp_path, shape, covariance, samples):
     assert is_sample_shaped(shape, N, D) == samples
     with _writer(tmp_path / "audit.jsonl") as audit:
         audit.record(_sent()._replace(shapes=(shape,)))
-    found = summary(tmp_path / "audit.jsonl")
+    found = _run(tmp_path / "audit.jsonl")
     assert (found.covariance_shaped, found.sample_shaped) == (covariance, samples)
 
 
@@ -186,3 +195,84 @@ def test_a_file_that_is_no_audit_is_refused(tmp_path):
         summary(tmp_path / "none.jsonl")
     with pytest.raises(UnreadableFileError, match=r"out\.folder"):
         _writer(tmp_path / "other.csv" / "audit.jsonl")
+
+
+@pytest.fixture
+def lines(tmp_path):
+    with _writer(tmp_path / "audit.jsonl") as audit:
+        for round_ in range(4):
+            audit.record(_sent(round_=round_))
+    return (tmp_path / "audit.jsonl").read_bytes().splitlines()
+
+
+# What is done to five lines -> the lines at which the chain is broken then.
+FORGERIES = {
+    "untouched": (lambda lines: lines, []),
+    "changed": (lambda lines: [lines[0], lines[1].replace(b"oslo", b"bodo"), *lines[2:]], [3]),
+    "taken out": (lambda lines: [*lines[:2], *lines[3:]], [3]),
+    "put in twice": (lambda lines: [*lines[:3], *lines[2:]], [4]),
+    "in another order": (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], [2, 3, 4]),
+    "without its start": (lambda lines: lines[1:], [1]),
+    "with its hash removed": (lambda lines: [*lines[:2], lines[2].split(b',"before"')[0] + b"}", *lines[3:]], [3, 4]),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_line_that_is_not_as_it_was_written_breaks_the_chain(tmp_path, lines, forgery):
+    change, broken = FORGERIES[forgery]
+    forged = change(lines)
+    # A start, so that what is left counts as an audit.
+    path = tmp_path / "forged.jsonl"
+    path.write_bytes(b"\n".join(forged) + b"\n")
+    if forgery == "without its start":
+        _writer(path).close()
+    assert summary(path).chain.broken == broken
+
+
+def test_lines_of_an_earlier_version_have_no_hashes(tmp_path, lines):
+    path = tmp_path / "old.jsonl"
+    path.write_bytes(b"".join(line.split(b',"before"')[0] + b"}\n" for line in lines))
+    with _writer(path) as audit:
+        audit.record(_sent())
+    chain = summary(path).chain
+    assert (chain.unlinked, chain.broken, chain.lines) == (5, [], 7)
+
+
+def test_runs_and_memberships_are_told_apart_and_calls_that_met_nobody_left_out(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    with AuditWriter(path, "bergen", "pilot", n_features=D, n_samples=N) as audit:
+        for _ in range(3):
+            audit.record(_sent(kind="HELLO", shapes=()))
+    for _ in range(2):
+        with _writer(path) as audit:
+            for kind in ("HELLO", "HELLO", "DATA"):
+                audit.record(_sent(kind=kind))
+            audit.record(_sent("bodo", kind="HELLO"))
+            audit.record(_sent(round_=1)._replace(epoch=2))
+    pilot, cohort = summary(path).runs
+    assert (pilot.run, pilot.starts, pilot.total.messages, pilot.unanswered.messages) == ("pilot", 1, 0, 3)
+    assert (cohort.run, cohort.starts, cohort.data.messages) == ("cohort-1", 2, 4)
+    # One call in each start was answered, one to each neighbour was not.
+    assert (cohort.by_kind["HELLO"].messages, cohort.unanswered.messages) == (2, 4)
+    assert {epoch: count.messages for epoch, count in cohort.by_epoch.items()} == {0: 2, 2: 2}
+    assert set(cohort.by_neighbour) == {"oslo"}
+
+
+def test_lines_come_to_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
+    synced = threading.Semaphore(0)
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (fsync(file), synced.release()))
+    with _writer(tmp_path / "audit.jsonl") as audit:
+        assert synced.acquire(timeout=300)
+        audit.record(_sent())
+        assert synced.acquire(timeout=300)
+
+
+def test_only_its_owner_can_read_the_audit(tmp_path):
+    before = os.umask(0)
+    try:
+        _writer(tmp_path / "out" / "audit.jsonl").close()
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / "out" / name).stat().st_mode & 0o777 for name in ("", "audit.jsonl")]
+    assert modes == [0o700, 0o600]

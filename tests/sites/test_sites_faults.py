@@ -116,7 +116,7 @@ def test_a_link_that_is_cut_delayed_and_garbled_loses_no_round(tmp_path, alike, 
 
 def underway(mesh, name, n_bytes=100_000):
     """Wait until so much has come in at a site, of some six MB in all; its status is said too seldom for that."""
-    journal = mesh.out(name) / "journal-0"
+    journal = mesh.resume(name) / "journal-0"
     until(lambda: journal.exists() and journal.stat().st_size > n_bytes, f"{name} does not begin")
 
 
@@ -145,16 +145,17 @@ class SmallDisk:
         return shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("what", ["out", "out/journal-0", "out/audit.jsonl"])
+@pytest.mark.parametrize("what", ["out", "journal", "audit"])
 def test_a_full_disk_parks_the_run_and_room_lets_it_go_on(tmp_path, alike, undisturbed, what):
     """All that a site writes is on the disk, or only what it must not lose, or only what it must tell."""
     with closing(SmallDisk(tmp_path / "disk")) as disk, Mesh(tmp_path, alike, ring(NAMES), **PATIENT) as mesh:
-        place = mesh.folder("bergen") / what
+        out = mesh.out("bergen")
+        place = {"out": out, "journal": mesh.resume("bergen"), "audit": out / "audit.jsonl"}[what]
         place.parent.mkdir(exist_ok=True)
-        place.symlink_to(disk.folder / ("" if what == "out" else place.name))
+        place.symlink_to(disk.folder / ("audit.jsonl" if what == "audit" else ""))
         mesh.start()
         assert set(mesh.wait().values()) == {PARKED}
-        full = {"out": "the (journal|audit)", "out/journal-0": "the journal", "out/audit.jsonl": "the audit"}[what]
+        full = "the (journal|audit)" if what == "out" else f"the {what}"
         for name in NAMES:
             told = mesh.said(name).replace("\n", " ")
             assert re.search(f"bergen parked the run: {full}.*No space left on device", told), name
@@ -298,7 +299,7 @@ def test_a_site_killed_with_its_result_written_and_others_waiting(tmp_path, alik
         mesh.start("bergen")
         assert set(mesh.wait().values()) == {0}
         mesh.assert_exact()
-        assert not [path for name in NAMES for path in mesh.out(name).glob("journal*")]
+        assert not [path for name in NAMES for path in mesh.out(name).glob("resume*")]
 
 
 def test_a_site_lost_at_the_very_end_can_still_finish_later(tmp_path, alike, deafness):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import shutil
 import signal
 import time
@@ -87,7 +88,7 @@ def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, pa
                 assert all(len(parts[name]) not in shape for shape in line["shapes"]), "samples"
             check_events(mesh, name, lines)
             # Nothing to resume, and no key, sample or path in what is left behind.
-            assert not list(mesh.out(name).glob("journal*"))
+            assert not list(mesh.out(name).glob("resume*"))
         numbers = mesh.numbers("oslo")
         assert sent == numbers["bytes"]
         assert numbers["whole"] is True
@@ -146,6 +147,10 @@ def test_ctrl_c_parks_the_run_everywhere_and_a_restart_goes_on(tmp_path, alike):
         mesh.kill("voss", signal.SIGINT)
         assert set(mesh.wait().values()) == {PARKED}
         assert "voss parked the run: stopped by its operator" in mesh.said("tromso")
+        for word in ("failed", "parked", "KeyboardInterrupt"):
+            assert word not in mesh.said("voss") + json.dumps(mesh.status("voss"))
+        assert mesh.status("voss")["phase"] == "stopped"
+        assert "stopped by its operator; start all sites again to continue" in mesh.said("voss")
         assert not (mesh.out("oslo") / "result.npz").exists()
         before = mesh.status("oslo")["round"]
         mesh.start()
@@ -172,7 +177,7 @@ def test_a_site_that_begins_anew_is_not_mixed_into_the_run(tmp_path, alike):
                 mesh.edit(name, r"patience_s = .*", "patience_s = 3")
             mesh.start()
             assert 0 not in mesh.wait().values()
-        assert "has begun the run anew" in mesh.said("tromso") + mesh.log("bergen")
+        assert "bergen claims to have round" in mesh.log("tromso")
         assert not any((mesh.out(name) / "result.npz").exists() for name in three)
 
 
@@ -246,3 +251,99 @@ def test_a_finished_run_is_not_done_again(tmp_path, parts):
         assert mesh.wait("oslo") == {"oslo": 0}
         assert "there already" in mesh.said("oslo")
         assert (mesh.out("oslo") / "result.npz").stat().st_mtime_ns == written
+        modes = {path.name: path.stat().st_mode & 0o777 for path in mesh.out("oslo").iterdir()}
+        assert set(modes.values()) == {0o600}, modes
+        assert mesh.out("oslo").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.fixture
+def finished(tmp_path, parts):
+    """Two sites with their results written."""
+    two = {name: parts[name] for name in NAMES[:2]}
+    with Mesh(tmp_path, two, [NAMES[:2]]) as mesh:
+        mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        yield mesh
+
+
+@pytest.mark.parametrize("file", ["result.npz", "result.json"])
+def test_a_damaged_result_is_not_there_already(finished, file):
+    path = finished.out("oslo") / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    finished.start("oslo")
+    assert finished.wait("oslo") == {"oslo": BAD_INPUT}
+    assert "is damaged" in finished.said("oslo")
+    assert "there already" not in finished.said("oslo")
+    # And it can be made again.
+    for name in finished.parts:
+        finished.start(name, options=["--fresh"])
+    assert set(finished.wait().values()) == {0}
+    finished.assert_exact()
+    assert (finished.out("oslo") / f"{file}.old-1").read_bytes() == bytes(content)
+
+
+def test_data_swapped_with_the_same_size_and_time_are_found(finished):
+    path = finished.folder("oslo") / "data.npy"
+    facts = path.stat()
+    np.save(path, np.load(path)[::-1] * 0.5)
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert path.stat().st_size == facts.st_size
+    finished.start("oslo")
+    assert finished.wait("oslo") == {"oslo": BAD_INPUT}
+    assert "have changed" in finished.said("oslo")
+
+
+def test_a_run_that_never_began_leaves_nothing_in_the_way(tmp_path, parts):
+    """Stopped while it waits, killed while it waits, refused: mended data and another name start at once."""
+    two = {name: parts[name] for name in NAMES[:2]}
+    with Mesh(tmp_path, two, [NAMES[:2]]) as mesh:
+
+        def waits():
+            mesh.start("oslo")
+            until(lambda: list(mesh.out("oslo").glob("resume*/journal-0")), "there is no journal")
+
+        np.save(mesh.folder("oslo") / "data.npy", two["oslo"] * 7)
+        waits()
+        mesh.kill("oslo", signal.SIGINT)
+        assert mesh.wait("oslo") == {"oslo": PARKED}
+        assert not list(mesh.out("oslo").glob("resume*"))
+        waits()
+        mesh.kill("oslo")
+        np.save(mesh.folder("oslo") / "data.npy", two["oslo"])
+        mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+
+
+def test_a_site_that_was_only_greeted_may_come_back_with_mended_data(tmp_path, parts):
+    """oslo, the root, has sent nothing while it waits for tromso; bergen has met it and must take it back."""
+    three = {name: parts[name] for name in NAMES[:3]}
+    with Mesh(tmp_path, three, [("oslo", "bergen"), ("oslo", "tromso")]) as mesh:
+        np.save(mesh.folder("oslo") / "data.npy", three["oslo"] * 7)
+        mesh.start("oslo", "bergen")
+        until(lambda: "is up" in ((mesh.out("bergen").exists() and mesh.log("bergen")) or ""), "they do not meet")
+        mesh.kill("oslo", signal.SIGINT)
+        assert set(mesh.wait().values()) == {PARKED}
+        np.save(mesh.folder("oslo") / "data.npy", three["oslo"])
+        mesh.start("oslo", options=["--fresh"])
+        mesh.start("bergen", "tromso")
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+
+
+def test_another_name_or_other_settings_have_other_journals(tmp_path, alike):
+    two = {name: alike[name] for name in NAMES[:2]}
+    with Mesh(tmp_path, two, [NAMES[:2]], **SLOWER) as mesh:
+        mesh.start()
+        mesh.until("oslo", 50)
+        mesh.kill("oslo", signal.SIGINT)
+        assert set(mesh.wait().values()) == {PARKED}
+        (journal,) = mesh.out("oslo").glob("resume*/journal-0")
+        for name in two:
+            mesh.edit(name, 'run = "test"', 'run = "again"')
+            mesh.edit(name, "step_size = .*", "step_size = 0.001")
+        mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        assert journal.exists()

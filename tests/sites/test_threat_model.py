@@ -7,7 +7,7 @@ from eigenmesh import graphs, run
 from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.networks import Peers
-from eigenmesh.sites._audit_summary import AuditSummary
+from eigenmesh.sites._audit_summary import RunSummary
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports import run_threads
 
@@ -105,7 +105,7 @@ def test_the_squares_that_go_before_the_run_spare_the_last_columns():
     """Sums of squares are the diagonal of C, and settle what products with n < d columns leave open."""
     seen, true = _spy((200, 300, 200, 200), graphs.star(M), Tree(), spy=0, oversample=6)
     found, columns = _worked_out(seen[:3], victim=1)
-    assert AuditSummary(n_features=D, n_samples=300).enough_columns <= columns < D
+    assert RunSummary(n_features=D, n_samples=300).enough_columns <= columns < D
     assert _off(found, true[1]) > 1e-4
     # C = found + P S P^T, with P the dimensions that were not seen, and the diagonal known.
     B = np.concatenate([block for block, _ in seen[:3]], axis=1)

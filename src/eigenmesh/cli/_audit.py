@@ -9,10 +9,11 @@ import typer
 from rich.table import Table
 
 from eigenmesh._text import readable_bytes
+from eigenmesh.cli._exit_codes import BROKEN_CHAIN
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
 from eigenmesh.report._tables import new_table
-from eigenmesh.sites._audit_summary import AuditSummary, Count, summary
+from eigenmesh.sites._audit_summary import Chain, Count, RunSummary, summary
 
 AuditFile = Annotated[Path, argument("FILE", "audit.jsonl of a site.")]
 AsJson = Annotated[bool, option(None, None, "Print plain numbers on standard output instead.", "--json")]
@@ -24,7 +25,8 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
     """Sum up what left a site: how much, to whom, of which kinds and shapes.
 
     The file has a line for every message: when, to whom, its kind, round, shapes, bytes and SHA-256. This command adds
-    them up and says whether any message had the shape of samples or of a covariance.
+    them up, run by run, and says whether any message had the shape of samples or of a covariance. Each line has the
+    hash of the one before it; the command says where that chain is broken, and ends with status 1 if it is.
 
     Examples:
 
@@ -35,35 +37,68 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
     found = summary(file)
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=2))
-        return
-    messages = Messages.of()
-    messages.tell(_sentence(found))
-    messages.tell(_neighbours(found))
-    messages.tell(_shapes(found))
-    for line in _words(found):
+    else:
+        messages = Messages.of()
+        for run in found.runs:
+            _tell(messages, run)
+        messages.tell(_chain(found.chain))
+        for line in _damage(found.chain, found.damaged):
+            messages.alert(line, style="yellow")
+    if found.chain.broken:
+        raise typer.Exit(BROKEN_CHAIN)
+
+
+def _tell(messages: Messages, run: RunSummary) -> None:
+    messages.tell(_sentence(run))
+    messages.tell(_neighbours(run))
+    messages.tell(_shapes(run))
+    for line in _words(run):
         messages.tell(line)
-    for line in _warnings(found):
+    for line in _warnings(run):
         messages.alert(line, style="yellow")
+    messages.tell()
 
 
-def _sentence(found: AuditSummary) -> str:
+def _chain(chain: Chain) -> str:
+    unlinked = f", after {chain.unlinked:,} of an earlier version without hashes" if chain.unlinked else ""
+    broken = "" if chain.broken else " and no hash is wrong"
+    return f"{chain.lines:,} lines{unlinked}{broken}; the last has SHA-256 {chain.head}."
+
+
+def _damage(chain: Chain, damaged: list[int]) -> list[str]:
+    lines = []
+    if chain.broken:
+        where = ", ".join(map(str, chain.broken[:MOST_SHAPES]))
+        what = "what comes before was changed, taken out or put in after it was written"
+        lines.append(f"warning: the chain of hashes is broken at line {where}: {what}.")
+    if damaged:
+        unread = f"{len(damaged)} lines could not be read (the first is line {damaged[0]})"
+        lines.append(f"warning: {unread}, as after a crash; what they stood for is not counted.")
+    return lines
+
+
+def _sentence(found: RunSummary) -> str:
     sent = f"{found.total.messages:,} messages with {readable_bytes(found.total.bytes)}"
     restarts = f" in {found.starts} starts" if found.starts > 1 else ""
     run = f"run {found.run!r}{restarts}, from {_minute(found.first)} to {_minute(found.last)} UTC"
     return f"{found.site or 'The site'} sent {sent} to {len(found.by_neighbour)} neighbours for {run}."
 
 
-def _neighbours(found: AuditSummary) -> Table:
+def _neighbours(found: RunSummary) -> Table:
     table = new_table("to", "messages", "payload", "with heads", "columns", left=1)
     for name, count in sorted(found.by_neighbour.items()):
         table.add_row(name, *_cells(count), f"{count.columns:,}")
     table.add_section()
     for kind, count in sorted(found.by_kind.items()):
         table.add_row(f"of kind {kind}", *_cells(count), "")
+    if len(found.by_epoch) > 1:
+        table.add_section()
+        for epoch, count in sorted(found.by_epoch.items()):
+            table.add_row(f"DATA in epoch {epoch}", *_cells(count), f"{count.columns:,}")
     return table
 
 
-def _shapes(found: AuditSummary) -> Table:
+def _shapes(found: RunSummary) -> Table:
     table = new_table("arrays", "times", left=1)
     for name, times in sorted(found.shapes.items(), key=lambda item: -item[1])[:MOST_SHAPES]:
         table.add_row(name, f"{times:,}")
@@ -72,11 +107,13 @@ def _shapes(found: AuditSummary) -> Table:
     return table
 
 
-def _words(found: AuditSummary) -> list[str]:
+def _words(found: RunSummary) -> list[str]:
     lines, d = [], f"{found.n_features:,}"
     if found.largest is not None:
         size, kind, to = readable_bytes(found.largest["bytes"]), found.largest["kind"], found.largest["to"]
         lines.append(f"The largest message had {size}: {kind} to {to}.")
+    if found.unanswered.messages:
+        lines.append(f"{found.unanswered.messages:,} calls met nobody and are not counted.")
     if found.again.messages:
         lines.append(f"{found.again.messages:,} messages went again over a link that had broken.")
     if not found.sample_shaped:
@@ -90,7 +127,7 @@ def _words(found: AuditSummary) -> list[str]:
     return lines
 
 
-def _warnings(found: AuditSummary) -> list[str]:
+def _warnings(found: RunSummary) -> list[str]:
     lines = []
     for times, what in ((found.sample_shaped, "samples"), (found.covariance_shaped, "a covariance")):
         if times:
@@ -100,9 +137,6 @@ def _warnings(found: AuditSummary) -> list[str]:
         got = f"{found.enough_columns:,} or more columns of {found.n_features:,} numbers"
         risk = "If these are products with this site's own covariance, it can be worked out from them."
         lines.append(f"note: {', '.join(sorted(many))} got {got}. {risk}")
-    if found.damaged:
-        unread = f"{len(found.damaged)} lines could not be read (the first is line {found.damaged[0]})"
-        lines.append(f"warning: {unread}, as after a crash; what they stood for is not counted.")
     return lines
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import logging.handlers
+import os
 import signal
 import time
 import warnings
@@ -16,26 +14,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
 
-from eigenmesh._text import readable_bytes
+from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
+from eigenmesh.cli._exit_codes import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.cli._messages import LINE_EVERY_S, Messages, plain_errors
-from eigenmesh.errors import DisagreementError, ParkedError, TransportError, import_extra
+from eigenmesh.cli._peer_log import logged
+from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, TransportError, import_extra
 
 if TYPE_CHECKING:
     from eigenmesh.sites._results import Outcome
     from eigenmesh.sites._status import Status
 
 SiteFile = Annotated[Path, options.argument("SITE.toml", "What eigenmesh init has made.")]
-LOG_BYTES, LOG_FILES = 10_000_000, 3
+FRESH_HELP = "Begin this run anew: set aside its journals and result. Needed at all sites."
+Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
 # Waits that are shorter than this are not worth a word.
 SHORT_WAIT_S = 2.0
 
 
 @plain_errors()
-def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
+def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False) -> None:
     """Take part in a run beside this site's data, which do not leave it.
 
     Neighbours are called or waited for, over mutual TLS; all must be set up for the same run. The result, its
@@ -43,8 +44,8 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
     that was stopped or killed goes on where it was when it is started again.
 
     Exit status: 0 if the certificate reached the tolerance; 1 if not; 2 for input that cannot be worked with, or
-    neighbours that are set up otherwise; 4 if the run was ended by another site or lost its neighbours; 75 if it is
-    parked and a restart will go on with it.
+    neighbours that are set up otherwise; 4 if the run was ended by another site or lost its neighbours; 5 if this site
+    cannot resume what its neighbours are in the middle of; 75 if it was stopped or parked, and a restart will continue.
 
     Examples:
 
@@ -55,17 +56,22 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
     messages = Messages.of(quiet)
     import_extra("grpc", "peers", "eigenmesh peer")
     import_extra("cryptography", "peers", "eigenmesh peer")
-    from eigenmesh.sites._peer import Peer
+    from eigenmesh.sites._peer import STOPPED, Peer
     from eigenmesh.sites._site import read_site
     from eigenmesh.transports.grpc._security import HandshakeWatch
 
+    # Messages of neighbours, results and logs are for the owner of this process alone.
+    os.umask(0o077)
     described = read_site(site)
     signal.signal(signal.SIGTERM, _stop)
     with messages.waiting("reading the data"):
         taking_part = Peer(described)
+    if fresh:
+        for path in taking_part.run_folder.set_aside():
+            messages.tell(f"set aside {path}")
     with ExitStack() as stack:
         # Refused handshakes come through the error stream alone, so the log is open before it is watched.
-        stack.enter_context(_logged(described.out.folder / "peer.log"))
+        stack.enter_context(logged(described.out.folder / "peer.log"))
         watch = stack.enter_context(HandshakeWatch())
         during = replace(messages, notices=Console(file=watch.stream, highlight=False))
         show = stack.enter_context(_shown(during))
@@ -75,14 +81,21 @@ def peer(site: SiteFile, quiet: options.Quiet = False) -> None:
         taking_part.reporter.listener = show
         try:
             outcome = taking_part.run()
-        except (ParkedError, KeyboardInterrupt) as error:
-            during.alert(f"parked: {error or 'stopped here'}", style="yellow")
-            during.alert(f"start it again to go on: eigenmesh peer {site}", style="yellow")
+        except KeyboardInterrupt as error:
+            during.alert(f"{STOPPED}: eigenmesh peer {site}", style="yellow")
             raise typer.Exit(PARKED) from error
+        except ParkedError as error:
+            during.alert(f"parked: {one_line(str(error))}", style="yellow")
+            during.alert(f"start it again to continue: eigenmesh peer {site}", style="yellow")
+            raise typer.Exit(PARKED) from error
+        except CannotResumeError as error:
+            during.alert(f"cannot resume: {one_line(str(error))}", style="bold red")
+            during.alert(f"begin anew at all sites: eigenmesh peer --fresh {site}", style="yellow")
+            raise typer.Exit(CANNOT_RESUME) from error
         except DisagreementError:
             raise
         except TransportError as error:
-            during.alert(f"error: {error}", style="bold red")
+            during.alert(f"error: {one_line(str(error))}", style="bold red")
             raise typer.Exit(ENDED) from error
     _tell(messages, outcome)
     if not outcome.converged:
@@ -119,7 +132,8 @@ def _shown(messages: Messages) -> Iterator[Any]:
         yield None
     elif messages.notices.is_terminal:
         with messages.notices.status("connecting") as live:
-            yield lambda status: live.update(in_words(status))
+            # As text, or a neighbour's words in brackets would be taken for a style.
+            yield lambda status: live.update(Text(in_words(status)))
     else:
         yield _lines(messages)
 
@@ -148,25 +162,3 @@ def in_words(status: Status) -> str:
         words.append(f"waiting for {', '.join(status.waiting_for)} ({status.waiting_s:.0f} s)")
     words += [f"{neighbour.name}: {neighbour.refusal}" for neighbour in status.neighbours if neighbour.refusal]
     return ", ".join(words)
-
-
-@contextmanager
-def _logged(path: Path) -> Iterator[None]:
-    """Everything that eigenmesh logs to a file, one JSON object per line."""
-    logger = logging.getLogger("eigenmesh")
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
-    handler.setFormatter(_AsJson())
-    level, logger.level = logger.level, logging.INFO
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        handler.close()
-
-
-class _AsJson(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {"at": self.formatTime(record), "level": record.levelname, "logger": record.name}
-        return json.dumps({**line, "message": record.getMessage()})

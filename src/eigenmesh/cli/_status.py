@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from eigenmesh._text import readable_bytes
+from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
 from eigenmesh.events import NeighbourStatus
@@ -47,7 +47,7 @@ def status(site: SiteFile, as_json: AsJson = False) -> None:
     messages.tell(_neighbours(found, now))
     for neighbour in found.neighbours:
         if neighbour.refusal and not neighbour.connected and not found.ended:
-            messages.alert(f"{neighbour.name}: {neighbour.refusal[:LONGEST_REASON]}", style="yellow")
+            messages.alert(f"{neighbour.name}: {one_line(neighbour.refusal, LONGEST_REASON)}", style="yellow")
     line, style = _words(found, state, now)
     if style:
         messages.alert(line, style=style)
@@ -59,7 +59,7 @@ def _facts(found: Status, now: float) -> dict[str, str]:
     began = dt.datetime.fromtimestamp(found.started, dt.UTC) if found.started else None
     facts = {
         "site": f"{found.site}, run {found.run!r}",
-        "phase": found.phase if not found.message else f"{found.phase}: {found.message}",
+        "phase": found.phase if not found.message else f"{found.phase}: {one_line(found.message)}",
         "round": f"{found.round:,} of at most {found.max_rounds:,}" if found.max_rounds else f"{found.round:,}",
         "residual": f"{found.residual:.1e}" if math.isfinite(found.residual) else "not known yet",
         "sent": readable_bytes(found.bytes),

@@ -98,7 +98,7 @@ class Lost(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The last event: done, parked, aborted or failed; whether the certificate reached the tolerance; and why."""
+    """The last event: done, stopped, parked, aborted or failed; whether the certificate reached tol; and why."""
 
     outcome: str
     converged: bool = False

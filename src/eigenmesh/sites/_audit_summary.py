@@ -1,4 +1,4 @@
-"""Totals of an audit file: what was sent to whom, in which shapes, and whether a shape could reveal data."""
+"""Totals of an audit file, per run: what was sent to whom, in which shapes, and whether a shape could reveal data."""
 
 import math
 import os
@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eigenmesh.errors import UnreadableFileError
-from eigenmesh.sites._audit import START, read_audit
+from eigenmesh.sites._audit import DATA, NO_LINE, START, hash_of, parse_line, read_lines
 
-DATA = "DATA"
+# The kind of message that a site calls with: it is on record before there is anybody to hear it.
+CALL = "HELLO"
 # Number of shapes that are listed; a run has about a dozen.
 MAX_SHAPES = 200
 
@@ -32,11 +33,13 @@ class Count:
 
 
 @dataclass
-class AuditSummary:
-    """Totals of an audit file; ``damaged`` has the numbers of the lines that could not be read.
+class RunSummary:
+    """Totals of one run: all its starts with the same data.
 
-    ``data`` counts DATA messages sent for the first time, as a run counts its traffic, and ``again`` repeated ones.
-    ``covariance_shaped`` and ``sample_shaped`` count those with an array of such a shape; ``example`` is the first.
+    ``unanswered`` counts calls to a neighbour that was not there: nothing followed but the next call. They are in no
+    other count. ``data`` counts DATA messages sent for the first time, as a run counts its traffic, and ``again``
+    repeated ones; ``by_epoch`` has both, by membership. ``covariance_shaped`` and ``sample_shaped`` count those with an
+    array of such a shape; ``example`` is the first.
     """
 
     site: str = ""
@@ -47,16 +50,17 @@ class AuditSummary:
     first: str = ""
     last: str = ""
     total: Count = field(default_factory=Count)
+    unanswered: Count = field(default_factory=Count)
     data: Count = field(default_factory=Count)
     again: Count = field(default_factory=Count)
     by_neighbour: dict[str, Count] = field(default_factory=dict)
     by_kind: dict[str, Count] = field(default_factory=dict)
+    by_epoch: dict[int, Count] = field(default_factory=dict)
     shapes: dict[str, int] = field(default_factory=dict)
     largest: dict[str, Any] | None = None
     covariance_shaped: int = 0
     sample_shaped: int = 0
     example: dict[str, Any] | None = None
-    damaged: list[int] = field(default_factory=list)
 
     @property
     def enough_columns(self) -> int:
@@ -69,13 +73,6 @@ class AuditSummary:
         return max(1, min(self.n_features - unseen, self.n_samples))
 
     def _add(self, entry: dict[str, Any]) -> None:
-        self.first = self.first or entry["at"]
-        self.last = entry["at"]
-        if entry["kind"] == START:
-            self.starts += 1
-            self.site, self.run = str(entry.get("site", "")), str(entry.get("run", ""))
-            self.n_features, self.n_samples = entry["n_features"], entry["n_samples"]
-            return
         shapes = [tuple(shape) for shape in entry["shapes"]]
         # An array (1, d, k) has k columns of d numbers.
         columns = sum(shape[-1] for shape in shapes if len(shape) >= 3 and shape[-2] == self.n_features)
@@ -86,6 +83,7 @@ class AuditSummary:
             self.largest = entry
         if entry["kind"] == DATA:
             (self.again if entry["again"] else self.data).add(entry, columns)
+            self.by_epoch.setdefault(entry["epoch"], Count()).add(entry, columns)
             self._add_shapes(entry, shapes)
 
     def _add_shapes(self, entry: dict[str, Any], shapes: list[Shape]) -> None:
@@ -102,15 +100,88 @@ class AuditSummary:
             self.example = entry
 
 
+@dataclass
+class Chain:
+    """Whether each line has the hash of the one before it.
+
+    ``broken`` has the numbers of lines that do not; ``unlinked`` counts whole lines at the start without a hash, which
+    an earlier version wrote. ``head`` is the hash of the last line: who has noted it will find that lines were cut off.
+    """
+
+    lines: int = 0
+    unlinked: int = 0
+    broken: list[int] = field(default_factory=list)
+    head: str = NO_LINE
+
+    def _add(self, line: bytes, entry: dict[str, Any] | None) -> None:
+        self.lines += 1
+        # A line that cannot be read, as a crash leaves it, is covered by the hash in the next one.
+        if entry is not None and "before" not in entry and self.unlinked == self.lines - 1:
+            self.unlinked += 1
+        elif entry is not None and entry.get("before") != self.head:
+            self.broken.append(self.lines)
+        self.head = hash_of(line)
+
+
+@dataclass
+class AuditSummary:
+    """The runs of an audit file; ``damaged`` has the numbers of the lines that could not be read."""
+
+    runs: list[RunSummary] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+    chain: Chain = field(default_factory=Chain)
+
+    def __post_init__(self) -> None:
+        # The last call to each neighbour, until it is known whether it was answered.
+        self._calls: dict[str, dict[str, Any]] = {}
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        if entry["kind"] == START:
+            self._start(entry)
+            return
+        if not self.runs:
+            self.runs.append(RunSummary(first=entry["at"]))
+        run, to = self.runs[-1], entry["to"]
+        run.last = entry["at"]
+        called = self._calls.pop(to, None)
+        if called is not None and entry["kind"] == CALL:
+            run.unanswered.add(called)
+        elif called is not None:
+            run._add(called)
+        if entry["kind"] == CALL:
+            self._calls[to] = entry
+        else:
+            run._add(entry)
+
+    def _start(self, entry: dict[str, Any]) -> None:
+        """Continue the last run if it has this name and these data; else begin another."""
+        self._hang_up()
+        facts = str(entry.get("site", "")), str(entry.get("run", "")), entry["n_features"], entry["n_samples"]
+        last = self.runs[-1] if self.runs else None
+        if last is None or (last.site, last.run, last.n_features, last.n_samples) != facts:
+            last = RunSummary(*facts, first=entry["at"])
+            self.runs.append(last)
+        last.starts += 1
+        last.last = entry["at"]
+
+    def _hang_up(self) -> None:
+        for called in self._calls.values():
+            self.runs[-1].unanswered.add(called)
+        self._calls.clear()
+
+
 def summary(path: str | os.PathLike[str]) -> AuditSummary:
     found = AuditSummary()
-    for number, entry in enumerate(read_audit(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
+        entry = parse_line(line)
+        found.chain._add(line, entry)
         if entry is None:
             found.damaged.append(number)
         else:
             found._add(entry)
-    if not found.starts:
+    if not any(run.starts for run in found.runs):
         raise UnreadableFileError(f"{path} is not an audit file; give the audit.jsonl of a site's out folder.")
+    found._hang_up()
     return found
 
 

@@ -16,6 +16,8 @@ from eigenmesh.sites._membership import Membership
 from eigenmesh.sites._site import Site
 from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run, Sent
 
+# What gRPC can be told, a C int, less the head of a frame. A message beyond it is refused by its sender, with its size.
+MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
 # Longest wait in one round for a neighbour that is alive.
 ROUND_S = 3600.0
 START_AGAIN = "Start all sites again once that is fixed."
@@ -80,7 +82,7 @@ class Connector:
         # A share of the variance may need all components.
         k = min(wanted, d) if isinstance(wanted, int) else d
         iteration = d * d if solver is None else solver.largest_message(k, d)
-        return 8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096)
+        return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096), MAX_MESSAGE_BYTES)
 
 
 def agree(transport: GrpcTransport, view: Membership, patience_s: float, join_s: float) -> None:

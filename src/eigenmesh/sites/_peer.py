@@ -1,6 +1,5 @@
 """One site of a run: connect, fit, write the result; after a loss, continue without the lost sites or stop."""
 
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,11 +26,14 @@ from eigenmesh.sites._membership import Membership
 from eigenmesh.sites._names import site_graph
 from eigenmesh.sites._reporting import Reporter
 from eigenmesh.sites._results import Epoch, EpochFile, Outcome, ResultFiles
-from eigenmesh.sites._site import Site, read_samples
+from eigenmesh.sites._run_folder import RunFolder
+from eigenmesh.sites._site import Site, fingerprint, read_samples
 from eigenmesh.sites._status import Status
 from eigenmesh.transports.grpc import GrpcTransport
 
 logger = logging.getLogger(__name__)
+
+STOPPED = "stopped by its operator; start all sites again to continue"
 
 
 class ViewChangedError(TransportError):
@@ -45,18 +47,20 @@ class Peer:
     """
 
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
-        self.site = site
         credentials = load_credentials(site.tls, site.name)
         table = read_samples(site.data)
         self.samples = table.source
         self.request = site.settings.request(site.data.covariance)
         self.manifest = Manifest.of(site, int(self.samples.shape[1]), table.feature_names)
+        # Settings are in the run id, so that a run with others has other journals.
+        run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
+        self.site = site = replace(site, out=replace(site.out, run=run))
         # To detect that the data have changed between a crash and a restart.
-        facts = site.data.file.stat()
-        fingerprint = f"{facts.st_size} {facts.st_mtime_ns} {self.samples.shape} {self.samples.dtype}"
-        self.connector = Connector(site, credentials, self.manifest, fingerprint, self.request, self.samples.shape[1])
-        self.files = ResultFiles(site, self.manifest, fingerprint)
-        self.epochs = EpochFile(site.out.folder / "epoch.npz", self.manifest.run_id)
+        own = fingerprint(site.data)
+        self.connector = Connector(site, credentials, self.manifest, own, self.request, self.samples.shape[1])
+        self.run_folder = RunFolder(site.out, own)
+        self.files = ResultFiles(site, self.manifest, self.run_folder)
+        self.epochs = EpochFile(site.out.resume / "epoch.npz", self.manifest.run_id)
         self.reporter = Reporter(site, listener)
 
     def run(self) -> Outcome:
@@ -65,13 +69,13 @@ class Peer:
         if done is not None:
             return done
         site, (n_samples, n_features) = self.site, map(int, self.samples.shape)
+        self.run_folder.open()
         with AuditWriter(site.out.audit, site.name, site.run, n_features, n_samples) as audit, self.reporter:
             try:
                 outcome = self._epochs(audit)
             except BaseException as error:
-                stopped = "parked" if isinstance(error, ParkedError) else "aborted"
-                kind = stopped if isinstance(error, AbortedError) else "failed"
-                self.reporter.end(Ended(kind, message=str(error) or type(error).__name__))
+                self.run_folder.close(audit.data_messages > 0)
+                self.reporter.end(_last_word(error))
                 raise
             self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
             return outcome
@@ -89,14 +93,14 @@ class Peer:
                     transport.close()
                     owed = self._owed(transport)
                     if not owed:
-                        self._clean_up()
+                        self.run_folder.remove()
                     return replace(outcome, owed=owed)
                 epoch.lost = view.lost
                 self.epochs.write(epoch)
                 # The remaining sites are already running.
                 join_s = self.site.settings.patience_s
             except KeyboardInterrupt:
-                transport.park("stopped by its operator; start all sites again to continue.")
+                transport.park(f"{STOPPED}.")
                 raise
             except AbortedError:
                 raise
@@ -170,8 +174,9 @@ class Peer:
             return tuple(link.name for link in links)
         return tuple(link.name for link in links if link.lost)
 
-    def _clean_up(self) -> None:
-        """Remove the files to resume from."""
-        for path in [*self.site.out.folder.glob("journal-*"), self.epochs.path]:
-            with contextlib.suppress(OSError):
-                path.unlink()
+
+def _last_word(error: BaseException) -> Ended:
+    if isinstance(error, KeyboardInterrupt):
+        return Ended("stopped", message=STOPPED)
+    stopped = "parked" if isinstance(error, ParkedError) else "aborted"
+    return Ended(stopped if isinstance(error, AbortedError) else "failed", message=str(error) or type(error).__name__)

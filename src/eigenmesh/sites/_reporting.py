@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
 
+from eigenmesh._text import one_line
 from eigenmesh.errors import UnreadableFileError, import_extra
 from eigenmesh.events import Ended, Entry, Event, EventLog, JsonlWriter, Members, NeighbourStatus, SiteStatus
 from eigenmesh.sites._membership import Membership
@@ -17,6 +18,7 @@ from eigenmesh.transports.grpc import GrpcTransport
 
 EVERY_S = 1.0
 LOOPBACK = "127.0.0.1"
+LONGEST_PROBLEM = 300
 # Prometheus metrics of a site and of its links: description and value.
 SITE_GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
     "round": ("Neighbour exchanges so far.", lambda status: status.round),
@@ -112,7 +114,8 @@ class Reporter:
     def end(self, last: Ended) -> None:
         self._stop()
         self._look()
-        self.log.emit(last)
+        # The reason may be another site's words.
+        self.log.emit(last._replace(message=one_line(last.message)))
 
     def _stop(self) -> None:
         self._ended.set()
@@ -145,7 +148,8 @@ class Reporter:
             # To a tenth of a second, so that two looks at the same moment agree.
             heard, waiting = round(max(0.0, now - link.heard_s), 1), link.name in seen.waiting_for
             traffic = (link.round, link.bytes_out, link.bytes_in)
-            self._seen += (NeighbourStatus(link.name, link.connected, heard, waiting, *traffic, link.problem),)
+            problem = one_line(link.problem, LONGEST_PROBLEM)
+            self._seen += (NeighbourStatus(link.name, link.connected, heard, waiting, *traffic, problem),)
         for event in self._seen:
             if event not in before:
                 self.log.emit(event)

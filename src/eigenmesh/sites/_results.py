@@ -10,9 +10,10 @@ import numpy as np
 from eigenmesh._atomic_write import require_writable, save_arrays, save_json
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.fitting import Fit, fit_numbers, model_of
-from eigenmesh.model_file import write_model
+from eigenmesh.model_file import read_model, write_model
 from eigenmesh.sites._manifest import Manifest
 from eigenmesh.sites._membership import Link, Membership
+from eigenmesh.sites._run_folder import RunFolder
 from eigenmesh.sites._site import Site
 
 
@@ -33,13 +34,13 @@ class Outcome:
 
 
 class ResultFiles:
-    """Writes the model and the numbers of one run at one site; ``fingerprint`` identifies the site's data."""
+    """Writes the model and the numbers of one run at one site, whose data and journals ``folder`` knows."""
 
-    def __init__(self, site: Site, manifest: Manifest, fingerprint: str) -> None:
-        self.site, self.manifest, self.fingerprint = site, manifest, fingerprint
+    def __init__(self, site: Site, manifest: Manifest, folder: RunFolder) -> None:
+        self.site, self.manifest, self.folder = site, manifest, folder
         out = site.out
         try:
-            out.folder.mkdir(parents=True, exist_ok=True)
+            out.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UnreadableFileError(f"cannot make {out.folder}: {error.strerror}; choose another folder.") from error
         for path in (out.result, out.numbers, out.status, out.events, out.audit):
@@ -57,7 +58,7 @@ class ResultFiles:
             "lost_sites": list(view.missing),
             "lost_links": [list(link) for link in view.lost],
             "n_samples": fit.moments.n_samples,
-            "own_data": self.fingerprint,
+            "own_data": self.folder.fingerprint,
             "manifest": self.manifest.content,
         }
         write_model(out.result, model_of(fit, run_id=run_id, whole=not view.missing))
@@ -67,20 +68,27 @@ class ResultFiles:
     def written_before(self) -> Outcome | None:
         """The result of this run, if it is already written and no neighbour can still need this site."""
         out = self.site.out
+        # Neighbours may still need messages of this site; only with the journal can it send them again.
+        if not out.numbers.exists() or self.folder.has_journal:
+            return None
         try:
             numbers = json.loads(out.numbers.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        if numbers.get("run_id") != self.manifest.run_id.hex() or not out.result.exists():
-            return None
-        if numbers.get("own_data") != self.fingerprint:
-            fix = "give the run another name at all sites, or choose another out.folder."
-            raise InputError(f"the data of run {self.site.run!r} have changed since {out.numbers} was written; {fix}")
-        # Neighbours may still need messages of this site; only with the journal can it send them again.
-        if out.journal_of(len(numbers["lost_links"])).exists():
-            return None
-        members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])
-        return Outcome(None, members, missing, (out.result, out.numbers), bool(numbers["converged"]))
+            if numbers["run_id"] != self.manifest.run_id.hex():
+                return None
+            members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])
+            done = Outcome(None, members, missing, (out.result, out.numbers), bool(numbers["converged"]))
+            if numbers["own_data"] != self.folder.fingerprint:
+                fix = "give the run another name at all sites, or choose another out.folder."
+                changed = f"the data of run {self.site.run!r} have changed since {out.numbers} was written"
+                raise InputError(f"{changed}; {fix}")
+            if read_model(out.result).run_id != self.manifest.run_id.hex():
+                raise UnreadableFileError(f"{out.result} is of another run than {out.numbers}.")
+        except (UnreadableFileError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
+            fix = "Take both files from a copy, or begin anew at all sites: eigenmesh peer --fresh."
+            raise UnreadableFileError(f"the result of this run was written, but is damaged: {error} {fix}") from error
+        return done
 
 
 @dataclass

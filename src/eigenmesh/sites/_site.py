@@ -1,5 +1,6 @@
 """One site of a network, as its ``site.toml`` describes it."""
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from types import MappingProxyType
 
 from eigenmesh.data import Block, CovarianceKind, Table, read_table
 from eigenmesh.data._block import require_columns
-from eigenmesh.errors import InputError
+from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
 from eigenmesh.sites._settings import RunSettings
@@ -50,9 +51,10 @@ class DataFile:
 
 @dataclass(frozen=True)
 class OutFolder:
-    """The folder that a run writes to, and the names of its files."""
+    """The folder that runs write to, and the names of their files; ``run`` names what belongs to one run alone."""
 
     folder: Path
+    run: str = ""
 
     @property
     def result(self) -> Path:
@@ -63,9 +65,14 @@ class OutFolder:
         """PCA certificate, cost, settings and manifest of the result."""
         return self.folder / "result.json"
 
+    @property
+    def resume(self) -> Path:
+        """What the run can be resumed from."""
+        return self.folder / f"resume-{self.run}"
+
     def journal_of(self, epoch: int) -> Path:
-        """Received messages of one membership, to resume from."""
-        return self.folder / f"journal-{epoch}"
+        """Received messages of one membership."""
+        return self.resume / f"journal-{epoch}"
 
     @property
     def audit(self) -> Path:
@@ -153,6 +160,15 @@ def read_samples(data: DataFile) -> Table:
     names = data.feature_names
     require_columns(table.source, len(names), names, str(data.file), "data.feature_names")
     return replace(table, source=Block(table.source, names=names))
+
+
+def fingerprint(data: DataFile) -> str:
+    """SHA-256 of the file's content, with what is left out of it: for this site alone, as it would confirm a guess."""
+    try:
+        with data.file.open("rb") as file:
+            return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()} without {data.label_column!r}"
+    except OSError as error:
+        raise UnreadableFileError(f"{data.file} cannot be read: {error.strerror}; see [data] in site.toml.") from error
 
 
 def _names(fields: Fields) -> tuple[str, ...]:

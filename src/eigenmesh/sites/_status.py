@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 STALE_S = 15.0
 LARGEST_BYTES = 1 << 22
 # Phases after which a peer writes no more.
-ENDED = ("done", "parked", "aborted", "failed")
+ENDED = ("done", "stopped", "parked", "aborted", "failed")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Status:
 
     Attributes
     ----------
-    phase : connecting, moments, running, agreeing, done, parked, aborted, failed.
+    phase : connecting, moments, running, agreeing, done, stopped, parked, aborted, failed.
     residual : of the last check; NaN before the first.
     bytes : sent by this site since the last change of members.
     waiting_since : start of the current wait, in seconds since 1970; 0 if there is none.

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from eigenmesh.errors import DisagreementError, FrameError, InputError, TransportError
+from eigenmesh.errors import CannotResumeError, DisagreementError, FrameError, InputError
 from eigenmesh.transports.grpc import _wire as wire
 from eigenmesh.transports.grpc._board import Board
 from eigenmesh.transports.grpc._link import Letter, Link
@@ -72,7 +72,8 @@ def require_agreement(board: Board, link: Link, frame: Frame) -> None:
     if frame.epoch != run.epoch:
         raise TurnedAway(Verdict.LATER, f"epoch {frame.epoch} is not the present one, {run.epoch}.")
     with board.changed:
-        if link.identity not in ("", identity):
+        # A site of which nothing has come yet may have begun anew: its data are in nothing that is here.
+        if link.identity not in ("", identity) and link.next_in:
             text = f"{name} has begun the run anew, with a new journal. Give the run another name at all sites."
             raise TurnedAway(Verdict.CANNOT_RESUME, text)
         if max(frame.round, frame.acknowledged) > board.round and not board.resumed:
@@ -161,7 +162,7 @@ class Dialler:
             disagree(self.board, link, frame.text, self._compare)
         elif error.verdict is Verdict.CANNOT_RESUME and frame.kind is Kind.REFUSE:
             text = f"{link.neighbour.name} refused: {error}"
-            self.board.fail(TransportError(text), f"{self.board.name} ended the run: {text}")
+            self.board.fail(CannotResumeError(text), f"{self.board.name} ended the run: {text}")
 
 
 class Listener:

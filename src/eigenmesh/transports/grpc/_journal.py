@@ -68,7 +68,7 @@ class Journal:
         self._waiting_bytes, self._hurry = 0, threading.Event()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         try:
-            _lock(self._file, path)
+            lock(self._file, path)
             self.entries = self._begin(head)
         except BaseException:
             os.close(self._file)
@@ -238,7 +238,7 @@ def _scan(file: int, start: int, size: int) -> tuple[list[Entry], int]:
     return entries, offset
 
 
-def _lock(file: int, path: Path) -> None:
+def lock(file: int, path: Path) -> None:
     try:
         import fcntl
 
@@ -247,3 +247,18 @@ def _lock(file: int, path: Path) -> None:
         return
     except OSError:
         raise InputError(f"journal {path} is in use by another process; is this site running already?") from None
+
+
+def has_rounds(path: Path) -> bool:
+    """Whether anything but greetings is in the journal of any run; what cannot be read counts."""
+    with path.open("rb") as file:
+        first = file.read(len(MAGIC) + _HEAD.size)
+        if len(first) < len(MAGIC) + _HEAD.size:
+            return False
+        file.seek(_HEAD.unpack_from(first, len(MAGIC))[0], os.SEEK_CUR)
+        while len(record := file.read(_RECORD.size)) == _RECORD.size:
+            length, _, mark, _, _ = _RECORD.unpack(record)
+            if mark != MET:
+                return True
+            file.seek(length, os.SEEK_CUR)
+    return False

@@ -137,8 +137,8 @@ class Link:
         return len(self.retained) < before
 
     def meet(self, needs: int, safe: int, identity: str) -> bool:
-        """A new stream: go on from the round that the neighbour needs next; True if they never met before."""
-        first, self.identity = not self.identity, identity
+        """A new stream: go on from the round that the neighbour needs next; True for a journal never met before."""
+        first, self.identity = self.identity != identity, identity
         self.has_there = needs
         self.acknowledge(safe)
         self.unsent = deque(letter for letter in self.retained if letter.round >= needs)

@@ -1,0 +1,64 @@
+"""The log file of a peer: one JSON object per line, bounded, whoever knocks at its port."""
+
+import json
+import logging
+import logging.handlers
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from eigenmesh._text import one_line
+
+LOG_BYTES, LOG_FILES = 10_000_000, 3
+# Lines of one kind about strangers that are refused, in so many seconds; the rest is counted.
+MOST_REFUSALS, REFUSALS_EVERY_S = 20, 60.0
+
+
+@contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Everything that eigenmesh logs to a file."""
+    logger = logging.getLogger("eigenmesh")
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
+    handler.setFormatter(_AsJson())
+    handler.addFilter(FewRefusals())
+    level, logger.level = logger.level, logging.INFO
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        handler.close()
+
+
+class FewRefusals(logging.Filter):
+    """Lets only some lines about refused strangers through, so that they cannot push all others out of the log.
+
+    The first line after a pause says how many were left out.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = str(record.msg)
+        if not kind.startswith("refused"):
+            return True
+        now = self._clock()
+        since, seen = self._kinds.get(kind, (now, 0))
+        more = seen - MOST_REFUSALS
+        if now - since >= REFUSALS_EVERY_S:
+            since, seen = now, 0
+            if more > 0:
+                record.msg, record.args = f"{record.getMessage()} (and {more:,} more before that)", ()
+        self._kinds[kind] = since, seen + 1
+        return seen < MOST_REFUSALS
+
+
+class _AsJson(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": self.formatTime(record), "level": record.levelname, "logger": record.name}
+        return json.dumps({**line, "message": one_line(record.getMessage())})
