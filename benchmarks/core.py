@@ -1,7 +1,8 @@
 """What FAST-PCA costs: an iteration against its floor, thousands of nodes, short-fat data, MNIST with automatic steps.
 
-Run it with ``make bench``. The parts on real data need EIGENMESH_DATA; without it they use made-up data of the same
-shape (HapMap3) or are left out (MNIST), and say so.
+Run it with ``make bench``, or ``python benchmarks/core.py nodes`` for some parts; a number is that many nodes. The
+parts on real data need EIGENMESH_DATA; without it they use made-up data of the same shape (HapMap3) or are left out
+(MNIST), and say so.
 """
 
 from __future__ import annotations
@@ -87,6 +88,44 @@ def many_nodes() -> None:
     )
 
 
+NODES = """
+import resource, sys, time
+import numpy as np
+from eigenmesh import DecentralizedPCA
+from eigenmesh.metrics import largest_angle
+n_nodes, d, k = int(sys.argv[1]), 20, 5
+DecentralizedPCA(k, n_nodes=10).fit(np.random.default_rng(1).standard_normal((40, d)))
+rows = np.random.default_rng(0).standard_normal((4 * n_nodes, d)) * np.geomspace(3, 0.5, d)
+began = time.perf_counter()
+pca = DecentralizedPCA(k, n_nodes=n_nodes, topology="regular").fit(rows)
+taken = time.perf_counter() - began
+true = np.linalg.eigh(np.cov(rows, rowvar=False))[1][:, ::-1][:, :k]
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+angle = largest_angle(pca.components_.T[np.newaxis], true)
+print(taken, peak, angle, pca.certificate_.error_bound, pca.stop_reason_.label)
+"""
+
+
+def growth_with_nodes(counts: tuple[int, ...] = (1000, 10_000, 100_000)) -> None:
+    """From array to certified result, set-up and all, each number of nodes in a process of its own."""
+    table = Table(title="Nodes of degree 4, 4 samples of 20 features at each, K = 5, from array to fitted estimator")
+    for heading in ("M", "seconds", "growth", "peak memory", "largest true sin", "sin-angle bound", "stop"):
+        table.add_column(heading, justify="right")
+    before = None
+    for n_nodes in counts:
+        command = [sys.executable, "-W", "ignore", "-c", NODES, f"{n_nodes}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            console.print(f"{n_nodes:,} nodes: {done.stderr.strip() or f'ended by signal {-done.returncode}'}")
+            return
+        taken, peak, angle, bound = map(float, done.stdout.split()[:4])
+        growth = "" if before is None else f"{taken / before:.1f}"
+        cells = (f"{n_nodes:,}", f"{taken:.1f}", growth, f"{peak:.2f} GB", f"{angle:.1e}", f"{bound:.1e}")
+        table.add_row(*cells, done.stdout.split()[4])
+        before = taken
+    console.print(table)
+
+
 SHORT_FAT = """
 import resource, sys
 import numpy as np
@@ -148,8 +187,16 @@ if __name__ == "__main__":
     import warnings
 
     warnings.simplefilter("ignore")
-    iteration_against_floor()
-    many_nodes()
-    short_fat()
-    mnist_automatic_step()
+    parts = {
+        "iteration": iteration_against_floor,
+        "many": many_nodes,
+        "nodes": growth_with_nodes,
+        "short-fat": short_fat,
+        "mnist": mnist_automatic_step,
+    }
+    for name in sys.argv[1:] or parts:
+        if name.isdigit():
+            growth_with_nodes((int(name),))
+        else:
+            parts[name]()
     console.print(f"Peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB.")

@@ -34,6 +34,7 @@ from eigenmesh.graphs import (
 
 # The package exports the function under the name of the module.
 module = sys.modules["eigenmesh.graphs._spectrum"]
+distances = sys.modules["eigenmesh.graphs._distances"]
 
 
 @pytest.fixture
@@ -44,8 +45,9 @@ def iterative(monkeypatch):
 
 @pytest.fixture
 def inverse(iterative, monkeypatch):
-    """Skip Lanczos, so that the shifted inverse decides."""
-    monkeypatch.setattr(module, "_top", module._top_by_inverse)
+    """Distrust Lanczos, so that the shifted inverse decides."""
+    lanczos = module._lanczos
+    monkeypatch.setattr(module, "_lanczos", lambda matrix: tuple((ritz, np.inf) for ritz, _ in lanczos(matrix)))
 
 
 def ends(matrix):
@@ -154,13 +156,18 @@ def test_path_of_3000_is_exact_with_every_weighting():
     assert best_constant(long).spectrum.smallest == pytest.approx(-cosine, abs=1e-12)
 
 
-def test_lanczos_gives_up_in_time_on_long_graphs(monkeypatch):
+def test_only_long_graphs_are_factorised(monkeypatch):
     tried = []
     inverse = module._top_by_inverse
-    monkeypatch.setattr(module, "_top_by_inverse", lambda matrix: tried.append(matrix) or inverse(matrix))
-    spectrum(metropolis(regular(1200)).matrix)
+    monkeypatch.setattr(module, "_top_by_inverse", lambda *given: tried.append(given) or inverse(*given))
+    # Factors of a random graph fill up: 30,000 nodes would take 2 GB and minutes.
+    monkeypatch.setattr(distances, "VISITS", 0)
+    found = spectrum(metropolis(regular(30_000)).matrix)
     assert not tried
-    spectrum(metropolis(path(1200)).matrix)
+    # Friedman: the eigenvalues of the links besides the first are within 2 sqrt(degree - 1), and crowd there.
+    assert found.second == pytest.approx((1 + 2 * np.sqrt(3)) / 5, abs=2e-3)
+    assert found.smallest == pytest.approx((1 - 2 * np.sqrt(3)) / 5, abs=2e-3)
+    spectrum(metropolis(path(3000)).matrix)
     assert tried
 
 
@@ -189,10 +196,23 @@ def test_diameter_is_that_of_networkx(n_nodes, p, seed):
 @pytest.mark.parametrize("share", [0, 10**6])
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_diameters_by_search_and_by_products_agree(name, share, monkeypatch):
-    monkeypatch.setattr(module, "DENSE_SHARE", share)
-    monkeypatch.setattr(module, "SOURCES_PER_CHUNK", 10)
+    monkeypatch.setattr(distances, "DENSE_SHARE", share)
     graph = topology(name, 64, seed=5)
     assert diameter(nx.to_scipy_sparse_array(graph, format="csr")) == nx.diameter(graph)
+
+
+@pytest.mark.parametrize("searches", [2, 5, 64])
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_a_few_searches_bound_every_distance(name, searches, monkeypatch):
+    graph = topology(name, 64, seed=5)
+    links = nx.to_scipy_sparse_array(graph, format="csr")
+    monkeypatch.setattr(distances, "DENSE_SHARE", 0)
+    monkeypatch.setattr(distances, "VISITS", searches * (64 + links.nnz))
+    true = np.array([nx.eccentricity(graph, node) for node in range(64)])
+    found = distances.eccentricities(links)
+    assert (found >= true).all()
+    assert found.max() <= 2 * true.max()
+    assert searches < 64 or (found == true).all()
 
 
 def test_zeros_that_are_stored_are_no_links():

@@ -10,7 +10,7 @@ from eigenmesh.averaging._gossip import Chebyshev
 from eigenmesh.graphs import Weights
 
 # Beyond this, computing all eigenvalues of W costs more than the rounds that it saves.
-LARGEST = 3000
+LARGEST = 2048
 # On long, thin graphs high degrees amplify rounding. This much is accepted if it saves half the rounds.
 ROUNDING_ALLOWED = 1e-10
 
@@ -23,7 +23,7 @@ class Polynomial(ToAccuracy):
     eigenvalues besides 1 (each distinct one counts), so it is exact after as many rounds as there are distinct ones: 10
     on a cycle of 20, 6 on a hypercube of 64, the diameter on a path. Every node needs to know the graph; its
     eigenvalues are then computed locally. The accuracy is measured in working precision and stated. If the
-    recurrence is too ill-conditioned, or Chebyshev needs no more rounds, or there are more than a few thousand nodes,
+    recurrence is too ill-conditioned, or Chebyshev needs no more rounds, or there are more than 2,048 nodes,
     Chebyshev is used instead.
     """
 

@@ -23,13 +23,12 @@ class Tree:
 
     def prepare(self, weights: Weights) -> TreeAverage:
         root = weights.spectrum.centre
-        parents = dict(nx.bfs_predecessors(weights.graph, root))
-        depth = nx.single_source_shortest_path_length(weights.graph, root)
-        height = max(depth.values())
-        levels = [
-            np.array([(child, parent) for child, parent in parents.items() if depth[child] == level], dtype=int)
-            for level in range(1, height + 1)
-        ]
+        levels, depth = list[list[tuple[int, int]]](), {root: 0}
+        for child, parent in nx.bfs_predecessors(weights.graph, root):
+            depth[child] = depth[parent] + 1
+            if depth[child] > len(levels):
+                levels.append([])
+            levels[-1].append((child, parent))
         n_nodes = weights.n_nodes
         up = tuple(_from_children(level, n_nodes) for level in reversed(levels))
         down = tuple(_from_parents(level, n_nodes) for level in levels)
@@ -70,16 +69,17 @@ class TreeAverage:
         return array
 
 
-def _from_children(level: np.ndarray, n_nodes: int) -> LinearRound:
-    """Parents add what their children on this level, (links, 2) of child and parent, have."""
-    child, parent = level.T
+def _from_children(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
+    """Parents add what their children on this level, pairs of child and parent, have."""
+    child, parent = np.array(level).T
     links = sparse.coo_array((np.ones(len(level)), (parent, child)), shape=(n_nodes, n_nodes))
     return LinearRound(sparse.csr_array(sparse.eye_array(n_nodes) + links))
 
 
-def _from_parents(level: np.ndarray, n_nodes: int) -> LinearRound:
+def _from_parents(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
     """Children on this level take what their parent has."""
     source = np.arange(n_nodes)
-    source[level[:, 0]] = level[:, 1]
+    child, parent = np.array(level).T
+    source[child] = parent
     entries = (np.ones(n_nodes), (np.arange(n_nodes), source))
     return LinearRound(sparse.csr_array(entries, shape=(n_nodes, n_nodes)))

@@ -1,7 +1,8 @@
 """Graphs: topologies, weights, and how fast a network averages."""
 
+from eigenmesh.graphs._distances import diameter
 from eigenmesh.graphs._existing import from_edge_list, from_networkx, require_connected
-from eigenmesh.graphs._spectrum import Spectrum, diameter, laplacian_extremes, rounds_to_average, spectrum
+from eigenmesh.graphs._spectrum import Spectrum, laplacian_extremes, rounds_to_average, spectrum
 from eigenmesh.graphs._topologies import (
     TOPOLOGIES,
     binary_tree,

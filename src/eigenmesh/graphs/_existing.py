@@ -19,7 +19,11 @@ def from_networkx(graph: nx.Graph) -> nx.Graph:
     The node attribute "name" keeps the old name of a node.
     """
     require_simple(graph)
-    return nx.convert_node_labels_to_integers(nx.Graph(graph), label_attribute="name")
+    numbers = {name: number for number, name in enumerate(graph)}
+    numbered = nx.Graph(**graph.graph)
+    numbered.add_nodes_from((numbers[name], {**facts, "name": name}) for name, facts in graph.nodes(data=True))
+    numbered.add_edges_from((numbers[one], numbers[other], facts) for one, other, facts in graph.edges(data=True))
+    return numbered
 
 
 def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:

@@ -8,27 +8,25 @@ from typing import Any, TypeAlias
 import networkx as nx
 import numpy as np
 from scipy import sparse
-from scipy.sparse import csgraph
+from scipy.linalg import eigh_tridiagonal
 from scipy.sparse import linalg as sparse_linalg
 
 from eigenmesh.errors import GraphError, InputError
+from eigenmesh.graphs._distances import eccentricities
 from eigenmesh.graphs._existing import require_connected
 
 Matrix: TypeAlias = np.ndarray | sparse.csr_array
 
 # Up to this many nodes, computing all eigenvalues is faster than iterating for two of them.
 DENSE_EIGENVALUES = 1000
-# Lanczos reaches well-separated ends (expanders) in a few restarts. Ends that it does not reach belong to
-# long, thin graphs, and those factorise with little fill: so Lanczos is tried first, then factorisation.
-LANCZOS_RESTARTS = 20
-LANCZOS_VECTORS = 48
+# Lanczos reaches the ends of random graphs in some hundred steps, about as M^(1/3). Ends that it does not reach belong
+# to long, thin graphs, and those factorise with little fill: so Lanczos is tried first, then factorisation.
+LANCZOS_STEPS = 2000
+# Steps between two looks at the Ritz values, which take longer than a step on small networks.
+LOOK_EVERY = 20
 RESIDUAL = 1e-10
-ROUGH_RESIDUAL = 1e-3
 # First distance of a shift from the estimated end of the spectrum: small beside any gap of use, large beside rounding.
 SHIFT = 1e-8
-SOURCES_PER_CHUNK = 256
-# Degrees of M / 8 or more keep the diameter below 24.
-DENSE_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,8 @@ class Spectrum:
     smallest: float
     """lambda_M(W), the smallest eigenvalue."""
     diameter: int
-    """Largest number of links between two nodes: no exact average takes fewer rounds."""
+    """Largest number of links between two nodes: no exact average takes fewer rounds. An upper bound where the network
+    has too many nodes to search from each: some thousands with few links."""
     centre: int = 0
     """Node whose farthest node is nearest: the root of a shallow spanning tree."""
 
@@ -58,7 +57,7 @@ class Spectrum:
 def spectrum(matrix: Matrix) -> Spectrum:
     """Spectrum of a symmetric matrix (M, M), dense or sparse, whose rows sum to one; all zeros for M = 1.
 
-    Dense eigenvalues up to M = 1000; beyond, Lanczos and, if that is slow (gaps below about 1e-4), inverse
+    Dense eigenvalues up to M = 1000; beyond, Lanczos and, if that is slow (gaps below about 1e-5), inverse
     iteration with a shift next to the wanted end. The graph is the support of the matrix.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
@@ -100,55 +99,6 @@ def laplacian_extremes(graph: nx.Graph) -> tuple[float, float]:
     return largest_degree * (1.0 - second), largest_degree * (1.0 - smallest)
 
 
-def diameter(matrix: Matrix) -> int:
-    """Largest number of links between two nodes of the graph on which the matrix (M, M) is not zero."""
-    return int(eccentricities(matrix).max())
-
-
-def eccentricities(matrix: Matrix) -> np.ndarray:
-    """Number of links from each node to the farthest one, on the graph where the matrix (M, M) is not zero: (M,).
-
-    One breadth-first search per node. The last node that a search visits is a farthest one, so its depth is the
-    eccentricity of the source; depths are read by climbing the trees of a chunk of searches together.
-    """
-    links = sparse.csr_array(matrix, copy=True)
-    links.eliminate_zeros()
-    n_nodes = links.shape[0]
-    n_components, _ = csgraph.connected_components(links, directed=False)
-    if n_components > 1:
-        raise GraphError(f"the non-zero weights leave the {n_nodes} nodes in {n_components} components; connect them.")
-    if int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
-        return _eccentricities_of_dense(links)
-    chunks = (range(n_nodes)[at : at + SOURCES_PER_CHUNK] for at in range(0, n_nodes, SOURCES_PER_CHUNK))
-    return np.concatenate([_eccentricities_from(links, sources) for sources in chunks])
-
-
-def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
-    """By matrix products; shortest paths are short if all degrees are large."""
-    n_nodes = links.shape[0]
-    step = (links + sparse.eye_array(n_nodes)).astype(bool).astype(np.float32).toarray()
-    reached = np.eye(n_nodes, dtype=np.float32)
-    farthest = np.zeros(n_nodes, dtype=int)
-    while not (complete := reached.all(axis=1)).all():
-        farthest += ~complete
-        reached = np.minimum(reached @ step, 1.0)
-    return farthest
-
-
-def _eccentricities_from(links: sparse.csr_array, sources: range) -> np.ndarray:
-    """Largest distance from each of the sources to any node."""
-    searches = [csgraph.breadth_first_order(links, source) for source in sources]
-    parents = np.stack([parent for _, parent in searches])
-    climbers = np.arange(len(sources))
-    at = parents[climbers, [order[-1] for order, _ in searches]]
-    depth = np.zeros(len(sources), dtype=int)
-    while (climbing := at >= 0).any():
-        climbers = climbers[climbing]
-        depth[climbers] += 1
-        at = parents[climbers, at[climbing]]
-    return depth
-
-
 def _ends(matrix: Matrix) -> tuple[float, float]:
     """Largest and smallest eigenvalue on the complement of the constant vectors."""
     if matrix.shape[0] == 1:
@@ -158,38 +108,60 @@ def _ends(matrix: Matrix) -> tuple[float, float]:
         others = np.delete(values, np.argmin(np.abs(values - 1.0)))
         return float(others[-1]), float(others[0])
     links = sparse.csr_array(matrix, dtype=np.float64)
-    return _top(links), -_top(-links)
+    ends = []
+    for sign, (ritz, residual) in zip((1, -1), _lanczos(links), strict=True):
+        ends.append(ritz if residual <= RESIDUAL else sign * _top_by_inverse(sign * links, sign * ritz))
+    return ends[0], ends[1]
 
 
-def _top(matrix: sparse.csr_array) -> float:
-    """Largest eigenvalue on the complement of the constant vectors."""
-    try:
-        return _top_by_lanczos(matrix, RESIDUAL, LANCZOS_RESTARTS)
-    except sparse_linalg.ArpackError:
-        return _top_by_inverse(matrix)
+def _lanczos(matrix: sparse.csr_array) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Largest and smallest Ritz value on the complement of the constant vectors, each with the size of its residual.
+
+    ``A V = V T + b v e^T`` with T tridiagonal; three vectors are kept, whatever the number of steps. Without
+    reorthogonalisation only copies of Ritz values appear, and the ends are right (Paige, 1980).
+    """
+    rng = np.random.default_rng(0)
+    operator, previous = _off_constants(matrix.dot), np.zeros(matrix.shape[0])
+    current = rng.standard_normal(matrix.shape[0])
+    current -= current.mean()
+    current /= np.linalg.norm(current)
+    diagonal, beside = [], [0.0]
+    for step in range(1, LANCZOS_STEPS + 1):
+        image = operator(current) - beside[-1] * previous
+        diagonal.append(float(image @ current))
+        image -= diagonal[-1] * current
+        beside.append(float(np.linalg.norm(image)))
+        done = beside[-1] <= RESIDUAL
+        if done or step % LOOK_EVERY == 0 or step == LANCZOS_STEPS:
+            ends = tuple(_ritz_value(diagonal, beside[1:], at) for at in (step - 1, 0))
+            if done or max(residual for _, residual in ends) <= RESIDUAL:
+                break
+        previous, current = current, image / beside[-1]
+    return ends[0], ends[1]
 
 
-def _top_by_lanczos(matrix: sparse.csr_array, residual: float, restarts: int | None) -> float:
-    # Raised by its norm plus one, the matrix has its eigenvalues from 1 up, apart from the 0 of the constant
-    # vectors: the relative tolerance of ARPACK is then an absolute one.
-    raised = 1.0 + float(abs(matrix).sum(axis=1).max())
-    operator = _off_constants(lambda vector: raised * vector + matrix @ vector, matrix.shape[0])
-    return _largest(operator, residual, restarts) - raised
+def _ritz_value(diagonal: list[float], beside: list[float], position: int) -> tuple[float, float]:
+    """Eigenvalue of a tridiagonal matrix at this position from below, and the residual of its Ritz vector."""
+    values, vectors = eigh_tridiagonal(diagonal, beside[:-1], select="i", select_range=(position, position))
+    return float(values[0]), float(abs(beside[-1] * vectors[-1, 0]))
 
 
-def _top_by_inverse(matrix: sparse.csr_array) -> float:
-    """Top eigenvalue sigma - 1/nu, where nu is the largest eigenvalue of (sigma I - matrix)^-1.
+def _top_by_inverse(matrix: sparse.csr_array, ritz: float) -> float:
+    """Largest eigenvalue besides that of the constant vectors: sigma - 1/nu, nu the largest of (sigma I - matrix)^-1.
 
     sigma must be above the whole spectrum, that is, sigma I - matrix must be positive definite. It starts
-    next to a rough Ritz value, which is a little below the top, or to the eigenvalue of the constant vectors
+    next to a Ritz value, which is a little below the top, or to the eigenvalue of the constant vectors
     where that is larger, and moves up until the matrix is definite.
     """
-    ritz = _top_by_lanczos(matrix, ROUGH_RESIDUAL, None)
     end = max(ritz, float(matrix.sum() / matrix.shape[0]))
     distance = SHIFT
     while (factor := _definite_factor(matrix, end + distance)) is None:
         distance *= 8.0
-    return end + distance - 1.0 / _largest(_off_constants(factor.solve, matrix.shape[0]), RESIDUAL, None)
+    inverse = _off_constants(factor.solve)
+    operator = sparse_linalg.LinearOperator(matrix.shape, matvec=inverse, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(matrix.shape[0])
+    largest = sparse_linalg.eigsh(operator, k=1, which="LA", return_eigenvectors=False, tol=RESIDUAL, v0=start)
+    return end + distance - 1.0 / float(largest[0])
 
 
 def _definite_factor(matrix: sparse.csr_array, sigma: float) -> Any | None:
@@ -205,18 +177,11 @@ def _definite_factor(matrix: sparse.csr_array, sigma: float) -> Any | None:
     return factor if definite else None
 
 
-def _off_constants(apply: Callable[[np.ndarray], np.ndarray], n_nodes: int) -> Any:
-    """Operator P A P with P = I - 11^T / M, for a symmetric A."""
+def _off_constants(apply: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    """The map x -> P A P x with P = I - 11^T / M, for a symmetric A."""
 
     def projected(vector: np.ndarray) -> np.ndarray:
         image = apply(vector - vector.mean())
         return np.asarray(image - image.mean())
 
-    return sparse_linalg.LinearOperator((n_nodes, n_nodes), matvec=projected, dtype=np.float64)
-
-
-def _largest(operator: Any, residual: float, restarts: int | None) -> float:
-    """Largest eigenvalue by restarted Lanczos (ARPACK), from a fixed start."""
-    start = np.random.default_rng(0).standard_normal(operator.shape[0])
-    settings = {"ncv": LANCZOS_VECTORS, "maxiter": restarts, "tol": residual, "v0": start}
-    return float(sparse_linalg.eigsh(operator, k=1, which="LA", return_eigenvectors=False, **settings)[0])
+    return projected
