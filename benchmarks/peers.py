@@ -3,6 +3,9 @@
 ``python benchmarks/peers.py`` starts 8 processes on a ring over loopback, each sending 1024 x 10 float64 to both its
 neighbours a round. Batches of rounds over gRPC and over bare sockets are taken in turns, so that a busy moment hits
 both alike. A second run puts a proxy with 20 ms of one-way delay on every link.
+
+``python benchmarks/peers.py --many 24`` starts so many peers at once, each in a Python of its own,
+and prints how long all take to start, agree and finish, and the memory of one.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import selectors
 import socket
 import ssl
@@ -28,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
+from mesh import Mesh, ring
 from ports import free_ports
 from transports.authority import Authority
 from transports.proxy import Proxy
@@ -223,6 +228,33 @@ def measure(size: int, shape: tuple[int, ...], counts: tuple[int, int], delay_s:
     }
 
 
+def run_many(count: int) -> tuple[float, float]:
+    """Seconds until all peers of a ring have their results, and the largest memory of any, in MB."""
+    X = np.random.default_rng(0).standard_normal((50 * count, 64)) * np.linspace(1, 3, 64)
+    parts = {f"site{number}": X[number::count] for number in range(count)}
+    with tempfile.TemporaryDirectory() as name, Mesh(Path(name), parts, ring(list(parts)), join_s=600) as mesh:
+        began = time.perf_counter()
+        mesh.start_anew()
+        peak_kb = 0
+        while any(process.poll() is None for process in mesh.running.values()):
+            peak_kb = max(peak_kb, *(_peak_kb(process.pid) for process in mesh.running.values()))
+            time.sleep(0.2)
+        taken = time.perf_counter() - began
+        if set(mesh.wait().values()) != {0}:
+            raise SystemExit("a peer failed")
+        mesh.assert_exact()
+    return taken, peak_kb / 1e3
+
+
+def _peak_kb(pid: int) -> int:
+    """The most that a process has had in memory; 0 if it has ended."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
 def main() -> None:
     """Print both ratios; fail if one is beyond its target."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -232,7 +264,12 @@ def main() -> None:
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--features", type=int, default=1024)
     parser.add_argument("--components", type=int, default=10)
+    parser.add_argument("--many", type=int, default=0, metavar="N")
     options = parser.parse_args()
+    if options.many:
+        seconds, megabytes = run_many(options.many)
+        print(f"{options.many} peers: all done after {seconds:.1f} s, at most {megabytes:.0f} MB each")
+        return
     shape = (1, options.features, options.components)
     failed = False
     for journal in (False, True):

@@ -22,7 +22,7 @@ from eigenmesh.experiments._tables import (
     problems_solved,
 )
 from eigenmesh.experiments._unlike import unlike_experiment
-from eigenmesh.report._tables import cost_caption, cost_cells, cost_table
+from eigenmesh.report._experiment_tables import cost_caption, cost_cells, cost_table
 from eigenmesh.solvers import SOLVERS, DeEPCA, FastPCA
 
 FAST_PCA = METHODS[2]

@@ -197,6 +197,7 @@ def test_diameter_is_that_of_networkx(n_nodes, p, seed):
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_diameters_by_search_and_by_products_agree(name, share, monkeypatch):
     monkeypatch.setattr(distances, "DENSE_SHARE", share)
+    monkeypatch.setattr(distances, "DENSE_NODES", 0)
     graph = topology(name, 64, seed=5)
     assert diameter(nx.to_scipy_sparse_array(graph, format="csr")) == nx.diameter(graph)
 
@@ -207,6 +208,7 @@ def test_a_few_searches_bound_every_distance(name, searches, monkeypatch):
     graph = topology(name, 64, seed=5)
     links = nx.to_scipy_sparse_array(graph, format="csr")
     monkeypatch.setattr(distances, "DENSE_SHARE", 0)
+    monkeypatch.setattr(distances, "DENSE_NODES", 0)
     monkeypatch.setattr(distances, "VISITS", searches * (64 + links.nnz))
     true = np.array([nx.eccentricity(graph, node) for node in range(64)])
     found = distances.eccentricities(links)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from eigenmesh._atomic_write import save_arrays
 from eigenmesh.arrays import Array
@@ -209,6 +208,8 @@ def _solve(places: np.ndarray, n_factors: int, start: int) -> np.ndarray | None:
 
 def _step(now: _Products, damping: float) -> tuple[_Products, float]:
     """The next factors, and the damping with which they are better."""
+    from scipy.linalg import cho_factor, cho_solve
+
     square, gradient = now.normal_equations()
     diagonal = square.diagonal().copy()
     while damping < MOST_DAMPING:

@@ -28,7 +28,8 @@ from eigenmesh.fitting import Request, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.report import require_picture, save_picture
 from eigenmesh.report._error_picture import Axis, errors_picture
-from eigenmesh.report._tables import cost_table, facts_table
+from eigenmesh.report._experiment_tables import cost_table
+from eigenmesh.report._tables import facts_table
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.solvers._bases import random_basis
 

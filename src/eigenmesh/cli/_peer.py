@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.text import Text
-from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli import _options as options
@@ -75,9 +73,6 @@ def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False) -> 
         watch = stack.enter_context(HandshakeWatch())
         during = replace(messages, notices=Console(file=watch.stream, highlight=False))
         show = stack.enter_context(_shown(during))
-        stack.enter_context(warnings.catch_warnings())
-        # A run that did not converge is reported in words below.
-        warnings.simplefilter("ignore", ConvergenceWarning)
         taking_part.reporter.listener = show
         try:
             outcome = taking_part.run()

@@ -25,8 +25,8 @@ from eigenmesh.experiments._unlike import unlike_experiment
 from eigenmesh.report import save_picture
 from eigenmesh.report._error_picture import Axis, errors_picture
 from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page, unlike_page
+from eigenmesh.report._experiment_tables import claims_table, cost_table
 from eigenmesh.report._pictures import matplotlib
-from eigenmesh.report._tables import claims_table, cost_table
 
 ALL, UNLIKE = "all", "unlike"
 CHOICES = (*FIGURES, ALL, UNLIKE)

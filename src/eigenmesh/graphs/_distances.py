@@ -2,12 +2,13 @@
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import csgraph
 
 from eigenmesh.errors import GraphError
 
 # Degrees of M / 8 or more keep the diameter below 24.
 DENSE_SHARE = 8
+# So few nodes need no search either, nor the import of one.
+DENSE_NODES = 100
 # Nodes and links that all searches together may visit: seconds. With 4 links per node it is a search from every node up
 # to 5,700 of them.
 VISITS = 200_000_000
@@ -29,11 +30,13 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
     links = sparse.csr_array(matrix, copy=True)
     links.eliminate_zeros()
     n_nodes = links.shape[0]
+    if n_nodes <= DENSE_NODES or int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
+        return _eccentricities_of_dense(links)
+    from scipy.sparse import csgraph
+
     n_components, _ = csgraph.connected_components(links, directed=False)
     if n_components > 1:
-        raise GraphError(f"the non-zero weights leave the {n_nodes} nodes in {n_components} components; connect them.")
-    if int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
-        return _eccentricities_of_dense(links)
+        raise _not_connected(n_nodes, n_components)
     lower, upper = np.zeros(n_nodes, dtype=np.int32), np.full(n_nodes, n_nodes, dtype=np.int32)
     for search in range(max(2, VISITS // (n_nodes + links.nnz))):
         unsettled = np.flatnonzero(lower < upper)
@@ -47,20 +50,28 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
     return upper
 
 
+def _not_connected(n_nodes: int, n_components: int) -> GraphError:
+    return GraphError(f"the non-zero weights leave the {n_nodes} nodes in {n_components} components; connect them.")
+
+
 def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
-    """By matrix products; shortest paths are short if all degrees are large."""
+    """By matrix products; paths are short if all degrees are large or nodes are few."""
     n_nodes = links.shape[0]
     step = (links + sparse.eye_array(n_nodes)).astype(bool).astype(np.float32).toarray()
     reached = np.eye(n_nodes, dtype=np.float32)
     farthest = np.zeros(n_nodes, dtype=int)
     while not (complete := reached.all(axis=1)).all():
         farthest += ~complete
-        reached = np.minimum(reached @ step, 1.0)
+        before, reached = reached, np.minimum(reached @ step, 1.0)
+        if np.array_equal(before, reached):
+            raise _not_connected(n_nodes, len(np.unique(reached, axis=0)))
     return farthest
 
 
 def _distances_from(links: sparse.csr_array, source: int) -> np.ndarray:
     """Number of links from the source to each node, (M,): all nodes climb the tree of a search together."""
+    from scipy.sparse import csgraph
+
     _, ancestors = csgraph.breadth_first_order(links, source)
     distances = np.ones(len(ancestors), dtype=np.int32)
     distances[source], ancestors[source] = 0, source

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 import networkx as nx
 import numpy as np
 from scipy import sparse
-from scipy.linalg import eigh_tridiagonal
-from scipy.sparse import linalg as sparse_linalg
 
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs._distances import eccentricities
@@ -142,6 +140,9 @@ def _lanczos(matrix: sparse.csr_array) -> tuple[tuple[float, float], tuple[float
 
 def _ritz_value(diagonal: list[float], beside: list[float], position: int) -> tuple[float, float]:
     """Eigenvalue of a tridiagonal matrix at this position from below, and the residual of its Ritz vector."""
+    # Here and below: small networks, such as those of peers, do without half of SciPy.
+    from scipy.linalg import eigh_tridiagonal
+
     values, vectors = eigh_tridiagonal(diagonal, beside[:-1], select="i", select_range=(position, position))
     return float(values[0]), float(abs(beside[-1] * vectors[-1, 0]))
 
@@ -153,6 +154,8 @@ def _top_by_inverse(matrix: sparse.csr_array, ritz: float) -> float:
     next to a Ritz value, which is a little below the top, or to the eigenvalue of the constant vectors
     where that is larger, and moves up until the matrix is definite.
     """
+    from scipy.sparse import linalg as sparse_linalg
+
     end = max(ritz, float(matrix.sum() / matrix.shape[0]))
     distance = SHIFT
     while (factor := _definite_factor(matrix, end + distance)) is None:
@@ -166,6 +169,8 @@ def _top_by_inverse(matrix: sparse.csr_array, ritz: float) -> float:
 
 def _definite_factor(matrix: sparse.csr_array, sigma: float) -> Any | None:
     """LU factors of sigma I - matrix, or None if it is not positive definite."""
+    from scipy.sparse import linalg as sparse_linalg
+
     shifted = (sigma * sparse.eye_array(matrix.shape[0]) - matrix).tocsc()
     symmetric = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
     try:

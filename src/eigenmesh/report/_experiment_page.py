@@ -10,7 +10,7 @@ from eigenmesh.experiments._settings import Experiment, Panel
 from eigenmesh.experiments._tables import CostRow, Line, problems_solved
 from eigenmesh.report import _page as page
 from eigenmesh.report._error_picture import Axis, panel_svg
-from eigenmesh.report._tables import cost_caption, cost_cells
+from eigenmesh.report._experiment_tables import cost_caption, cost_cells
 
 GROUPS = (("the paper's unit, which is the rounds", PAPER_UNIT), ("matrices", EQUAL_UNIT), ("payload", "bytes"))
 CITATION = (

@@ -35,6 +35,12 @@ def load_credentials(tls: TlsFiles, name: str) -> Credentials:
     return Credentials(key, certificate, authorities)
 
 
+def dates(path: Path) -> tuple[dt.datetime, dt.datetime]:
+    """From when to when all certificates of a file are valid."""
+    found = _certificates(path, _read(path))
+    return max(one.not_valid_before_utc for one in found), min(one.not_valid_after_utc for one in found)
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()

@@ -1,0 +1,181 @@
+"""A dry run at one site: data, certificates, neighbours within reach, and what a run would send. Nothing is written."""
+
+import datetime as dt
+import math
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh._text import one_line, readable_bytes
+from eigenmesh.data import Shards, Source
+from eigenmesh.errors import EigenmeshError
+from eigenmesh.fitting import NodeData, plan
+from eigenmesh.sites._connector import MAX_MESSAGE_BYTES
+from eigenmesh.sites._credentials import dates, load_credentials
+from eigenmesh.sites._manifest import Manifest
+from eigenmesh.sites._names import Address
+from eigenmesh.sites._site import Site, read_samples
+
+Verdict = Literal["ok", "note", "problem"]
+CONNECT_S = 5.0
+# From here on a certificate is worth renewing.
+SOON_DAYS = 30
+NUMBERS_AT_ONCE = 1 << 22
+MOST_NAMES = 5
+# The protocol that a listener of gRPC wants to hear of in the handshake.
+HTTP2 = "h2"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a check: about what, whether it is well, and what was found, with the fix if there is one."""
+
+    about: str
+    verdict: Verdict
+    text: str
+
+
+def check(site: Site) -> Iterator[Finding]:
+    """Everything that can be known before a run; a part that fails does not keep the others from being looked at."""
+    yield from _certificates(site)
+    yield from _listening(site)
+    for name, address in site.neighbours.items():
+        yield _neighbour(site, name, address)
+    try:
+        table = read_samples(site.data)
+    except EigenmeshError as error:
+        yield Finding("data", "problem", str(error))
+        return
+    yield from _data(site, table.source, table.feature_names)
+    yield from _traffic(site, table.source)
+
+
+def _certificates(site: Site) -> Iterator[Finding]:
+    try:
+        load_credentials(site.tls, site.name)
+    except EigenmeshError as error:
+        yield Finding("certificate", "problem", str(error))
+        return
+    for what, path in (("certificate", site.tls.certificate), ("authority", site.tls.ca)):
+        _, end = dates(path)
+        days = (end - dt.datetime.now(dt.UTC)).days
+        soon: Verdict = "note" if days < SOON_DAYS else "ok"
+        renew = "; renew it with eigenmesh renew" if days < SOON_DAYS else ""
+        yield Finding(what, soon, f"valid until {end:%Y-%m-%d}, {days} days{renew}")
+
+
+def _listening(site: Site) -> Iterator[Finding]:
+    if site.listen is None:
+        return
+    family = socket.AF_INET6 if ":" in site.listen.host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((site.listen.host, site.listen.port))
+        except OSError as error:
+            why = f"{error.strerror}; is the peer running already, or is this not an address of this machine?"
+            yield Finding("listen", "problem", f"cannot listen on {site.listen}: {why}")
+            return
+    yield Finding("listen", "ok", f"{site.listen} is free")
+
+
+def _neighbour(site: Site, name: str, address: Address | None) -> Finding:
+    """Shake hands with a neighbour that is called; one that calls is known only when it does."""
+    about = f"neighbour {name}"
+    if address is None:
+        return Finding(about, "ok", f"calls this site at {site.listen}")
+    try:
+        certificate = _shake_hands(site, name, address)
+    except ssl.SSLError as error:
+        return Finding(about, "problem", f"{address} is up, but the handshake failed: {one_line(str(error))}")
+    except (ConnectionRefusedError, TimeoutError) as error:
+        why = error.strerror or f"no answer within {CONNECT_S:g} s"
+        return Finding(about, "note", f"{address} is not up, or a firewall is between: {why}")
+    except OSError as error:
+        return Finding(about, "problem", f"{address} cannot be reached: {error.strerror or error}")
+    until = dt.datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), dt.UTC)
+    return Finding(about, "ok", f"{address} is up and takes this site's certificate; its own ends {until:%Y-%m-%d}")
+
+
+def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
+    context = ssl.create_default_context(cafile=str(site.tls.ca))
+    context.load_cert_chain(site.tls.certificate, site.tls.key)
+    context.set_alpn_protocols([HTTP2])
+    with (
+        socket.create_connection((address.host, address.port), CONNECT_S) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secure,
+    ):
+        # Under TLS 1.3 a listener looks at the caller's certificate last: only its first words say that it was taken.
+        if not secure.recv(1):
+            raise ssl.SSLError("this site's certificate was not taken")
+        return dict(secure.getpeercert() or {})
+
+
+def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterator[Finding]:
+    n_samples, n_features = samples.shape
+    named = f"{names[0]} .. {names[-1]}" if names else "without names; data.feature_names can give them"
+    yield Finding("data", "ok", f"{n_samples:,} samples of {n_features:,} columns, {named}")
+    missing, constant = _columns(samples)
+    labels = names or tuple(f"column {number}" for number in range(n_features))
+    if missing.any():
+        fix = 'set missing = "mean" at all sites, or complete them'
+        verdict: Verdict = "problem" if site.settings.missing == "error" else "note"
+        yield Finding("missing", verdict, f"{int(missing.sum()):,} entries in {_listed(labels, missing > 0)}; {fix}")
+    if constant.any():
+        what = "they cannot be scaled if they are so at all sites" if site.settings.scale else "they add nothing here"
+        yield Finding("constant", "note", f"{_listed(labels, constant)}; {what}")
+    manifest = Manifest.of(site, n_features, names)
+    yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
+
+
+def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:
+    """Number of entries that are not finite, and whether all others are equal, by column: (d,) each."""
+    n_samples, d = samples.shape
+    missing, low, high = np.zeros(d, dtype=int), np.full(d, math.inf), np.full(d, -math.inf)
+    step = max(1, NUMBERS_AT_ONCE // d)
+    for start in range(0, n_samples, step):
+        rows = samples.read(slice(start, min(start + step, n_samples)))
+        chunk = np.asarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=float)
+        finite = np.isfinite(chunk)
+        missing += (~finite).sum(axis=0)
+        low = np.minimum(low, np.where(finite, chunk, math.inf).min(axis=0))
+        high = np.maximum(high, np.where(finite, chunk, -math.inf).max(axis=0))
+    return missing, low >= high
+
+
+def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
+    chosen = [names[place] for place in np.flatnonzero(which)]
+    more = f" and {len(chosen) - MOST_NAMES} more" if len(chosen) > MOST_NAMES else ""
+    return ", ".join(chosen[:MOST_NAMES]) + more
+
+
+def _traffic(site: Site, samples: Source) -> Iterator[Finding]:
+    """What a run would send if all sites had samples like this one's."""
+    request = site.settings.request(site.data.covariance)
+    shards = Shards.from_list([samples] * len(site.sites), node_names=site.sites)
+    shards = replace(shards, precision=np.dtype(site.settings.dtype))
+    try:
+        best = plan(request, NodeData(shards, site.weights)).best
+    except EigenmeshError as error:
+        yield Finding("forecast", "problem", str(error))
+        return
+    if not math.isfinite(best.rounds):
+        words = f"{best.solver} does not reach tol = {request.tol:g} within {request.max_rounds:,} rounds on such data"
+        yield Finding("forecast", "problem", f"{words}; choose another solver or tolerance")
+        return
+    share = f"{best.messages / len(site.sites):,.0f} messages with {readable_bytes(best.bytes / len(site.sites))}"
+    yield Finding("forecast", "ok", f"{best.rounds:,.0f} rounds; a site sends about {share}, by {best.averaging}")
+    d, k = samples.shape[1], request.n_components
+    if isinstance(k, int) and request.solver is not None:
+        size = np.dtype(site.settings.dtype).itemsize * request.solver.largest_message(k, d)
+        fits: Verdict = "ok" if size <= MAX_MESSAGE_BYTES else "problem"
+        columns = request.solver.columns(k, d)
+        most = "" if fits == "ok" else f", more than the {readable_bytes(MAX_MESSAGE_BYTES)} that a message may have"
+        yield Finding(
+            "messages", fits, f"products of {d:,} x {columns:,}; the largest has {readable_bytes(size)}{most}"
+        )

@@ -1,0 +1,108 @@
+"""The dry run: what is wrong at a site, or with the neighbours that it calls, is known before a run."""
+
+import json
+import socket
+import threading
+
+import numpy as np
+import pytest
+from handshakes import context
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+from mesh import Mesh
+from waiting import until
+
+pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
+
+from eigenmesh.cli import app
+from eigenmesh.sites import read_site
+from eigenmesh.sites._check import check
+
+
+@pytest.fixture
+def two(tmp_path):
+    X = load_digits().data[:, 1:21]
+    with Mesh(tmp_path, {"oslo": X[:900], "bergen": X[900:]}, [("oslo", "bergen")]) as mesh:
+        yield mesh
+
+
+def findings(mesh, name="oslo"):
+    return {found.about: found for found in check(read_site(mesh.folder(name) / "site.toml"))}
+
+
+def verdicts(found):
+    return {about: one.verdict for about, one in found.items() if one.verdict != "ok"}
+
+
+def test_a_site_that_is_ready_and_what_it_would_send(two):
+    found = findings(two, "bergen")
+    assert verdicts(found) == {}
+    assert not two.out("bergen").exists()
+    assert "897 samples of 20 columns" in found["data"].text
+    assert "products of 20 x 8; the largest has 2.6 kB" in found["messages"].text
+    assert found["listen"].text.endswith("is free")
+    assert "824 days" in found["certificate"].text
+    # The forecast is that of the run.
+    two.start()
+    assert set(two.wait().values()) == {0}
+    forecast = int(found["forecast"].text.split(" rounds")[0])
+    assert abs(forecast - two.numbers("bergen")["rounds"]) <= 0.2 * forecast
+
+
+def test_a_neighbour_that_is_not_up_is_a_note_and_one_that_is_up_is_met(two):
+    assert "is not up" in findings(two)["neighbour bergen"].text
+    assert verdicts(findings(two)) == {"neighbour bergen": "note"}
+    two.start("bergen")
+    until(lambda: findings(two)["neighbour bergen"].verdict == "ok", "bergen is never up")
+    assert "takes this site's certificate" in findings(two)["neighbour bergen"].text
+    # And its own port is taken.
+    assert findings(two, "bergen")["listen"].verdict == "problem"
+
+
+def test_a_neighbour_with_another_certificate_is_a_problem(two):
+    """Someone else has the port: oslo's own certificate, which is not for bergen."""
+    with socket.create_server(("127.0.0.1", two.ports["bergen"])) as listener:
+
+        def answer():
+            plain, _ = listener.accept()
+            try:
+                context(two.folder("oslo"), server=True).wrap_socket(plain, server_side=True)
+            except OSError:
+                plain.close()
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        found = findings(two)["neighbour bergen"]
+        thread.join(timeout=60)
+    assert found.verdict == "problem"
+    assert "handshake failed" in found.text
+
+
+def test_missing_and_constant_columns_and_a_solver_that_is_too_slow(two):
+    path = two.folder("bergen") / "data.npy"
+    X = np.load(path)
+    X[3, 4], X[:, 7] = np.nan, 2.0
+    np.save(path, X)
+    found = findings(two, "bergen")
+    assert verdicts(found) == {"missing": "problem", "constant": "note", "forecast": "problem"}
+    assert "1 entries in column 4" in found["missing"].text
+    assert "column 7" in found["constant"].text
+    two.edit("bergen", 'missing = "error"', 'missing = "mean"')
+    two.edit("bergen", "max_rounds = .*", "max_rounds = 3")
+    found = findings(two, "bergen")
+    assert verdicts(found) == {"missing": "note", "constant": "note", "forecast": "problem"}
+    assert "within 3 rounds" in found["forecast"].text
+
+
+def test_the_command_prints_a_table_or_values_and_ends_with_2_for_a_problem(two):
+    site = two.folder("bergen") / "site.toml"
+    done = CliRunner().invoke(app, ["check", str(site)])
+    assert done.exit_code == 0, done.output
+    assert "bergen is ready" in done.stdout
+    (two.folder("bergen") / "key.pem").chmod(0o644)
+    done = CliRunner().invoke(app, ["check", str(site), "--json"])
+    assert done.exit_code == 2
+    (wrong,) = [one for one in json.loads(done.stdout)["findings"] if one["verdict"] == "problem"]
+    assert "chmod 600" in wrong["text"]
