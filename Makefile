@@ -69,8 +69,9 @@ bench-dask: $(VENV)/.dev ## Dask against dask-ml, and data larger than the worke
 bench-peers: $(VENV)/.dev ## a round of peers against bare mutual-TLS sockets, and with latency
 	$(BIN)/python benchmarks/peers.py
 
-bench-gpu: $(VENV)/.dev ## an iteration on a GPU against the bare product
+bench-gpu: $(VENV)/.dev ## on a GPU: an iteration against the bare product, a fit against covariance and eigh
 	$(BIN)/python benchmarks/gpu.py
+	$(BIN)/python benchmarks/gpu_fit.py
 
 attack: $(VENV)/.dev ## 20,000 random problems that are made to mislead the certificate
 	$(BIN)/python benchmarks/attack.py --problems 20000

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import array_api_compat
 import numpy as np
 
-from eigenmesh.errors import InputError, import_extra
+from eigenmesh.errors import DataError, InputError, import_extra
 
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
@@ -18,6 +18,8 @@ Namespace: TypeAlias = Any
 # The compatibility wrapper of NumPy itself, for code that starts from files and estimators.
 numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
 
+# Kinds of memory that DLPack calls that of the CPU, and of the CPU but pinned for CUDA.
+DLPACK_HOST = (1, 3)
 # A long sum is cut into so many pieces at most, and into none shorter than this.
 MOST_PIECES, SHORTEST_PIECE = 16, 32
 
@@ -41,6 +43,30 @@ def to_numpy(array: Array) -> np.ndarray:
     if array_api_compat.is_torch_array(array):
         return np.asarray(array.detach().cpu())
     return np.from_dlpack(array)
+
+
+def numpy_dtype(array: Array) -> np.dtype:
+    """The dtype of an array of any library, as NumPy calls it."""
+    # torch.float32, array_api_strict.float32
+    name = str(array.dtype).rpartition(".")[2]
+    try:
+        return np.dtype(name)
+    except TypeError as error:
+        raise DataError(f"NumPy knows no dtype {name}; convert the data to float32 or float64.") from error
+
+
+def on_host(array: Array) -> bool:
+    """Whether the array lies in the memory of the CPU."""
+    if array_api_compat.is_torch_array(array):
+        return bool(array.device.type == "cpu")
+    return array.__dlpack_device__()[0] in DLPACK_HOST
+
+
+def as_tensor(array: Array) -> Array:
+    """An array of any library as a PyTorch tensor on its device, without a copy."""
+    if array_api_compat.is_torch_array(array):
+        return array.detach()
+    return import_extra("torch", "torch", "an array on a GPU").from_dlpack(array)
 
 
 def item_bytes(array: Array) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from eigenmesh.data._source import Samples, Source, as_source
+from eigenmesh.arrays import Array, namespace
+from eigenmesh.data._place import HOST, Place, chunk_bytes
+from eigenmesh.data._source import Samples, Source, TensorSource, as_source
 from eigenmesh.data._splits import Rows
 from eigenmesh.errors import DataError, InputError
 
-# Large enough for BLAS and for sequential reading, small next to any memory.
-CHUNK_BYTES = 4 * 2**20
 # Bytes of a column number in CSR, as scipy stores it up to 2^31 entries.
 INDEX_BYTES = 4
 
@@ -60,6 +62,11 @@ class Block:
         return self.source.in_memory
 
     @property
+    def device(self) -> Any:
+        """The device that the samples lie on; None in NumPy."""
+        return getattr(self.source, "device", None)
+
+    @property
     def n_stored(self) -> int | None:
         """Stored entries of these rows if they are as full as the others, None if the source is dense."""
         whole = self.source.n_stored
@@ -75,12 +82,18 @@ class Block:
         """Some rows of the block, (len(rows), d), in the source's dtype."""
         rows = _plain_rows(rows, self.n_rows)
         piece = self.source.read(self._in_source(rows))
-        piece = piece if self.is_sparse else np.asarray(piece)
+        piece = piece if self.is_sparse or self.device is not None else np.asarray(piece)
         shape = _count(rows), self.n_features
-        if piece.shape != shape:
+        if tuple(piece.shape) != shape:
             reader = f"{type(self.source).__name__}.read"
             raise DataError(f"{reader} returned shape {piece.shape} instead of {shape}; return all rows and columns.")
         return piece
+
+    def gathered(self) -> Block:
+        """The same rows next to one another, if they are scattered over a tensor."""
+        if self.device is None or isinstance(self.rows, slice):
+            return self
+        return Block(TensorSource(self.source.read(self.rows), self.feature_names), names=self.names)
 
     def thinned(self, n_rows: int) -> Block:
         """So many of these rows, evenly spread; all of them where there are no more."""
@@ -89,11 +102,12 @@ class Block:
         chosen = np.linspace(0, self.n_rows - 1, n_rows).round().astype(np.intp)
         return Block(self.source, self._in_source(chosen), self.names)
 
-    def chunks(self, n_bytes: int = CHUNK_BYTES, made_dense: bool = True) -> Iterator[tuple[int, Samples]]:
+    def chunks(self, n_bytes: int | None = None, made_dense: bool = True) -> Iterator[tuple[int, Samples]]:
         """Pairs (first row, piece) that cover the block's rows in order.
 
         A piece takes at most n_bytes as dense float64 or, without ``made_dense``, as it is stored.
         """
+        n_bytes = n_bytes or chunk_bytes(self.device)
         entries = self.n_rows * self.n_features if made_dense or self.n_stored is None else 2 * self.n_stored
         step = max(1, n_bytes * self.n_rows // (8 * max(1, entries)))
         for start in range(0, self.n_rows, step):
@@ -155,29 +169,36 @@ class Centring:
     fills: bool = False
     rest: np.ndarray | None = None
 
-    def apply(self, piece: Samples) -> np.ndarray:
-        """Dense (rows, d) float64 of a piece in any dtype; a sparse piece is made dense."""
-        dense = piece if isinstance(piece, np.ndarray) else piece.toarray()
-        centred = self._centred(dense, self.mean)
-        if self.rest is not None:
-            centred -= self.rest
+    def apply(self, piece: Samples) -> Array:
+        """Dense (rows, d) float64 of a piece in any dtype, where it lies; a sparse piece is made dense."""
+        dense = piece.toarray() if scipy.sparse.issparse(piece) else piece
+        xp = namespace(dense)
+        mean, rest, factor = (
+            xp.asarray(value, device=dense.device) if isinstance(value, np.ndarray) else value
+            for value in (self.mean, self.rest, self.factor)
+        )
+        centred = self._centred(dense, mean)
+        if rest is not None:
+            centred -= rest
         if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
-            centred *= self.factor
+            centred *= factor
         return centred
 
-    def stored(self, piece: Samples) -> np.ndarray:
+    def stored(self, piece: Samples) -> Array:
         """The same, unweighted, for only the stored entries of a CSR piece: (stored,) float64."""
         return self._centred(piece.data, self.mean[piece.indices])
 
-    def chunks(self, block: Block, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[int, np.ndarray]]:
-        """Pairs (first row, prepared rows) that cover a block; each piece takes at most chunk_bytes as float64."""
-        for start, piece in block.chunks(chunk_bytes):
-            yield start, self.apply(piece)
+    def chunks(self, block: Block, n_bytes: int | None = None, place: Place = HOST) -> Iterator[tuple[int, Array]]:
+        """Pairs (first row, prepared rows) that cover a block, at a place; a piece takes at most n_bytes as float64."""
+        for start, piece in block.chunks(n_bytes or chunk_bytes(place.device)):
+            yield start, self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece))
 
-    def _centred(self, values: np.ndarray, mean: np.ndarray) -> np.ndarray:
-        centred: np.ndarray = np.subtract(values, mean, dtype=np.float64)
+    def _centred(self, values: Array, mean: Array) -> Array:
+        xp = namespace(values)
+        # In float64 as the mean is, whatever the values are.
+        centred = xp.astype(values - mean, xp.float64, copy=False)
         if self.fills:
-            centred[~np.isfinite(centred)] = 0.0
+            centred[~xp.isfinite(centred)] = 0.0
         return centred
 
 

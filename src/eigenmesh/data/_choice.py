@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eigenmesh.data._block import CHUNK_BYTES, INDEX_BYTES
+from eigenmesh.data._block import INDEX_BYTES
+from eigenmesh.data._place import CHUNK_BYTES
 from eigenmesh.data._shards import Shards
 from eigenmesh.errors import InputError
 

@@ -8,12 +8,15 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from eigenmesh.arrays import Array, Namespace, like, namespace, to_numpy
-from eigenmesh.arrays import numpy as numpy_namespace
 from eigenmesh.data._block import Block, Centring
 from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, choose
 from eigenmesh.data._moments import Moments
+from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._sparse_covariance import Sparse, require_numpy, squares_beyond
+
+# Rows of zeros that a stack may have beside those of the nodes, as a multiple of these.
+MOST_PADDING = 1.25
 
 
 class Covariance(Protocol):
@@ -51,19 +54,17 @@ class Formed:
     rounding_size: ClassVar[float] = 0.0
 
     @classmethod
-    def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> Formed:
+    def of(cls, shards: Shards, moments: Moments, place: Place) -> Formed:
         """Sum of chunk^T chunk over each node's prepared rows, in float64, then cast."""
-        d = shards.n_features
-        centring = moments.centring(shards.n_nodes)
-        matrices = np.zeros((len(shards.blocks), d, d), dtype=shards.dtype)
-        for matrix, block in zip(matrices, shards.blocks, strict=True):
-            # Summed in place if the dtype is precise enough.
-            total = matrix if matrix.dtype == np.float64 else np.zeros((d, d))
-            for _, chunk in centring.chunks(block):
-                total += chunk.T @ chunk
-            total += total.T
-            np.multiply(total, 0.5, out=matrix, casting="same_kind")
-        return cls(_placed(matrices, xp, device))
+        xp, d = place.xp, shards.n_features
+        centring, dtype = moments.centring(shards.n_nodes), getattr(xp, shards.dtype.name)
+        matrices = xp.empty((len(shards.blocks), d, d), dtype=dtype, device=place.device)
+        for node, block in enumerate(shards.blocks):
+            total: Array = 0.0
+            for _, chunk in centring.chunks(block, place=place):
+                total += chunk.mT @ chunk
+            matrices[node, ...] = xp.astype((total + total.mT) * 0.5, dtype, copy=False)
+        return cls(matrices)
 
     @property
     def n_features(self) -> int:
@@ -83,23 +84,33 @@ class Formed:
 
 @dataclass(frozen=True, eq=False)
 class MatrixFree:
-    """C_i = A_i^T A_i through its factors A_i = sqrt(M/(N-1)) (Y_i - mu) / scale, (N_i, d) each."""
+    """C_i = A_i^T A_i through its factors A_i = sqrt(M/(N-1)) (Y_i - mu) / scale, (N_i, d) each.
+
+    stack: the same as one array (nodes, n, d), with rows of zeros where a node has fewer.
+    """
 
     factors: tuple[Array, ...]
+    stack: Array | None = None
     kind: ClassVar[CovarianceKind] = CovarianceKind.MATRIX_FREE
     rounding_size: ClassVar[float] = 0.0
 
     @classmethod
-    def of(cls, shards: Shards, moments: Moments, xp: Namespace, device: Any = None) -> MatrixFree:
+    def of(cls, shards: Shards, moments: Moments, place: Place) -> MatrixFree:
         """Centred copies of each node's rows, in the working dtype."""
-        centring = moments.centring(shards.n_nodes)
+        xp, centring = place.xp, moments.centring(shards.n_nodes)
+        dtype, counts = getattr(xp, shards.dtype.name), [block.n_rows for block in shards.blocks]
+        # On a GPU nodes with about as many rows are stacked, so that a product is one call for all of them.
+        padded = len(counts) * max(counts)
+        stacks = place.is_gpu and padded <= MOST_PADDING * sum(counts)
+        shapes = [(max(counts) if stacks else count, shards.n_features) for count in counts]
+        stack = xp.zeros((len(counts), *shapes[0]), dtype=dtype, device=place.device) if stacks else None
         factors = []
-        for block in shards.blocks:
-            rows = np.empty((block.n_rows, block.n_features), dtype=shards.dtype)
-            for start, chunk in centring.chunks(block):
-                rows[start : start + len(chunk)] = chunk
-            factors.append(_placed(rows, xp, device))
-        return cls(tuple(factors))
+        for node, block in enumerate(shards.blocks):
+            rows = xp.empty(shapes[node], dtype=dtype, device=place.device) if stack is None else stack[node, ...]
+            for start, chunk in centring.chunks(block, place=place):
+                rows[start : start + chunk.shape[0], :] = xp.astype(chunk, dtype, copy=False)
+            factors.append(rows)
+        return cls(tuple(factors), stack)
 
     @property
     def n_features(self) -> int:
@@ -110,13 +121,15 @@ class MatrixFree:
 
     def apply(self, X: Array) -> Array:
         """A_i^T (A_i X_i) per node."""
+        if self.stack is not None:
+            return self.stack.mT @ (self.stack @ X)
         xp = namespace(X)
         # Nodes have different numbers of rows, and padding would cost more than this loop.
         products = [xp.matmul(factor.mT, xp.matmul(factor, X[node, :, :])) for node, factor in enumerate(self.factors)]
         return xp.stack(products)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        return np.array([squares_beyond(to_numpy(factor), U) for factor in self.factors])
+        return np.array([squares_beyond(factor, U) for factor in self.factors])
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +139,7 @@ class Chunked:
     blocks: tuple[Block, ...]
     centring: Centring
     dtype: np.dtype
+    where: Place = HOST
     kind: ClassVar[CovarianceKind] = CovarianceKind.CHUNKED
     rounding_size: ClassVar[float] = 0.0
 
@@ -133,21 +147,21 @@ class Chunked:
     def n_features(self) -> int:
         return self.blocks[0].n_features
 
-    def place(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(values, dtype=self.dtype)
+    def place(self, values: np.ndarray) -> Array:
+        return self.where.put(np.asarray(values, dtype=self.dtype))
 
-    def apply(self, X: Array) -> np.ndarray:
+    def apply(self, X: Array) -> Array:
         """Sum over chunks of chunk^T (chunk X_i)."""
-        require_numpy(X, self.kind)
-        total = np.zeros(X.shape)
+        xp = namespace(X)
+        total = xp.zeros(X.shape, dtype=xp.float64, device=X.device)
         for node, block in enumerate(self.blocks):
-            for _, chunk in self.centring.chunks(block):
-                piece = chunk.astype(X.dtype, copy=False)
-                total[node] += piece.T @ (piece @ X[node])
-        return total.astype(X.dtype, copy=False)
+            for _, chunk in self.centring.chunks(block, place=self.where):
+                piece = xp.astype(chunk, X.dtype, copy=False)
+                total[node, ...] += piece.mT @ (piece @ X[node, ...])
+        return xp.astype(total, X.dtype, copy=False)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        chunks = (self.centring.chunks(block) for block in self.blocks)
+        chunks = (self.centring.chunks(block, place=self.where) for block in self.blocks)
         return np.array([sum(squares_beyond(rows, U) for _, rows in pieces) for pieces in chunks])
 
 
@@ -165,19 +179,15 @@ def build_covariance(
     """Covariance of the nodes held here, of the given kind or of the one that ``choose`` picks.
 
     n_components, products and memory_bytes are for ``choose``. xp and device say which library and device hold the
-    arrays, NumPy by default; chunked and sparse covariances work with NumPy only.
+    arrays, NumPy by default; a sparse covariance works with NumPy only.
     """
-    xp = numpy_namespace if xp is None else xp
+    place = Place.of(xp, device)
     kind = kind or choose(shards, n_components, products, memory_bytes).kind
     if kind is CovarianceKind.FORMED:
-        return Formed.of(shards, moments, xp, device)
+        return Formed.of(shards, moments, place)
     if kind is CovarianceKind.MATRIX_FREE:
-        return MatrixFree.of(shards, moments, xp, device)
-    require_numpy(xp.empty(0), kind)
-    if kind is CovarianceKind.SPARSE:
-        return Sparse.of(shards, moments)
-    return Chunked(shards.blocks, moments.centring(shards.n_nodes), shards.dtype)
-
-
-def _placed(values: np.ndarray, xp: Namespace, device: Any) -> Array:
-    return xp.asarray(values, dtype=getattr(xp, values.dtype.name), device=device)
+        return MatrixFree.of(shards, moments, place)
+    if kind is CovarianceKind.CHUNKED:
+        return Chunked(shards.blocks, moments.centring(shards.n_nodes), shards.dtype, place)
+    require_numpy(place.xp.empty(0), kind)
+    return Sparse.of(shards, moments)

@@ -91,9 +91,8 @@ def pooled_moments(
         parts = np.stack([part(shards, position) for position in positions])
         return np.asarray(shards.n_nodes * network.common_mean(parts)[0])
 
-    first = np.stack(
-        [count_and_sum(shards, position, fills=missing_policy(missing) == "mean") for position in positions]
-    )
+    fills = missing_policy(missing) == "mean"
+    first = np.stack([count_and_sum(shards, position, fills) for position in positions])
     lost = np.array([[_lost_digits(one, shards.n_features, scale)] for one in first])
     ridden = lost if facts is None else np.hstack([lost, np.broadcast_to(facts, (len(first), len(facts)))])
     pooled, agreed = network.common_mean_and_worst(first, ridden)

@@ -7,12 +7,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from eigenmesh.data._block import Block
 from eigenmesh.data._files import read_table
-from eigenmesh.data._source import Source, as_source
+from eigenmesh.data._place import Place
+from eigenmesh.data._source import Source, as_source, can_move, source_at
 from eigenmesh.data._splits import RandomSplit, Split, rows_by_value
 from eigenmesh.errors import DataError, InputError
 
@@ -75,6 +77,30 @@ class Shards:
         if missing:
             raise InputError(f"nodes {missing} are not held here; choose from {list(self.ids)}.")
         return replace(self, blocks=tuple(self.blocks[self.ids.index(node)] for node in ids), ids=tuple(ids))
+
+    @property
+    def device(self) -> Any:
+        """The device that the samples of the first node lie on; None in NumPy."""
+        return self.blocks[0].device
+
+    def bytes_at(self, place: Place) -> int:
+        """Bytes that ``moved`` takes at most, 0 if a GPU has no room for them."""
+        sources = {id(block.source): block.source for block in self.blocks}.values()
+        n_bytes = sum(math.prod(source.shape) * np.dtype(source.dtype).itemsize for source in sources)
+        return n_bytes if place.has_room(n_bytes) else 0
+
+    def moved(self, place: Place) -> Shards:
+        """The same samples at a place, every source moved once, and on a GPU the rows of each node put together.
+
+        Sources that cannot be moved whole stay where they are, to be moved in chunks when they are read; so do all if
+        a GPU has no room for them.
+        """
+        if not self.bytes_at(place):
+            return self
+        sources = {id(block.source): block.source for block in self.blocks}
+        there = {key: source_at(source, place) for key, source in sources.items() if can_move(source, place)}
+        blocks = (replace(block, source=there.get(id(block.source), block.source)) for block in self.blocks)
+        return replace(self, blocks=tuple(block.gathered() if place.is_gpu else block for block in blocks))
 
     def thinned(self, n_rows: int) -> Shards:
         """About so many rows over the nodes held here, evenly spread; of each node at least one."""

@@ -1,18 +1,20 @@
 """Sources of samples: anything that can read rows on request."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
 import numpy as np
 import scipy.sparse
 
-from eigenmesh.arrays import to_numpy
+from eigenmesh.arrays import Array, as_tensor, namespace, numpy_dtype, on_host, to_numpy
+from eigenmesh.data._place import Place
 from eigenmesh.data._splits import Rows
 from eigenmesh.errors import DataError
 
-# np.ndarray, or scipy.sparse.csr_array; scipy carries no types.
+# np.ndarray, a tensor on a device, or scipy.sparse.csr_array; scipy carries no types.
 Samples: TypeAlias = Any
+WORKING_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 @runtime_checkable
@@ -79,16 +81,47 @@ class MatrixSource:
         return self.matrix if everything else self.matrix[rows]
 
 
+@dataclass(frozen=True, eq=False)
+class TensorSource:
+    """A PyTorch tensor on some device; rows are read where it lies."""
+
+    tensor: Array
+    feature_names: tuple[str, ...] | None = None
+    n_stored: ClassVar[int | None] = None
+    in_memory: ClassVar[bool] = True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return numpy_dtype(self.tensor)
+
+    @property
+    def device(self) -> Any:
+        return self.tensor.device
+
+    def read(self, rows: Rows) -> Samples:
+        if isinstance(rows, slice):
+            return self.tensor[rows]
+        xp = namespace(self.tensor)
+        return xp.take(self.tensor, xp.asarray(rows, device=self.device), axis=0)
+
+
 def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None = None) -> Source:
     """Anything that holds samples as a Source; copies only where it must.
 
-    Takes a Source, NumPy arrays, memory maps, anything sparse, data frames, nested lists and Array API arrays.
+    Takes a Source, NumPy arrays, memory maps, anything sparse, data frames, nested lists and Array API arrays; those on
+    a GPU stay there.
     ``what`` is its name in messages. ``feature_names`` are for data without names.
     """
     if isinstance(X, Source):
         source = X
     elif hasattr(X, "columns") and hasattr(X, "to_numpy"):
         source = MatrixSource(_from_frame(X, what), tuple(str(column) for column in X.columns))
+    elif is_device_array(X):
+        source = TensorSource(as_tensor(X), feature_names)
     else:
         source = MatrixSource(_as_matrix(X, what), feature_names)
     shape, dtype = source.shape, np.dtype(source.dtype)
@@ -101,6 +134,24 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     if dtype.kind not in "biuf":
         raise DataError(f"{what} has dtype {dtype}, which is not numeric; convert it with X.astype(float).")
     return source
+
+
+def can_move(source: Source, place: Place) -> bool:
+    """Whether samples that lie elsewhere can be moved to a place whole: dense ones in memory, float32 or float64."""
+    away = getattr(source, "device", None) != place.device
+    return away and source.n_stored is None and source.in_memory and np.dtype(source.dtype) in WORKING_DTYPES
+
+
+def source_at(source: Source, place: Place) -> Source:
+    """The same samples, moved to a place."""
+    samples = place.put(source.read(slice(0, source.shape[0])))
+    kind = MatrixSource if isinstance(samples, np.ndarray) else TensorSource
+    return kind(samples, source.feature_names)
+
+
+def is_device_array(X: Any) -> bool:
+    """Whether X is an array of some library that is not in the memory of the CPU."""
+    return not isinstance(X, np.ndarray) and bool(array_api_compat.is_array_api_obj(X)) and not on_host(X)
 
 
 def is_mapped(X: object) -> bool:

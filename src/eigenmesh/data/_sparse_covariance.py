@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from eigenmesh.arrays import Array
+from eigenmesh.arrays import Array, namespace
 from eigenmesh.data._choice import CovarianceKind
 from eigenmesh.data._moments import Moments
 from eigenmesh.data._shards import Shards
@@ -88,13 +88,14 @@ def require_numpy(array: object, kind: CovarianceKind) -> None:
     """Raise if the array is of another library."""
     if not isinstance(array, np.ndarray):
         found = f"{type(array).__module__}.{type(array).__name__}"
-        raise InputError(f"kind {kind} works on NumPy arrays; got {found}. Use kind formed or matrix-free for others.")
+        raise InputError(f"kind {kind} works on NumPy arrays; got {found}. Use another kind for those.")
 
 
-def squares_beyond(rows: np.ndarray, U: np.ndarray) -> float:
-    """``|A (I - U U^T)|_F^2``: (rows, d), (d, K) -> a number."""
-    away = rows.astype(np.float64, copy=False)
+def squares_beyond(rows: Array, U: np.ndarray) -> float:
+    """``|A (I - U U^T)|_F^2``, worked out where the rows lie: (rows, d), (d, K) -> a number."""
+    xp = namespace(rows)
+    away, axes = xp.astype(rows, xp.float64, copy=False), xp.asarray(U, dtype=xp.float64, device=rows.device)
     # Twice, since the first difference may leave rounding along U.
     for _ in range(2):
-        away = away - (away @ U) @ U.T
-    return float(np.vdot(away, away))
+        away = away - (away @ axes) @ axes.mT
+    return float(xp.sum(away * away))

@@ -3,7 +3,9 @@
 from typing import Protocol
 
 import numpy as np
+import scipy.sparse
 
+from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.data._block import Centring
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Samples
@@ -31,11 +33,12 @@ def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
         sums = _by_column(piece, values)
         # A sum is not finite if an entry is not, so only such pieces are searched.
         if not np.isfinite(sums).all():
-            absent = ~np.isfinite(values)
-            if absent.any() and not fills:
+            xp = namespace(values)
+            absent = ~xp.isfinite(values)
+            if xp.any(absent) and not fills:
                 raise _not_finite(shards, position, start, piece)
             observed -= _by_column(piece, absent)
-            values = np.where(absent, values.dtype.type(0), values)
+            values = xp.where(absent, xp.zeros_like(values), values)
             sums = _by_column(piece, values)
         total += [sums, _squares_by_column(piece, values)]
     if not np.isfinite(total[0]).all():
@@ -55,7 +58,7 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     for _, piece in block.chunks(made_dense=False):
         if not block.is_sparse:
             ready = centring.apply(piece)
-            total += [ready.sum(axis=0), np.einsum("nd,nd->d", ready, ready)]
+            total += [_by_column(ready, ready), _squares_by_column(ready, ready)]
             continue
         # Entries that are not stored are zeros, each with deviation -mean, so no square is subtracted.
         ready = centring.stored(piece)
@@ -75,33 +78,39 @@ def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> Da
     return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean".')
 
 
-def stored(piece: Samples) -> np.ndarray:
+def stored(piece: Samples) -> Array:
     """Entries of a piece that are stored: all (rows, d) of an array, (stored,) of a csr_array."""
-    return np.asarray(piece if isinstance(piece, np.ndarray) else piece.data)
+    return piece.data if scipy.sparse.issparse(piece) else piece
 
 
 def first_not_finite(piece: Samples) -> tuple[int, int, float]:
     """Row, column and value of the first entry of a piece that is NaN or infinite."""
-    place = int(np.argmax(~np.isfinite(stored(piece))))
-    if isinstance(piece, np.ndarray):
-        return *divmod(place, piece.shape[1]), float(piece.flat[place])
+    place = int(np.argmax(~np.isfinite(to_numpy(stored(piece)))))
+    if not scipy.sparse.issparse(piece):
+        row, column = divmod(place, piece.shape[1])
+        return row, column, float(piece[row, column])
     row = int(np.searchsorted(piece.indptr, place, side="right")) - 1
     return row, int(piece.indices[place]), float(piece.data[place])
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _by_column(piece: Samples, values: np.ndarray) -> np.ndarray:
+def _by_column(piece: Samples, values: Array) -> np.ndarray:
     """Sums by column (d,) of values given for the stored entries of a piece."""
-    if isinstance(piece, np.ndarray):
-        return np.asarray(values.sum(axis=0, dtype=np.float64))
-    return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
+    if scipy.sparse.issparse(piece):
+        return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
+    xp = namespace(values)
+    return to_numpy(xp.sum(values, axis=0, dtype=xp.float64))
 
 
-def _squares_by_column(piece: Samples, values: np.ndarray) -> np.ndarray:
-    if isinstance(piece, np.ndarray):
-        wide = values.astype(np.float64, copy=False)
+def _squares_by_column(piece: Samples, values: Array) -> np.ndarray:
+    xp = namespace(values)
+    wide = xp.astype(values, xp.float64, copy=False)
+    if scipy.sparse.issparse(piece):
+        return _by_column(piece, wide**2)
+    if isinstance(wide, np.ndarray):
         return np.asarray(np.einsum("nd,nd->d", wide, wide))
-    return _by_column(piece, values.astype(np.float64) ** 2)
+    # One pass, and nothing of the size of the piece beside it.
+    return to_numpy(xp.linalg.vector_norm(wide, axis=0)) ** 2
 
 
 def column_labels(columns: Columns, chosen: np.ndarray) -> str:

@@ -67,7 +67,8 @@ class DecentralizedPCA(Projection):
     covariance : "auto", "formed", "matrix-free", "chunked" or "sparse"
         How products with a node's covariance are made.
     device : str or None
-        Where arrays are: None for NumPy; "cpu", "cuda", "cuda:1" for PyTorch.
+        Where arrays are: "cpu", "cuda", "cuda:1" for PyTorch; None for where the samples lie, which is NumPy unless
+        they are on a GPU.
     transport : Transport, "threads", "mpi", "torch" or None
         None simulates all nodes in this process, "threads" runs each of them in a thread. Otherwise this process is one
         node, ``fit`` is given this node's samples alone, and all processes call it alike; a name joins the processes
@@ -162,7 +163,7 @@ class DecentralizedPCA(Projection):
 
         Parameters
         ----------
-        X : array, memory map, sparse matrix, data frame or Source of shape (N, d)
+        X : array, CUDA tensor, memory map, sparse matrix, data frame or Source of shape (N, d)
             The samples; or a list of M of these; or Shards; or a dask array or data frame, whose blocks are the nodes.
             With a transport: the samples of this node.
         y : array of shape (N,) or None

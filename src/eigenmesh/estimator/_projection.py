@@ -8,11 +8,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigenmesh._lookup import find_name
+from eigenmesh.arrays import as_tensor, to_numpy
 from eigenmesh.dask import is_dask
 from eigenmesh.data import Block, Source, as_source
 from eigenmesh.data._block import require_columns
 from eigenmesh.data._shards import column_label
-from eigenmesh.data._source import is_mapped
+from eigenmesh.data._source import is_device_array, is_mapped
 from eigenmesh.data._summaries import first_not_finite, stored
 from eigenmesh.errors import DataError, InputError
 
@@ -44,8 +45,11 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise InputError("dask data have fit and transform alone; for the rest, compute() a part of them.")
         if isinstance(X, Source) and not reset:
             raise InputError("a Source has fit and transform alone; for the rest, read() a part of it.")
-        if isinstance(X, Source) or (is_mapped(X) and reset):
-            # scikit-learn would read it whole.
+        if is_device_array(X) and not reset:
+            # Scores are NumPy arrays, as components are.
+            X = to_numpy(as_tensor(X))
+        if isinstance(X, Source) or is_device_array(X) or (is_mapped(X) and reset):
+            # scikit-learn would read it whole, and cannot read what is not in the memory of the CPU.
             source = as_source(X)
             validate_data(self, source, reset=True, skip_check_array=True)
             if source.feature_names is not None:
@@ -80,7 +84,8 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         names = self._feature_names
         require_columns(source, self.n_features_in_, names, where, "the model")
         scores = np.empty((source.shape[0], self.n_components_), dtype=kept_dtype(source.dtype))
-        for start, piece in Block(source).chunks(PIECE_BYTES):
+        for start, read in Block(source).chunks(PIECE_BYTES):
+            piece = read if sparse.issparse(read) else to_numpy(read)
             if not self._fills_missing and not np.isfinite(stored(piece)).all():
                 row, column, value = first_not_finite(piece)
                 place = f"{where}: row {start + row}, {column_label(names, column)}"

@@ -1,16 +1,16 @@
 """The samples of a fit and the network that they are spread over."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from eigenmesh.arrays import Namespace, namespace_for
 from eigenmesh.averaging import Averaging, Tree
-from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
+from eigenmesh.data import Covariance, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
+from eigenmesh.data._place import Place
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
@@ -20,6 +20,10 @@ from eigenmesh.transports import Transport
 
 # Averages must at least give the number of samples exactly.
 LOOSEST_MEAN = 1e-8
+# On a GPU a product from the data waits for memory: it takes about as long as four times its arithmetic would.
+GPU_PASS_COST = 4.0
+# Share of a GPU's free memory to reckon with.
+FILL_OF_GPU = 0.8
 
 
 class DataFacts(NamedTuple):
@@ -57,7 +61,7 @@ class Data(Protocol):
 
     def network(self, averaging: Averaging) -> Network: ...
 
-    def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
+    def choose_covariance(self, request: Request, solver: Solver, n_components: int) -> Choice:
         """How to hold the covariances: as asked for, or the cheapest way that fits."""
         ...
 
@@ -110,36 +114,44 @@ class NodeData:
             return Stacked(self.weights, averaging)
         return Peers(self.weights, self.transport, averaging)
 
-    def choose_covariance(self, kind: CovarianceKind | None, solver: Solver, n_components: int) -> Choice:
+    def choose_covariance(self, request: Request, solver: Solver, n_components: int) -> Choice:
         """By the sizes of the samples held here: nodes may choose differently, their products are the same."""
-        sizes = Sizes.of(self.shards)
+        sizes, kind = Sizes.of(self.shards), request.covariance
         if kind is not None:
             return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
-        columns = solver.columns(n_components, self.shards.n_features)
-        return choose_by_size(sizes, columns, solver.traits.expected_products)
+        columns, place = solver.columns(n_components, self.shards.n_features), self._place(request.device)
+        products = solver.traits.expected_products
+        if not place.is_gpu:
+            return choose_by_size(sizes, columns, products)
+        # What is free beside the samples is the only limit to copies on a GPU.
+        free = int(FILL_OF_GPU * place.free_bytes()) - self.shards.bytes_at(place)
+        return choose_by_size(replace(sizes, copy_bytes=free), columns, products, free, GPU_PASS_COST)
 
     def measure(
         self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
         """One average for the moments, two if means are large; then the covariances, without any message."""
-        xp, place = self._place(device)
-        moments = self._moments(network, scale, missing)
-        return moments, build_covariance(self.shards, moments, kind=choice.kind, xp=xp, device=place)
+        place = self._place(device)
+        here = replace(self, shards=self.shards.moved(place))
+        moments = here._moments(network, scale, missing)
+        covariance = build_covariance(here.shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
+        return moments, covariance
 
     def _moments(self, network: Network, scale: bool, missing: Missing) -> Moments:
         facts, check = facts_to_match(self.shards), partial(require_match, shards=self.shards)
         return pooled_moments(self.shards, network, scale=scale, missing=missing, facts=facts, check=check)
 
-    def _place(self, device: str | None) -> tuple[Namespace, Any]:
-        """Where arrays are; the transport says so where it carries arrays of a device."""
+    def _place(self, device: str | None) -> Place:
+        """Where arrays are: where the samples lie if nothing else is asked for, or where the transport has them."""
         if self.transport is None:
-            return namespace_for(device)
+            lies = self.shards.device
+            return Place.named(device if device is not None or lies is None else str(lies))
         own = getattr(self.transport, "device", None)
         if own is None and device is not None:
             raise InputError(f"{type(self.transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
         if own is not None and device is not None and not str(own).startswith(device):
             raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
-        return namespace_for(None if own is None else str(own))
+        return Place.named(None if own is None else str(own))
 
 
 def facts_to_match(shards: Shards) -> np.ndarray:

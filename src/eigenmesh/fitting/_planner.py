@@ -154,7 +154,7 @@ class _Work:
     def _memory(self, solver: Solver) -> float:
         """Bytes at one node: its covariance, held as a fit would hold it, and what the solver keeps."""
         d, k, item = self.workload.n_features, self.workload.n_components, self.workload.item_bytes
-        choice = self.data.choose_covariance(self.request.covariance, solver, k)
+        choice = self.data.choose_covariance(self.request, solver, k)
         return choice.bytes / len(self.data.shards.blocks) + solver.kept_numbers(k, d) * item
 
     def _flops(self, solver: Solver, products: int) -> float:

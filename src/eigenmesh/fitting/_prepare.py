@@ -114,7 +114,7 @@ def prepare(request: Request, data: Data) -> Prepared:
     """
     decision = decide(request, data)
     solver, averaging = decision.solver, decision.averaging
-    choice = data.choose_covariance(request.covariance, solver, decision.workload.n_components)
+    choice = data.choose_covariance(request, solver, decision.workload.n_components)
     network = data.network(averaging)
     if decision.counting is not None:
         network.traffic += decision.counting.traffic

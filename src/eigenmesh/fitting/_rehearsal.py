@@ -8,6 +8,7 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import Averaging, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Formed, Missing, Moments, Shards
+from eigenmesh.data._place import HOST
 from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
 from eigenmesh.fitting._data import NodeData
@@ -119,7 +120,7 @@ def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded
 
 def _pooled(shards: Shards) -> Shards:
     """The rows of all nodes held here at one node."""
-    rows = [block.read(slice(None)) for block in shards.blocks]
+    rows = [block.read(slice(None)) for block in shards.moved(HOST).blocks]
     return Shards.from_list([sparse.csr_array(sparse.vstack(rows)) if shards.is_sparse else np.concatenate(rows)])
 
 

@@ -72,7 +72,7 @@ class Request:
     covariance : CovarianceKind or None
         How products with a node's covariance are made; None to choose.
     device : str or None
-        Where arrays are: None for NumPy, "cpu", "cuda", "cuda:1" for PyTorch.
+        Where arrays are: "cpu", "cuda", "cuda:1" for PyTorch; None for where the samples lie.
     seed : int or None
         Of the start; None for one that all nodes draw together, which no data can know.
     costs : Costs
