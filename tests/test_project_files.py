@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import configparser
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -72,3 +76,27 @@ def test_the_changelog_keeps_the_usual_headings():
     assert re.findall(r"^## (.+)$", text, re.MULTILINE)[0] == "[Unreleased]"
     kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds
+
+
+UNIT = ROOT / "deploy" / "eigenmesh-peer.service"
+
+
+def test_the_unit_restarts_what_a_restart_helps():
+    from eigenmesh.cli import _exit_codes as codes
+
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(UNIT)
+    service = unit["Service"]
+    prevented = {codes.NOT_CONVERGED, codes.BAD_INPUT, codes.ENDED, codes.CANNOT_RESUME}
+    assert set(map(int, service["RestartPreventExitStatus"].split())) == prevented
+    assert int(service["RestartForceExitStatus"]) == codes.PARKED
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
+    # Program and user exist only where a peer is installed.
+    text = UNIT.read_text().replace("/opt/eigenmesh/bin/eigenmesh", sys.executable)
+    (tmp_path / UNIT.name).write_text(text.replace("User=eigenmesh", "User=root"))
+    done = subprocess.run(["systemd-analyze", "verify", tmp_path / UNIT.name], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

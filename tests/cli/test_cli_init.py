@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -12,7 +13,10 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 from eigenmesh.cli._init import init
+from eigenmesh.cli._renew import renew
+from eigenmesh.cli._revoke import revoke
 from eigenmesh.cli._sign import sign
+from eigenmesh.errors import InputError
 from eigenmesh.sites import read_site
 from eigenmesh.sites._credentials import load_credentials
 from eigenmesh.sites._network_file import EXAMPLE
@@ -41,7 +45,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 def test_every_site_gets_its_own_folder_and_the_authority_another(call):
     done = call(init, "network.toml", "--out", "mesh")
     assert done.exit_code == 0, done.output
-    expected = {"ca/ca.key", "ca/ca.pem"}
+    expected = {"ca/ca.key", "ca/ca.pem", "ca/issued.jsonl"}
     expected |= {f"{name}/{file}" for name in NAMES for file in ("site.toml", "cert.pem", "key.pem", "ca.pem")}
     assert set(_files(Path("mesh"))) == expected
     for name in NAMES:
@@ -91,7 +95,7 @@ def test_a_second_init_changes_nothing(call):
     before = _files(Path("mesh"))
     done = call(init, "network.toml", "--out", "mesh")
     assert done.exit_code == 2
-    assert "13 more exists already" in done.stderr
+    assert "14 more exists already" in done.stderr
     assert _files(Path("mesh")) == before
 
 
@@ -121,7 +125,7 @@ def test_what_was_written_is_taken_back_when_the_disk_fails(call, monkeypatch):
 
 def test_requests_are_made_without_an_authority_and_signed_elsewhere(call):
     assert call(init, "network.toml", "--out", "mesh", "--only", "ca").exit_code == 0
-    assert set(_files(Path("mesh"))) == {"ca/ca.key", "ca/ca.pem"}
+    assert set(_files(Path("mesh"))) == {"ca/ca.key", "ca/ca.pem", "ca/issued.jsonl"}
     done = call(init, "network.toml", "--out", "site", "--requests", "--only", "oslo")
     assert done.exit_code == 0, done.output
     assert set(_files(Path("site"))) == {"oslo/key.pem", "oslo/request.pem", "oslo/site.toml"}
@@ -184,3 +188,61 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(call, words, sa
     for fragment in said:
         assert fragment in done.stderr
     assert not Path("mesh").exists()
+
+
+def _issued(folder="mesh/ca"):
+    lines = [json.loads(line) for line in Path(folder, "issued.jsonl").read_text().splitlines()]
+    return [(line["why"], line["name"], int(line["serial"], 16)) for line in lines]
+
+
+def _certificate(path):
+    return x509.load_pem_x509_certificate(Path(path).read_bytes())
+
+
+def test_everything_that_is_issued_is_on_record(call):
+    call(init, "network.toml", "--out", "mesh")
+    call(init, "network.toml", "--out", "here", "--requests", "--only", "oslo")
+    assert call(sign, "here/oslo/request.pem", "--name", "oslo", "--ca", "mesh/ca", "--out", "new.pem").exit_code == 0
+    assert call(renew, "mesh/bergen/cert.pem", "--ca", "mesh/ca", "--out", "bergen.pem", "--days", 900).exit_code == 0
+    paths = [*(f"mesh/{name}/cert.pem" for name in NAMES), "new.pem", "bergen.pem"]
+    serials = [_certificate(path).serial_number for path in paths]
+    assert _issued() == list(zip(["init"] * 3 + ["sign", "renew"], [*NAMES, "oslo", "bergen"], serials, strict=True))
+
+
+def test_a_renewed_certificate_is_for_the_same_key_and_longer(call):
+    call(init, "network.toml", "--out", "mesh", "--days", 10)
+    assert call(renew, "mesh/oslo/cert.pem", "--ca", "mesh/ca", "--out", "oslo.pem").exit_code == 0
+    old, new = _certificate("mesh/oslo/cert.pem"), _certificate("oslo.pem")
+    assert old.public_key() == new.public_key()
+    assert (new.not_valid_after_utc - old.not_valid_after_utc).days == 815
+    Path("oslo.pem").replace("mesh/oslo/cert.pem")
+    load_credentials(read_site("mesh/oslo/site.toml").tls, "oslo")
+    call(init, "network.toml", "--out", "other")
+    done = call(renew, "other/oslo/cert.pem", "--ca", "mesh/ca", "--out", "x.pem")
+    assert (done.exit_code, "not one of this authority's" in " ".join(done.stderr.split())) == (2, True)
+
+
+def test_a_revoked_site_cannot_start_or_be_renewed_until_it_has_a_new_key(call):
+    call(init, "network.toml", "--out", "mesh")
+    done = call(revoke, "oslo", "--ca", "mesh/ca")
+    assert "revoked 1 certificates of oslo" in done.output
+    assert "no certificate was issued to 'bodo'" in call(revoke, "bodo", "--ca", "mesh/ca").stderr
+    for name in NAMES:
+        Path(f"mesh/{name}/revoked.pem").write_bytes(Path("mesh/ca/revoked.pem").read_bytes())
+    with pytest.raises(InputError, match=r"revoked\.pem; make a new key"):
+        load_credentials(read_site("mesh/oslo/site.toml").tls, "oslo")
+    load_credentials(read_site("mesh/bergen/site.toml").tls, "bergen")
+    assert "is revoked" in call(renew, "mesh/oslo/cert.pem", "--ca", "mesh/ca", "--out", "x.pem").stderr
+    call(init, "network.toml", "--out", "here", "--requests", "--only", "oslo")
+    call(sign, "here/oslo/request.pem", "--name", "oslo", "--ca", "mesh/ca", "--out", "here/oslo/cert.pem")
+    for file in ("ca.pem", "revoked.pem"):
+        Path("here/oslo", file).write_bytes(Path("mesh/ca", file).read_bytes())
+    load_credentials(read_site("here/oslo/site.toml").tls, "oslo")
+
+
+def test_the_authority_of_a_network_certifies_its_sites_alone(call):
+    call(init, "network.toml", "--out", "mesh")
+    Path("network.toml").write_text(EXAMPLE.replace("oslo", "bodo"))
+    call(init, "network.toml", "--out", "here", "--requests", "--only", "bodo")
+    done = call(sign, "here/bodo/request.pem", "--name", "bodo", "--ca", "mesh/ca", "--out", "x.pem")
+    assert (done.exit_code, "for oslo, bergen, trondheim alone" in " ".join(done.stderr.split())) == (2, True)

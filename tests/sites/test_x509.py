@@ -152,3 +152,14 @@ def test_certificate_and_key_of_different_authorities_are_refused(authority):
     own, other = authority.certificate_and_key, make_certificate_authority().certificate_and_key
     with pytest.raises(InputError, match="do not belong together"):
         load_certificate_authority(own.certificate, other.key)
+
+
+def test_a_certificate_beyond_the_name_constraints_is_refused_in_the_handshake(tmp_path, monkeypatch):
+    """Even if someone who has the authority's key makes one."""
+    authority = make_certificate_authority("test", sites=["oslo", "bergen"])
+    monkeypatch.setattr(_x509, "permitted_names", lambda certificate: ())
+    made = {n: _folder(tmp_path / n, authority, authority.issue(n)) for n in ("oslo", "bergen", "mallory")}
+    seen = shake_hands(context(made["oslo"], server=True), context(made["bergen"], server=False), "oslo")
+    assert seen == ("bergen", "oslo")
+    with pytest.raises(ssl.SSLError, match=r"permitted subtree violation|certificate verify failed|unknown ca"):
+        shake_hands(context(made["mallory"], server=True), context(made["bergen"], server=False), "mallory")

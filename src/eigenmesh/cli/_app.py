@@ -23,6 +23,8 @@ COMMANDS = {
     "transform": "Project samples onto the components of a saved model.",
     "init": "Make what every site of a network needs: key, certificate and site.toml.",
     "sign": "Sign a site's certificate request with the network's own authority.",
+    "renew": "Make a certificate with new dates for the same site and key.",
+    "revoke": "Revoke the certificates of a site whose key was lost or stolen.",
     "check": "Look at everything that a run needs at this site: a dry run.",
     "peer": "Take part in a run as one site; its samples stay where they are.",
     "status": "Show how the run is going at this site.",

@@ -13,10 +13,16 @@ from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
 from eigenmesh.report._tables import facts_table
 from eigenmesh.sites._network_file import EXAMPLE, NetworkFile, read_network_file, site_toml
-from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, REQUEST_FILE, SITE_FILE
-
-# The folder of the authority; no site may have this name.
-CA_FOLDER, CA_KEY = "ca", "ca.key"
+from eigenmesh.sites._site import (
+    AUTHORITY_FILE,
+    CA_FOLDER,
+    CA_KEY,
+    CERTIFICATE_FILE,
+    ISSUED_FILE,
+    KEY_FILE,
+    REQUEST_FILE,
+    SITE_FILE,
+)
 
 REQUESTS_HELP = "Make keys and certificate requests only, for sites with their own authority."
 Days = Annotated[int | None, option(None, "N", "Days that certificates are valid; 825 by default.", min=1)]
@@ -99,21 +105,24 @@ def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile
 
 
 def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None = None) -> list[NewFile]:
+    from eigenmesh.sites._authority_folder import issued_line
     from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, make_certificate_authority
 
-    authority = make_certificate_authority(f"eigenmesh {network.path.stem}")
+    authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
     own = authority.certificate_and_key
     files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]
     files.append(NewFile(out / CA_FOLDER / AUTHORITY_FILE, own.certificate))
+    log = b""
     for name in names:
         made, folder = authority.issue(name, days or SITE_CERTIFICATE_DAYS), out / name
+        log += issued_line(made.certificate, "init")
         files += [
             NewFile(folder / KEY_FILE, made.key, private=True),
             NewFile(folder / CERTIFICATE_FILE, made.certificate),
             NewFile(folder / AUTHORITY_FILE, own.certificate),
             NewFile(folder / SITE_FILE, site_toml(network, name).encode()),
         ]
-    return files
+    return [*files, NewFile(out / CA_FOLDER / ISSUED_FILE, log, private=True)]
 
 
 def _tell(

@@ -4,18 +4,20 @@ from pathlib import Path
 from typing import Annotated
 
 from eigenmesh._atomic_write import NewFile, write_new
-from eigenmesh.cli._init import CA_FOLDER, CA_KEY, Days
+from eigenmesh.cli._init import Days
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
-from eigenmesh.errors import UnreadableFileError, import_extra
-from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE
+from eigenmesh.errors import import_extra
+from eigenmesh.sites._site import AUTHORITY_FILE, CA_FOLDER, CERTIFICATE_FILE
+
+AuthorityPath = Annotated[Path, option(None, "DIR", "Folder of the authority, with ca.pem and ca.key.", "--ca")]
 
 
 @plain_errors()
 def sign(
     request: Annotated[Path, argument("REQUEST.pem", "What the site sent.")],
     name: Annotated[str, option(None, "NAME", "The site that sent it; the request must name it alone.")],
-    ca: Annotated[Path, option(None, "DIR", "Folder of the authority, with ca.pem and ca.key.")] = Path(CA_FOLDER),
+    ca: AuthorityPath = Path(CA_FOLDER),
     out: Annotated[Path, option(None, "FILE", "Where to put the certificate.")] = Path(CERTIFICATE_FILE),
     days: Days = None,
 ) -> None:
@@ -28,16 +30,11 @@ def sign(
     - `eigenmesh sign oslo-request.pem --name oslo --ca mesh/ca --out oslo-cert.pem`
     """
     import_extra("cryptography", "peers", "signing certificates")
-    from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, load_certificate_authority
+    from eigenmesh.sites._authority_folder import AuthorityFolder, read_file
+    from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS
 
-    authority = load_certificate_authority(_read(ca / AUTHORITY_FILE), _read(ca / CA_KEY))
-    signed = authority.sign(_read(request), name, days or SITE_CERTIFICATE_DAYS)
+    folder = AuthorityFolder(ca)
+    signed = folder.authority.sign(read_file(request), name, days or SITE_CERTIFICATE_DAYS)
+    folder.record(signed, "sign")
     write_new([NewFile(out, signed)])
     Messages.of().tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give the path of a PEM file.") from error

@@ -10,7 +10,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
 from eigenmesh.errors import InputError, UnreadableFileError
-from eigenmesh.sites._site import TlsFiles
+from eigenmesh.sites._revocation import RevocationList
+from eigenmesh.sites._site import REVOKED_FILE, TlsFiles
 from eigenmesh.sites._x509 import alternative_names
 from eigenmesh.transports.grpc import Credentials
 
@@ -32,6 +33,9 @@ def load_credentials(tls: TlsFiles, name: str) -> Credentials:
         raise InputError(f"{tls.certificate} is for {names}, not for {name} only; give the certificate of this site.")
     _require_valid_now(tls.certificate, own)
     _require_trusted(tls, chain, trusted)
+    if RevocationList(tls.ca).is_revoked(own):
+        revoked = tls.ca.with_name(REVOKED_FILE)
+        raise InputError(f"{tls.certificate} is revoked by {revoked}; make a new key and have its request signed.")
     return Credentials(key, certificate, authorities)
 
 

@@ -20,6 +20,10 @@ WHAT = "a site.toml (eigenmesh init makes one for each site)"
 # X.509 files of a site, and its settings.
 CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE, REQUEST_FILE = "cert.pem", "key.pem", "ca.pem", "request.pem"
 SITE_FILE = "site.toml"
+# Beside the file of trusted authorities: certificates that they have revoked.
+REVOKED_FILE = "revoked.pem"
+# The folder of the authority, a name that no site may have, its key and its log of certificates.
+CA_FOLDER, CA_KEY, ISSUED_FILE = "ca", "ca.key", "issued.jsonl"
 # Written instead of an address if the neighbour calls this site.
 INCOMING = "incoming"
 TABLES = ("neighbours", "tls", "data", "out", "settings")

@@ -1,6 +1,8 @@
 """X.509 certificates of sites: a private certificate authority, one certificate per site, and signing requests."""
 
 import datetime as dt
+import ipaddress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,11 +64,38 @@ class CertificateAuthority:
         require_name(name)
         return self._certificate(name, _requested_key(request, name), days)
 
+    def renew(self, certificate: bytes, days: int = SITE_CERTIFICATE_DAYS) -> tuple[str, bytes]:
+        """The name of the site, and a certificate (PEM) for the same name and key as one of this authority's (PEM)."""
+        old = load_certificate(certificate)
+        try:
+            old.verify_directly_issued_by(self.certificate)
+        except (ValueError, TypeError, InvalidSignature) as error:
+            raise InputError(
+                "the certificate is not one of this authority's; have a request signed instead."
+            ) from error
+        (name,) = alternative_names(old)
+        return name, self._certificate(name, _require_accepted(old.public_key(), name), days)
+
+    def revocation_list(self, serials: Iterable[int], number: int) -> bytes:
+        """A list of revoked certificates (PEM, RFC 5280), to be put beside ``ca.pem`` at all sites."""
+        now = _now()
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject).last_update(now)
+        builder = builder.next_update(self.certificate.not_valid_after_utc)
+        builder = builder.add_extension(x509.CRLNumber(number), critical=False)
+        for serial in sorted(set(serials)):
+            revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+            builder = builder.add_revoked_certificate(revoked)
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(PEM)
+
     def _certificate(self, name: str, key: PublicKey, days: int) -> bytes:
         last = self.certificate.not_valid_after_utc
         if days < 1 or _now() + dt.timedelta(days=days) > last:
             bounds = f"give at least 1, and an end before {last:%Y-%m-%d}, when the authority's own expires."
             raise InputError(f"a certificate for {days} days cannot be made; {bounds}")
+        permitted = permitted_names(self.certificate)
+        if permitted and name not in permitted:
+            sites = ", ".join(permitted)
+            raise InputError(f"this authority is for {sites} alone, not for {name}; make another for a larger network.")
         builder = _builder(name, self.certificate.subject, key, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
@@ -77,12 +106,18 @@ class CertificateAuthority:
         return builder.add_extension(issuer, critical=False).sign(self.key, hashes.SHA256()).public_bytes(PEM)
 
 
-def make_certificate_authority(name: str = "eigenmesh", days: int = AUTHORITY_CERTIFICATE_DAYS) -> CertificateAuthority:
-    """A new private authority, which can certify sites but no further authorities."""
+def make_certificate_authority(
+    name: str = "eigenmesh", days: int = AUTHORITY_CERTIFICATE_DAYS, sites: Sequence[str] = ()
+) -> CertificateAuthority:
+    """A new private authority, which can certify sites, only these if any are given, but no further authorities."""
     key, name = ec.generate_private_key(ec.SECP256R1()), f"{name} authority"[:64]
     builder = _builder(name, _subject(name), key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_key_usage(certifies=True), critical=True)
+    if sites:
+        everywhere = [x509.IPAddress(ipaddress.ip_network(network)) for network in ("0.0.0.0/0", "::/0")]
+        constraints = x509.NameConstraints([x509.DNSName(site) for site in sites], everywhere)
+        builder = builder.add_extension(constraints, critical=True)
     return CertificateAuthority(builder.sign(key, hashes.SHA256()), key)
 
 
@@ -119,13 +154,33 @@ def _requested_key(request: bytes, name: str) -> PublicKey:
     if names != (name,):
         named = ", ".join(names) or "no site"
         raise InputError(f"the request names {named}, not {name} only; ask the site for one with DNS:{name}.")
-    key = parsed.public_key()
+    return _require_accepted(parsed.public_key(), name)
+
+
+def _require_accepted(key: object, name: str) -> PublicKey:
     if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in ("secp256r1", "secp384r1"):
         return key
     if isinstance(key, rsa.RSAPublicKey) and key.key_size >= MIN_RSA_BITS:
         return key
     accepted = f"use an elliptic curve (P-256, P-384) or RSA of at least {MIN_RSA_BITS} bits."
-    raise InputError(f"the request for {name} has a key that is not accepted; {accepted}")
+    raise InputError(f"the site {name} has a key that is not accepted; {accepted}")
+
+
+def load_certificate(content: bytes) -> x509.Certificate:
+    """The first certificate of a PEM file."""
+    try:
+        return x509.load_pem_x509_certificate(content)
+    except ValueError as error:
+        raise InputError(f"this is no certificate ({error}); give a PEM file.") from error
+
+
+def permitted_names(authority: x509.Certificate) -> tuple[str, ...]:
+    """Sites that an authority may certify; empty if it is not constrained."""
+    try:
+        permitted = authority.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(name.value for name in permitted or () if isinstance(name, x509.DNSName))
 
 
 def alternative_names(source: x509.CertificateSigningRequest | x509.Certificate) -> tuple[str, ...]:
