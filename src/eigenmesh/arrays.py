@@ -78,12 +78,22 @@ def item_bytes(array: Array) -> int:
 
 def squared_norms(X: Array) -> Array:
     """Squared Euclidean norms of the columns: (nodes, d, k) -> (nodes, k)."""
-    return namespace(X).vecdot(X, X, axis=-2)
+    # NumPy's vecdot jumps from row to row for each column; einsum reads the rows in order.
+    return np.einsum("...dk,...dk->...k", X, X) if isinstance(X, np.ndarray) else namespace(X).vecdot(X, X, axis=-2)
 
 
 def everywhere(array: Array, n_nodes: int) -> Array:
     """The same values at so many nodes, without copying them: (1, ...) -> (n_nodes, ...)."""
     return namespace(array).broadcast_to(array, (n_nodes, *array.shape[1:]))
+
+
+def is_everywhere(array: Array) -> bool:
+    """Whether the array is one of ``everywhere``: several nodes that share one copy."""
+    if array.shape[0] < 2:
+        return False
+    if isinstance(array, np.ndarray):
+        return array.strides[0] == 0
+    return array_api_compat.is_torch_array(array) and array.stride(0) == 0
 
 
 def column_norms(X: Array) -> Array:

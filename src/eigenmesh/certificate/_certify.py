@@ -28,6 +28,7 @@ from eigenmesh.certificate._krylov import asymmetry
 from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, Found, Look
 from eigenmesh.certificate._signs import agree_on_signs, own_signs
 from eigenmesh.data import Covariance
+from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import DataError
 from eigenmesh.networks import Network
 
@@ -79,7 +80,7 @@ def certify(
     X : array of shape (nodes, d, K)
         Each node's estimate.
     common : Common or None
-        What the solver knows at every node; it must be of this X.
+        What the solver knows at every node; it must be of this X, the same at all nodes held here.
     complement : Complement or None
         What an earlier call learnt of the eigenvalues beyond K; None to look.
     patient : bool
@@ -93,10 +94,13 @@ def certify(
     eps, accuracy = float(xp.finfo(X.dtype).eps), network.average.accuracy
     if common is None:
         local, mean, product, largest = _averaged(covariance, network, X)
-        defect = xp.maximum(asymmetry(mean, product), -xp.min(xp.sum(mean * product, axis=-2), axis=-1, keepdims=True))
+        defect = xp.maximum(
+            asymmetry(mean.mT @ product), -xp.min(xp.sum(mean * product, axis=-2), axis=-1, keepdims=True)
+        )
     else:
+        # All nodes held here share one copy, which is measured once.
         signs = own_signs(X[:1, ...])
-        local, product, defect = X * signs, common.product * signs, common.defect
+        local, product, defect = X[:1, ...] * signs, common.product * signs, common.defect
         mean, largest = local[:1, ...], common.size
     # What cancels inside a product is rounded in float64, whatever the product is stored in.
     cancelled = covariance.rounding_size * float(np.finfo(np.float64).eps) / eps
@@ -124,7 +128,7 @@ def certify(
     if complement is None:
         complement = probe_complement(covariance, network, mean, X.shape[0], known, seed)
     certificate = _certificate(network, measured, mean, product, complement, known, drawn)
-    return Certified(mean, local, certificate, complement, measured.total)
+    return Certified(mean, ea.everywhere(local, X.shape[0]), certificate, complement, measured.total)
 
 
 def require_symmetric(defect: float, floor: float) -> None:
@@ -141,7 +145,7 @@ def _averaged(covariance: Covariance, network: Network, X: Array) -> tuple[Array
     xp = ea.namespace(X)
     local = agree_on_signs(network, normalised(X))
     mean = normalised(network.common_mean(local))
-    products = covariance.apply(ea.everywhere(mean, X.shape[0]))
+    products = product_to_average(covariance, mean, X.shape[0])
     product = network.common_mean(products)
     # `worst` gives every node the same bits, and so the same order.
     values = ea.to_numpy(network.worst(xp.sum(mean * product, axis=-2))[0, ...])

@@ -7,6 +7,7 @@ from eigenmesh.arrays import Array, orthonormal
 from eigenmesh.certificate._krylov import look_beyond, soft_polar
 from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, Found, Look
 from eigenmesh.data import Covariance
+from eigenmesh.data._pooled import product_to_average
 from eigenmesh.networks import Network
 
 # Random directions to look along, steps between two checks of what was found, and the most steps.
@@ -34,20 +35,20 @@ def probe_complement(
     # Keyed apart from the solver's own start so that the two are not the same directions.
     drawn = np.random.default_rng([seed, 0x5EED]).standard_normal((1, d, COLUMNS + found.multiplicity))
     G = _deflated(Q, ea.like(drawn, basis))
-    B, whitening = soft_polar(G, Q, noise=0.0)
+    B, whitening = soft_polar(G, Q, noise=0.0)[:2]
     V = CV = basis[:, :, :0]
     complement = NOTHING_BEYOND
     for length in range(1, LONGEST + 1):
-        Z = _deflated(Q, network.common_mean(covariance.apply(ea.everywhere(B, n_nodes))))
+        Z = _deflated(Q, network.common_mean(product_to_average(covariance, B, n_nodes)))
         V, CV = xp.concat([V, B @ whitening], axis=-1), xp.concat([CV, Z @ whitening], axis=-1)
         # The widths follow from d and K alone, so all nodes come to the same end.
         full = V.shape[-1] >= d - k
         if length % BATCH == 0 or full or length == LONGEST:
-            look = look_beyond(V, CV, G, found=0, room=d - k, block=B.shape[-1], products=length)
+            look = look_beyond(V, CV, V.mT @ CV, G, found=0, room=d - k, block=B.shape[-1], products=length)
             complement = agreed_complement(network, look, found, like=basis)
             if full or complement.chance <= LARGEST_CHANCE or complement.lower > found.smallest + found.resolution:
                 break
-        B, whitening = soft_polar(Z, xp.concat([Q, V], axis=-1), noise=network.average.accuracy)
+        B, whitening = soft_polar(Z, xp.concat([Q, V], axis=-1), noise=network.average.accuracy)[:2]
     return complement
 
 

@@ -1,5 +1,7 @@
 """Rayleigh-Ritz and block expansion, shared by the Krylov solver and by the look beyond K."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from eigenmesh import arrays as ea
@@ -7,49 +9,53 @@ from eigenmesh.arrays import Array, squared_norms
 from eigenmesh.certificate._look import Look
 
 
-def rayleigh_ritz(V: Array, CV: Array, count: int) -> tuple[Array, Array, Array]:
-    """Leading eigenpairs of ``V^T C V``: (nodes, d, w) twice -> values (nodes, count), U and C U (nodes, d, count).
+def leading_pairs(T: Array, present: Array, count: int) -> tuple[Array, Array]:
+    """Leading eigenpairs of ``T = V^T C V``: (nodes, w, w) -> values (nodes, count), vectors (nodes, w, count).
 
-    Zero columns of V are put at the end of the spectrum, below any eigenvalue of a covariance.
+    Zero columns of V, those not ``present`` (nodes, w), are put at the end of the spectrum, below any eigenvalue of a
+    covariance.
     """
-    xp = ea.namespace(V)
-    values, vectors = xp.linalg.eigh(_projected(V, CV))
-    values, vectors = xp.flip(values[:, -count:], axis=-1), xp.flip(vectors[:, :, -count:], axis=-1)
-    return values, V @ vectors, CV @ vectors
+    xp = ea.namespace(T)
+    values, vectors = xp.linalg.eigh(_marked(T, present))
+    return xp.flip(values[:, -count:], axis=-1), xp.flip(vectors[:, :, -count:], axis=-1)
 
 
-def _projected(V: Array, CV: Array) -> Array:
-    xp = ea.namespace(V)
-    T = V.mT @ CV
+def columns_present(V: Array) -> Array:
+    """1 where a column is a unit vector, 0 where it is zero: (nodes, d, w) -> (nodes, w)."""
+    return ea.namespace(V).astype(squared_norms(V) > 0.5, V.dtype)
+
+
+def _marked(T: Array, present: Array) -> Array:
+    xp = ea.namespace(T)
     T = (T + T.mT) / 2
-    present = xp.astype(squared_norms(V) > 0.5, V.dtype)
     largest = xp.max(xp.abs(T))
     far_below = xp.where(largest > 0, 2 * largest, xp.ones_like(largest))
     return T - (1 - present)[:, :, None] * xp.eye(T.shape[-1], dtype=T.dtype, device=T.device) * far_below
 
 
-def asymmetry(V: Array, CV: Array) -> Array:
-    """Largest entry of ``|T - T^T|`` for ``T = V^T C V``: (nodes, d, w) twice -> (nodes, 1), rounding if C is sound."""
-    xp = ea.namespace(V)
-    T = V.mT @ CV
+def asymmetry(T: Array) -> Array:
+    """Largest entry of ``|T - T^T|`` for ``T = V^T C V``: (nodes, w, w) -> (nodes, 1), rounding if C is sound."""
+    xp = ea.namespace(T)
     return xp.max(xp.abs(T - T.mT), axis=(-2, -1))[:, None]
 
 
-def look_beyond(V: Array, CV: Array, G: Array, *, found: int, room: int, block: int, products: int) -> Look:
+def look_beyond(V: Array, CV: Array, T: Array, G: Array, *, found: int, room: int, block: int, products: int) -> Look:
     """The space of V without its leading Ritz vectors, as a look that started from the Gaussian columns G.
 
     Parameters
     ----------
     V, CV : (1, d, w), built from G by so many products.
+    T : (1, w, w), ``V^T C V``.
     G : (1, d, s), in the span of V.
     found : leading Ritz vectors that count as found.
     room : dimension of the whole space that V is a part of.
     block : columns of the last block of V, the only one whose product leaves the space.
     """
-    values, vectors = np.linalg.eigh(ea.to_numpy(_projected(V, CV))[0].astype(np.float64))
-    values, vectors = values[::-1][found:], vectors[:, ::-1][:, found:]
     # Zero columns of V, where a block had lost rank, are no directions.
-    present = ea.to_numpy(squared_norms(V))[0] > 0.5
+    present = columns_present(V)
+    values, vectors = np.linalg.eigh(ea.to_numpy(_marked(T, present))[0].astype(np.float64))
+    values, vectors = values[::-1][found:], vectors[:, ::-1][:, found:]
+    present = ea.to_numpy(present)[0]
     kept = np.arange(len(values)) < np.count_nonzero(present) - found
     outside = CV[:, :, -block:]
     for _ in range(2):
@@ -64,16 +70,29 @@ def look_beyond(V: Array, CV: Array, G: Array, *, found: int, room: int, block: 
     )
 
 
-def soft_polar(Z: Array, V: Array, noise: float) -> tuple[Array, Array]:
+class NextBlock(NamedTuple):
+    """What a product Z adds to a basis V.
+
+    B : (nodes, d, b) the next block; whitening : (nodes, b, b) B times it has orthonormal or zero columns;
+    along : (nodes, w, b) ``V^T Z``; leak : (nodes, b, b), with columns as long as those of ``(I - V V^T) Z``.
+    """
+
+    B: Array
+    whitening: Array
+    along: Array
+    leak: Array
+
+
+def soft_polar(Z: Array, V: Array, noise: float) -> NextBlock:
     """Polar factor of ``W = (I - V V^T) Z`` with directions at noise level faded out, and what whitens it.
 
     With ``W = P s Q^T``: ``B = P f Q^T``, ``f = s / sqrt(s^2 + e^2)``, a continuous function of W; and
-    ``B Q f^-1`` has orthonormal columns, zero where f is small. (nodes, d, b) -> (nodes, d, b), (nodes, b, b).
+    ``B Q f^-1`` has orthonormal columns, zero where f is small.
     """
     xp = ea.namespace(Z)
-    W = Z
-    for _ in range(2):
-        W = W - V @ (V.mT @ W)
+    along = V.mT @ Z
+    W = Z - V @ along
+    W = W - V @ (V.mT @ W)
     basis, triangle = xp.linalg.qr(W)
     size = xp.sqrt(xp.sum(squared_norms(Z), axis=-1, keepdims=True))
     # Relative to Z, which may be so small that squares would be lost in single precision.
@@ -84,4 +103,4 @@ def soft_polar(Z: Array, V: Array, noise: float) -> tuple[Array, Array]:
     kept = fade > 0.5
     inverse = xp.where(kept, 1 / xp.where(kept, fade, xp.ones_like(fade)), xp.zeros_like(fade))
     B = basis @ (left * fade[:, None, :]) @ right
-    return B, right.mT * inverse[:, None, :]
+    return NextBlock(B, right.mT * inverse[:, None, :], along, triangle)

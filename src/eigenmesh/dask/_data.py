@@ -65,7 +65,9 @@ class DaskData:
         network.traffic = self.blocks.traffic
         return network
 
-    def choose_covariance(self, request: Request, solver: Solver, n_components: int) -> Choice:
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
         """The requested kind, or the cheapest that fits the memory of the workers."""
         kind = request.covariance
         if kind is None and solver.traits.sends_covariances:

@@ -67,6 +67,14 @@ class Block:
         return getattr(self.source, "device", None)
 
     @property
+    def in_place(self) -> bool:
+        """Whether all rows are one piece of float64 numbers in memory."""
+        matrix = getattr(self.source, "matrix", None)
+        if not isinstance(matrix, np.ndarray) or not isinstance(self.rows, slice) or not self.in_memory:
+            return False
+        return matrix.dtype == np.float64 and bool(matrix[self.rows].flags.forc)
+
+    @property
     def n_stored(self) -> int | None:
         """Stored entries of these rows if they are as full as the others, None if the source is dense."""
         whole = self.source.n_stored

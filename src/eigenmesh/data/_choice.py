@@ -26,12 +26,16 @@ class CovarianceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind, the bytes that it takes besides the data, and the reason; ``asked``: the user named the kind."""
+    """A kind, the bytes that it takes besides the data, and the reason.
+
+    asked: the user named the kind. pooled: it is that of all nodes' rows together.
+    """
 
     kind: CovarianceKind
     bytes: int
     reason: str
     asked: bool = False
+    pooled: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Sizes:
     """Sizes of the data that decide the choice.
 
     n_samples: of the nodes held here; n_matrices: number of covariances if they are formed; itemsize: bytes per number;
-    sparse_bytes: values and indices as float64 CSR, None if dense; copy_bytes: most that centred copies may take.
+    sparse_bytes: values and indices as float64 CSR, None if dense; copy_bytes: most that centred copies may take;
+    in_place: products can use the rows where they are.
     """
 
     n_samples: int
@@ -48,14 +53,17 @@ class Sizes:
     itemsize: int
     sparse_bytes: int | None = None
     copy_bytes: int = COPY_BYTES
+    in_place: bool = False
 
     @classmethod
-    def of(cls, shards: Shards) -> Sizes:
+    def of(cls, shards: Shards, in_place: bool = False) -> Sizes:
         blocks = shards.blocks
         n_samples = sum(block.n_rows for block in blocks)
         sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if shards.is_sparse else None
         copy_bytes = COPY_BYTES if all(block.in_memory for block in blocks) else FILE_COPY_BYTES
-        return cls(n_samples, shards.n_features, len(blocks), shards.dtype.itemsize, sparse_bytes, copy_bytes)
+        in_place = in_place and len(blocks) == 1 and blocks[0].in_place
+        kept = (len(blocks), shards.dtype.itemsize, sparse_bytes, copy_bytes, in_place)
+        return cls(n_samples, shards.n_features, *kept)
 
     def memory_needed(self, kind: CovarianceKind) -> int:
         """Peak bytes that a kind takes besides the data."""
@@ -63,7 +71,7 @@ class Sizes:
         return {
             # While forming there are two more float64 matrices: the sum and the product of one chunk.
             CovarianceKind.FORMED: self.n_features**2 * (self.n_matrices * self.itemsize + 16) + 2 * CHUNK_BYTES,
-            CovarianceKind.MATRIX_FREE: entries * self.itemsize + 2 * CHUNK_BYTES,
+            CovarianceKind.MATRIX_FREE: (0 if self.in_place else entries * self.itemsize) + 2 * CHUNK_BYTES,
             CovarianceKind.CHUNKED: 3 * CHUNK_BYTES,
             CovarianceKind.SPARSE: entries * 16 if self.sparse_bytes is None else self.sparse_bytes,
         }[kind]

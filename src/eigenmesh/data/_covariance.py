@@ -10,6 +10,7 @@ import numpy as np
 from eigenmesh.arrays import Array, Namespace, like, namespace, to_numpy
 from eigenmesh.data._block import Block, Centring
 from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, choose
+from eigenmesh.data._in_place import InPlace
 from eigenmesh.data._moments import Moments
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._shards import Shards
@@ -50,8 +51,8 @@ class Formed:
     """C_i as matrices, eq (1): matrices (nodes, d, d), symmetric to the last bit."""
 
     matrices: Array
+    rounding_size: float = 0.0
     kind: ClassVar[CovarianceKind] = CovarianceKind.FORMED
-    rounding_size: ClassVar[float] = 0.0
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, place: Place) -> Formed:
@@ -173,18 +174,25 @@ def build_covariance(
     n_components: int = 10,
     products: int = 50,
     memory_bytes: int = MEMORY_BYTES,
+    in_place: bool = False,
     xp: Namespace | None = None,
     device: Any = None,
 ) -> Covariance:
     """Covariance of the nodes held here, of the given kind or of the one that ``choose`` picks.
 
-    n_components, products and memory_bytes are for ``choose``. xp and device say which library and device hold the
-    arrays, NumPy by default; a sparse covariance works with NumPy only.
+    n_components, products and memory_bytes are for ``choose``. With in_place, dense rows of a single node are centred
+    after the product where little cancels, so that nothing is copied; ``rounding_size`` says what cancelled. xp and
+    device say which library and device hold the arrays, NumPy by default; a sparse covariance works with NumPy only.
     """
     place = Place.of(xp, device)
     kind = kind or choose(shards, n_components, products, memory_bytes).kind
+    rows = InPlace.of(shards, moments) if in_place and place == HOST else None
+    if kind is CovarianceKind.FORMED and rows is not None:
+        return Formed(rows.formed()[np.newaxis], rows.rounding_size)
     if kind is CovarianceKind.FORMED:
         return Formed.of(shards, moments, place)
+    if kind is CovarianceKind.MATRIX_FREE and rows is not None:
+        return rows
     if kind is CovarianceKind.MATRIX_FREE:
         return MatrixFree.of(shards, moments, place)
     if kind is CovarianceKind.CHUNKED:

@@ -63,7 +63,9 @@ class KnownData:
     def network(self, averaging: Averaging) -> Network:
         return Stacked(self.weights, averaging)
 
-    def choose_covariance(self, request: Request, solver: Solver, n_components: int) -> Choice:
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
         return Choice(self.covariance.kind, 0, "computed before")
 
     def measure(self, network: Network, choice: Choice, **settings: Any) -> tuple[Moments, Covariance]:

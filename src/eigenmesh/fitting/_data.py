@@ -1,16 +1,20 @@
 """The samples of a fit and the network that they are spread over."""
 
+import contextlib
 import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from eigenmesh.arrays import everywhere
 from eigenmesh.averaging import Averaging, Tree
-from eigenmesh.data import Covariance, Missing, Moments, Shards, build_covariance, pooled_moments
+from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
-from eigenmesh.data._place import Place
+from eigenmesh.data._in_place import InPlace
+from eigenmesh.data._place import HOST, Place
+from eigenmesh.data._pooled import PooledCovariance, pooled_shards
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
@@ -61,8 +65,10 @@ class Data(Protocol):
 
     def network(self, averaging: Averaging) -> Network: ...
 
-    def choose_covariance(self, request: Request, solver: Solver, n_components: int) -> Choice:
-        """How to hold the covariances: as asked for, or the cheapest way that fits."""
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
+        """How to hold the covariances: as asked for, or the cheapest way that fits; for this network, or any."""
         ...
 
     def measure(
@@ -114,18 +120,27 @@ class NodeData:
             return Stacked(self.weights, averaging)
         return Peers(self.weights, self.transport, averaging)
 
-    def choose_covariance(self, request: Request, solver: Solver, n_components: int) -> Choice:
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
         """By the sizes of the samples held here: nodes may choose differently, their products are the same."""
-        sizes, kind = Sizes.of(self.shards), request.covariance
+        kind, place = request.covariance, self._place(request.device)
+        pooled = None if network is None or kind is not None else self._pooled(network, solver, place)
+        sizes = Sizes.of(pooled or self.shards, in_place=place == HOST)
         if kind is not None:
             return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
-        columns, place = solver.columns(n_components, self.shards.n_features), self._place(request.device)
-        products = solver.traits.expected_products
+        columns, products = solver.columns(n_components, self.shards.n_features), solver.traits.expected_products
         if not place.is_gpu:
-            return choose_by_size(sizes, columns, products)
+            return replace(choose_by_size(sizes, columns, products), pooled=pooled is not None)
         # What is free beside the samples is the only limit to copies on a GPU.
         free = int(FILL_OF_GPU * place.free_bytes()) - self.shards.bytes_at(place)
         return choose_by_size(replace(sizes, copy_bytes=free), columns, products, free, GPU_PASS_COST)
+
+    def _pooled(self, network: Network, solver: Solver, place: Place) -> Shards | None:
+        """All rows at one node, if products are only averaged and averages have no error that should be simulated."""
+        held = len(network.ids) == network.n_nodes > 1 and place == HOST
+        exact = held and not network.collective and network.average.accuracy == 0
+        return pooled_shards(self.shards) if exact and solver.traits.averages_products else None
 
     def measure(
         self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
@@ -133,13 +148,27 @@ class NodeData:
         """One average for the moments, two if means are large; then the covariances, without any message."""
         place = self._place(device)
         here = replace(self, shards=self.shards.moved(place))
-        moments = here._moments(network, scale, missing)
-        covariance = build_covariance(here.shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
-        return moments, covariance
+        pooled = pooled_shards(self.shards) if choice.pooled else None
+        moments = here._moments(network, scale, missing, pooled)
+        held, kind = pooled or here.shards, choice.kind
+        chosen = kind is CovarianceKind.MATRIX_FREE and not choice.asked and place == HOST
+        if chosen and Sizes.of(held, in_place=True).in_place and InPlace.of(held, moments) is None:
+            # Means are so large that rows have to be centred first, and a copy of all of them was not reckoned with.
+            kind = CovarianceKind.CHUNKED
+        covariance = build_covariance(held, moments, kind=kind, in_place=True, xp=place.xp, device=place.device)
+        if pooled is None:
+            return moments, covariance
+        each = partial(build_covariance, self.shards, moments, xp=place.xp, device=place.device)
+        return moments, PooledCovariance(covariance, each, self.shards.n_nodes)
 
-    def _moments(self, network: Network, scale: bool, missing: Missing) -> Moments:
+    def _moments(self, network: Network, scale: bool, missing: Missing, pooled: Shards | None = None) -> Moments:
         facts, check = facts_to_match(self.shards), partial(require_match, shards=self.shards)
-        return pooled_moments(self.shards, network, scale=scale, missing=missing, facts=facts, check=check)
+        settings: dict[str, Any] = {"scale": scale, "missing": missing, "facts": facts, "check": check}
+        if pooled is not None:
+            # What is wrong with the samples is found once more below, with the name of its node.
+            with contextlib.suppress(DataError):
+                return pooled_moments(pooled, _Together(network), **settings)
+        return pooled_moments(self.shards, network, **settings)
 
     def _place(self, device: str | None) -> Place:
         """Where arrays are: where the samples lie if nothing else is asked for, or where the transport has them."""
@@ -152,6 +181,20 @@ class NodeData:
         if own is not None and device is not None and not str(own).startswith(device):
             raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
         return Place.named(None if own is None else str(own))
+
+
+class _Together(NamedTuple):
+    """All nodes of a network as one that holds what they would add up; averages are sent and counted as usual."""
+
+    network: Network
+    n_nodes: int = 1
+
+    def common_mean(self, array: np.ndarray) -> np.ndarray:
+        return np.asarray(self.network.common_mean(everywhere(array, self.network.n_nodes)))
+
+    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        both = (everywhere(each, self.network.n_nodes) for each in (array, values))
+        return self.network.common_mean_and_worst(*both)
 
 
 def facts_to_match(shards: Shards) -> np.ndarray:

@@ -114,8 +114,8 @@ def prepare(request: Request, data: Data) -> Prepared:
     """
     decision = decide(request, data)
     solver, averaging = decision.solver, decision.averaging
-    choice = data.choose_covariance(request, solver, decision.workload.n_components)
     network = data.network(averaging)
+    choice = data.choose_covariance(request, solver, decision.workload.n_components, network)
     if decision.counting is not None:
         network.traffic += decision.counting.traffic
         network.exchanges += decision.counting.exchanges

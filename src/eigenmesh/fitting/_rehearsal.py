@@ -76,8 +76,8 @@ class _Recorded(NodeData):
         self.networks.append(Recording(self.weights, averaging))
         return self.networks[-1]
 
-    def _moments(self, network: Network, scale: bool, missing: Missing) -> Moments:
-        return self.known or super()._moments(network, scale, missing)
+    def _moments(self, network: Network, scale: bool, missing: Missing, pooled: Shards | None = None) -> Moments:
+        return self.known or super()._moments(network, scale, missing, pooled)
 
 
 def rehearse(request: Request, data: NodeData, solver: Solver) -> Rehearsal:

@@ -86,8 +86,7 @@ def run(
     loop = _Loop(solver, covariance, network, *settings)
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     with np.errstate(all="ignore"):
-        everywhere = np.broadcast_to(start, (len(network.ids), *start.shape))
-        return loop.run(covariance.place(np.ascontiguousarray(everywhere)), check_every)
+        return loop.run(ea.everywhere(covariance.place(start[np.newaxis]), len(network.ids)), check_every)
 
 
 def require_components(n_components: int, n_features: int, n_samples: int | None = None) -> None:
@@ -154,7 +153,7 @@ class _Loop:
         return self._result(reason, certified)
 
     def _iterate(self, start: Array, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
-        sound, stall, gate = self.solver.readout(state), StallDetector(), CertificateGate(self.tol)
+        sound, stall, gate = state, StallDetector(), CertificateGate(self.tol)
         step, next_check = steps_of(self.solver, self.covariance, self.network, start), check_every or 1
         while True:
             rounds_before = self._rounds
@@ -173,15 +172,15 @@ class _Loop:
             state, residual = watch.state, watch.residual
             self._record(state, np.nan if residual is None else float(residual.max()))
             if not watch.healthy:
-                return StopReason.DIVERGED, self._certify(sound)
-            sound = self.solver.readout(state)
+                return StopReason.DIVERGED, self._certify(self.solver.readout(sound))
+            sound = state
             if self.on_estimate is not None:
-                self.on_estimate(ea.to_numpy(sound)[0])
+                self.on_estimate(ea.to_numpy(self.solver.readout(state))[0])
             stalled = stall.stalled(residual, patience=PATIENCE_OF_EXACT if watch.free else PATIENCE)
             if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
                 gate.scale = self._booked("checks", largest_norm, start)
             if gate.opens(residual, watch.gaps) or over or stalled:
-                certified = self._certify(sound, state, last=over or stalled)
+                certified = self._certify(self.solver.readout(state), state, last=over or stalled)
                 if certified.certificate.error_bound <= self.tol or over or stalled:
                     return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
                 gate.learn(residual, certified.certificate.gaps)

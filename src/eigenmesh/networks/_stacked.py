@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import array_api_compat
+import numpy as np
 from scipy import sparse
 
 from eigenmesh import arrays as ea
@@ -28,10 +29,23 @@ class Stacked(Network):
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         super().__init__(weights, averaging)
         self._operators: dict[tuple[Any, ...], tuple[LinearRound, Product]] = {}
+        self._rounds_of_average: tuple[LinearRound, ...] | None = None
 
     @property
     def ids(self) -> Sequence[int]:
         return range(self.n_nodes)
+
+    def mean(self, array: Array) -> Array:
+        """What all nodes share is its own average: its rounds are counted, and nothing is computed."""
+        if self.collective or not ea.is_everywhere(array):
+            return super().mean(array)
+        if self._rounds_of_average is None:
+            listed = _Listed()
+            self.average(listed, np.zeros((self.n_nodes, 1)))
+            self._rounds_of_average = tuple(listed.rounds)
+        for exchange in self._rounds_of_average:
+            self._count_rounds(exchange, (array,))
+        return array
 
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         # All arrays of a message have one library, dtype and device.
@@ -53,6 +67,20 @@ class Stacked(Network):
 
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         return self.common_mean(array), self._maximum(values)
+
+
+class _Listed:
+    """A network that only writes down the rounds that an average takes."""
+
+    def __init__(self) -> None:
+        self.rounds: list[LinearRound] = []
+
+    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
+        self.rounds.append(exchange)
+        return arrays
+
+    def reduced_mean(self, array: Array) -> Array:
+        return array
 
 
 def _operator(matrix: Any, array: Array) -> Product:

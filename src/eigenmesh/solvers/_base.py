@@ -40,6 +40,8 @@ class Traits:
     """Published for data in one place; comparisons run it on one node that has the pooled covariance."""
     few_exchanges: bool = False
     """Done after a few dozen products at most, not after hundreds of rounds; what Dask accepts."""
+    averages_products: bool = False
+    """A step multiplies one block that all nodes share and only averages the products (``product_to_average``)."""
     sends_covariances: bool = False
     """A message holds a covariance as such; such a solver is never chosen automatically."""
     fixed_schedule: bool = False

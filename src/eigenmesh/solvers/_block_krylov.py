@@ -9,15 +9,16 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate import Common
 from eigenmesh.certificate._bounds import Precision, gaps_from_ritz
-from eigenmesh.certificate._krylov import asymmetry, look_beyond, rayleigh_ritz, soft_polar
+from eigenmesh.certificate._krylov import asymmetry, columns_present, leading_pairs, look_beyond, soft_polar
 from eigenmesh.data import Covariance
+from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Traits, Watch
 from eigenmesh.solvers._bases import gaussian_start, widened
 
 # Widest basis by default, in blocks, and the memory that it and its image may take in this process.
-USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 12, 4, 2**30
+USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
 # Random columns beside a start that was given: with fewer, the certificate would need many products to be sure.
 BESIDE_GIVEN = 12
 
@@ -31,8 +32,8 @@ class BlockKrylovState(NamedTuple):
     CV: Array  # (1, d, w) C V
     B: Array  # (1, d, b) the next block, the same in all processes up to the accuracy of an average
     whitening: Array  # (1, b, b) B times it has orthonormal or zero columns
-    U: Array  # (1, d, b) leading Ritz vectors
-    CU: Array  # (1, d, b) C U
+    T: Array  # (1, w, w) V^T C V
+    ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
     report: Array  # (1, 2, b) Ritz values and residuals, to be agreed on with the next average
     agreed: np.ndarray  # (2, b) the same as all nodes saw them one step ago
     before: np.ndarray  # (2, b) two steps ago
@@ -61,13 +62,15 @@ class BlockKrylov(Solver):
     oversample : int
         Columns beyond K; they speed convergence and show l_{K+1} to the certificate.
     max_width : int or None
-        Widest basis, at least 3 (K + oversample); None: as many as 12 blocks, fewer for large d.
+        Widest basis, at least 3 (K + oversample); None: as many as 20 blocks, fewer for large d.
     """
 
     oversample: int = 5
     max_width: int | None = None
     name: ClassVar[str] = "block-krylov"
-    traits: ClassVar[Traits] = Traits(exact_averages=True, few_exchanges=True, expected_products=12)
+    traits: ClassVar[Traits] = Traits(
+        exact_averages=True, few_exchanges=True, averages_products=True, expected_products=12
+    )
 
     def __post_init__(self) -> None:
         if self.oversample < 1:
@@ -103,31 +106,37 @@ class BlockKrylov(Solver):
         precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
         size = xp.zeros((1, 1), dtype=basis.dtype, device=basis.device)
         # Until the first product the estimates are the start itself.
-        estimate = (B, B, report, unknown, unknown)
+        small = xp.zeros((1, 0, 0), dtype=basis.dtype, device=basis.device)
+        estimate = (small, small, report, unknown, unknown)
         return BlockKrylovState(k, n_nodes, nothing, nothing, B, identity, *estimate, precision.resolution, start, size)
 
     def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
         xp = ea.namespace(state.B)
-        product = covariance.apply(ea.everywhere(state.B, state.n_nodes))
+        product = product_to_average(covariance, state.B, state.n_nodes)
         Z, agreed = network.common_mean_and_worst(product, state.report)
-        V, CV = state.V, state.CV
+        V, CV, T, b = state.V, state.CV, state.T, state.B.shape[-1]
         # A block with nothing new in it means that the space is full.
-        if bool(xp.any(state.whitening != 0)):
+        grows = bool(xp.any(state.whitening != 0))
+        if grows:
             V = xp.concat([V, state.B @ state.whitening], axis=-1)
             CV = xp.concat([CV, Z @ state.whitening], axis=-1)
-        values, U, CU = rayleigh_ritz(V, CV, state.B.shape[-1])
-        residuals = column_norms(CU - U * values[:, None, :])[:, 0, :]
-        B, whitening = soft_polar(Z, V, noise=network.average.accuracy)
+        B, whitening, along, leak = soft_polar(Z, V, noise=network.average.accuracy)
+        if grows:
+            T = _bordered(T, along @ state.whitening)
+        values, ritz = leading_pairs(T, columns_present(V), b)
+        # C V leaves the space through the last block alone, so this is |C u - theta u| without u.
+        residuals = column_norms(leak @ (state.whitening @ ritz[:, -b:, :]))[:, 0, :]
         products = None if state.products is None else state.products + 1
-        if V.shape[-1] + B.shape[-1] > self._max_width(B.shape[-2], B.shape[-1], ea.item_bytes(B)):
-            V, CV, products = U, CU, None
+        if V.shape[-1] + b > self._max_width(B.shape[-2], b, ea.item_bytes(B)):
+            V, CV, products = V @ ritz, CV @ ritz, None
+            T, ritz = ritz.mT @ T @ ritz, ea.like(np.eye(b)[np.newaxis], B)
         return state._replace(
             V=V,
             CV=CV,
             B=B,
             whitening=whitening,
-            U=U,
-            CU=CU,
+            T=T,
+            ritz=ritz,
             report=xp.stack([values, residuals], axis=1),
             agreed=ea.to_numpy(agreed[0, ...]),
             before=state.agreed,
@@ -147,19 +156,21 @@ class BlockKrylov(Solver):
         """C U is at hand, and so is a look beyond the components, until a restart loses the first block."""
         if state.products == 0:
             return None
-        d, width = state.V.shape[-2:]
-        defect, look = asymmetry(state.V, state.CV), None
+        (d, width), block = state.V.shape[-2:], state.B.shape[-1]
+        T = state.V.mT @ state.CV
+        defect, look = asymmetry(T), None
         if state.products is not None:
-            look = look_beyond(
-                state.V, state.CV, state.start, found=state.k, room=d, block=state.B.shape[-1], products=state.products
-            )
+            kept = (state.V, state.CV, T, state.start)
+            look = look_beyond(*kept, found=state.k, room=d, block=block, products=state.products)
             negative = ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect)
             defect = ea.namespace(defect).maximum(defect, negative)
         return Common(self._ritz_vectors(state)[1], state.size * width**0.5, defect, look)
 
     def _ritz_vectors(self, state: BlockKrylovState) -> tuple[Array, Array]:
         """K leading Ritz vectors and C times them, in a frame that all nodes share where eigenvalues coincide."""
-        U, CU = state.U, state.CU
+        if state.products == 0:
+            return state.B[:, :, : state.k], state.B[:, :, : state.k]
+        U, CU = state.V @ state.ritz, state.CV @ state.ritz
         # Before anything is agreed on there are no eigenvalues to compare.
         if np.isfinite(state.agreed[1]).all():
             U, CU = align_clusters(U, CU, state.agreed[0], state.resolution)
@@ -175,6 +186,13 @@ class BlockKrylov(Solver):
             return Watch(state, np.full(k, np.inf), healthy=True, free=True)
         # The forecast says when to ask for a certificate, which measures.
         return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)
+
+
+def _bordered(T: Array, column: Array) -> Array:
+    """A symmetric T with one more block: (1, w, w), its column (1, w + b, b) -> (1, w + b, w + b)."""
+    xp = ea.namespace(T)
+    above, corner = column[:, : T.shape[-1], :], column[:, T.shape[-1] :, :]
+    return xp.concat([xp.concat([T, above.mT], axis=-2), xp.concat([above, corner], axis=-2)], axis=-1)
 
 
 def align_clusters(U: Array, CU: Array, values: np.ndarray, resolution: float) -> tuple[Array, Array]:

@@ -1,0 +1,87 @@
+"""The covariance of dense samples that are used where they are: no copy, and centred after the product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg.blas import dsyrk
+
+from eigenmesh.arrays import Array
+from eigenmesh.data._choice import CovarianceKind
+from eigenmesh.data._moments import MOST_LOST, Moments
+from eigenmesh.data._place import CHUNK_BYTES
+from eigenmesh.data._shards import Shards
+from eigenmesh.data._sparse_covariance import require_numpy, squares_beyond
+
+# Rows of a piece for each column of a block, at least: with fewer, adding up the pieces costs as much as they do.
+ROWS_PER_COLUMN = 16
+
+
+@dataclass(frozen=True, eq=False)
+class InPlace:
+    """C_i of one node from rows Y (N_i, d) that are not centred.
+
+    With weights w = sqrt(M/(N-1)) / scale and x = w X::
+
+        Z = Y x - 1 (mu^T x),  C_i X = w (Y^T Z - mu (1^T Z))
+    """
+
+    rows: np.ndarray
+    mean: np.ndarray
+    weights: np.ndarray
+    kind: ClassVar[CovarianceKind] = CovarianceKind.MATRIX_FREE
+
+    @classmethod
+    def of(cls, shards: Shards, moments: Moments) -> InPlace | None:
+        """None where rows have to be copied or converted first, or where too much would cancel."""
+        fits = len(shards.blocks) == 1 and shards.blocks[0].in_place and shards.dtype == np.float64
+        if not fits or moments.n_missing or moments.rest is not None:
+            return None
+        means = moments.mean if moments.scale is None else moments.mean / moments.scale
+        if means @ means > MOST_LOST * moments.total_variance:
+            return None
+        weights = np.broadcast_to(np.asarray(moments.centring(shards.n_nodes).factor), means.shape)
+        return cls(shards.blocks[0].read(slice(None)), moments.mean, weights)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.mean)
+
+    @property
+    def rounding_size(self) -> float:
+        """``N_i |w mu|^2``: both differences cancel it."""
+        return len(self.rows) * float(np.sum((self.weights * self.mean) ** 2))
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, dtype=np.float64)
+
+    def apply(self, X: Array) -> np.ndarray:
+        """By pieces that stay in the cache for both products, with the block on the left, which BLAS does faster."""
+        require_numpy(X, self.kind)
+        x = np.ascontiguousarray((self.weights[:, np.newaxis] * X[0]).T)
+        shift = (x @ self.mean)[:, np.newaxis]
+        product, total = np.zeros_like(x), np.zeros((len(x), 1))
+        step = max(2 * CHUNK_BYTES // (8 * self.n_features), ROWS_PER_COLUMN * len(x))
+        for start in range(0, len(self.rows), step):
+            piece = self.rows[start : start + step]
+            Z = x @ piece.T - shift
+            product += Z @ piece
+            total += Z.sum(axis=1, keepdims=True)
+        product -= total * self.mean
+        return np.asarray((product * self.weights).T[np.newaxis])
+
+    def formed(self) -> np.ndarray:
+        """``C_i = w (Y^T Y - s mu^T - mu s^T + N_i mu mu^T) w`` with the sums s of the rows: (d, d)."""
+        upper = dsyrk(1.0, self.rows.T) if self.rows.flags.c_contiguous else dsyrk(1.0, self.rows, trans=True)
+        total = np.triu(upper)
+        total += np.triu(total, 1).T
+        shift = np.outer(self.rows.sum(axis=0) - len(self.rows) / 2 * self.mean, self.mean)
+        total -= shift + shift.T
+        return np.asarray(total * np.outer(self.weights, self.weights))
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        step = max(1, CHUNK_BYTES // (8 * self.n_features))
+        pieces = (self.rows[start : start + step] for start in range(0, len(self.rows), step))
+        return np.array([sum(squares_beyond((piece - self.mean) * self.weights, U) for piece in pieces)])

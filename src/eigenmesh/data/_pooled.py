@@ -1,0 +1,74 @@
+"""The rows of all nodes as those of one, for products that are only averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from eigenmesh.arrays import Array, everywhere
+from eigenmesh.data._block import Block
+from eigenmesh.data._choice import CovarianceKind
+from eigenmesh.data._covariance import Covariance
+from eigenmesh.data._shards import Shards
+
+
+def pooled_shards(shards: Shards) -> Shards | None:
+    """All rows at one node, without a copy; None unless all nodes are held here and share one source."""
+    source, n_rows = shards.blocks[0].source, sum(block.n_rows for block in shards.blocks)
+    if len(shards.blocks) < shards.n_nodes or any(block.source is not source for block in shards.blocks):
+        return None
+    taken = np.zeros(source.shape[0], dtype=bool)
+    for block in shards.blocks:
+        taken[block.rows] = True
+    # A split of one's own may give a row to two nodes, or to none.
+    if n_rows != len(taken) or not taken.all():
+        return None
+    return replace(shards, blocks=(Block(source),), n_nodes=1, ids=(0,), node_names=None)
+
+
+@dataclass(frozen=True, eq=False)
+class PooledCovariance:
+    """Covariances of M nodes in one process: ``mean_i C_i X = C X`` takes the rows of all nodes at once.
+
+    pooled: C, as that of one node. make_each: makes the C_i, which only blocks of the nodes' own need.
+    """
+
+    pooled: Covariance
+    make_each: Callable[[], Covariance]
+    n_nodes: int
+
+    @property
+    def kind(self) -> CovarianceKind:
+        return self.pooled.kind
+
+    @property
+    def n_features(self) -> int:
+        return self.pooled.n_features
+
+    @property
+    def rounding_size(self) -> float:
+        return self.pooled.rounding_size
+
+    @cached_property
+    def each(self) -> Covariance:
+        return self.make_each()
+
+    def place(self, values: np.ndarray) -> Array:
+        return self.pooled.place(values)
+
+    def apply(self, X: Array) -> Array:
+        return self.each.apply(X)
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        """The average trace at every node."""
+        return np.repeat(self.pooled.traces_beyond(U), self.n_nodes)
+
+
+def product_to_average(covariance: Covariance, X: Array, n_nodes: int) -> Array:
+    """``C_i X`` for one X that all nodes share, or anything with the same average: (1, d, k) -> (n_nodes, d, k)."""
+    if isinstance(covariance, PooledCovariance):
+        return everywhere(covariance.pooled.apply(X), n_nodes)
+    return covariance.apply(everywhere(X, n_nodes))
