@@ -8,13 +8,16 @@ import sys
 import threading
 import urllib.request
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
 from eigenmesh.errors import UnreadableFileError
-from eigenmesh.events import Ended, Lost, Members, NeighbourStatus, Record, SiteStatus
-from eigenmesh.sites._reporting import Metrics
+from eigenmesh.events import Ended, EventReader, Lost, Members, NeighbourStatus, Record, SiteStatus
+from eigenmesh.sites import read_site
+from eigenmesh.sites._reporting import Metrics, Reporter
 from eigenmesh.sites._status import Status, health, read_status, write_status
+from eigenmesh.transports.grpc import LinkStatus, TransportStatus
 
 OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000)
 BODO = NeighbourStatus("bodo", refusal="another run")
@@ -146,3 +149,18 @@ def test_a_port_that_is_taken_is_an_error_in_words():
         pytest.raises(UnreadableFileError, match=r"metrics_port .* take another"),
     ):
         Metrics(metrics.port, "b", "r")
+
+
+def test_what_neighbours_say_comes_to_status_and_events_as_one_plain_line(mesh):
+    forged = 'no\x1b[2J\n{"kind": "ended"} \u202eoslo'
+    site = read_site(mesh / "bergen" / "site.toml")
+    site.out.folder.mkdir()
+    link = LinkStatus("oslo", False, 0.0, False, 0, (), 0, 0, False, forged)
+    transport = SimpleNamespace(status=lambda: TransportStatus(0, False, (), "", (link,)))
+    with Reporter(site) as reporter:
+        reporter.transport = transport
+        reporter.end(Ended("aborted", message=forged))
+    found = read_status(site.out.status)
+    said = [found.message, found.neighbours[0].refusal]
+    said += [entry.event.message for entry in EventReader(site.out.events).new() if isinstance(entry.event, Ended)]
+    assert said == ['no {"kind": "ended"} oslo'] * 3
