@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-rounds bench-engines bench-dask bench-peers bench-gpu attack fuzz clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-rounds bench-engines bench-dask bench-daal bench-peers bench-gpu attack fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench-engines: $(VENV)/.dev ## an iteration and an average over MPI against the 
 bench-dask: $(VENV)/.dev ## Dask against dask-ml, and data larger than the workers' memory
 	$(BIN)/python benchmarks/dask_engine.py
 
+bench-daal: $(VENV)/.dev .venv-daal/.made ## correlation PCA on two MPI ranks against daal4py
+	$(BIN)/python benchmarks/daal.py --daal .venv-daal/bin/python
+
 bench-peers: $(VENV)/.dev ## a round of peers against bare mutual-TLS sockets, and with latency
 	$(BIN)/python benchmarks/peers.py
 
@@ -80,11 +83,17 @@ fuzz: $(VENV)/.dev ## a million random messages to the decoder of the wire
 	$(BIN)/python benchmarks/fuzz_wire.py --inputs 1000000
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-daal out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eigenmesh needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# daal4py asks for an older scikit-learn and for MPICH.
+.venv-daal/.made:
+	$(PYTHON) -m venv .venv-daal
+	.venv-daal/bin/python -m pip install --quiet scikit-learn-intelex daal4py mpich packaging 'scikit-learn==1.5.2'
 	touch $@
 
 $(VENV)/.report: $(VENV)/.made pyproject.toml
