@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-rounds bench-engines bench-dask bench-daal bench-peers bench-gpu attack fuzz clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-engines bench-dask bench-daal bench-peers bench-gpu attack fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-exact: $(VENV)/.dev ## rounds, bytes, time and memory of the exact solvers
 
 bench-rounds: $(VENV)/.dev ## rounds from start to certificate on MNIST, CIFAR-10 and HapMap3
 	$(BIN)/python benchmarks/rounds.py
+
+bench-shapes: $(VENV)/.dev ## time and memory of a fit of five shapes against scikit-learn
+	$(BIN)/python benchmarks/shapes.py
 
 bench-engines: $(VENV)/.dev ## an iteration and an average over MPI against the bare exchange, 8 ranks
 	$(BIN)/python benchmarks/engines.py

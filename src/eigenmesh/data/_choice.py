@@ -102,7 +102,8 @@ def choose_by_size(
     may_copy = copies <= min(memory_bytes, sizes.copy_bytes)
     costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
     # Reading the data again for every product costs about as much as the product.
-    if forming <= (pass_cost if may_copy else max(pass_cost, 2.0)) * free and matrices <= memory_bytes:
+    reads = pass_cost if may_copy and not sizes.in_place else max(pass_cost, 2.0)
+    if forming <= reads * free and matrices <= memory_bytes:
         return Choice(CovarianceKind.FORMED, matrices, costs)
     if forming <= free:
         costs += f", but the matrices take {_size(matrices)} of {_size(memory_bytes)}"

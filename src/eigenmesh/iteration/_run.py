@@ -248,7 +248,7 @@ class _Loop:
         return Result(
             solver=self.solver.name,
             components=np.ascontiguousarray(ea.to_numpy(certified.common)[0].T),
-            node_components=np.ascontiguousarray(np.swapaxes(ea.to_numpy(certified.local), -1, -2)),
+            node_components=_by_rows(certified.local),
             explained_variance=certificate.values,
             certificate=certificate,
             stop_reason=reason,
@@ -262,6 +262,13 @@ class _Loop:
             total_variance=self.total_variance,
             variance_left=left,
         )
+
+
+def _by_rows(local: Array) -> np.ndarray:
+    """Components as rows: (nodes, d, K) -> (nodes, K, d); one copy if the nodes share one."""
+    held = local[:1, ...] if ea.is_everywhere(local) else local
+    rows = np.ascontiguousarray(np.swapaxes(ea.to_numpy(held), -1, -2))
+    return np.broadcast_to(rows, (local.shape[0], *rows.shape[1:]))
 
 
 def _mean_trace(covariance: Covariance, network: Network, U: np.ndarray) -> float:
