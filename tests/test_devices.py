@@ -7,7 +7,7 @@ import array_api_compat
 import numpy as np
 import pytest
 
-from eigenmesh import run
+from eigenmesh import arrays, run
 from eigenmesh.arrays import devices_here, namespace_for
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
 from eigenmesh.errors import InputError
@@ -81,3 +81,18 @@ def test_a_stacked_run_on_a_device_gives_the_answer_of_numpy(name, dtype, bound,
     assert placed.components.dtype == dtype
     assert placed.traffic == numpy.traffic
     assert angles(placed.components, numpy.components.T).max() < bound
+
+
+def test_numpy_works_with_one_thread_beside_a_gpu_and_with_all_after_it(monkeypatch):
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    before = threads()
+    with arrays.small_work_on_host(np.empty(0)):
+        assert threads() == before
+    monkeypatch.setattr(arrays, "on_gpu", lambda array: True)
+    with arrays.small_work_on_host(np.empty(0)):
+        assert set(threads()) == {1}
+    assert threads() == before

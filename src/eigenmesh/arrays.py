@@ -4,6 +4,7 @@ Solvers, networks and covariances hold arrays whose first axis is *the nodes thi
 simulation, one at a peer. NumPy, PyTorch (CPU and CUDA) and array-api-strict run the same lines.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -119,9 +120,44 @@ def on_gpu(array: Array) -> bool:
     return not isinstance(array, np.ndarray) and array_api_compat.is_torch_array(array) and bool(array.is_cuda)
 
 
+def small_work_on_host(array: Array) -> AbstractContextManager[Any]:
+    """One thread for NumPy's products while a GPU does the large ones: for small ones, waking others takes longer."""
+    return _blas_threads().limit(limits=1, user_api="blas") if on_gpu(array) else nullcontext()
+
+
+@cache
+def _blas_threads() -> Any:
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped, unused-ignore]
+
+    # Once, since looking for the libraries takes a few milliseconds.
+    return ThreadpoolController()
+
+
 def inner_products(X: Array, Z: Array) -> tuple[Array, Array]:
     """``X^T Z`` and the squared norms of the columns of X: (nodes, d, k) twice -> (nodes, k, k) and (nodes, k)."""
     return _one_product(X, Z) if on_gpu(X) else (X.mT @ Z, squared_norms(X))
+
+
+def add_scaled(X: Array, factor: float, S: Array) -> Array:
+    """``X + factor S``, written over X."""
+    if on_gpu(X):
+        # One kernel instead of two.
+        return X.add_(S, alpha=factor)
+    X += factor * S
+    return X
+
+
+def subtract_product(Z: Array, X: Array, small: Array) -> Array:
+    """``Z - X small``, which a GPU writes over Z: (nodes, d, k) twice, (nodes, k, k) -> (nodes, d, k)."""
+    return Z.baddbmm_(X, small, alpha=-1) if on_gpu(Z) else Z - X @ small
+
+
+def symmetric_product(matrices: Array, X: Array) -> Array:
+    """Symmetric matrices (nodes, d, d) times X: (nodes, d, k) -> (nodes, d, k).
+
+    A GPU reads a few rows faster than a few columns, so there it is ``(X^T C)^T``.
+    """
+    return (X.mT.contiguous() @ matrices.mT).mT if on_gpu(X) else matrices @ X
 
 
 def _one_product(X: Array, Z: Array) -> tuple[Array, Array]:

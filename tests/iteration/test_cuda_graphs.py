@@ -284,6 +284,24 @@ def test_cut_sums_are_the_plain_products(d):
     assert _pieces(1024) == 16
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_fused_products_are_the_plain_ones(device, monkeypatch):
+    # CPU tensors know the same operations, so they may be taken for those of a GPU here.
+    monkeypatch.setattr(ea, "on_gpu", lambda array: True)
+    rng = np.random.default_rng(0)
+    X, S = (rng.standard_normal((4, 9, 3)) for _ in range(2))
+    C, small = rng.standard_normal((4, 9, 9)), rng.standard_normal((4, 3, 3))
+    C = C + C.mT
+    there = [torch.asarray(array.copy(), device=device) for array in (C, X, S, small)]
+    product = ea.symmetric_product(there[0], there[1])
+    assert np.allclose(product.cpu(), C @ X, rtol=0, atol=1e-13)
+    # What a product gives is laid out by columns; it can be written over all the same.
+    changed = ea.subtract_product(product, there[1], there[3])
+    assert np.allclose(changed.cpu(), C @ X - X @ small, rtol=0, atol=1e-13)
+    assert changed.data_ptr() == product.data_ptr()
+    assert np.allclose(ea.add_scaled(there[1], 0.3, there[2]).cpu(), X + 0.3 * S, rtol=0, atol=1e-15)
+
+
 def test_several_arrays_mixed_at_once_are_each_the_product():
     rng = np.random.default_rng(0)
     W = torch.asarray(rng.standard_normal((6, 6)))

@@ -176,15 +176,19 @@ class Centring:
     factor: np.ndarray | float = 1.0
     fills: bool = False
     rest: np.ndarray | None = None
+    _placed: dict[Any, list[Any]] = field(default_factory=dict, init=False, repr=False)
 
     def apply(self, piece: Samples) -> Array:
         """Dense (rows, d) float64 of a piece in any dtype, where it lies; a sparse piece is made dense."""
         dense = piece.toarray() if scipy.sparse.issparse(piece) else piece
         xp = namespace(dense)
-        mean, rest, factor = (
-            xp.asarray(value, device=dense.device) if isinstance(value, np.ndarray) else value
-            for value in (self.mean, self.rest, self.factor)
-        )
+        if dense.device not in self._placed:
+            # Once, since moving anything to a GPU waits for all that it is doing.
+            self._placed[dense.device] = [
+                xp.asarray(value, device=dense.device) if isinstance(value, np.ndarray) else value
+                for value in (self.mean, self.rest, self.factor)
+            ]
+        mean, rest, factor = self._placed[dense.device]
         centred = self._centred(dense, mean)
         if rest is not None:
             centred -= rest

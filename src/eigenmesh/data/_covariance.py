@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from eigenmesh.arrays import Array, Namespace, like, namespace, to_numpy
+from eigenmesh.arrays import Array, Namespace, like, namespace, symmetric_product, to_numpy
 from eigenmesh.data._block import Block, Centring
 from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, choose
 from eigenmesh.data._in_place import InPlace
@@ -75,7 +75,7 @@ class Formed:
         return like(values, self.matrices)
 
     def apply(self, X: Array) -> Array:
-        return self.matrices @ X
+        return symmetric_product(self.matrices, X)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         beyond = np.linalg.qr(U.astype(np.float64), mode="complete")[0][:, U.shape[1] :]

@@ -45,7 +45,8 @@ class Place:
     def free_bytes(self) -> int:
         """Memory of the GPU that is free, or that PyTorch keeps without using it."""
         torch = import_extra("torch", "torch", "a GPU")
-        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        known = torch.cuda.memory_stats(self.device)
+        kept = known.get("reserved_bytes.all.current", 0) - known.get("allocated_bytes.all.current", 0)
         return int(torch.cuda.mem_get_info(self.device)[0] + kept)
 
     def has_room(self, n_bytes: int) -> bool:

@@ -85,8 +85,9 @@ def run(
     settings = (tol, max_rounds, seed, drawn, events, on_estimate, reference, dict(spent or {}), total_variance)
     loop = _Loop(solver, covariance, network, *settings)
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
-    with np.errstate(all="ignore"):
-        return loop.run(ea.everywhere(covariance.place(start[np.newaxis]), len(network.ids)), check_every)
+    placed = ea.everywhere(covariance.place(start[np.newaxis]), len(network.ids))
+    with np.errstate(all="ignore"), ea.small_work_on_host(placed):
+        return loop.run(placed, check_every)
 
 
 def require_components(n_components: int, n_features: int, n_samples: int | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms, inner_products
+from eigenmesh.arrays import Array, add_scaled, column_norms, inner_products, subtract_product
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits, Watch
@@ -88,7 +88,7 @@ class FastPCA(SteppedSolver):
         """Equations (3) and (4)."""
         # What `lazy_mix` returns is ours, so it may be added to in place.
         X, S = network.lazy_mix(state.X, state.S)
-        X += state.step_size * state.S
+        X = add_scaled(X, state.step_size, state.S)
         H = pseudo_gradient(covariance, X, state.upper)
         S += H - state.H
         return state._replace(X=X, S=S, H=H)
@@ -124,7 +124,7 @@ def pseudo_gradient(covariance: Covariance, X: Array, upper: Array) -> Array:
     """
     Z = covariance.apply(X)
     products, squares = inner_products(X, Z)
-    return Z - X @ (products * (upper / squares[:, :, None]))
+    return subtract_product(Z, X, products * (upper / squares[:, :, None]))
 
 
 def _start_again(
