@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-engines bench-dask bench-daal bench-peers bench-gpu attack fuzz clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-engines bench-dask bench-daal bench-peers bench-gpu attack fuzz faults mutations clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,12 @@ attack: $(VENV)/.dev ## 20,000 random problems that are made to mislead the cert
 
 fuzz: $(VENV)/.dev ## a million random messages to the decoder of the wire
 	$(BIN)/python benchmarks/fuzz_wire.py --inputs 1000000
+
+faults: $(VENV)/.made ## 100,000 rehearsals of a run of sites with faults, on all cores
+	$(BIN)/python -m eigenmesh.rehearsal --seeds 0:100000 --workers 0
+
+mutations: $(VENV)/.made ## take one safeguard of the sites' protocol away at a time: which seed notices
+	$(BIN)/python tools/mutations.py --workers 0
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .venv-daal out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -30,8 +30,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from eigenmesh.protocol import Run, Setup
 from eigenmesh.sites._audit import AuditWriter
-from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
+from eigenmesh.transports.grpc import CertificateKeyring, Credentials, Endpoint, GrpcTransport
 from mesh import Mesh, ring
 from ports import free_ports
 from transports.authority import Authority
@@ -130,15 +131,24 @@ def work(
         (folder / "authority.pem").read_bytes(),
     )
     audit = AuditWriter(folder / f"{rank}.audit.jsonl", names[rank], "benchmark", shape[1], 1)
+    ring = sorted({tuple(sorted((one, (one + 1) % size))) for one in range(size)})
+    setup = Setup(
+        names[rank],
+        tuple(names),
+        tuple((names[one], names[other]) for one, other in ring),
+        frozenset(names[other] for other in dialled),
+        Run(bytes(16), "benchmark", 1 << 24),
+        CertificateKeyring(credentials),
+    )
     transport = GrpcTransport(
-        rank,
-        names,
-        [Neighbour(other, names[other], dialled.get(other)) for other in neighbours],
-        credentials,
-        Run(bytes(16), 0, "benchmark", 1 << 24),
-        listen=f"127.0.0.1:{plan['ports'][rank]}",
-        journal=folder / f"{rank}.journal" if plan["journal"] else None,
-        on_sent=audit.record if plan["journal"] else None,
+        Endpoint(
+            setup,
+            credentials,
+            {names[other]: address for other, address in dialled.items()},
+            listen=f"127.0.0.1:{plan['ports'][rank]}",
+            journal=folder / f"{rank}.journal" if plan["journal"] else None,
+            on_sent=audit.record if plan["journal"] else None,
+        )
     )
     bare = None
     if not plan["delay_s"]:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenmesh.transports.grpc import _wire as wire
-from eigenmesh.transports.grpc._board import Board
-from eigenmesh.transports.grpc._link import Link
+from eigenmesh.protocol import Bytes, SiteMachine
+from eigenmesh.protocol import _wire as wire
 from processes import command
 
 
-def deaf_command(round_: int, sign: Path, *words: str) -> None:
+def deaf_command(sign: Path, *words: str) -> None:
     """``command`` in a process that is deaf."""
-    deaf_from(round_, sign)
+    make_deaf(sign)
     command(*words)
 
 
-def deaf_from(round_: int, sign: Path) -> None:
-    """Make this process hear nothing of what a neighbour says from its numbers of a round on, while a file is there."""
-    deliver, unheard = Board.deliver, set()
+def make_deaf(sign: Path) -> None:
+    """Make this process hear nothing of a neighbour from its word on the result on, while a file is there."""
+    received, unheard = SiteMachine.received, set()
 
-    def deliver_some(board: Board, link: Link, data: bytes) -> None:
+    def received_some(machine: SiteMachine, event: Bytes) -> None:
+        sender = machine.streams[event.stream].link if event.stream in machine.streams else ""
         if not sign.exists():
             unheard.clear()
-        elif (frame := wire.decode(data, board.run.max_message_bytes)).kind is wire.Kind.DATA and frame.round == round_:
-            unheard.add(link.neighbour.rank)
-        if link.neighbour.rank not in unheard:
-            deliver(board, link, data)
+        elif sender:
+            frame = wire.decode(event.data, machine.setup.run.max_message_bytes)
+            if frame.kind is wire.Kind.STATEMENT and '"kind":"result"' in frame.text:
+                unheard.add(sender)
+        if sender not in unheard:
+            received(machine, event)
 
-    Board.deliver = deliver_some  # type: ignore[method-assign]
+    SiteMachine.received = received_some  # type: ignore[method-assign]

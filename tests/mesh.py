@@ -40,7 +40,7 @@ class Mesh:
         self.running: dict[str, Forked | subprocess.Popen[bytes]] = {}
         ports = dict(zip(parts, free_ports(len(parts)), strict=True))
         self.ports = ports
-        settings = {"n_components": 3, "tol": 1e-9, "patience_s": 30, **settings}
+        settings = {"n_components": 3, "tol": 1e-9, "seed": 0, "patience_s": 30, **settings}
         lines = ['run = "test"', f"edges = {json.dumps(edges)}"]
         for name in parts:
             lines += ["[[site]]", f'name = "{name}"', f'address = "127.0.0.1:{ports[name]}"']

@@ -33,6 +33,7 @@ ROOMS = [
     "graphs",
     "data",
     "averaging",
+    "protocol",
     "transports",
     "networks",
     "metrics",
@@ -46,6 +47,7 @@ ROOMS = [
     "experiments",
     "report",
     "sites",
+    "rehearsal",
     "cli",
     # The public names, for users: nothing inside imports from there.
     "eigenmesh",

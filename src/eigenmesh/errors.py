@@ -12,9 +12,10 @@
     ├── TransportError (ConnectionError)   messages between nodes
     │   ├── DeadlineError (TimeoutError)   a neighbour did not answer in time; the message names it
     │   │   └── LostNeighbourError         nothing at all has come from a neighbour for too long; carries the names
-    │   ├── CannotResumeError              neighbours are in a run that this site has no journal of
     │   ├── AbortedError                   another node failed; the message gives its reason
     │   │   └── ParkedError                a node put the run off; a restart takes it up again
+    │   ├── MembersChangedError            sites were lost, and the others have agreed to continue; carries the links
+    │   ├── CannotResumeError              this site cannot go on with the run; a restart does not help
     │   └── FrameError                     bytes that are no frame of this run
     └── MissingExtraError (ImportError)    an optional dependency; the message gives the install command
 """
@@ -35,6 +36,7 @@ __all__ = [
     "GraphError",
     "InputError",
     "LostNeighbourError",
+    "MembersChangedError",
     "MissingExtraError",
     "ParkedError",
     "TransportError",
@@ -98,16 +100,24 @@ class LostNeighbourError(DeadlineError):
         self.neighbours = tuple(neighbours)
 
 
-class CannotResumeError(TransportError):
-    """A site whose journal is gone, incomplete or another one than its neighbours know; a restart changes nothing."""
-
-
 class AbortedError(TransportError):
     """A run that another node ended, with that node's reason."""
 
 
 class ParkedError(AbortedError):
     """A run that a node put off; a restart takes it up where it was."""
+
+
+class MembersChangedError(TransportError):
+    """Sites were lost, and the others have agreed to continue: the work begins again with them."""
+
+    def __init__(self, message: str, lost: Iterable[tuple[str, str]]) -> None:
+        super().__init__(message)
+        self.lost = tuple(lost)
+
+
+class CannotResumeError(TransportError):
+    """This site cannot go on with the run: its journal is gone, or another process has taken its place."""
 
 
 class FrameError(TransportError):

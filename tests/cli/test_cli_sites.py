@@ -21,10 +21,10 @@ from eigenmesh.cli._status import status
 from eigenmesh.cli._transform import transform
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.model_file import Model, write_model
+from eigenmesh.protocol import Sent
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._network_file import EXAMPLE
 from eigenmesh.sites._status import Status, write_status
-from eigenmesh.transports.grpc._link import Sent
 
 
 @pytest.fixture

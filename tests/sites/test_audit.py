@@ -10,9 +10,9 @@ from dataclasses import asdict
 import pytest
 
 from eigenmesh.errors import UnreadableFileError
+from eigenmesh.protocol import Sent
 from eigenmesh.sites._audit import AuditWriter, read_audit
 from eigenmesh.sites._audit_summary import is_covariance_shaped, is_sample_shaped, summary
-from eigenmesh.transports.grpc._link import Sent
 
 D, N = 64, 500
 

@@ -57,7 +57,7 @@ CHANGES = [
     ({"max_rounds": 9}, ["max_rounds: 5000 here, 9 there"]),
     ({"scale": True}, ["scale: false here, true there"]),
     ({"missing": "mean"}, ['missing: "error" here, "mean" there']),
-    ({"seed": 1}, ["seed: 0 here, 1 there"]),
+    ({"seed": 1}, ["seed: none here, 1 there"]),
     ({"dtype": "float32"}, ['dtype: "float64" here, "float32" there']),
     ({"on_loss": "abort"}, ['on_loss: "wait" here, "abort" there']),
 ]

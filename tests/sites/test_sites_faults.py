@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from deaf import deaf_command
 from eigenmesh.data import load
 from eigenmesh.errors import EigenmeshError
-from eigenmesh.transports.grpc import Credentials, Run
+from eigenmesh.protocol import Run
+from eigenmesh.transports.grpc import Credentials
 from mesh import Mesh, ring
 from transports.authority import Authority
 from transports.proxy import Proxy
@@ -116,7 +117,7 @@ def test_a_link_that_is_cut_delayed_and_garbled_loses_no_round(tmp_path, alike, 
 
 def underway(mesh, name, n_bytes=100_000):
     """Wait until so much has come in at a site, of some six MB in all; its status is said too seldom for that."""
-    journal = mesh.resume(name) / "journal-0"
+    journal = mesh.resume(name) / "journal"
     until(lambda: journal.exists() and journal.stat().st_size > n_bytes, f"{name} does not begin")
 
 
@@ -226,7 +227,7 @@ def test_intruders_are_refused_and_logged_and_the_run_goes_on(tmp_path, alike, u
     with Mesh(tmp_path, alike, ring(NAMES), **PATIENT) as mesh:
         ours = MeshAuthority(tmp_path / "mesh" / "ca")
         files = [(mesh.folder("oslo") / file).read_bytes() for file in ("key.pem", "cert.pem", "ca.pem")]
-        greeting = hello("oslo", Run(b"an earlier run .", 0, "manifest", 1 << 20))
+        greeting = hello("oslo", Run(b"an earlier run .", "manifest", 1 << 20), Credentials(*files))
         door = f"127.0.0.1:{mesh.ports['bergen']}"
         mesh.start()
         underway(mesh, "bergen")
@@ -237,7 +238,9 @@ def test_intruders_are_refused_and_logged_and_the_run_goes_on(tmp_path, alike, u
         assert knock(None) == ([], STATUS.UNAVAILABLE)
         assert knock(Authority().issue("oslo")) == ([], STATUS.UNAVAILABLE)
         assert knock(ours.issue("oslo", timedelta(days=-1))) == ([], STATUS.UNAVAILABLE)
-        assert knock(ours.issue("mallory")) == ([], STATUS.PERMISSION_DENIED)
+        # The authority may certify the sites of this network and nobody else.
+        assert knock(ours.issue("mallory")) == ([], STATUS.UNAVAILABLE)
+        assert knock(ours.issue("tromso")) == ([], STATUS.PERMISSION_DENIED)
         with socket.create_connection(("127.0.0.1", mesh.ports["bergen"]), timeout=60.0) as plain:
             plain.sendall(np.random.default_rng(0).bytes(1000))
             with suppress(ConnectionResetError):
@@ -252,8 +255,8 @@ def test_intruders_are_refused_and_logged_and_the_run_goes_on(tmp_path, alike, u
             "did not return a certificate",
             "certificate verify failed",
             "certificate has expired",
-            "mallory at .*calls itself 'oslo', but its certificate does not",
-            "oslo at .*manifest differs",
+            "tromso at .*calls itself 'oslo', but its certificate does not",
+            "oslo: .*manifest differs",
             "wrong version number|unsupported protocol|record|http request",
         ]
         for pattern in wanted:
@@ -264,22 +267,12 @@ PATH = (("oslo", "bergen"), ("bergen", "tromso"))
 IN_A_ROW = {"solver": "tree-covariance", "patience_s": 100}
 
 
-@pytest.fixture(scope="module")
-def last_round(tmp_path_factory, alike):
-    """The last round of a run of three sites in a row."""
-    with Mesh(tmp_path_factory.mktemp("path"), alike, PATH, **IN_A_ROW) as mesh:
-        mesh.start()
-        assert set(mesh.wait().values()) == {0}
-        lines = [json.loads(line) for line in audit_lines(mesh, "bergen")]
-        return max(line["round"] for line in lines if line["kind"] == "DATA")
-
-
 @pytest.fixture
-def deafness(tmp_path, last_round):
-    """Keeps sites from the end of a run: its last numbers do not get there while the file is there."""
+def deafness(tmp_path):
+    """Keeps sites from the end of a run: what their neighbours sign does not get there while the file is there."""
     sign = tmp_path / "deaf"
     sign.touch()
-    return partial(deaf_command, last_round, sign)
+    return partial(deaf_command, sign)
 
 
 def done(mesh):

@@ -23,7 +23,7 @@ pytest.importorskip("cryptography")
 pytestmark = pytest.mark.slow
 
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss")
-PARKED, ENDED, BAD_INPUT = 75, 4, 2
+PARKED, ENDED, BAD_INPUT, CANNOT_RESUME = 75, 4, 2, 5
 # Of tests that wait until it is over; sites that are well must not be silent for so long on a busy machine.
 PATIENCE_S = 6
 # FAST-PCA with this step goes on for two thousand rounds: time enough to disturb it.
@@ -93,6 +93,9 @@ def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, pa
         assert sent == numbers["bytes"]
         assert numbers["whole"] is True
         assert numbers["lost_sites"] == []
+        # All have the same bits, and the signatures of all.
+        assert len({mesh.numbers(name)["result_sha256"] for name in NAMES}) == 1
+        assert all(set(mesh.numbers(name)["signatures"]) == set(NAMES) for name in NAMES)
 
 
 def test_a_site_that_starts_last_is_waited_for(tmp_path, parts):
@@ -177,7 +180,8 @@ def test_a_site_that_begins_anew_is_not_mixed_into_the_run(tmp_path, alike):
                 mesh.edit(name, r"patience_s = .*", "patience_s = 3")
             mesh.start()
             assert 0 not in mesh.wait().values()
-        assert "bergen claims to have round" in mesh.log("tromso")
+            assert mesh.wait("tromso") == {"tromso": CANNOT_RESUME}
+        assert "tromso has begun the run anew" in mesh.said("tromso")
         assert not any((mesh.out(name) / "result.npz").exists() for name in three)
 
 
@@ -302,7 +306,7 @@ def test_a_run_that_never_began_leaves_nothing_in_the_way(tmp_path, parts):
 
         def waits():
             mesh.start("oslo")
-            until(lambda: list(mesh.out("oslo").glob("resume*/journal-0")), "there is no journal")
+            until(lambda: list(mesh.out("oslo").glob("resume*/journal")), "there is no journal")
 
         np.save(mesh.folder("oslo") / "data.npy", two["oslo"] * 7)
         waits()
@@ -340,7 +344,7 @@ def test_another_name_or_other_settings_have_other_journals(tmp_path, alike):
         mesh.until("oslo", 50)
         mesh.kill("oslo", signal.SIGINT)
         assert set(mesh.wait().values()) == {PARKED}
-        (journal,) = mesh.out("oslo").glob("resume*/journal-0")
+        (journal,) = mesh.out("oslo").glob("resume*/journal")
         for name in two:
             mesh.edit(name, 'run = "test"', 'run = "again"')
             mesh.edit(name, "step_size = .*", "step_size = 0.001")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 import networkx as nx
 
 from eigenmesh.errors import AbortedError
-from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run
-from eigenmesh.transports.grpc import _wire as wire
+from eigenmesh.protocol import Instance, Run, Setup
+from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol._statements import INSTANCE, make_statement
+from eigenmesh.protocol._wire import Kind
+from eigenmesh.transports.grpc import CertificateKeyring, Credentials, Endpoint, GrpcTransport
 from eigenmesh.transports.grpc._security import METHOD
-from eigenmesh.transports.grpc._wire import Kind
 from ports import free_ports
 from transports.authority import Authority
 
@@ -39,44 +42,61 @@ class Sites:
         self.credentials = [self.authority.issue(name) for name in self.names]
         self.manifest = manifest
         self.via: dict[tuple[int, int], str] = {}
-        self.settings = {"patience_s": 60.0, "join_s": 300.0, "round_s": 300.0, **settings}
+        self.settings = {"patience_s": 60.0, "join_s": 300.0, "round_s": 300.0, "on_loss": "abort", **settings}
 
     def address(self, rank: int) -> str:
         return f"127.0.0.1:{self.ports[rank]}"
 
     def run_of(self, **changes: Any) -> Run:
-        fields = {"run_id": RUN_ID, "epoch": 0, "manifest": self.manifest, "max_message_bytes": 64 << 20}
+        fields = {"run_id": RUN_ID, "manifest": self.manifest, "max_message_bytes": 64 << 20}
         return Run(**{**fields, **changes})
 
-    def transport(self, rank: int, run: Run | None = None, **settings: Any) -> GrpcTransport:
-        neighbours = [
-            Neighbour(
-                other, self.names[other], self.via.get((rank, other), self.address(other)) if rank < other else None
-            )
-            for other in sorted(self.graph.neighbors(rank))
-        ]
-        return GrpcTransport(
-            rank,
-            self.names,
-            neighbours,
-            self.credentials[rank],
+    def transport(
+        self,
+        rank: int,
+        run: Run | None = None,
+        journal: Path | None = None,
+        on_sent: Any = None,
+        fingerprint: str = "",
+        keyring: CertificateKeyring | None = None,
+        **settings: Any,
+    ) -> GrpcTransport:
+        dialled = [other for other in self.graph.neighbors(rank) if rank < other]
+        setup = Setup(
+            self.names[rank],
+            tuple(self.names),
+            tuple((self.names[one], self.names[other]) for one, other in self.graph.edges),
+            frozenset(self.names[other] for other in dialled),
             run or self.run_of(),
-            listen=self.address(rank),
+            keyring or CertificateKeyring(self.credentials[rank]),
             **{**self.settings, **settings},
+        )
+        addresses = {self.names[other]: self.via.get((rank, other), self.address(other)) for other in dialled}
+        return GrpcTransport(
+            Endpoint(
+                setup,
+                self.credentials[rank],
+                addresses,
+                listen=self.address(rank),
+                journal=journal,
+                fingerprint=fingerprint,
+                on_sent=on_sent,
+            )
         )
 
     @staticmethod
     def crash(transport: GrpcTransport) -> None:
         """End a transport as a crash would: no farewell, and what its journal has not written yet is lost."""
-        streams, journal = transport._streams, transport._journal
+        endpoint = transport.endpoint
+        streams, journal = endpoint._streams, endpoint._journal
 
-        def end_tasks() -> None:
-            streams._sessions.stopping = True
-            for task in list(streams._tasks):
-                task.cancel()
+        def hush() -> None:
+            for stream in streams._open.values():
+                stream.waiting.clear()
 
-        transport._closed = transport._board.closing = True
-        streams._loop.call_soon_threadsafe(end_tasks)
+        endpoint._closed = True
+        endpoint._feed = streams._feed = lambda event: None
+        streams._loop.call_soon_threadsafe(hush)
         streams.stop()
         if journal is not None:
             journal._store = lambda batch: None
@@ -103,14 +123,18 @@ def run_sites(size: int, work: Callable[[GrpcTransport], T], timeout_s: float = 
     return Sites(nx.complete_graph(size), named="node {}", round_s=timeout_s).run(work)
 
 
-def hello(name: str, run: Run, needs: int = 0, identity: str = "0" * 32) -> bytes:
-    """The greeting of a site; the identity is that of its journal."""
-    return wire.encode(Kind.HELLO, run.run_id, run.epoch, needs, 0, wire.text_body(f"{name}\n{run.digest}\n{identity}"))
+def hello(name: str, run: Run, credentials: Credentials, needs: int = 0, epoch: int = 0, instance: Any = None) -> bytes:
+    """The greeting of a site, with a statement about its process that its key has signed."""
+    about = list(instance or Instance("0" * 32, 1, "0"))
+    keyring = CertificateKeyring(credentials)
+    statement = make_statement(keyring, run.run_id, INSTANCE, name, about)
+    text = f"{name}\n{run.digest}\n{statement.text}"
+    return wire.encode(Kind.HELLO, run.id_of(()), epoch, needs, 0, wire.text_body(text))
 
 
 def data_frame(run: Run, round_: int, *arrays: Any, tag: int = 1) -> bytes:
     """A DATA frame as a site of the run would send it."""
-    return wire.encode(Kind.DATA, run.run_id, run.epoch, round_, 0, wire.array_body(arrays, 1 << 40), tag)
+    return wire.encode(Kind.DATA, run.id_of(()), 0, round_, 0, wire.array_body(arrays, 1 << 40), tag)
 
 
 def intrude(

@@ -8,18 +8,22 @@ from pathlib import Path
 import pytest
 
 from eigenmesh.errors import InputError, UnreadableFileError
-from eigenmesh.transports.grpc import _wire as wire
-from eigenmesh.transports.grpc._journal import DONE, FRAME, Journal
-from eigenmesh.transports.grpc._wire import Kind
+from eigenmesh.protocol import Mark, record
+from eigenmesh.transports.grpc._journal import Journal, has_rounds
 
 HEAD = {"run id": "00", "own data": "abc"}
+# Length, checksum, mark, sender, epoch and round of a record.
+FIELDS = 25
+CONTENTS = [
+    (Mark.FRAME, 1, 0, b"first"),
+    (Mark.DONE, 2, 0, b""),
+    (Mark.FRAME, 1, 1, b"x" * 256),
+    (Mark.EPOCH, 2, 3, b"z"),
+]
 
 
-def frame(text):
-    return wire.encode(Kind.VIEW, bytes(16), 0, 0, 0, wire.text_body(text))
-
-
-FRAMES = [(1, 0, frame("first")), (2, 0, frame("")), (1, 1, frame("x" * 256)), (2, 3, frame("last"))]
+def made(mark, sender, round_, content):
+    return record(mark, content, sender, 0, round_)
 
 
 def opened(path, head=HEAD, safe=None, failures=None):
@@ -28,98 +32,114 @@ def opened(path, head=HEAD, safe=None, failures=None):
     )
 
 
-def written(path, frames=FRAMES):
+def written(path, contents=CONTENTS):
     safe = []
     journal = opened(path, safe=safe)
-    for frame in frames:
-        journal.append(*frame)
+    for content in contents:
+        journal.append(made(*content))
     assert journal.flush(10.0)
     journal.close()
     return safe
 
 
 def contents(journal):
-    return [(entry.sender, entry.round, journal.read(entry)) for entry in journal.entries]
+    """All records but the starts."""
+    entries = [entry for entry in journal.past.entries if entry.mark is not Mark.START]
+    return [(entry.mark, entry.sender, entry.round, journal.read(entry)) for entry in entries]
 
 
-def test_frames_come_back_in_order_and_more_can_follow(tmp_path):
+def test_records_come_back_in_order_and_more_can_follow(tmp_path):
     path = tmp_path / "journal"
     written(path)
     journal = opened(path)
-    assert contents(journal) == FRAMES
-    journal.append(1, 2, frame("more"))
-    journal.append(2, 4, frame("done"), DONE)
+    assert contents(journal) == CONTENTS
+    assert journal.past.resumed
+    journal.append(made(Mark.FRAME, 1, 2, b"more"))
     journal.close()
     journal.close()
     journal = opened(path)
-    assert contents(journal) == [*FRAMES, (1, 2, frame("more")), (2, 4, frame("done"))]
-    assert [entry.mark for entry in journal.entries] == [FRAME] * 5 + [DONE]
+    assert contents(journal) == [*CONTENTS, (Mark.FRAME, 1, 2, b"more")]
     journal.close()
 
 
-def test_rounds_are_called_safe_only_once_they_are_in_the_file(tmp_path):
+def test_every_start_is_counted_and_newer_journals_have_greater_identities(tmp_path):
+    first = opened(tmp_path / "one")
+    first.close()
+    again = opened(tmp_path / "one")
+    again.close()
+    other = opened(tmp_path / "two")
+    other.close()
+    assert not first.past.resumed
+    assert (first.past.instance.start, again.past.instance.start, other.past.instance.start) == (1, 2, 1)
+    assert again.past.instance.identity == first.past.instance.identity < other.past.instance.identity
+    assert again.past.instance.nonce != first.past.instance.nonce
+
+
+def test_records_are_called_durable_only_once_they_are_in_the_file(tmp_path):
     path, seen = tmp_path / "journal", []
-
-    def safe(rounds):
-        seen.append((dict(rounds), path.read_bytes()))
-
-    journal = Journal(path, HEAD, safe, lambda reason: None)
+    journal = Journal(path, HEAD, lambda count: seen.append((count, path.read_bytes())), lambda reason: None)
     for number in range(50):
-        journal.append(1, number, frame(f"frame {number}."))
+        journal.append(made(Mark.FRAME, 1, number, b"frame %d." % number))
     assert journal.flush(10.0)
     journal.close()
-    assert seen[-1][0] == {1: 50}
-    for rounds, content in seen:
-        assert b"frame %d." % (rounds[1] - 1) in content
+    # The first record is that of the start.
+    assert seen[-1][0] == 51
+    for count, content in seen:
+        assert b"frame %d." % (count - 2) in content
+
+
+def test_a_journal_with_starts_and_statements_alone_has_no_rounds(tmp_path):
+    path = tmp_path / "journal"
+    written(path, [(Mark.STATEMENT, 0, 0, b"a site is there")])
+    assert not has_rounds(path)
+    written(path)
+    assert has_rounds(path)
 
 
 def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
     monkeypatch.setattr("eigenmesh.transports.grpc._journal.FLUSH_EVERY_S", 600.0)
     monkeypatch.setattr("eigenmesh.transports.grpc._journal.FLUSH_BYTES", 1000)
     safe, flushed = [], threading.Event()
-    journal = Journal(tmp_path / "journal", HEAD, lambda rounds: (safe.append(rounds), flushed.set()), lambda _: None)
-    journal.append(1, 0, frame("little"))
+    journal = Journal(tmp_path / "journal", HEAD, lambda count: (safe.append(count), flushed.set()), lambda _: None)
+    journal.append(made(Mark.FRAME, 1, 0, b"little"))
     assert not flushed.wait(0.3)
-    journal.append(1, 1, frame("x" * 2000))
+    journal.append(made(Mark.FRAME, 1, 1, b"x" * 2000))
     assert flushed.wait(10.0)
-    assert safe == [[(1, 2)]]
+    assert safe == [3]
     journal.close()
 
 
 @pytest.mark.slow
 def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path):
     path = tmp_path / "journal"
-    written(path, [])
-    empty = path.stat().st_size
     written(path)
-    whole = path.read_bytes()
-    ends = [empty]
-    for _, _, data in FRAMES:
-        ends.append(ends[-1] + 21 + len(data))
-    assert ends[-1] == len(whole)
+    whole, after = path.read_bytes(), (Mark.FRAME, 3, 9, b"after")
+    ends = [len(whole) - sum(FIELDS + len(content) for *_, content in CONTENTS)]
+    for *_, content in CONTENTS:
+        ends.append(ends[-1] + FIELDS + len(content))
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         journal = opened(path)
         known = sum(end <= length for end in ends[1:])
-        assert contents(journal) == FRAMES[:known]
-        journal.append(3, 9, frame("after"))
+        assert contents(journal) == CONTENTS[:known]
+        journal.append(made(*after))
         journal.close()
         journal = opened(path)
-        assert contents(journal) == [*FRAMES[:known], (3, 9, frame("after"))]
+        assert contents(journal) == [*CONTENTS[:known], after]
         journal.close()
 
 
-@pytest.mark.parametrize("place", ["length", "checksum", "mark", "sender", "round", "head", "hash", "body"])
+@pytest.mark.parametrize("place", ["length", "checksum", "mark", "sender", "epoch", "round", "body"])
 def test_a_changed_byte_ends_what_is_believed(tmp_path, place):
     path = tmp_path / "journal"
     written(path)
     data = bytearray(path.read_bytes())
-    record = len(data) - (21 + 64 + 4) - (21 + 64 + 256)
-    places = {"length": 1, "checksum": 4, "mark": 8, "sender": 9, "round": 13, "head": 21, "hash": 80, "body": 200}
-    data[record + places[place]] ^= 1
+    third = len(data) - (FIELDS + 1) - (FIELDS + 256)
+    places = {"length": 1, "checksum": 4, "mark": 8, "sender": 9, "epoch": 13, "round": 17, "body": 200}
+    data[third + places[place]] ^= 1
     path.write_bytes(data)
     journal = opened(path)
-    assert contents(journal) == FRAMES[:2]
+    assert contents(journal) == CONTENTS[:2]
     journal.close()
 
 
@@ -180,23 +200,23 @@ def full_disk(path, frames):
     safe, failures = [], []
     journal = opened(path, safe=safe, failures=failures)
     for number in range(frames):
-        journal.append(1, number, frame("x" * 4096))
+        journal.append(made(Mark.FRAME, 1, number, b"x" * 4096))
         assert journal.flush(10.0)
-    journal.append(1, frames, frame("later"))
+    journal.append(made(Mark.FRAME, 1, frames, b"later"))
     assert journal.flush(10.0)
     journal.close()
-    assert failures == ["the journal cannot be written: No space left on device"]
+    assert failures == ["No space left on device"]
     assert journal.failed == failures[0]
-    return dict(safe[-1])[1]
+    # Without the record of the start.
+    return safe[-1] - 1
 
 
 def test_a_full_disk_is_told_once_and_nothing_is_called_safe_after_that(small_disk):
     safe = full_disk(small_disk / "journal", 40)
     journal = opened(small_disk / "journal")
-    assert journal.found
     assert 0 < safe < 40
     # What was called safe is there, and a record that was cut short is not.
-    assert [entry.round for entry in journal.entries] == list(range(safe))
+    assert [round_ for _, _, round_, _ in contents(journal)] == list(range(safe))
     journal.close()
 
 

@@ -19,6 +19,7 @@ from eigenmesh.events._schema import (
     from_json,
     to_json,
 )
+from eigenmesh.events._virtual_time import VirtualTime
 
 __all__ = [
     "KINDS",
@@ -39,6 +40,7 @@ __all__ = [
     "SiteStatus",
     "Started",
     "UnknownEvent",
+    "VirtualTime",
     "event_log",
     "from_json",
     "on_record",

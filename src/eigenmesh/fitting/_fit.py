@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.averaging import name_of
+from eigenmesh.averaging import Tree, name_of
 from eigenmesh.data import Choice, Moments
+from eigenmesh.errors import TransportError
 from eigenmesh.events import EventLog, LinkTraffic, Started
 from eigenmesh.fitting._data import DataFacts, NodeData
 from eigenmesh.fitting._prepare import Prepared, prepare
@@ -21,6 +22,9 @@ from eigenmesh.model_file import Model
 from eigenmesh.solvers._bases import random_basis
 from eigenmesh.solvers._step_size import common_basis
 from eigenmesh.transports import Transport
+
+# Components of two nodes may differ by rounding, also where the certificate's bound is below it.
+SHARED_ROUNDING = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,7 @@ def fit(
     on_estimate: Callable[[np.ndarray], Any] | None = None,
     reference: np.ndarray | None = None,
     check_every: int | None = None,
+    share: bool = False,
 ) -> Fit:
     """Find the components.
 
@@ -83,6 +88,9 @@ def fit(
         of theirs. All nodes must say the same.
     events, on_estimate, reference, check_every
         As for ``run``.
+    share : bool
+        True for components, variances and bounds that are the same bits at all nodes, whatever their processors: those
+        of one node go to all, which compare them with their own.
     """
     request, network, covariance = prepared.request, prepared.network, prepared.covariance
     events = EventLog() if events is None else events
@@ -108,6 +116,8 @@ def fit(
     else:
         total, limit = prepared.moments.total_variance, prepared.largest_k
         result = run_to_fraction(prepared.solver, covariance, network, wanted, total, limit, **settings)
+    if share:
+        result = _shared(prepared, result, events)
     if events.listeners:
         for (sender, receiver), sent in network.link_traffic().items():
             events.emit(LinkTraffic(names[sender], names[receiver], *sent))
@@ -122,6 +132,41 @@ def fit(
         network.weights,
         name_of(prepared.averaging),
         prepared.choice,
+    )
+
+
+def _shared(prepared: Prepared, result: Result, events: EventLog) -> Result:
+    """The result with the components, variances and bounds of one node, at all nodes."""
+    network, before = prepared.network, prepared.network.traffic.copy()
+    certificate = result.certificate
+    own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds])
+    same_bits = isinstance(prepared.averaging, Tree)
+    root = network.weights.spectrum.centre if same_bits else 0
+    is_root = np.reshape([float(node == root) for node in network.ids], (-1, 1, 1))
+    if same_bits:
+        # The tree sends the root's sum down to all; times M, over M rounds, but once for all.
+        common = network.mean(own * is_root * network.n_nodes)[0]
+    else:
+        common = network.worst(np.where(is_root > 0, own, np.finfo(own.dtype).min))[0]
+    components, (variances, bounds) = common[:-2].T, common[-2:]
+    # Both are within the bound of the true components, but for rounding.
+    off = np.abs(components - result.components).max()
+    limit = 4 * certificate.error_bound + SHARED_ROUNDING
+    if not off <= limit:
+        raise TransportError(f"the common result is {off:.1e} from this node's, above {limit:.1e}: a node is at fault.")
+    spent = network.traffic - before
+    last = result.history[-1]
+    total = result.traffic + spent
+    record = last._replace(rounds=total.rounds, messages=total.messages, matrices=total.matrices, bytes=total.bytes)
+    events.emit(record)
+    return replace(
+        result,
+        components=components,
+        explained_variance=variances,
+        certificate=replace(certificate, error_bounds=bounds),
+        traffic=total,
+        traffic_by_phase={**result.traffic_by_phase, "result": spent},
+        history=(*result.history[:-1], record),
     )
 
 

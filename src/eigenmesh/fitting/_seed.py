@@ -6,7 +6,6 @@ as one node draws at random, nobody can steer the seed, or choose samples that h
 """
 
 import hashlib
-import secrets
 
 import numpy as np
 
@@ -22,7 +21,7 @@ WORD = 6
 def draw_seed(network: Network, covariance: Covariance) -> int:
     """A fresh seed: by this process where it holds all nodes, otherwise by all nodes together."""
     if len(network.ids) == network.n_nodes:
-        return secrets.randbits(64)
+        return int.from_bytes(network.private_bytes(8), "big")
     # A product with a fixed block identifies the samples.
     block = np.random.default_rng(0).standard_normal((1, covariance.n_features, 2))
     summary = np.ascontiguousarray(to_numpy(covariance.apply(covariance.place(block)))).tobytes()
@@ -35,7 +34,7 @@ def agree_on_seed(network: Network, summary: bytes) -> int:
     A node that reveals nothing, or something else than it had committed to, ends the fit by name.
     """
     (rank,) = network.ids
-    nonce, salt = secrets.token_bytes(32), secrets.token_bytes(32)
+    nonce, salt = network.private_bytes(32), network.private_bytes(32)
     # The salt is never shown, so nobody can try out samples against the fingerprint.
     secret = hashlib.sha256(salt + summary).digest() + nonce
     committed = _gather(network, rank, _commitment(rank, secret))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -159,6 +160,10 @@ class Network(ABC):
         rounds = max(0, self.weights.spectrum.diameter - (self.traffic.rounds - before))
         self._count_rounds(self._mixing, (values,), rounds)
         return averaged, agreed
+
+    def private_bytes(self, count: int) -> bytes:
+        """Bytes that no other process knows."""
+        return secrets.token_bytes(count)
 
     def worst(self, values: Array) -> Array:
         """Elementwise maximum, the same bits at all nodes; NaN at one is NaN at all: (nodes, ...) -> (nodes, ...)."""

@@ -67,6 +67,9 @@ class Peers(Network):
         if isinstance(averaging, Factored) and averaging.factors is None:
             self.average = averaging.shared(self, weights).prepare(weights)
 
+    def private_bytes(self, count: int) -> bytes:
+        return self.transport.private_bytes(count)
+
     @property
     def ids(self) -> Sequence[int]:
         return (self.transport.rank,)

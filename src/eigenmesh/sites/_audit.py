@@ -24,7 +24,7 @@ from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events._log import is_torn
 
 if TYPE_CHECKING:
-    from eigenmesh.transports.grpc._link import Sent
+    from eigenmesh.protocol import Sent
 
 logger = logging.getLogger(__name__)
 

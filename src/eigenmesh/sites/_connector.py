@@ -1,30 +1,18 @@
-"""The links of a site: the transport for one membership, and the agreement on the next one after a loss."""
+"""The links of a site: what the transport is told about the site, its network and its run."""
 
-import hashlib
-import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
-from eigenmesh.errors import ParkedError, TransportError, UnreadableFileError
 from eigenmesh.fitting import Request
+from eigenmesh.protocol import Run, Setup
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._manifest import Manifest, differences
-from eigenmesh.sites._membership import Membership
+from eigenmesh.sites._revocation import RevocationList
 from eigenmesh.sites._site import Site
-from eigenmesh.transports.grpc import Credentials, GrpcTransport, Neighbour, Run, Sent
+from eigenmesh.transports.grpc import CertificateKeyring, Credentials, Endpoint
 
 # What gRPC can be told, a C int, less the head of a frame. A message beyond it is refused by its sender, with its size.
 MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
-# Longest wait in one round for a neighbour that is alive.
-ROUND_S = 3600.0
-START_AGAIN = "Start all sites again once that is fixed."
-# After a loss a view is sent again this often, whether it arrived or not.
-SEND_EVERY_S = 1.0
-# Neighbours may fall silent one after the other; this bounds the whole agreement, in units of ``patience_s``.
-MAX_PATIENCES = 10
 
 
 @dataclass(frozen=True)
@@ -38,43 +26,33 @@ class Connector:
     request: Request
     n_features: int
 
-    def connect(
-        self, view: Membership, join_s: float, audit: AuditWriter, on_view: Callable[[int, str], None]
-    ) -> GrpcTransport:
-        """Links to the neighbours of one membership; ``on_view`` is called with the views that they send."""
-        site, members = self.site, view.members
-        addresses = {name: address for name, address in site.neighbours.items() if view.has_link(name)}
-        neighbours = [
-            Neighbour(members.index(name), name, None if address is None else str(address))
-            for name, address in addresses.items()
-        ]
-        return GrpcTransport(
-            members.index(site.name),
-            members,
-            neighbours,
-            self.credentials,
-            Run(self._run_id(view), view.epoch, self.manifest.text, self._largest_message(), self.fingerprint),
-            listen=str(site.listen) if site.listen is not None and None in addresses.values() else None,
-            journal=site.out.journal_of(view.epoch),
-            patience_s=site.settings.patience_s,
-            join_s=join_s,
+    def connect(self, audit: AuditWriter) -> Endpoint:
+        """This site's end of its links, from the journal if there is one."""
+        site, settings = self.site, self.site.settings
+        addresses = {name: str(address) for name, address in site.neighbours.items() if address is not None}
+        manifest = self.manifest
+        setup = Setup(
+            site.name,
+            site.sites,
+            site.edges,
+            frozenset(addresses),
+            Run(manifest.run_id, manifest.text, self._largest_message(), _compare),
+            CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked),
+            patience_s=settings.patience_s,
+            join_s=settings.join_s,
             # A live neighbour may itself wait for one that has not joined yet.
-            round_s=ROUND_S + join_s,
-            on_sent=partial(self._record, audit),
-            on_control=on_view,
-            compare=lambda ours, theirs: differences(Manifest.parse(ours), Manifest.parse(theirs)),
+            round_s=settings.round_s + settings.join_s,
+            on_loss=settings.on_loss,
         )
-
-    def _record(self, audit: AuditWriter, sent: Sent) -> None:
-        """Record what leaves; if that fails, the run is parked and no array leaves."""
-        try:
-            audit.record(sent)
-        except UnreadableFileError as error:
-            raise ParkedError(f"{self.site.name} parked the run: {error}. {START_AGAIN}") from error
-
-    def _run_id(self, view: Membership) -> bytes:
-        """Run id for this membership, so that messages of another membership are refused."""
-        return hashlib.sha256(self.manifest.run_id + (view.digest.encode() if view.lost else b"")).digest()[:16]
+        return Endpoint(
+            setup,
+            self.credentials,
+            addresses,
+            listen=None if site.listen is None else str(site.listen),
+            journal=site.out.journal,
+            fingerprint=self.fingerprint,
+            on_sent=audit.record,
+        )
 
     def _largest_message(self) -> int:
         """Bytes of the largest message: of an iteration, the PCA certificate, the moments or a check."""
@@ -85,36 +63,5 @@ class Connector:
         return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096), MAX_MESSAGE_BYTES)
 
 
-def agree(transport: GrpcTransport, view: Membership, patience_s: float, join_s: float) -> None:
-    """Exchange views with the remaining neighbours until every member is known to have this one.
-
-    A neighbour that the transport loses meanwhile is lost too. Raises TransportError if half of all sites or more are
-    unreachable, if a neighbour has already finished the run, or after a deadline.
-    """
-    deadline = time.monotonic() + MAX_PATIENCES * patience_s + join_s
-    sent = -math.inf
-    while not view.agreed:
-        view.require_majority()
-        transport.check()
-        finished = [link.name for link in transport.status().links if link.finished and view.has_link(link.name)]
-        if finished:
-            raise TransportError(f"{', '.join(finished)} finished before the loss; their result is that of all sites.")
-        if time.monotonic() > deadline:
-            raise TransportError("the remaining sites could not agree on the membership; start the run again.")
-        if time.monotonic() - sent > SEND_EVERY_S:
-            sent = time.monotonic()
-            _send_view(transport, view)
-        received = transport.receive_control(SEND_EVERY_S / 4)
-        changed = received is not None and view.merge(received[1])
-        silent = [link.name for link in transport.status().links if link.lost]
-        if view.lose((view.name, name) for name in silent) or changed:
-            sent = -math.inf
-    view.require_majority()
-    # For neighbours that do not know yet that all agree.
-    _send_view(transport, view)
-
-
-def _send_view(transport: GrpcTransport, view: Membership) -> None:
-    for neighbour in transport.neighbours:
-        if view.has_link(neighbour.name):
-            transport.send_control(neighbour.rank, view.to_json())
+def _compare(ours: str, theirs: str) -> list[str]:
+    return differences(Manifest.parse(ours), Manifest.parse(theirs))

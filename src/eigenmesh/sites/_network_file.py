@@ -44,10 +44,10 @@ tol = 1e-6
 max_rounds = 5000
 scale = false                     # true: divide each column by its pooled standard deviation
 missing = "error"                 # "mean": replace missing entries by the pooled mean
-seed = 0
 dtype = "float64"
 patience_s = 300                  # how long to wait for a silent neighbour
 join_s = 3600                     # how long to wait for a neighbour to start
+round_s = 3600                    # how long a neighbour may be alive and send no numbers
 on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it, "continue" finishes without it
 """
 
@@ -101,7 +101,7 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     fields.checked("run", require_run, run)
     sites = _sites(fields)
     settings = RunSettings.from_fields(fields.table("settings"))
-    edges = _edges(fields, tuple(site.name for site in sites), settings.seed)
+    edges = _edges(fields, tuple(site.name for site in sites), settings.seed or 0)
     network = NetworkFile(fields.path, run, sites, edges, settings)
     for first, second in edges:
         if not network.site(first).address and not network.site(second).address:
@@ -177,7 +177,8 @@ def site_toml(network: NetworkFile, name: str) -> str:
         "",
         "[settings]                       # the same at all sites",
     ]
-    settings = vars(network.settings)
+    # TOML has no word for "none", which is the default where it is allowed.
+    settings = {key: value for key, value in vars(network.settings).items() if value is not None}
     lines += [f"{key} = {_value(value)}" for key, value in settings.items() if key != "solver_parameters"]
     if parameters := settings["solver_parameters"]:
         lines += ["", "[settings.solver_parameters]"]

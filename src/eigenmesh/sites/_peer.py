@@ -1,5 +1,6 @@
-"""One site of a run: connect, fit, write the result; after a loss, continue without the lost sites or stop."""
+"""One site of a run: connect, fit, sign and write the result; after a loss, continue without the lost sites or stop."""
 
+import io
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,22 +11,23 @@ from eigenmesh.data import Shards
 from eigenmesh.errors import (
     AbortedError,
     DisagreementError,
-    EigenmeshError,
     LostNeighbourError,
+    MembersChangedError,
     ParkedError,
     TransportError,
 )
 from eigenmesh.events import Ended, Lost
 from eigenmesh.fitting import NodeData, fit, prepare
 from eigenmesh.graphs import metropolis
+from eigenmesh.protocol import Membership
 from eigenmesh.sites._audit import AuditWriter
-from eigenmesh.sites._connector import START_AGAIN, Connector, agree
+from eigenmesh.sites._connector import Connector
 from eigenmesh.sites._credentials import load_credentials
+from eigenmesh.sites._descriptors import SpareDescriptors
 from eigenmesh.sites._manifest import Manifest
-from eigenmesh.sites._membership import Membership
 from eigenmesh.sites._names import site_graph
 from eigenmesh.sites._reporting import Reporter
-from eigenmesh.sites._results import Epoch, EpochFile, Outcome, ResultFiles
+from eigenmesh.sites._results import Outcome, ResultFiles, result_digest
 from eigenmesh.sites._run_folder import RunFolder
 from eigenmesh.sites._site import Site, fingerprint, read_samples
 from eigenmesh.sites._status import Status
@@ -33,11 +35,8 @@ from eigenmesh.transports.grpc import GrpcTransport
 
 logger = logging.getLogger(__name__)
 
+START_AGAIN = "Start all sites again once that is fixed."
 STOPPED = "stopped by its operator; start all sites again to continue"
-
-
-class ViewChangedError(TransportError):
-    """Sites were lost somewhere: the run stops until the remaining sites agree on the membership."""
 
 
 class Peer:
@@ -60,7 +59,9 @@ class Peer:
         self.connector = Connector(site, credentials, self.manifest, own, self.request, self.samples.shape[1])
         self.run_folder = RunFolder(site.out, own)
         self.files = ResultFiles(site, self.manifest, self.run_folder)
-        self.epochs = EpochFile(site.out.resume / "epoch.npz", self.manifest.run_id)
+        # The last healthy estimate (d, K), to continue from after a loss.
+        self.estimate: np.ndarray | None = None
+        self.spare = SpareDescriptors()
         self.reporter = Reporter(site, listener)
 
     def run(self) -> Outcome:
@@ -74,6 +75,7 @@ class Peer:
             try:
                 outcome = self._epochs(audit)
             except BaseException as error:
+                self.spare.release()
                 self.run_folder.close(audit.data_messages > 0)
                 self.reporter.end(_last_word(error))
                 raise
@@ -82,45 +84,40 @@ class Peer:
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
         """Run with all sites; after a loss, and if ``on_loss`` is "continue", again with the remaining ones."""
-        epoch, join_s = self.epochs.read(), self.site.settings.join_s
-        while True:
-            view = Membership(self.site.name, self.site.sites, self.site.edges, epoch.lost)
-            transport = self.connector.connect(view, join_s, audit, self._on_view)
-            self.reporter.follow(transport, view)
-            try:
-                outcome = self._until_a_loss(transport, view, epoch)
-                if outcome is not None:
-                    transport.close()
-                    owed = self._owed(transport)
-                    if not owed:
-                        self.run_folder.remove()
-                    return replace(outcome, owed=owed)
-                epoch.lost = view.lost
-                self.epochs.write(epoch)
-                # The remaining sites are already running.
-                join_s = self.site.settings.patience_s
-            except KeyboardInterrupt:
-                transport.park(f"{STOPPED}.")
-                raise
-            except AbortedError:
-                raise
-            except BaseException as error:
-                # Other sites get the message only if it is about links or settings.
-                public = isinstance(error, TransportError | DisagreementError)
-                transport.abort(str(error) if public else f"{type(error).__name__}; ask its operator.")
-                raise
-            finally:
-                transport.close()
-
-    def _until_a_loss(self, transport: GrpcTransport, view: Membership, epoch: Epoch) -> Outcome | None:
-        """The outcome with these members; None if some were lost and the others have agreed to continue."""
+        endpoint = self.connector.connect(audit)
         try:
-            return self._fit(transport, view, epoch)
-        except (LostNeighbourError, ViewChangedError) as error:
-            self._after_a_loss(transport, view, error)
-            return None
+            transport = GrpcTransport(endpoint)
+            while True:
+                view = Membership(self.site.name, self.site.sites, self.site.edges, endpoint.lost)
+                self.reporter.follow(transport, view)
+                try:
+                    outcome = self._fit(transport, view, _array(endpoint.start))
+                except MembersChangedError as error:
+                    left = Membership(self.site.name, self.site.sites, self.site.edges, error.lost)
+                    self.reporter.log.emit(Lost(left.missing, str(error)))
+                    logger.warning("%s Lost: %s.", error, ", ".join(left.missing) or "links only")
+                    transport = transport.next_epoch(_bytes(self.estimate))
+                    continue
+                owed = endpoint.close()
+                if not owed:
+                    self.run_folder.remove()
+                return replace(outcome, owed=owed)
+        except KeyboardInterrupt:
+            endpoint.stop(f"{STOPPED}.", parks=True)
+            raise
+        except AbortedError:
+            raise
+        except BaseException as error:
+            if isinstance(error, LostNeighbourError):
+                self.reporter.log.emit(Lost(error.neighbours, str(error)))
+            # Other sites get the message only if it is about links or settings.
+            public = isinstance(error, TransportError | DisagreementError)
+            endpoint.stop(str(error) if public else f"{type(error).__name__}; ask its operator.")
+            raise
+        finally:
+            endpoint.close()
 
-    def _fit(self, transport: GrpcTransport, view: Membership, epoch: Epoch) -> Outcome:
+    def _fit(self, transport: GrpcTransport, view: Membership, start: np.ndarray | None) -> Outcome:
         members = view.members
         shards = Shards.from_list([self.samples], ids=[transport.rank], n_nodes=transport.size, node_names=members)
         shards = replace(shards, precision=np.dtype(self.site.settings.dtype))
@@ -128,51 +125,30 @@ class Peer:
         prepared = prepare(self.request, NodeData(shards, weights, transport))
         # After a loss the remaining sites start from the average of their latest estimates.
         average, log = bool(view.lost), self.reporter.log
-        found = fit(prepared, epoch.start, average_start=average, events=log, on_estimate=epoch.store)
+        found = fit(prepared, start, average_start=average, events=log, on_estimate=self._keep, share=True)
+        signed = transport.sign(result_digest(found))
+        self.spare.release()
         try:
-            return self.files.write(found, view)
+            return self.files.write(found, view, signed)
         except OSError as error:
             reason = f"its result cannot be written: {error.strerror or error}. {START_AGAIN}"
             transport.park(reason)
             raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
 
-    def _on_view(self, rank: int, text: str) -> None:
-        """A neighbour has sent a view: stop the run, whatever it waits for."""
-        transport = self.reporter.transport
-        if transport is not None and self.site.settings.on_loss == "continue":
-            transport.interrupt(ViewChangedError("sites were lost"))
+    def _keep(self, estimate: np.ndarray) -> None:
+        self.estimate = estimate
 
-    def _after_a_loss(self, transport: GrpcTransport, view: Membership, error: TransportError) -> None:
-        """Do what ``on_loss`` says: abort, park, or agree on the membership with the remaining sites."""
-        on_loss = self.site.settings.on_loss
-        lost = error.neighbours if isinstance(error, LostNeighbourError) else ()
-        self.reporter.log.emit(Lost(lost, str(error)))
-        if on_loss == "abort":
-            transport.abort(str(error))
-            raise error
-        if on_loss == "wait":
-            reason = f"{error} Start all sites again to continue."
-            transport.park(reason)
-            raise ParkedError(f"{self.site.name} parked the run: {reason}") from error
-        logger.warning("%s The remaining sites now agree on who continues.", error)
-        view.lose((self.site.name, name) for name in lost)
-        try:
-            agree(transport, view, self.site.settings.patience_s, self.site.settings.join_s)
-        except TransportError as failure:
-            transport.interrupt(None)
-            transport.abort(str(failure))
-            raise
-        # So that close() does not wait for rounds of the previous membership.
-        transport.interrupt(ViewChangedError("the members have changed"))
 
-    def _owed(self, transport: GrpcTransport) -> tuple[str, ...]:
-        """Neighbours that may need this site again: lost at the end, or in a run that was parked meanwhile."""
-        links = [link for link in transport.status().links if not link.finished]
-        try:
-            transport.check()
-        except EigenmeshError:
-            return tuple(link.name for link in links)
-        return tuple(link.name for link in links if link.lost)
+def _bytes(array: np.ndarray | None) -> bytes:
+    if array is None:
+        return b""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _array(data: bytes) -> np.ndarray | None:
+    return np.load(io.BytesIO(data), allow_pickle=False) if data else None
 
 
 def _last_word(error: BaseException) -> Ended:

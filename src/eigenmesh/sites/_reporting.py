@@ -11,7 +11,7 @@ from typing import Any, Self
 from eigenmesh._text import one_line
 from eigenmesh.errors import UnreadableFileError, import_extra
 from eigenmesh.events import Ended, Entry, Event, EventLog, JsonlWriter, Members, NeighbourStatus, SiteStatus
-from eigenmesh.sites._membership import Membership
+from eigenmesh.protocol import Membership
 from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status, write_status
 from eigenmesh.transports.grpc import GrpcTransport
@@ -109,7 +109,7 @@ class Reporter:
     def follow(self, transport: GrpcTransport, view: Membership) -> None:
         """Look at this transport from now on."""
         self.transport = transport
-        self.log.emit(Members(self.site.run, self.site.name, view.epoch, view.members, view.missing))
+        self.log.emit(Members(self.site.run, self.site.name, len(view.lost), view.members, view.missing))
 
     def end(self, last: Ended) -> None:
         self._stop()

@@ -1,18 +1,18 @@
-"""The files of a run at one site: its result, and what a restart after a loss continues from."""
+"""The files that a run leaves at one site: the model, and the numbers that belong to it."""
 
+import hashlib
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from eigenmesh._atomic_write import require_writable, save_arrays, save_json
+from eigenmesh._atomic_write import require_writable, save_json
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.fitting import Fit, fit_numbers, model_of
 from eigenmesh.model_file import read_model, write_model
+from eigenmesh.protocol import Membership
 from eigenmesh.sites._manifest import Manifest
-from eigenmesh.sites._membership import Link, Membership
 from eigenmesh.sites._run_folder import RunFolder
 from eigenmesh.sites._site import Site
 
@@ -33,6 +33,12 @@ class Outcome:
     owed: tuple[str, ...] = ()
 
 
+def result_digest(fit: Fit) -> str:
+    """SHA-256 of what all members sign: components, variances and bounds, as float64 in little-endian order."""
+    parts = (fit.result.components, fit.result.explained_variance, fit.result.certificate.error_bounds)
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part, "<f8").tobytes() for part in parts)).hexdigest()
+
+
 class ResultFiles:
     """Writes the model and the numbers of one run at one site, whose data and journals ``folder`` knows."""
 
@@ -46,8 +52,8 @@ class ResultFiles:
         for path in (out.result, out.numbers, out.status, out.events, out.audit):
             require_writable(path)
 
-    def write(self, fit: Fit, view: Membership) -> Outcome:
-        """Write the model, then the numbers, which mark the run as done."""
+    def write(self, fit: Fit, view: Membership, signed: dict[str, str]) -> Outcome:
+        """Write the model, then the numbers, which mark the run as done; ``signed`` are the members' statements."""
         out, run_id = self.site.out, self.manifest.run_id.hex()
         about = {
             "site": self.site.name,
@@ -59,6 +65,8 @@ class ResultFiles:
             "lost_links": [list(link) for link in view.lost],
             "n_samples": fit.moments.n_samples,
             "own_data": self.folder.fingerprint,
+            "result_sha256": result_digest(fit),
+            "signatures": signed,
             "manifest": self.manifest.content,
         }
         write_model(out.result, model_of(fit, run_id=run_id, whole=not view.missing))
@@ -89,39 +97,3 @@ class ResultFiles:
             fix = "Take both files from a copy, or begin anew at all sites: eigenmesh peer --fresh."
             raise UnreadableFileError(f"the result of this run was written, but is damaged: {error} {fix}") from error
         return done
-
-
-@dataclass
-class Epoch:
-    """Lost links, and the latest healthy estimate (d, K), or None before the first."""
-
-    lost: tuple[Link, ...] = ()
-    start: np.ndarray | None = None
-
-    def store(self, estimate: np.ndarray) -> None:
-        self.start = estimate
-
-
-class EpochFile:
-    """A small file that is replaced atomically; the file of another run is ignored."""
-
-    def __init__(self, path: Path, run_id: bytes) -> None:
-        self.path, self.run_id = path, run_id
-
-    def read(self) -> Epoch:
-        """The membership to continue with; all sites and links if there is no file."""
-        if not self.path.exists():
-            return Epoch()
-        try:
-            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                if str(arrays["run_id"]) != self.run_id.hex():
-                    return Epoch()
-                lost = tuple((str(a), str(b)) for a, b in arrays["lost"])
-                return Epoch(lost, arrays["start"] if arrays["start"].size else None)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise UnreadableFileError(f"{self.path} cannot be read ({error}); rename the run at all sites.") from error
-
-    def write(self, epoch: Epoch) -> None:
-        lost = np.asarray(epoch.lost, dtype=np.str_).reshape(-1, 2)
-        start = np.empty(0) if epoch.start is None else epoch.start
-        save_arrays(self.path, {"run_id": np.asarray(self.run_id.hex()), "lost": lost, "start": start})

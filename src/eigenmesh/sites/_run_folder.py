@@ -24,7 +24,7 @@ class RunFolder:
 
     @property
     def has_journal(self) -> bool:
-        return any(self.path.glob("journal-*"))
+        return any(self.path.glob("journal"))
 
     def open(self) -> None:
         """Make the folder. One with other data is refused, unless no neighbour's number has come to it."""
@@ -32,7 +32,7 @@ class RunFolder:
         try:
             if self.path.exists() and not (known.exists() and known.read_text() == self.fingerprint):
                 self._require_unused()
-                if any(map(has_rounds, self.path.glob("journal-*"))):
+                if any(map(has_rounds, self.path.glob("journal"))):
                     back = "go back to the data that it was begun with"
                     anew = "or begin anew: give the run another name, or use eigenmesh peer --fresh, at all sites."
                     raise InputError(f"the own data differ from those of {self.path}; {back}, {anew}")
@@ -46,7 +46,7 @@ class RunFolder:
 
     def close(self, sent_numbers: bool) -> None:
         """Leave nothing of a run that never began: no number has left this site or come to it."""
-        if self._is_new and not sent_numbers and not any(map(has_rounds, self.path.glob("journal-*"))):
+        if self._is_new and not sent_numbers and not any(map(has_rounds, self.path.glob("journal"))):
             self.remove()
 
     def remove(self) -> None:
@@ -72,6 +72,6 @@ class RunFolder:
         return aside
 
     def _require_unused(self) -> None:
-        for path in self.path.glob("journal-*"):
+        for path in self.path.glob("journal"):
             with path.open("rb") as file:
                 lock(file.fileno(), path)

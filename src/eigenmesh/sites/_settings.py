@@ -29,7 +29,9 @@ class RunSettings:
     n_components : K, or the share of the variance to explain.
     solver_parameters : those that differ from the solver's defaults.
     averaging : name of an averaging over links; "auto" chooses the fastest for the graph.
-    patience_s : how long to wait for a silent neighbour; join_s : for a neighbour that has not started yet.
+    seed : of the random start; None to have all sites draw it together, so that no data can be made to hide from it.
+    patience_s : how long to wait for a silent neighbour; join_s : for a neighbour that has not started yet;
+        round_s : for a neighbour that is alive but sends no numbers.
     on_loss : what happens to the run after that.
     """
 
@@ -41,10 +43,11 @@ class RunSettings:
     max_rounds: int = DEFAULT_MAX_ROUNDS
     scale: bool = False
     missing: Missing = "error"
-    seed: int = 0
+    seed: int | None = None
     dtype: DType = "float64"
     patience_s: float = 300.0
     join_s: float = 3600.0
+    round_s: float = 3600.0
     on_loss: OnLoss = "wait"
 
     @classmethod
@@ -61,10 +64,11 @@ class RunSettings:
             max_rounds=fields.whole("max_rounds", 1, cls.max_rounds),
             scale=fields.flag("scale", cls.scale),
             missing=cast(Missing, fields.text("missing", cls.missing, get_args(Missing))),
-            seed=fields.whole("seed", 0, cls.seed, most=2**63 - 1),
+            seed=fields.whole("seed", 0, most=2**63 - 1) if "seed" in fields else None,
             dtype=cast(DType, fields.text("dtype", cls.dtype, get_args(DType))),
             patience_s=fields.number("patience_s", 0, 1e9, cls.patience_s),
             join_s=fields.number("join_s", 0, 1e9, cls.join_s),
+            round_s=fields.number("round_s", 0, 1e9, cls.round_s),
             on_loss=cast(OnLoss, fields.text("on_loss", cls.on_loss, get_args(OnLoss))),
         )
         try:

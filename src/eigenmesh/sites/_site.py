@@ -74,9 +74,10 @@ class OutFolder:
         """What the run can be resumed from."""
         return self.folder / f"resume-{self.run}"
 
-    def journal_of(self, epoch: int) -> Path:
-        """Received messages of one membership."""
-        return self.resume / f"journal-{epoch}"
+    @property
+    def journal(self) -> Path:
+        """What the site has received and said, to resume from."""
+        return self.resume / "journal"
 
     @property
     def audit(self) -> Path:

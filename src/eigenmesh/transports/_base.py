@@ -1,5 +1,6 @@
 """What a transport does: carry arrays between neighbours, in rounds."""
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,10 @@ class Transport(ABC):
     @property
     def _reduce_messages(self) -> int:
         return self.size - 1 if self.rank == 0 else 1
+
+    def private_bytes(self, count: int) -> bytes:
+        """Bytes that no other node knows; where a node can resume, the same again in the same place of the run."""
+        return secrets.token_bytes(count)
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a round that is used many times: the ranks that this node sends to and receives from."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TextIO
 
 from eigenmesh.errors import import_extra
-from eigenmesh.transports.grpc import _wire as wire
+from eigenmesh.protocol import _wire as wire
 
 # The first module of the transport that needs it, so it is here that its absence is told.
 grpc = import_extra("grpc", "peers", "a link between sites")

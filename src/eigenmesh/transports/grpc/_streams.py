@@ -1,72 +1,150 @@
-"""The thread that communicates: one long-lived gRPC stream per link, dialled or accepted, and reopened if it breaks."""
+"""The thread that communicates: gRPC streams that are opened, read, written and ended as the machine says."""
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import threading
-import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol
 
-from eigenmesh.errors import TransportError
-from eigenmesh.transports.grpc import _wire as wire
-from eigenmesh.transports.grpc._board import Board
-from eigenmesh.transports.grpc._greeting import Compare, Dialler, Listener
-from eigenmesh.transports.grpc._security import Credentials
-from eigenmesh.transports.grpc._sessions import Sessions
-from eigenmesh.transports.grpc._wire import Kind
+import grpc
+import grpc.aio
+
+from eigenmesh.errors import InputError
+from eigenmesh.protocol import HEARTBEAT_S, Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write
+from eigenmesh.transports.grpc._security import METHOD, Credentials, dialling_options, listening_options
 
 logger = logging.getLogger("eigenmesh.transports.grpc")
 
-HEARTBEAT_S = 1.0
-# A tick that comes later than this was held up by a stop of the whole process, for which no neighbour is to blame.
-STOPPED_S = 3.0
+CONNECT_S = 10.0
+LEAVE_S = 1.0
+
+
+class Channel(Protocol):
+    """What a dialled and an accepted stream have in common."""
+
+    def read(self) -> Awaitable[Any]: ...
+    def write(self, data: bytes, /) -> Awaitable[None]: ...
+
+
+class Stream:
+    """One open stream; what is put here is written in order."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.waiting: deque[bytes] = deque()
+        self.news = asyncio.Event()
+        self.ending = self.refused = False
+
+    async def work(self, take: Callable[[bytes], None]) -> str:
+        """Read and write until the stream ends; why it did."""
+        reason = ""
+        tasks = [asyncio.create_task(self._read(take)), asyncio.create_task(self._write())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            # The other end may have said its last word before it went; ours is said before this one goes.
+            await asyncio.wait(tasks, timeout=LEAVE_S if self.ending else 0)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, grpc.aio.AioRpcError):
+                reason = result.details() or str(result.code())
+        return reason
+
+    async def _read(self, take: Callable[[bytes], None]) -> None:
+        while isinstance(data := await self.channel.read(), bytes):
+            take(data)
+
+    async def _write(self) -> None:
+        while True:
+            self.news.clear()
+            while self.waiting:
+                await self.channel.write(self.waiting.popleft())
+            if self.ending and not self.waiting:
+                if isinstance(self.channel, grpc.aio.StreamStreamCall):
+                    await self.channel.done_writing()
+                return
+            await self.news.wait()
 
 
 class Streams:
-    """Runs the loop in a thread of its own, from construction to ``stop``; only that and ``_soon`` are for others."""
+    """Runs the loop in a thread of its own, from construction to ``stop``.
 
-    def __init__(self, board: Board, credentials: Credentials, listen: str | None, compare: Compare | None) -> None:
-        self.board, self._listen, self._credentials = board, listen, credentials
-        self._sessions = Sessions(board)
-        self._listener = Listener(self._sessions, compare)
-        self._dialler = Dialler(self._sessions, credentials, compare)
+    ``feed`` takes events, in that thread. ``addresses`` are those of the neighbours that this site dials, ``listen`` is
+    the address for the others. ``perform`` may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        feed: Callable[[Any], None],
+        credentials: Credentials,
+        addresses: Mapping[str, str],
+        listen: str | None,
+        max_message_bytes: int,
+        max_streams: int,
+    ) -> None:
+        self._feed, self._credentials, self._addresses = feed, credentials, addresses
+        self._max_message_bytes, self._max_streams = max_message_bytes, max_streams
+        self._open: dict[int, Stream] = {}
+        self._numbers = itertools.count()
         self._loop = new_loop()
         self._loop.set_exception_handler(_quiet)
-        self._stopping = asyncio.Event()
+        self._begun, self._stopping = asyncio.Event(), asyncio.Event()
         self._started = threading.Event()
-        self._error: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.thread = threading.Thread(target=self._run, name=f"eigenmesh-{board.name}", daemon=True)
-        board.wake = lambda ranks: self._soon(self._sessions.wake, tuple(ranks))
-        board.cut = lambda rank: self._soon(self._sessions.end, rank)
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._run, args=(listen,), name="eigenmesh-streams", daemon=True)
         self.thread.start()
         self._started.wait()
-        if self._error is not None:
+        if self.error is not None:
             self.thread.join()
-            raise self._error
+            raise self.error
+
+    def perform(self, effects: list[Write | Cut | Dial]) -> None:
+        if threading.current_thread() is self.thread:
+            self._perform(effects)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._perform, effects)
+        except RuntimeError:
+            # The loop has ended, and so have the streams.
+            logger.debug("too late for %d effects.", len(effects))
+
+    def begin(self) -> None:
+        """Feed events from now on."""
+        self._loop.call_soon_threadsafe(self._begun.set)
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        self._soon(self._stopping.set)
+        """End all streams after what is to be written, and the thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self.thread.join(timeout_s)
         if self.thread.is_alive():
-            logger.error("the communication thread of %s did not end within %g s.", self.board.name, timeout_s)
+            logger.error("the communication thread did not end within %g s.", timeout_s)
 
-    def _soon(self, function: Callable[..., Any], *args: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:
-            # The loop has ended, and so has everything that the call was for.
-            logger.debug("%s: too late for %s.", self.board.name, function)
+    def _perform(self, effects: Iterable[Write | Cut | Dial]) -> None:
+        for effect in effects:
+            if isinstance(effect, Dial):
+                self._start(self._dial(effect.neighbour, effect.after_s))
+            elif (stream := self._open.get(effect.stream)) is not None:
+                if isinstance(effect, Write):
+                    stream.waiting.append(effect.data)
+                else:
+                    stream.ending, stream.refused = True, effect.refused
+                stream.news.set()
 
-    def _run(self) -> None:
+    def _run(self, listen: str | None) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._main())
+            self._loop.run_until_complete(self._main(listen))
         except Exception as error:
             if self._started.is_set():
-                logger.exception("the communication thread of %s failed", self.board.name)
-            self._error = error
-            self.board.fail(TransportError(f"communication failed: {error}"))
+                logger.exception("the communication thread failed")
+            self.error = error
         finally:
             # gRPC may leave calls behind that end only now; an unfinished one would be reported when it is collected.
             left = asyncio.all_tasks(self._loop)
@@ -76,55 +154,95 @@ class Streams:
             self._loop.close()
             self._started.set()
 
-    async def _main(self) -> None:
-        if self._listen is not None:
-            await self._listener.start(self._listen, self._credentials)
+    async def _main(self, listen: str | None) -> None:
+        server = await self._listen(listen) if listen is not None else None
         self._started.set()
-        for link in self.board.links.values():
-            if link.neighbour.address is not None:
-                self._start(self._dialler.keep_open(link, link.neighbour.address))
         self._start(self._tick())
         await self._stopping.wait()
-        await self._sessions.leave()
+        for stream in self._open.values():
+            stream.ending = True
+            stream.news.set()
+        if self._open:
+            await asyncio.wait([asyncio.ensure_future(self._all_closed())], timeout=LEAVE_S)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._listener.stop()
+        if server is not None:
+            await server.stop(LEAVE_S)
+
+    async def _all_closed(self) -> None:
+        while self._open:
+            await asyncio.sleep(0.01)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("a task of %s failed", self.board.name, exc_info=task.exception())
-            self.board.fail(TransportError(f"communication failed at {self.board.name}: {task.exception()!r}"))
+        task.add_done_callback(self._tasks.discard)
 
     async def _tick(self) -> None:
-        """Once a second: a sign of life to every neighbour, and a look at who has given none."""
-        last = time.monotonic()
+        await self._begun.wait()
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            now = time.monotonic()
-            late = now - last - HEARTBEAT_S
-            last = now
-            with self.board.changed:
-                self._look_around(now, late if late > STOPPED_S else 0.0)
-            self._sessions.wake(self.board.links)
+            self._feed(Tick())
 
-    def _look_around(self, now: float, excused_s: float) -> None:
-        board = self.board
-        waiting = wire.text_body("\n".join(board.links[rank].neighbour.name for rank in board.awaited))
-        for rank, link in board.links.items():
-            link.heard += excused_s
-            link.lost = now - link.heard > (board.patience_s if link.joined else board.join_s)
-            # One that is still to be written is sign enough.
-            if rank in self._sessions and not any(letter.kind is Kind.HEARTBEAT for letter in link.control):
-                board.tell(link, Kind.HEARTBEAT, waiting)
-        if any(link.lost for link in board.links.values()):
-            board.changed.notify_all()
+    async def _dial(self, neighbour: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        options = dialling_options(self._max_message_bytes, neighbour)
+        address, credentials = self._addresses[neighbour], self._credentials.for_dialling()
+        try:
+            async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
+                call = channel.stream_stream(METHOD)()
+                try:
+                    # The listener answers as soon as the handshake is over, so nothing is said to nobody.
+                    await asyncio.wait_for(call.wait_for_connection(), CONNECT_S)
+                except (grpc.aio.AioRpcError, TimeoutError, OSError, asyncio.InvalidStateError) as error:
+                    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+                    self._feed(Unreachable(neighbour, details or f"no answer within {CONNECT_S:g} s"))
+                    return
+                await self._hold(call, (neighbour,), neighbour)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            logger.exception("the link to %s failed", neighbour)
+            self._feed(Unreachable(neighbour, repr(error)))
+
+    async def _listen(self, address: str) -> grpc.aio.Server:
+        _, service, method = METHOD.split("/")
+        handler = grpc.stream_stream_rpc_method_handler(self._accept)
+        server = grpc.aio.server(
+            handlers=[grpc.method_handlers_generic_handler(service, {method: handler})],
+            options=listening_options(self._max_message_bytes),
+            maximum_concurrent_rpcs=self._max_streams,
+        )
+        try:
+            server.add_secure_port(address, self._credentials.for_listening())
+        except RuntimeError as error:
+            why = "the port is taken, the address is not this machine's, or key and certificate do not fit"
+            raise InputError(f"cannot listen on {address}: {why} ({error}).") from None
+        await server.start()
+        return server
+
+    async def _accept(self, _: object, context: Any) -> None:
+        """A stream that somebody with a certificate of the authority has opened."""
+        found = context.auth_context().get("x509_subject_alternative_name", [])
+        names = tuple(name.decode(errors="replace") for name in found)
+        await self._begun.wait()
+        await context.send_initial_metadata(())
+        if await self._hold(context, names, address=context.peer()):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
+
+    async def _hold(self, channel: Channel, names: tuple[str, ...], called: str = "", address: str = "") -> bool:
+        """Serve a stream to its end; whether the machine has refused it."""
+        number = next(self._numbers)
+        stream = self._open[number] = Stream(channel)
+        reason = ""
+        self._feed(Opened(number, names, called, address))
+        try:
+            reason = await stream.work(lambda data: self._feed(Bytes(number, data)))
+        finally:
+            del self._open[number]
+            self._feed(Closed(number, reason))
+        return stream.refused
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

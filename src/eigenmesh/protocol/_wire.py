@@ -16,7 +16,7 @@ import numpy as np
 
 from eigenmesh.errors import FrameError, InputError, TransportError
 
-MAGIC, VERSION = b"EGNM", 2
+MAGIC, VERSION = b"EGNM", 3
 MAX_TEXT_BYTES = 1 << 20
 MAX_ARRAYS, MAX_AXES = 64, 8
 # Rounds are counted from 0; the highest bit stays free so that every round fits a signed integer anywhere.
@@ -53,7 +53,7 @@ class Kind(IntEnum):
     ABORT = 7
     PARK = 8
     DONE = 9
-    VIEW = 10
+    STATEMENT = 10
     MANIFEST = 11
 
 

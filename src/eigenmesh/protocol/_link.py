@@ -1,0 +1,209 @@
+"""What one site keeps about one neighbour: what is on its way to it and from it."""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from eigenmesh.errors import FrameError
+from eigenmesh.protocol._records import Entry
+from eigenmesh.protocol._wire import Frame, Kind, shapes_and_dtypes
+
+# What is kept for a neighbour until it has it safe, if no message is larger; then the sender waits.
+WINDOW_BYTES = 64 << 20
+# How often a frame that does not fit is requested; then the neighbour itself must be wrong.
+MAX_STRIKES = 3
+
+
+class Message(NamedTuple):
+    """A frame that goes out, shared by its receivers; what it acknowledges is brought up to date for each."""
+
+    kind: Kind
+    round: int
+    tag: int
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    payload_bytes: int
+    sha256: bytes
+    frame: bytes
+
+
+class Arrived(NamedTuple):
+    frame: Frame
+    data: bytes
+
+
+class LinkStatus(NamedTuple):
+    """How one link stands.
+
+    ``heard_s`` is the time since the neighbour's last sign of life, infinite before the first; ``round`` and
+    ``waiting_for`` are where it was then. It is lost if it has been silent for too long, and finished if it has said
+    so. Bytes are those of whole frames, control messages included. ``problem`` is why there is no stream, if known.
+    """
+
+    name: str
+    connected: bool
+    heard_s: float
+    lost: bool
+    round: int
+    waiting_for: tuple[str, ...]
+    bytes_out: int
+    bytes_in: int
+    finished: bool
+    problem: str
+
+
+@dataclass
+class Link:
+    """The state of one link.
+
+    Attributes
+    ----------
+    stream : number of the stream that both ends have agreed on; None while there is none.
+    retained : DATA messages that the neighbour has not acknowledged yet, oldest first.
+    safe_there, safe_here : every round below this one is on the neighbour's disk, on ours.
+    has_there : the neighbour has every round below this one, perhaps only in memory.
+    written : every round below this one has been written to the neighbour at least once.
+    inbox : frames that came and were not asked for yet, by round.
+    next_in : the neighbour may send rounds from this one on.
+    told : the last ``safe_here`` that the neighbour was told; ``untold_bytes`` have been used since.
+    replay : records of the journal that were not asked for yet.
+    agreed : a greeting has been agreed on, last with the process ``met``.
+    joined : the neighbour has been heard of, even if only to refuse.
+    finished : the neighbour has said that it is done; ``complete``: to this process, after all that it had to send.
+    farewell_said, farewell_taken : the same word of ours, on its way. warned : it has our reason for the end.
+    """
+
+    name: str
+    window_frames: int
+    window_bytes: int
+    heard: float
+    stream: int | None = None
+    retained: deque[Message] = field(default_factory=deque)
+    retained_bytes: int = 0
+    safe_there: int = 0
+    has_there: int = 0
+    written: int = 0
+    inbox: dict[int, Arrived] = field(default_factory=dict)
+    inbox_bytes: int = 0
+    next_in: int = 0
+    safe_here: int = 0
+    told: int = 0
+    untold_bytes: int = 0
+    replay: deque[Entry] = field(default_factory=deque)
+    agreed: bool = False
+    met: tuple[str, int, str] | None = None
+    joined: bool = False
+    lost: bool = False
+    finished: bool = False
+    complete: bool = False
+    farewell_said: bool = False
+    farewell_taken: bool = False
+    warned: bool = False
+    strikes: int = 0
+    attempts: int = 0
+    refusal: str = ""
+    their_round: int = 0
+    their_waiting: tuple[str, ...] = ()
+    bytes_out: int = 0
+    bytes_in: int = 0
+
+    def status(self, now: float) -> LinkStatus:
+        return LinkStatus(
+            name=self.name,
+            connected=self.stream is not None,
+            heard_s=now - self.heard if self.joined else math.inf,
+            lost=self.lost,
+            round=self.their_round,
+            waiting_for=self.their_waiting,
+            bytes_out=self.bytes_out,
+            bytes_in=self.bytes_in,
+            finished=self.finished,
+            problem=self.refusal,
+        )
+
+    @property
+    def full(self) -> bool:
+        return len(self.retained) >= self.window_frames or self.retained_bytes >= self.window_bytes
+
+    def retain(self, message: Message) -> bool:
+        """Keep a DATA message until it is acknowledged; whether it has to be written."""
+        if message.round < self.safe_there or self.finished:
+            return False
+        self.retained.append(message)
+        self.retained_bytes += len(message.frame)
+        return message.round >= self.has_there
+
+    def acknowledge(self, round_: int) -> None:
+        """Let go of every round below this one."""
+        self.safe_there = max(self.safe_there, round_)
+        while self.retained and self.retained[0].round < round_:
+            self.retained_bytes -= len(self.retained.popleft().frame)
+
+    def meet(self, stream: int, needs: int, safe: int, now: float) -> list[Message]:
+        """A new stream: what the neighbour still needs, from the round that it has asked for."""
+        self.stream, self.has_there = stream, needs
+        self.acknowledge(safe)
+        self.agreed, self.joined, self.heard = True, True, now
+        self.lost = self.farewell_said = self.warned = False
+        self.refusal, self.attempts = "", 0
+        return [message for message in self.retained if message.round >= needs]
+
+    def join(self, now: float) -> None:
+        """Count the patience with the neighbour from its first sign of life."""
+        if not self.joined:
+            self.joined, self.heard = True, now
+
+    def finish(self) -> None:
+        self.finished = True
+        self.retained.clear()
+        self.retained_bytes = 0
+
+    def put(self, arrived: Arrived, due: int | None) -> None:
+        """Take in a frame unless it was there before; ``due`` is the round that is waited for.
+
+        Raises FrameError if it skips a round or is beyond the window.
+        """
+        round_, size = arrived.frame.round, len(arrived.data)
+        self.their_round = round_
+        if due is not None and round_ > due and self.next_in <= due:
+            raise FrameError(f"round {round_} comes where {due} is due.")
+        if round_ < self.next_in:
+            return
+        if len(self.inbox) >= 2 * self.window_frames or self.inbox_bytes + size > 2 * self.window_bytes:
+            raise FrameError(f"round {round_} comes too early: {len(self.inbox)} frames wait to be used already.")
+        self.inbox[round_] = arrived
+        self.inbox_bytes += size
+        self.next_in = round_ + 1
+
+    def take(self, round_: int) -> Arrived | None:
+        arrived = self.inbox.pop(round_, None)
+        if arrived is not None:
+            self.inbox_bytes -= len(arrived.data)
+        return arrived
+
+    def forget(self, round_: int) -> None:
+        """Throw away what has come from this round on, to have it sent again."""
+        for later in [known for known in self.inbox if known >= round_]:
+            self.take(later)
+        self.next_in = min(self.next_in, round_)
+        self.strikes += 1
+
+    @property
+    def owes_word(self) -> bool:
+        """Whether the neighbour waits to be told what is safe here."""
+        behind = self.safe_here - self.told
+        return behind >= max(1, self.window_frames // 4) or (behind > 0 and self.untold_bytes >= self.window_bytes // 4)
+
+
+def misfit_of(arrived: Arrived | None, message: Message) -> str:
+    """What is wrong with a frame in this round; nothing if it fits."""
+    if arrived is None:
+        return f"left out round {message.round}"
+    frame = arrived.frame
+    if frame.tag != message.tag:
+        return f"is in a round of kind {frame.tag} where this site is in one of kind {message.tag}"
+    shapes, dtypes = shapes_and_dtypes(frame.arrays)
+    if (shapes, dtypes) != (message.shapes, message.dtypes):
+        return f"sent shapes {shapes} of {dtypes} where {message.shapes} of {message.dtypes} are expected"
+    return ""

@@ -1,0 +1,165 @@
+"""Which sites continue when some are lost: all remaining sites reach the same view, without a server."""
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable
+
+from eigenmesh.errors import FrameError, TransportError
+from eigenmesh.protocol._statements import INSTANCE, LOST, RESULT, VIEW, Statement
+
+Link = tuple[str, str]
+# Each start of a site is kept and passed on once; so many are more than any run has.
+MAX_STARTS = 10_000
+
+
+class Membership:
+    """The signed statements that a site knows, and what follows from them.
+
+    A view is a set of lost links; a dead site has lost all of its links. Only an end of a link can say that it is lost.
+    Views only grow, and statements reach all sites that are connected, so these come to the same view. A *member* is a
+    site that the remaining links connect to this one. The view is *agreed* once every member has signed it. Every
+    round needs every member, so a view that grows later stops the run and is agreed on again: an error here costs time
+    but never gives a wrong result. What is stored is bounded: a site has one instance, one view, one result per epoch
+    and one word on each of its links.
+    """
+
+    def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Link], lost: Iterable[Link] = ()) -> None:
+        self.name, self.sites = name, tuple(sites)
+        self.edges = tuple(ordered(edge) for edge in edges)
+        self._lost = {ordered(link) for link in lost}
+        self._known: dict[tuple[object, ...], Statement] = {}
+        # Whether no numbers of any site have been used here: then a site may still begin anew.
+        self.fresh = True
+
+    def add(self, statement: Statement) -> bool:
+        """Take in a statement whose signature is checked; False if nothing is new. Raises FrameError if it is wrong."""
+        if not self.is_new(statement):
+            return False
+        self._known[self._key(statement)] = statement
+        if statement.kind == LOST:
+            self._lost.add(ordered(statement.content))
+        return True
+
+    def is_new(self, statement: Statement) -> bool:
+        """Whether ``add`` would take it in."""
+        known = self._known.get(self._key(statement))
+        return known is None or self._is_newer(statement, known)
+
+    def _key(self, statement: Statement) -> tuple[object, ...]:
+        kind, site, content = statement.kind, statement.site, statement.content
+        if site not in self.sites:
+            raise FrameError(f"{site!r} is no site of this network.")
+        try:
+            if kind == INSTANCE and len(content) == 3 and isinstance(content[0], str) and 0 < content[1] <= MAX_STARTS:
+                return kind, site
+            if kind == LOST and site in content and ordered(content) in self.edges:
+                return kind, site, ordered(content)
+            if kind == VIEW and 0 < content[0] <= len(self.edges) and isinstance(content[1], str):
+                return kind, site
+            if kind == RESULT and 0 <= content[0] <= len(self.edges) and isinstance(content[1], str):
+                return kind, site, int(content[0])
+        except (TypeError, ValueError, IndexError, KeyError):
+            pass
+        raise FrameError(f"a statement of {site} makes no sense.")
+
+    def _is_newer(self, statement: Statement, known: Statement) -> bool:
+        new, old = statement.content, known.content
+        if statement.kind == INSTANCE:
+            # A newer journal, of which nothing may be mixed with the older one's; or two copies of one journal.
+            newer = new[0] > old[0]
+            if (newer and not self.fresh) or (new[:2] == old[:2] and new[2] != old[2]):
+                raise TwiceError(f"{statement.site} has begun the run anew, or runs twice")
+            return bool(newer or (new[0] == old[0] and new[1] > old[1]))
+        if statement.kind == RESULT and new != old:
+            raise TwiceError(f"{statement.site} has signed two results")
+        if statement.kind == VIEW and new[0] == old[0] and new != old:
+            raise TwiceError(f"{statement.site} has signed two views that do not follow from each other")
+        return bool(statement.kind == VIEW and new[0] > old[0])
+
+    @property
+    def statements(self) -> list[Statement]:
+        return list(self._known.values())
+
+    def instance(self, site: str) -> tuple[str, int, str] | None:
+        """Identity of the site's journal, how often it has started, and a number drawn at that start."""
+        known = self.instance_statement(site)
+        return None if known is None else tuple(known.content)
+
+    def instance_statement(self, site: str) -> Statement | None:
+        return self._known.get((INSTANCE, site))
+
+    def results(self, epoch: int) -> dict[str, Statement]:
+        """What the members have signed as the result of this epoch."""
+        found = {site: self._known.get((RESULT, site, epoch)) for site in self.members}
+        return {site: statement for site, statement in found.items() if statement is not None}
+
+    @property
+    def lost(self) -> tuple[Link, ...]:
+        """Lost links, sorted."""
+        return tuple(sorted(self._lost))
+
+    @property
+    def view(self) -> list[object]:
+        """The view to sign: how many links are lost, and their digest."""
+        return [len(self._lost), view_digest(self._lost)]
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Remaining links, in the order of the network."""
+        return tuple(edge for edge in self.edges if edge not in self._lost)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Sites that the remaining links connect to this one, including itself, in the order of the network."""
+        linked: dict[str, list[str]] = {site: [] for site in self.sites}
+        for first, second in self.links:
+            linked[first].append(second)
+            linked[second].append(first)
+        reached, waiting = {self.name}, deque([self.name])
+        while waiting:
+            new = [site for site in linked[waiting.popleft()] if site not in reached]
+            reached.update(new)
+            waiting.extend(new)
+        return tuple(site for site in self.sites if site in reached)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Sites that are no longer members."""
+        members = self.members
+        return tuple(site for site in self.sites if site not in members)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Members that have not signed this view."""
+        mine = self.view
+        views = {site: self._known.get((VIEW, site)) for site in self.members}
+        return tuple(site for site, view in views.items() if view is None or list(view.content) != mine)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether every member has signed this view."""
+        return not self.undecided
+
+    def require_majority(self) -> None:
+        """Raise unless more than half of all sites are members: if the network splits, at most one part continues."""
+        members = self.members
+        if 2 * len(members) <= len(self.sites):
+            raise TransportError(
+                f"only {len(members)} of {len(self.sites)} sites can still reach each other ({', '.join(members)}), "
+                f"without {', '.join(self.missing)}; there is no majority, so there is no result here. "
+                "Start the run again unless the others continue."
+            )
+
+
+class TwiceError(FrameError):
+    """Two statements of one site that cannot both be true."""
+
+
+def view_digest(lost: Iterable[Link]) -> str:
+    return hashlib.sha256(json.dumps(sorted(lost)).encode()).hexdigest()[:32]
+
+
+def ordered(link: Iterable[str]) -> Link:
+    first, second = sorted(link)
+    return first, second

@@ -1,0 +1,135 @@
+"""A neighbour with a true certificate that does more than its machine: that must be refused, or change nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eigenmesh.protocol import Write
+from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol._statements import make_statement
+from eigenmesh.protocol._wire import Kind
+from eigenmesh.rehearsal._keys import SecretKeyring
+
+if TYPE_CHECKING:
+    from eigenmesh.rehearsal._process import Process
+    from eigenmesh.rehearsal._scenario import Fault
+    from eigenmesh.rehearsal._world import World
+
+# How often it misbehaves; then it leaves it at that, so that the run can end.
+TIMES = 4
+N_FLOOD, N_FAREWELLS, N_STREAMS = 60, 40, 16
+
+
+class Impostor(SecretKeyring):
+    """Signs with its own key in the name of another site."""
+
+    def __init__(self, site: str, claimed: str) -> None:
+        super().__init__(site)
+        self.certificate = claimed
+
+
+class Adversary:
+    """Stands between the machine of a site and the network."""
+
+    def __init__(self, world: World, fault: Fault) -> None:
+        self._world, self._fault, self._left = world, fault, TIMES
+        self._first: dict[int, bytes] = {}
+
+    def take(self, process: Process) -> None:
+        """Follow what this process sends."""
+        process.twist = lambda effect: self._pass(process, effect)
+
+    def _pass(self, process: Process, effect: Write) -> None:
+        stream, data = effect
+        kind = Kind(data[5])
+        self._first.setdefault(stream, data)
+        if self._left > 0 and self._world.time.random.random() < 0.3:
+            changed = self._misbehave(process, stream, kind, data)
+            if changed is not None:
+                self._left -= 1
+                data = changed
+        self._world.network.send(process, stream, data)
+
+    def _misbehave(self, process: Process, stream: int, kind: Kind, data: bytes) -> bytes | None:
+        """Send something more; the message in its place, or None if this was no occasion."""
+        network, what = self._world.network, self._fault.kind
+        met = kind not in (Kind.HELLO, Kind.WELCOME, Kind.REFUSE)
+        if what == "bad hashes" and kind is Kind.DATA:
+            return data[:-16] + bytes([data[-16] ^ 1]) + data[-15:]
+        if what == "misfits" and kind is Kind.DATA:
+            return data[:8] + (int.from_bytes(data[8:12], "little") + 1).to_bytes(4, "little") + data[12:]
+        if what == "farewell repeated" and kind is Kind.DONE:
+            for _ in range(N_FAREWELLS):
+                network.send(process, stream, data)
+        elif what == "farewell early" and kind is Kind.DATA:
+            machine = process.machine
+            frame = wire.encode(Kind.DONE, machine.run_id, machine.epoch, machine.round, 0, wire.text_body(""))
+            network.send(process, stream, frame)
+        elif what == "two results" and met:
+            result = [process.machine.epoch, "0" * 64]
+            text = self._statement(SecretKeyring(process.site), "result", process.site, result)
+            network.send(process, stream, self._frame(process, text))
+        elif what == "forged statements" and met:
+            network.send(process, stream, self._frame(process, self._forged(process)))
+        elif what == "statement flood" and met:
+            for number in range(N_FLOOD):
+                network.send(process, stream, self._frame(process, self._own_view(process, number)))
+        elif what == "old epoch" and met:
+            return self._of_another_epoch(data)
+        elif what == "garbage":
+            return self._world.time.random.randbytes(self._world.time.random.randrange(200))
+        elif what == "replayed streams":
+            self._open_streams(process)
+        else:
+            return None
+        return data
+
+    def _frame(self, process: Process, text: str) -> bytes:
+        machine = process.machine
+        return wire.encode(Kind.STATEMENT, machine.run_id, machine.epoch, 0, 0, wire.text_body(text))
+
+    def _statement(self, keyring: Any, kind: str, site: str, content: Any) -> str:
+        return make_statement(keyring, self._world.run.run_id, kind, site, content).text
+
+    def _forged(self, process: Process) -> str:
+        """A statement that only another site may make."""
+        random = self._world.time.random
+        if random.random() < 0.3:
+            # In its own name, about a link that is not its own.
+            others = [edge for edge in self._world.edges if process.site not in edge]
+            if others:
+                return self._statement(SecretKeyring(process.site), "lost", process.site, list(random.choice(others)))
+        victim = random.choice([site for site in self._world.sites if site != process.site])
+        keyring = Impostor(process.site, random.choice((process.site, victim)))
+        link = list(random.choice([edge for edge in self._world.edges if victim in edge]))
+        kind, content = random.choice(
+            (
+                ("lost", link),
+                ("view", [1, "0" * 32]),
+                ("result", [process.machine.epoch, "0" * 64]),
+                ("instance", [f"{victim}-other", 2, "0"]),
+            )
+        )
+        return self._statement(keyring, kind, victim, content)
+
+    def _own_view(self, process: Process, number: int) -> str:
+        """A view of its own that nobody needs; it may sign what it likes."""
+        count = 1 + number % len(self._world.edges)
+        return self._statement(SecretKeyring(process.site), "view", process.site, [count, f"{number:032x}"])
+
+    def _of_another_epoch(self, data: bytes) -> bytes:
+        """A frame of the next epoch for the same round; numbers are others there."""
+        frame = wire.decode(data, self._world.run.max_message_bytes)
+        body = (
+            wire.array_body([array + 1 for array in frame.arrays], 64) if frame.arrays else wire.text_body(frame.text)
+        )
+        head = frame.kind, bytes(16), frame.epoch + 1, frame.round, frame.acknowledged
+        return wire.encode(*head, body, frame.tag)
+
+    def _open_streams(self, process: Process) -> None:
+        network = self._world.network
+        greetings = list(self._first.values())
+        for _ in range(N_STREAMS):
+            number = network.open_as(process, self._fault.other)
+            if number is not None and self._world.time.random.random() < 0.5:
+                network.send_as_caller(number, self._world.time.random.choice(greetings))

@@ -1,0 +1,100 @@
+"""A disk on which a crash loses what was not synced."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from random import Random
+
+from eigenmesh.errors import CannotResumeError, ParkedError
+from eigenmesh.protocol import Entry, Instance, Mark, Past, record, scan
+
+HEAD_BYTES = 64
+# Where the kind of a record stands in it.
+MARK_AT = 8
+
+
+class Disk:
+    """The journal of a site, and what a reader of the disk would know after a crash at this moment.
+
+    Attributes
+    ----------
+    fingerprint : of the data that the run has begun with.
+    rounds : by place of the sender and epoch, the round after the last one that is synced.
+    farewells, statements : places of the senders and epochs, and texts, that are synced.
+    full, audit_full : writing fails.
+    """
+
+    def __init__(self, site: str, identity: str, fingerprint: str) -> None:
+        self.site, self.identity, self.fingerprint = site, identity, fingerprint
+        self.content = bytearray(HEAD_BYTES)
+        self.synced = HEAD_BYTES
+        self.full = self.audit_full = False
+        self.rounds: dict[tuple[int, int], int] = {}
+        self.farewells: set[tuple[int, int]] = set()
+        self.statements: set[str] = set()
+        self._unsynced: list[Entry] = []
+        self.records = 0
+
+    def copy(self) -> Disk:
+        """What another process would find that starts from a copy of the folder."""
+        return deepcopy(self)
+
+    def open(self, fingerprint: str, random: Random) -> Past:
+        """Start a process: what the journal holds, with one more start that is on the disk."""
+        if fingerprint != self.fingerprint:
+            raise CannotResumeError(f"the data of {self.site} are not those that the run was begun with.")
+        if self.full:
+            raise ParkedError(f"the journal of {self.site} cannot be written: no space left on device.")
+        entries, end = scan(self.read, HEAD_BYTES, len(self.content))
+        del self.content[end:]
+        starts = 1 + sum(entry.mark is Mark.START for entry in entries)
+        self.content += record(Mark.START)
+        entries, self.synced = scan(self.read, HEAD_BYTES, len(self.content))
+        self.rounds, self.farewells, self.statements = {}, set(), set()
+        self._unsynced, self.records = list(entries), 0
+        self._believe(len(entries))
+        nonce = f"{random.getrandbits(64):016x}"
+        return Past(Instance(self.identity, starts, nonce), tuple(entries), lambda e: self.read(e.offset, e.length))
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(self.content[offset : offset + length])
+
+    def append(self, data: bytes) -> None:
+        if self.full:
+            raise OSError("no space left on device")
+        offset = len(self.content)
+        self.content += data
+        self._unsynced += scan(self.read, offset, len(self.content))[0]
+
+    def begin_sync(self) -> tuple[int, int]:
+        """What a sync that begins now will have made safe at its end: bytes and records."""
+        return len(self.content), self.records + len(self._unsynced)
+
+    def end_sync(self, size: int, records: int) -> None:
+        self.synced = max(self.synced, size)
+        self._believe(records - self.records)
+
+    def _believe(self, count: int) -> None:
+        for entry in self._unsynced[: max(count, 0)]:
+            self.records += 1
+            key = entry.sender, entry.epoch
+            if entry.mark is Mark.FRAME:
+                self.rounds[key] = entry.round + 1
+            elif entry.mark is Mark.DONE:
+                self.farewells.add(key)
+            elif entry.mark is Mark.STATEMENT:
+                self.statements.add(self.read(entry.offset, entry.length).decode())
+        del self._unsynced[: max(count, 0)]
+
+    def crash(self, random: Random) -> None:
+        """Lose some of what was not synced: all, a part that may end within a record, or a part with zeros in it."""
+        kept = random.choice((self.synced, random.randint(self.synced, len(self.content)), len(self.content)))
+        del self.content[kept:]
+        if kept > self.synced and random.random() < 0.5:
+            hole = random.randrange(self.synced, kept)
+            self.content[hole:kept] = bytes(kept - hole)
+
+    def flip(self, random: Random) -> None:
+        """Change one bit of what is stored."""
+        if len(self.content) > HEAD_BYTES:
+            self.content[random.randrange(HEAD_BYTES, len(self.content))] ^= 1 << random.randrange(8)

@@ -1,0 +1,171 @@
+"""The real fit as a site's solver: a thread that computes while virtual time stands still, and then waits."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+
+from eigenmesh.data import Shards
+from eigenmesh.errors import MembersChangedError
+from eigenmesh.fitting import NodeData, Request, fit, prepare
+from eigenmesh.graphs import metropolis
+from eigenmesh.protocol import Begin, Exchange, MembersChanged, Membership, Sign
+from eigenmesh.protocol._wire import array_body
+from eigenmesh.rehearsal._sums import Links, Position
+from eigenmesh.transports._base import Arrays, Transport
+from eigenmesh.transports._base import Links as Round
+
+if TYPE_CHECKING:
+    from eigenmesh.rehearsal._process import Process
+
+MAX_MESSAGE_BYTES = 1 << 20
+N_SAMPLES, N_FEATURES, N_COMPONENTS, TOL = 30, 5, 2, 1e-6
+Ask = Callable[[Any], Any]
+
+
+class AbandonedError(Exception):
+    """The process of this solver is gone."""
+
+
+class Found(NamedTuple):
+    """What a site has found: with which lost links, the components, their digest, and the members' statements."""
+
+    lost: Links
+    components: np.ndarray
+    digest: str
+    statements: Mapping[str, str]
+
+
+class FitProblem:
+    """Principal components of a small table per site."""
+
+    compute_s = 0.006
+    max_message_bytes = MAX_MESSAGE_BYTES
+
+    def __init__(self, sites: tuple[str, ...], edges: Links) -> None:
+        self._sites, self._edges = sites, edges
+
+    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Found]:
+        def solve(ask: Ask) -> Found:
+            while True:
+                found, estimate = self._epoch(process, position(), ask)
+                if found is not None:
+                    return found
+                ask(Begin(b"" if estimate is None else estimate.tobytes()))
+
+        return handed_over(solve)
+
+    def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[Found | None, np.ndarray | None]:
+        view = Membership(process.site, self._sites, self._edges, position.lost)
+        start = np.frombuffer(position.start).reshape(N_FEATURES, -1) if position.start else None
+        latest = start
+
+        def keep(estimate: np.ndarray) -> None:
+            nonlocal latest
+            latest = np.array(estimate, dtype=float)
+
+        transport = RehearsedTransport(process, view, ask)
+        graph = nx.Graph()
+        graph.add_nodes_from(range(transport.size))
+        inside = [link for link in view.links if link[0] in view.members]
+        graph.add_edges_from([(view.members.index(one), view.members.index(other)) for one, other in inside])
+        try:
+            own = [table_of(process.value)]
+            shards = Shards.from_list(own, ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
+            data = NodeData(shards, metropolis(graph), transport)
+            prepared = prepare(Request(n_components=N_COMPONENTS, tol=TOL), data)
+            result = fit(prepared, start, average_start=bool(position.lost), on_estimate=keep, share=True).result
+            digest = hashlib.sha256(np.ascontiguousarray(result.components).tobytes()).hexdigest()
+            return Found(position.lost, result.components, digest, transport.sign(digest)), latest
+        except MembersChangedError:
+            return None, latest
+
+    def fault_of(self, result: Found, members: tuple[str, ...], values: Mapping[str, int], starts: Any) -> str:
+        """What is wrong with a result; nothing if it is the true one, from any start."""
+        pooled = np.concatenate([table_of(values[site]) for site in members])
+        vectors = np.linalg.eigh(np.cov(pooled, rowvar=False))[1][:, ::-1][:, :N_COMPONENTS]
+        signs = np.sign(np.sum(vectors * result.components.T, axis=0))
+        off = np.linalg.norm(vectors * signs - result.components.T, axis=0).max()
+        return "" if off < 2 * TOL else f"components that are off by {off:.1e}"
+
+
+def table_of(value: int) -> np.ndarray:
+    """The samples of a site, decided by one number."""
+    random = np.random.default_rng(value)
+    return random.standard_normal((N_SAMPLES, N_FEATURES)) * [5.0, 3.0, 1.0, 0.5, 0.2] + random.standard_normal()
+
+
+class RehearsedTransport(Transport):
+    """The links of one site among the members of an epoch; every exchange is a question to its machine."""
+
+    def __init__(self, process: Process, view: Membership, ask: Ask) -> None:
+        self._process, self._ask, self._members = process, ask, view.members
+        self._rank, self._size = view.members.index(process.site), len(view.members)
+        self._secret = f"{process.disk.identity} {view.lost}"
+        self._drawn = 0
+
+    def private_bytes(self, count: int) -> bytes:
+        self._drawn += 1
+        return hashlib.shake_256(f"{self._secret} {self._drawn}".encode()).digest(count)
+
+    def exchange(self, arrays: Arrays, links: Round) -> dict[int, Arrays]:
+        own = [np.asarray(array) for array in arrays]
+        to, from_ = (tuple(self._members[rank] for rank in ranks) for ranks in (links.send_to, links.receive_from))
+        answer = self._answer(Exchange(array_body(own, MAX_MESSAGE_BYTES), 0, to, from_))
+        self.sent.add(len(to), sum(array.nbytes for array in own))
+        return {rank: answer.frames[self._members[rank]].arrays for rank in links.receive_from}
+
+    def sign(self, digest: str) -> Mapping[str, str]:
+        statements: Mapping[str, str] = self._answer(Sign(digest)).statements
+        return statements
+
+    def _answer(self, question: Any) -> Any:
+        answer = self._ask(question)
+        if isinstance(answer, MembersChanged):
+            raise MembersChangedError("sites were lost.", answer.lost)
+        return answer
+
+    def abort(self, reason: str) -> None:
+        """The machine ends the run."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def handed_over(solve: Callable[[Ask], Any]) -> Generator[Any, Any, Any]:
+    """What a thread asks for, one question at a time; only one of the two sides ever runs."""
+    questions: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def ask(question: Any) -> Any:
+        questions.put(("asks", question))
+        answer = answers.get()
+        if isinstance(answer, AbandonedError):
+            raise answer
+        return answer
+
+    def work() -> None:
+        try:
+            questions.put(("ends", solve(ask)))
+        except BaseException as error:
+            questions.put(("fails", error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, value = questions.get()
+            if kind == "ends":
+                return value
+            if kind == "fails":
+                raise value
+            answers.put((yield value))
+    finally:
+        answers.put(AbandonedError())
+        thread.join()

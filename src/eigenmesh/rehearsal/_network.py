@@ -1,0 +1,160 @@
+"""Streams between processes: in order, late, broken, held up in one direction, or there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eigenmesh.events import VirtualTime
+from eigenmesh.protocol import Bytes, Closed, Opened, Unreachable
+
+if TYPE_CHECKING:
+    from eigenmesh.rehearsal._process import Process
+
+CALLER, LISTENER = 0, 1
+
+
+class Connection:
+    """One stream. ``ends`` are its processes; an end is None once it has closed, or if nobody is there."""
+
+    __slots__ = ("addresses", "ends", "free_at", "names", "number")
+
+    def __init__(self, number: int, caller: Process | None, listener: Process, caller_name: str) -> None:
+        self.number = number
+        self.ends: list[Process | None] = [caller, listener]
+        self.names = (caller_name, listener.site)
+        # Of these, what is wrong with a link is known; a second process of a site has one of its own.
+        self.addresses = (caller.address if caller else caller_name, listener.address)
+        # By sender: when the last message that is on its way will have arrived.
+        self.free_at = [0.0, 0.0]
+
+
+class Network:
+    """All streams, and what is wrong with the links.
+
+    Attributes
+    ----------
+    delay_s : by link in both directions, the shortest time that a message takes; it takes up to twice that.
+    held_until : by sender and receiver, nothing arrives before.
+    refuses_until : by sender and receiver, calls fail before.
+    twice_until : by sender and receiver, calls before are there twice for the listener.
+    """
+
+    def __init__(self, time: VirtualTime, listener_of: Callable[[str], Process | None]) -> None:
+        self.time, self._listener_of = time, listener_of
+        self.delay_s: dict[tuple[str, str], float] = {}
+        self.held_until: dict[tuple[str, str], float] = {}
+        self.refuses_until: dict[tuple[str, str], float] = {}
+        self.twice_until: dict[tuple[str, str], float] = {}
+        self.connections: dict[int, Connection] = {}
+        self._count = 0
+
+    def dial(self, caller: Process, target: str) -> None:
+        if not caller.alive:
+            return
+        listener = self._listener_of(target)
+        there = target if listener is None else listener.address
+        link, back = (caller.address, there), (there, caller.address)
+        now, trip = self.time.now, 3 * self._delay((caller.site, target))
+        held = max(self.held_until.get(link, 0.0), self.held_until.get(back, 0.0))
+        if held > now:
+            self.time.after(min(held - now, 2.0) + trip, caller.feed, Unreachable(target, "no answer"))
+        elif listener is None or self.refuses_until.get(link, 0.0) > now:
+            self.time.after(trip, caller.feed, Unreachable(target, "connection refused"))
+        else:
+            self.time.after(trip, self._open, caller, listener)
+
+    def _open(self, caller: Process, listener: Process) -> None:
+        if not caller.alive:
+            return
+        if not listener.alive:
+            caller.feed(Unreachable(listener.site, "connection reset"))
+            return
+        connection = self._connect(caller, listener, caller.site)
+        if self.twice_until.get((caller.site, listener.site), 0.0) > self.time.now:
+            ghost = self._connect(None, listener, caller.site)
+            # With a copy of the greeting, or silent.
+            if self.time.random.random() < 0.5:
+                caller.watch_greeting(connection.number, partial(self._carry, ghost, CALLER))
+            self.time.after(12.0, self.close, ghost, CALLER, "the copy ends")
+        caller.feed(Opened(connection.number, (listener.site,), listener.site))
+
+    def _connect(self, caller: Process | None, listener: Process, name: str) -> Connection:
+        self._count += 1
+        connection = Connection(self._count, caller, listener, name)
+        self.connections[self._count] = connection
+        listener.feed(Opened(connection.number, (name,)))
+        return connection
+
+    def open_as(self, caller: Process, target: str) -> int | None:
+        """A stream beside those of the machine, for what it would not do itself."""
+        listener = self._listener_of(target)
+        return None if listener is None else self._connect(None, listener, caller.site).number
+
+    def send(self, sender: Process, number: int, data: bytes) -> None:
+        connection = self.connections.get(number)
+        if connection is not None and sender in connection.ends:
+            self._carry(connection, connection.ends.index(sender), data)
+
+    def send_as_caller(self, number: int, data: bytes) -> None:
+        connection = self.connections.get(number)
+        if connection is not None:
+            self._carry(connection, CALLER, data)
+
+    def _carry(self, connection: Connection, side: int, data: bytes) -> None:
+        self.time.at(self._arrival(connection, side), self._arrive, connection, 1 - side, data)
+
+    def _arrive(self, connection: Connection, side: int, data: bytes) -> None:
+        end = connection.ends[side]
+        if end is not None and connection.number in self.connections:
+            end.feed(Bytes(connection.number, data))
+
+    def _arrival(self, connection: Connection, side: int) -> float:
+        link = connection.names[side], connection.names[1 - side]
+        arrival = self.time.now + self._delay(link) * (1.0 + self.time.random.random())
+        way = connection.addresses[side], connection.addresses[1 - side]
+        arrival = max(arrival, connection.free_at[side], self.held_until.get(way, 0.0))
+        connection.free_at[side] = arrival
+        return arrival
+
+    def _delay(self, link: tuple[str, str]) -> float:
+        return self.delay_s.get(link) or self.delay_s.get((link[1], link[0]), 0.01)
+
+    def cut(self, process: Process, number: int) -> None:
+        connection = self.connections.get(number)
+        if connection is not None and process in connection.ends:
+            self.close(connection, connection.ends.index(process), "")
+        else:
+            # It is broken, and this end had not heard of it yet.
+            self.time.after(0.0, process.feed, Closed(number, ""))
+
+    def close(self, connection: Connection, side: int, reason: str) -> None:
+        """One end closes, after all that it has written."""
+        end, connection.ends[side] = connection.ends[side], None
+        if end is not None:
+            self.time.after(0.0, end.feed, Closed(connection.number, reason))
+        self.time.at(self._arrival(connection, side), self._hang_up, connection, 1 - side, reason)
+
+    def _hang_up(self, connection: Connection, side: int, reason: str) -> None:
+        end, connection.ends[side] = connection.ends[side], None
+        if end is not None:
+            end.feed(Closed(connection.number, reason))
+        self.connections.pop(connection.number, None)
+
+    def break_off(self, connection: Connection, notice_s: tuple[float, float]) -> None:
+        """What is on its way is lost; each end hears of it after its time."""
+        self.connections.pop(connection.number, None)
+        for side, late in enumerate(notice_s):
+            self.time.after(late, self._hang_up, connection, side, "connection reset")
+
+    def between(self, first: str, second: str) -> Iterator[Connection]:
+        """Streams of a link that are open."""
+        return (one for one in list(self.connections.values()) if set(one.names) == {first, second})
+
+    def of(self, process: Process) -> Iterator[tuple[Connection, int]]:
+        """Streams of a process, and which end it is."""
+        for connection in list(self.connections.values()):
+            for side, end in enumerate(connection.ends):
+                if end is process:
+                    yield connection, side

@@ -1,0 +1,133 @@
+"""What happens in a seed: a network, how a loss is met, and the faults."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from eigenmesh.protocol import OnLoss
+
+Edges = tuple[tuple[str, str], ...]
+
+
+class Fault(NamedTuple):
+    """At ``at_s`` something of this kind happens to a site, or to the link from it to ``other``, for ``for_s``."""
+
+    kind: str
+    at_s: float
+    site: str
+    other: str = ""
+    for_s: float = 0.0
+
+
+class Scenario(NamedTuple):
+    seed: int
+    sites: tuple[str, ...]
+    edges: Edges
+    on_loss: OnLoss
+    n_mixing: int
+    window_frames: int
+    faults: tuple[Fault, ...]
+
+    @property
+    def heals(self) -> bool:
+        """Whether all faults end by themselves and the sites wait for that, so that the result must be whole."""
+        return self.on_loss == "wait" and all(fault.kind in HEALING for fault in self.faults)
+
+    @property
+    def changes_sites(self) -> bool:
+        """Whether a site comes back as another one, or says what its machine would not."""
+        return any(fault.kind in (*ON_IDENTITY, *TWO_SIDES, *BY_NEIGHBOUR) for fault in self.faults)
+
+
+ON_LINKS = ("break", "half open", "stall", "one way", "refused calls", "call twice")
+ON_SITES = (
+    "crash",
+    "crash at power loss",
+    "kill",
+    "pause",
+    "slow",
+    "slow disk",
+    "disk full",
+    "audit full",
+    "stop",
+    "leave",
+)
+# When a record of this kind goes to the journal of the site.
+AT_RECORDS = ("crash at a view", "crash at an epoch", "crash at a signature", "crash at a farewell")
+# What makes a site another one than it was: for these the network is whole, as no protocol can tell a copy of a site
+# behind a partition from the site.
+ON_IDENTITY = ("bit flip", "journal gone", "journal rolled back", "data swapped", "clone", "clone without journal")
+ON_ALL = ("partition", "crash of all")
+# A second process of a site, and later a partition with one of them on each side.
+TWO_SIDES = ("clone on either side", "clone without journal on either side")
+BY_NEIGHBOUR = (
+    "forged statements",
+    "bad hashes",
+    "misfits",
+    "farewell repeated",
+    "farewell early",
+    "two results",
+    "statement flood",
+    "old epoch",
+    "garbage",
+    "replayed streams",
+    "another manifest",
+)
+HEALING = {*ON_LINKS, *ON_SITES, *AT_RECORDS, *ON_ALL} - {"kill", "leave"}
+KINDS = (*ON_LINKS, *ON_SITES, *AT_RECORDS, *ON_IDENTITY, *TWO_SIDES, *ON_ALL, *BY_NEIGHBOUR)
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    random = Random(seed)
+    sites = tuple("ABCDEF"[: random.choice((3, 3, 4, 4, 5, 6))])
+    on_loss: OnLoss = random.choice(("wait", "wait", "abort", "continue", "continue", "continue"))
+    kinds = _draw_kinds(random)
+    if kinds[0] in TWO_SIDES:
+        on_loss = "continue"
+        edges = tuple((sites[0], site) for site in sites[1:])
+    else:
+        edges = _draw_edges(sites, random)
+    # In the run, or while the sites agree on who continues.
+    horizon = random.choice((0.4, 0.8, 1.2, 7.0 if on_loss == "continue" else 0.8))
+    if kinds[0] in ("crash at a view", "crash at an epoch"):
+        on_loss, horizon = "continue", 0.4
+    faults = tuple(_draw_fault(kind, sites, edges, horizon, random) for kind in kinds)
+    return Scenario(seed, sites, edges, on_loss, random.randint(2, 8), random.choice((1, 2, 4, 256)), faults)
+
+
+def _draw_kinds(random: Random) -> list[str]:
+    kinds = [random.choice(KINDS) for _ in range(random.choice((1, 1, 2, 2, 3, 4)))]
+    first = kinds[0]
+    if first in TWO_SIDES:
+        return [first]
+    if first in ON_IDENTITY:
+        return [first, *(kind for kind in kinds if kind in ("crash", "slow", "slow disk"))]
+    kinds = [kind for kind in kinds if kind not in (*ON_IDENTITY, *TWO_SIDES)]
+    if first in ("crash at a view", "crash at an epoch"):
+        # Views and epochs need a loss.
+        kinds += ["kill"]
+    return kinds
+
+
+def _draw_edges(sites: tuple[str, ...], random: Random) -> Edges:
+    """A path, a star or a random tree, and some more links."""
+    form = random.random()
+    edges = set()
+    for place, site in enumerate(sites[1:], start=1):
+        other = sites[place - 1] if form < 0.3 else sites[0] if form < 0.5 else random.choice(sites[:place])
+        edges.add((other, site))
+    for _ in range(random.choice((0, 1, 2, len(sites)))):
+        first, second = sorted(random.sample(sites, 2))
+        edges.add((first, second))
+    return tuple(sorted(edges))
+
+
+def _draw_fault(kind: str, sites: tuple[str, ...], edges: Edges, horizon: float, random: Random) -> Fault:
+    site, other = random.sample(random.choice(edges), 2)
+    if kind in TWO_SIDES:
+        site = sites[0]
+    elif kind not in ON_LINKS and kind not in BY_NEIGHBOUR:
+        site = random.choice(sites)
+    return Fault(kind, random.uniform(0.0, horizon), site, other, random.choice((0.2, 1.0, 3.0, 8.0, 15.0)))

@@ -1,0 +1,93 @@
+"""Many seeds at once, the smallest form of one that fails, and the table."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from eigenmesh.rehearsal._scenario import Scenario, draw
+from eigenmesh.rehearsal._world import Outcome, World
+
+BAD = ("wrong", "hung")
+COLUMNS = ("exact", "continued", "refused", *BAD)
+CHUNK = 50
+
+
+class Survey(NamedTuple):
+    """How often each fault has ended in each way, failing seeds, and how fast that was."""
+
+    by_fault: dict[str, Counter[str]]
+    failing: dict[int, Outcome]
+    n_seeds: int
+    wall_s: float
+
+    @property
+    def seeds_a_second(self) -> float:
+        return self.n_seeds / self.wall_s
+
+    def table(self) -> str:
+        """One line for each fault, in Markdown; a seed with several faults counts in each."""
+        names = {"refused": "refused by name"}
+        lines = ["| fault | seeds | " + " | ".join(names.get(column, column) for column in COLUMNS) + " |"]
+        lines.append("| --- |" + " ---: |" * (1 + len(COLUMNS)))
+        for fault, counts in sorted(self.by_fault.items()):
+            cells = [f"{counts[column]:,}" for column in COLUMNS]
+            lines.append(f"| {fault} | {counts.total():,} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+
+def play(scenario: Scenario) -> Outcome:
+    """One scenario; an error of the program is wrong too."""
+    try:
+        return World(scenario).play()
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return Outcome("wrong", f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})")
+
+
+def play_seeds(seeds: range) -> list[tuple[int, Outcome]]:
+    return [(seed, play(draw(seed))) for seed in seeds]
+
+
+def outcomes(seeds: range, workers: int) -> Iterator[tuple[int, Outcome]]:
+    """The outcome of each seed, in any order of chunks."""
+    chunks = [range(first, min(first + CHUNK, seeds.stop)) for first in range(seeds.start, seeds.stop, CHUNK)]
+    if workers == 1:
+        for chunk in chunks:
+            yield from play_seeds(chunk)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for found in pool.imap_unordered(play_seeds, chunks):
+            yield from found
+
+
+def survey(seeds: range, workers: int = 1) -> Survey:
+    """Play all seeds."""
+    began = time.perf_counter()
+    by_fault: dict[str, Counter[str]] = {"all": Counter()}
+    failing = {}
+    for seed, outcome in outcomes(seeds, workers):
+        for kind in {"all", *(fault.kind for fault in draw(seed).faults)}:
+            by_fault.setdefault(kind, Counter())[outcome.kind] += 1
+        if outcome.kind in BAD:
+            failing[seed] = outcome
+    return Survey(by_fault, failing, len(seeds), time.perf_counter() - began)
+
+
+def shrink(scenario: Scenario) -> Scenario:
+    """The scenario with as few of its faults as still fail, dropped one at a time."""
+    for place in range(len(scenario.faults)):
+        fewer = scenario._replace(faults=scenario.faults[:place] + scenario.faults[place + 1 :])
+        if play(fewer).kind in BAD:
+            return shrink(fewer)
+    return scenario
+
+
+def first_failing(seeds: Iterable[int]) -> tuple[int, Outcome] | None:
+    """The first seed that ends badly, if one does."""
+    found = ((seed, play(draw(seed))) for seed in seeds)
+    return next(((seed, outcome) for seed, outcome in found if outcome.kind in BAD), None)

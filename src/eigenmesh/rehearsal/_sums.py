@@ -1,0 +1,162 @@
+r"""A solver in whole numbers whose true answer anybody can compute: a few rounds of mixing, then a sum over a tree.
+
+Every site i has a number :math:`x_i`. With :math:`y_i(0) = x_i + s_i`, where :math:`s_i` is the estimate that it starts
+from, a round is
+
+.. math:: y_i(t + 1) = 3 y_i(t) + \sum_{j \in N_i} y_j(t) \bmod 2^{31} - 1.
+
+Then the tree adds the y up to its root, and the total comes down again. All numbers that are sent depend on all sites.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from eigenmesh.protocol import Begin, Begun, Exchange, MembersChanged, Membership, Received, Sign, Signed
+from eigenmesh.protocol._wire import array_body
+
+if TYPE_CHECKING:
+    from eigenmesh.rehearsal._process import Process
+
+PRIME = (1 << 31) - 1
+MIXING, UP, DOWN = 1, 2, 3
+Links = tuple[tuple[str, str], ...]
+
+
+class Sum(NamedTuple):
+    """What a site has found: with which lost links, the total, its digest, and the statements of all members."""
+
+    lost: Links
+    total: int
+    digest: str
+    statements: Mapping[str, str]
+
+
+class Plan(NamedTuple):
+    """Who talks to whom among the members: neighbours, parent and depth in the tree, and the depth of the tree."""
+
+    members: tuple[str, ...]
+    neighbours: dict[str, tuple[str, ...]]
+    parent: dict[str, str]
+    depth: dict[str, int]
+    deepest: int
+
+
+def plan(name: str, sites: tuple[str, ...], edges: Links, lost: Links) -> Plan:
+    left = Membership(name, sites, edges, lost)
+    members = left.members
+    neighbours = {
+        site: tuple(other for link in left.links if site in link for other in link if other != site) for site in members
+    }
+    parent, depth, waiting = {members[0]: ""}, {members[0]: 0}, deque([members[0]])
+    while waiting:
+        site = waiting.popleft()
+        for other in neighbours[site]:
+            if other not in depth:
+                parent[other], depth[other] = site, depth[site] + 1
+                waiting.append(other)
+    return Plan(members, neighbours, parent, depth, max(depth.values()))
+
+
+def true_total(plan: Plan, values: Mapping[str, int], n_mixing: int) -> int:
+    """What all members must find from these first values."""
+    y = {site: values[site] % PRIME for site in plan.members}
+    for _ in range(n_mixing):
+        y = {site: (3 * y[site] + sum(y[other] for other in plan.neighbours[site])) % PRIME for site in plan.members}
+    return sum(y.values()) % PRIME
+
+
+def digest_of(lost: Links, total: int) -> str:
+    return hashlib.sha256(f"{lost} {total}".encode()).hexdigest()
+
+
+class Position(NamedTuple):
+    """Where the machine is when an epoch begins: its lost links, and the estimate of this site."""
+
+    lost: Links
+    start: bytes
+
+
+class SumProblem:
+    """The sum of a number per site, after ``n_mixing`` rounds."""
+
+    compute_s = 0.06
+    max_message_bytes = 64
+
+    def __init__(self, sites: tuple[str, ...], edges: Links, n_mixing: int) -> None:
+        self._sites, self._edges, self._n_mixing = sites, edges, n_mixing
+
+    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
+        """Ask the machine for one exchange after the other; the answers are sent in."""
+        name = process.site
+        while True:
+            lost, start = position()
+            value = process.value + int.from_bytes(start, "little")
+            epoch = _epoch(name, plan(name, self._sites, self._edges, lost), value, self._n_mixing, lost)
+            estimate, found = yield from epoch
+            if found is not None:
+                return found
+            # The next epoch starts from what this one has reached.
+            _require((yield Begin(estimate.to_bytes(8, "little"))), Begun)
+
+    def fault_of(
+        self, result: Sum, members: tuple[str, ...], values: Mapping[str, int], starts: Mapping[str, bytes]
+    ) -> str:
+        """What is wrong with a result; nothing if it is the true one from these starts."""
+        first = {site: values[site] + int.from_bytes(starts.get(site, b""), "little") for site in members}
+        total = true_total(plan(members[0], self._sites, self._edges, result.lost), first, self._n_mixing)
+        if result.total != total or result.digest != digest_of(result.lost, total):
+            return f"{result.total}, not {total}"
+        return ""
+
+
+def _epoch(
+    name: str, plan: Plan, value: int, n_mixing: int, lost: Links
+) -> Generator[Any, Any, tuple[int, Sum | None]]:
+    near = plan.neighbours[name]
+    y = value % PRIME
+    for _ in range(n_mixing):
+        answer = yield _exchange(MIXING, y, near, near)
+        if isinstance(answer, MembersChanged):
+            return y, None
+        y = (3 * y + sum(_numbers(answer, near))) % PRIME
+    mine, parent = plan.depth[name], tuple(filter(None, [plan.parent[name]]))
+    children = tuple(site for site in near if plan.parent[site] == name)
+    total = y
+    for level in range(plan.deepest, 0, -1):
+        senders = children if mine == level - 1 else ()
+        answer = yield _exchange(UP, total, parent if mine == level else (), senders)
+        if isinstance(answer, MembersChanged):
+            return y, None
+        total = (total + sum(_numbers(answer, senders))) % PRIME
+    for level in range(1, plan.deepest + 1):
+        senders = parent if mine == level else ()
+        answer = yield _exchange(DOWN, total, children if mine == level - 1 else (), senders)
+        if isinstance(answer, MembersChanged):
+            return y, None
+        total = next(iter(_numbers(answer, senders)), total)
+    digest = digest_of(lost, total)
+    answer = yield Sign(digest)
+    if isinstance(answer, MembersChanged):
+        return y, None
+    return y, Sum(lost, total, digest, _require(answer, Signed).statements)
+
+
+def _exchange(tag: int, number: int, send_to: tuple[str, ...], receive_from: tuple[str, ...]) -> Exchange:
+    return Exchange(array_body((np.array([number], np.int64),), 64), tag, send_to, receive_from)
+
+
+def _numbers(answer: Any, senders: tuple[str, ...]) -> list[int]:
+    frames = _require(answer, Received).frames
+    return [int(frames[sender].arrays[0][0]) for sender in senders]
+
+
+def _require(answer: Any, kind: type[Any]) -> Any:
+    if not isinstance(answer, kind):
+        raise TypeError(f"{type(answer).__name__} came where {kind.__name__} is due")
+    return answer

@@ -1,0 +1,129 @@
+"""What must hold whatever happens; looked at whenever something leaves a process."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from eigenmesh.protocol import Mark, Membership, Sent, Write, read_statement
+from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol._membership import ordered
+from eigenmesh.protocol._records import RECORD_BYTES
+from eigenmesh.protocol._wire import Kind
+from eigenmesh.rehearsal._disk import MARK_AT, Disk
+from eigenmesh.rehearsal._sums import Links, Sum
+
+if TYPE_CHECKING:
+    from eigenmesh.rehearsal._process import Process
+    from eigenmesh.rehearsal._world import World
+
+# Some times what the longest of these runs needs.
+MAX_JOURNAL_BYTES = 1_000_000
+OWN_WORDS = ("lost", "view", "result")
+
+
+class BrokenError(Exception):
+    """An invariant does not hold: its name, and what was seen."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+
+
+class Watch:
+    """Follows all processes of a run, those of honest sites strictly."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._places = {site: place for place, site in enumerate(world.sites)}
+        self._bodies: dict[tuple[str, str, bytes, int], str] = {}
+        self._starts: dict[tuple[str, Links], bytes] = {}
+        self._declared: set[tuple[str, str]] = set()
+        self._signed: set[tuple[str, Links, str]] = set()
+        self.results: dict[Links, dict[str, Sum]] = {}
+
+    def wrote(self, process: Process, write: Write, audited: Sent | None) -> None:
+        """A message leaves: it is on record, acknowledges what is synced, and repeats what was said before."""
+        data, site = write.data, process.site
+        if audited is None:
+            if process.audit_failed and data[5] in (Kind.ABORT, Kind.PARK):
+                return
+            raise BrokenError("sent is audited", f"{site} sent {len(data)} bytes that are not on record")
+        _, _, kind, _, tag, epoch, run_id, round_, acknowledged, _, check = wire._HEAD.unpack_from(data)
+        to = self._places[audited.neighbour]
+        if audited.sha256[:16] != check.hex() or audited.frame_bytes != len(data):
+            raise BrokenError("sent is audited", f"{site} has another message on record than it sent")
+        # Clones and copies of a disk have rounds of their own: each is asked about its own disk.
+        safe = process.disk.rounds.get((to, epoch), 0)
+        if acknowledged > safe:
+            raise BrokenError(
+                "acknowledged is durable", f"{site} acknowledged {acknowledged} to {audited.neighbour}, {safe} is safe"
+            )
+        if kind == Kind.DATA:
+            key = site, audited.neighbour, run_id, round_
+            if self._bodies.setdefault(key, audited.sha256) != audited.sha256:
+                raise BrokenError("a round is sent once", f"{site} sent round {round_} to {key[1]} in two forms")
+        elif kind == Kind.STATEMENT:
+            self._said(process, data)
+        elif kind == Kind.ACK and tag and (to, epoch) not in process.disk.farewells:
+            raise BrokenError("acknowledged is durable", f"{site} took a farewell that is not on its disk")
+
+    def _said(self, process: Process, data: bytes) -> None:
+        if process.twist is not None:
+            return
+        text = str(memoryview(data)[wire.HEAD_BYTES :], "utf-8")
+        if f'"site":"{process.site}"' not in text or text in process.disk.statements:
+            return
+        if json.loads(text)["kind"] in OWN_WORDS:
+            raise BrokenError("said is durable", f"{process.site} said what is not on its disk: {text}")
+
+    def kept(self, site: str, disk: Disk, record: bytes) -> None:
+        """A record goes to the journal: it may be the word of this site that a link of it is lost."""
+        if len(disk.content) > MAX_JOURNAL_BYTES:
+            raise BrokenError("what is kept is bounded", f"the journal of {site} has {len(disk.content)} bytes")
+        if record[MARK_AT] == Mark.STATEMENT and b'"kind":"lost"' in record:
+            statement = read_statement(record[RECORD_BYTES:].decode(), None, self._world.run.run_id)
+            if statement.site == site:
+                self._declared.add(ordered(statement.content))
+
+    def begins(self, site: str, lost: Links, start: bytes) -> None:
+        """An epoch begins at a site, from this estimate."""
+        for link in lost:
+            if link not in self._declared:
+                raise BrokenError("an end speaks for its link", f"{site} continues without {link}")
+        if self._starts.setdefault((site, lost), start) != start:
+            raise BrokenError("a round is sent once", f"{site} begins epoch {len(lost)} from another estimate")
+
+    def signs(self, site: str, lost: Links, digest: str) -> None:
+        """The solver of a site has a digest signed."""
+        self._signed.add((site, lost, digest))
+
+    def found(self, process: Process, result: Sum) -> None:
+        """A site has a result: it is the true one, and signed by every member itself."""
+        world, lost = self._world, result.lost
+        members = Membership(process.site, world.sites, world.edges, lost).members
+        starts = {site: self._starts.get((site, lost), b"") for site in members}
+        fault = world.problem.fault_of(result, members, world.values, starts)
+        if fault:
+            raise BrokenError("no wrong result", f"{process.site} found {fault}")
+        self._check_signatures(process.site, members, result)
+        if 2 * len(members) <= len(world.sites):
+            raise BrokenError("at most one majority", f"{process.site} has a result of {members} alone")
+        self.results.setdefault(lost, {})[process.site] = result
+        for other, known in self.results.items():
+            if other == lost and result.digest not in {one.digest for one in known.values()}:
+                raise BrokenError("equal epoch, equal bits", f"{process.site} has another result than {list(known)}")
+            if not (set(other) <= set(lost) or set(lost) <= set(other)):
+                raise BrokenError("at most one majority", f"results without {other} and without {lost}")
+
+    def _check_signatures(self, site: str, members: tuple[str, ...], result: Sum) -> None:
+        keyring, run_id = self._world.setup_of(site).keyring, self._world.run.run_id
+        digest = result.digest
+        for member in members:
+            text = result.statements.get(member)
+            statement = None if text is None else read_statement(text, keyring, run_id)
+            wanted = "result", member, [len(result.lost), digest]
+            if statement is None or (statement.kind, statement.site, statement.content) != wanted:
+                raise BrokenError("whole is signed by all", f"{site} has no signature of {member}")
+            if (member, result.lost, digest) not in self._signed:
+                raise BrokenError("whole is signed by all", f"{site} has a signature that {member} never made")

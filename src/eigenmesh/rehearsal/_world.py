@@ -1,0 +1,212 @@
+"""All sites of a run in one process and in virtual time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from eigenmesh.errors import ParkedError
+from eigenmesh.events import VirtualTime
+from eigenmesh.protocol import Run, Setup
+from eigenmesh.rehearsal._adversary import Adversary
+from eigenmesh.rehearsal._disk import Disk
+from eigenmesh.rehearsal._faults import Faults
+from eigenmesh.rehearsal._keys import SecretKeyring
+from eigenmesh.rehearsal._network import Network
+from eigenmesh.rehearsal._process import Process
+from eigenmesh.rehearsal._scenario import ON_ALL, Scenario
+from eigenmesh.rehearsal._sums import Position, SumProblem
+from eigenmesh.rehearsal._watch import BrokenError, Watch
+
+# The operator starts a parked site again, this often.
+MAX_STARTS = 12
+# Every wait of the sites fits in here many times over.
+HUNG_AFTER_S = 600.0
+# Errors after which a start of the site does not help.
+FOR_EVER = ("CannotResumeError", "DisagreementError", "InputError")
+PATIENCE_S, JOIN_S, ROUND_S = 4.0, 8.0, 60.0
+
+
+class Outcome(NamedTuple):
+    """How a seed has ended: "exact", "continued", "refused", "wrong" or "hung", and why."""
+
+    kind: str
+    why: str = ""
+    virtual_s: float = 0.0
+
+
+class Problem(Protocol):
+    """What the sites compute: a solver that asks its machine, and how to tell whether a result is true."""
+
+    compute_s: float
+    max_message_bytes: int
+
+    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Any]:
+        """The questions of one process; what it returns has ``lost``, ``digest`` and ``statements``."""
+
+    def fault_of(
+        self, result: Any, members: tuple[str, ...], values: Mapping[str, int], starts: Mapping[str, bytes]
+    ) -> str:
+        """What is wrong with a result of these members; nothing if it is true."""
+
+
+class World:
+    """The sites, their disks and their operators."""
+
+    def __init__(
+        self, scenario: Scenario, trace: Callable[[str], None] | None = None, problem: Problem | None = None
+    ) -> None:
+        self.scenario, self.sites, self.edges = scenario, scenario.sites, scenario.edges
+        self.problem = problem or SumProblem(self.sites, self.edges, scenario.n_mixing)
+        self.time = VirtualTime(scenario.seed)
+        self.trace = None if trace is None else lambda text: trace(f"{self.time.now:8.3f} {text}")
+        random = self.time.random
+        self.values = {site: random.randrange(1 << 20) for site in self.sites}
+        # What lies in the site's file now.
+        self.data_of = dict(self.values)
+        self.run = Run(bytes(16), "a rehearsal", self.problem.max_message_bytes)
+        self.network = Network(self.time, self._listener)
+        self.network.delay_s = {link: random.choice((0.001, 0.01, 0.05)) for link in self.edges}
+        self.watch = Watch(self)
+        self.triggers: dict[str, Callable[[bytes], None]] = {}
+        self.adversaries: dict[str, Adversary] = {}
+        self.processes: list[Process] = []
+        self.disks = {site: self.new_disk(site) for site in self.sites}
+        self.ends: dict[str, str] = {}
+        self._have_result: set[str] = set()
+        self._starts = dict.fromkeys(self.sites, 0)
+        self._due = dict.fromkeys(self.sites, 0)
+        self.slowness = dict.fromkeys(self.sites, 1.0)
+        self.disk_s = {site: random.choice((0.002, 0.02, 0.1)) for site in self.sites}
+        self._setups: dict[str, Setup] = {}
+        self._faults = Faults(self)
+
+    def new_disk(self, site: str) -> Disk:
+        # A later journal has a higher identity.
+        return Disk(site, f"{self.time.now:015.6f} {self.time.random.getrandbits(64):016x}", str(self.data_of[site]))
+
+    def setup_of(self, site: str) -> Setup:
+        if site not in self._setups:
+            self.set_manifest(site, self.run)
+        return self._setups[site]
+
+    def set_manifest(self, site: str, run: Run) -> None:
+        """What the next start of a site is set up for."""
+        dials = frozenset(second for first, second in self.edges if first == site)
+        waits = PATIENCE_S, JOIN_S, ROUND_S, self.scenario.on_loss, self.scenario.window_frames
+        self._setups[site] = Setup(site, self.sites, self.edges, dials, run, SecretKeyring(site), *waits)
+
+    def solver(self, process: Process) -> Generator[Any, Any, Any]:
+        def position() -> Position:
+            found = Position(process.machine.lost, process.machine.start)
+            self.watch.begins(process.site, *found)
+            return found
+
+        return self.problem.solver(process, position)
+
+    def _listener(self, site: str) -> Process | None:
+        found = [one for one in self.processes if one.site == site and one.alive]
+        return self.time.random.choice(found) if found else None
+
+    def running(self, site: str) -> Process | None:
+        """The process of a site; the first one if there are several."""
+        return next((one for one in self.processes if one.site == site and one.alive), None)
+
+    def compute_s(self, site: str) -> float:
+        return self.slowness[site] * self.time.random.uniform(0.0, self.problem.compute_s)
+
+    def sync_s(self, site: str) -> float:
+        return self.disk_s[site] * self.time.random.uniform(0.5, 1.5)
+
+    def start_later(self, site: str, pause_s: float) -> None:
+        self._due[site] += 1
+        self.time.after(pause_s, self._start_due, site)
+
+    def _start_due(self, site: str) -> None:
+        self._due[site] -= 1
+        if site not in self.ends and self.running(site) is None:
+            self.start(site, self.disks[site])
+
+    def start(self, site: str, disk: Disk, address: str = "") -> None:
+        """Start a process of a site."""
+        self._starts[site] += 1
+        process = Process(self, site, disk, address or site)
+        self.processes.append(process)
+        self._log(f"{site} starts, {self._starts[site]} times now")
+        if site in self.adversaries:
+            self.adversaries[site].take(process)
+        process.start()
+
+    def ended(self, process: Process) -> None:
+        """A process has ended by itself: its operator starts it again if that helps."""
+        for connection, side in self.network.of(process):
+            self.network.close(connection, side, "")
+        site, error = process.site, process.error
+        self._log(f"{site} ends: {process.result or repr(error)}, owed {process.owed}")
+        if process.result is not None:
+            self._have_result.add(site)
+        helps = process.owed if process.result is not None else isinstance(error, ParkedError)
+        own, disk_is_full = process.disk is self.disks[site], process.disk.full or process.disk.audit_full
+        if helps and own and self._starts[site] < MAX_STARTS:
+            self.start_later(site, 4.0 if disk_is_full else self.time.random.uniform(0.3, 1.5))
+        elif self.running(site) is None and not self._due[site]:
+            self.ends[site] = "result" if site in self._have_result else f"{type(error).__name__}: {error}"
+
+    def gone(self, site: str) -> None:
+        """A site never comes back."""
+        self.ends[site] = "killed"
+
+    def crashed(self, site: str) -> Process | None:
+        """The process of a site, which is no longer there."""
+        process = self.running(site)
+        if process is not None:
+            process.crash()
+            self._log(f"{site} crashes")
+        return process
+
+    def _log(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace(text)
+
+    def play(self) -> Outcome:
+        """Run to the end of all sites."""
+        for site in self.sites:
+            self.start_later(site, self.time.random.uniform(0.0, 0.3))
+        for fault in self.scenario.faults:
+            self.time.at(fault.at_s, self._faults.strike, fault)
+        try:
+            self.time.run(HUNG_AFTER_S, self._is_over)
+            return self._outcome()
+        except BrokenError as error:
+            return Outcome("wrong", str(error), self.time.now)
+
+    def _is_over(self) -> bool:
+        return len(self.ends) == len(self.sites)
+
+    def _outcome(self) -> Outcome:
+        """Whether all have a result, or say by name what is missing."""
+        if not self._is_over():
+            waiting = [site for site in self.sites if site not in self.ends]
+            return Outcome("hung", f"{', '.join(waiting)} wait for ever", self.time.now)
+        refused = {site: end for site, end in self.ends.items() if end not in ("result", "killed")}
+        why = "; ".join(f"{site}: {end}" for site, end in refused.items())
+        for site, end in refused.items():
+            if end.startswith(FOR_EVER) and not self.scenario.changes_sites:
+                return Outcome("wrong", f"{site} is refused for ever, for nothing: {end}", self.time.now)
+            if not _names(end) & set(self.sites):
+                return Outcome("wrong", f"{site} ends without a name: {end}", self.time.now)
+        if any(lost for lost in self.watch.results):
+            return Outcome("continued", why, self.time.now)
+        if set(self.ends.values()) <= {"result", "killed"}:
+            return Outcome("exact", "", self.time.now)
+        if self.scenario.heals:
+            return Outcome("wrong", f"all faults are over, but not all finish: {why}", self.time.now)
+        touched = {name for fault in self.scenario.faults for name in fault[2:4]}
+        if refused and not _names(why) & touched and not any(fault.kind in ON_ALL for fault in self.scenario.faults):
+            return Outcome("wrong", f"no site names {touched}: {why}", self.time.now)
+        return Outcome("refused", why, self.time.now)
+
+
+def _names(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))

@@ -1,0 +1,230 @@
+"""One process of a site: drives the protocol's machine with gRPC streams, a journal, an audit and the solver."""
+
+import logging
+import random
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from eigenmesh.errors import EigenmeshError, InputError, TransportError
+from eigenmesh.protocol import (
+    Append,
+    Audit,
+    Begin,
+    Cut,
+    Deliver,
+    Dial,
+    DiskFailed,
+    Durable,
+    Exchange,
+    Fail,
+    Finish,
+    Instance,
+    Past,
+    Sent,
+    Setup,
+    Sign,
+    SiteMachine,
+    Started,
+    Stop,
+    Write,
+)
+from eigenmesh.transports.grpc._journal import Journal
+from eigenmesh.transports.grpc._security import Credentials
+from eigenmesh.transports.grpc._streams import Streams
+
+logger = logging.getLogger("eigenmesh.transports.grpc")
+
+# How often a waiting thread looks whether the thread that it waits for is still there.
+POLL_S = 0.5
+
+
+class Endpoint:
+    """A site's end of all its links, from the start of the process to the farewell.
+
+    Parameters
+    ----------
+    setup : the site, its network, the run and how long it waits.
+    credentials : this site's key and X.509 certificate, and the certificate authority.
+    addresses : ``host:port`` of each neighbour that this site dials.
+    listen : ``host:port`` for the neighbours that dial this site.
+    journal : file for what is received; with it a site that was killed resumes.
+    fingerprint : identifies this site's data; kept in the journal to detect changed data, and never sent.
+    on_sent : told everything before it leaves this site; if it raises, no numbers leave, and the run is parked.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        credentials: Credentials,
+        addresses: Mapping[str, str],
+        *,
+        listen: str | None,
+        journal: Path | None = None,
+        fingerprint: str = "",
+        on_sent: Callable[[Sent], None] | None = None,
+    ) -> None:
+        callers = [name for name in setup.neighbours if name not in setup.dials]
+        if callers and listen is None:
+            raise InputError(f"{', '.join(callers)} dial this site, so it must listen; give host:port.")
+        self.setup, self._on_sent = setup, on_sent
+        self._lock = threading.Condition()
+        self._answer: Any = None
+        self._failure: Exception | None = None
+        self._closed = False
+        self._streams: Streams | None = None
+        self._journal = None if journal is None else self._open_journal(journal, fingerprint)
+        past = _new_past() if self._journal is None else self._journal.past
+        try:
+            self._records = len(past.entries)
+            self._machine = SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
+            most = setup.run.max_message_bytes
+            slots = 4 * len(setup.sites) + 16
+            self._streams = Streams(self._feed, credentials, addresses, listen if callers else None, most, slots)
+        except BaseException:
+            if self._journal is not None:
+                self._journal.close()
+            raise
+        self._feed(Started())
+        self._streams.begin()
+
+    def _open_journal(self, path: Path, fingerprint: str) -> Journal:
+        run = self.setup.run
+        head = {"run id": run.run_id.hex(), "manifest": run.digest, "own data": fingerprint, "site": self.setup.name}
+        return Journal(
+            path,
+            head,
+            lambda records: self._feed(Durable(records)),
+            lambda reason: self._feed(DiskFailed("journal", reason)),
+        )
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The sites of the present epoch, in the order of the network."""
+        return self._machine.members
+
+    @property
+    def lost(self) -> tuple[tuple[str, str], ...]:
+        """The lost links of the present epoch."""
+        return self._machine.lost
+
+    @property
+    def start(self) -> bytes:
+        """What the present epoch begins from, as it was given to Begin."""
+        return self._machine.start
+
+    @property
+    def secret(self) -> str:
+        """What only this site knows, the same after a restart."""
+        return self._machine.past.secret
+
+    @property
+    def machine(self) -> SiteMachine:
+        return self._machine
+
+    @property
+    def lock(self) -> threading.Condition:
+        """Guards the machine."""
+        return self._lock
+
+    @property
+    def journal_problem(self) -> str:
+        return "" if self._journal is None else self._journal.failed
+
+    def ask(self, event: Exchange | Sign | Begin | Finish) -> Any:
+        """Ask the machine, and wait for its answer; raises what has ended the run."""
+        with self._lock:
+            if self._closed and not isinstance(event, Finish):
+                raise TransportError("the transport is closed.")
+            self._answer = None
+            self._step(event)
+            while self._answer is None:
+                if self._failure is not None and not isinstance(event, Finish):
+                    # A fresh traceback for each raise.
+                    raise self._failure.with_traceback(None)
+                if self._streams is None or not self._streams.thread.is_alive():
+                    raise TransportError(f"the communication thread of {self.setup.name} has ended.")
+                self._lock.wait(POLL_S)
+            return self._answer
+
+    def check(self) -> None:
+        """Raise what has ended the run, if anything has."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def stop(self, reason: str, parks: bool = False) -> None:
+        """End the run at every site, or put it off until all are started again."""
+        if not self._closed:
+            self._feed(Stop(reason, parks))
+
+    def close(self) -> tuple[str, ...]:
+        """Part from the neighbours, then release everything; the neighbours that may need this site again."""
+        if self._closed:
+            return ()
+        owed: tuple[str, ...] = ()
+        try:
+            if self._journal is not None:
+                self._journal.flush(self.setup.patience_s if self._failure is None else 1.0)
+            self._closed = True
+            owed = self.ask(Finish()).owed
+        finally:
+            self._closed = True
+            if self._streams is not None:
+                self._streams.stop()
+            if self._journal is not None:
+                self._journal.close()
+        return owed
+
+    def _feed(self, event: Any) -> None:
+        with self._lock:
+            self._step(event)
+
+    def _step(self, first: Any) -> None:
+        """Step the machine and do what it says; the lock is held."""
+        events: deque[Any] = deque([first])
+        out: list[Write | Cut | Dial] = []
+        while events:
+            for effect in self._machine.step(time.monotonic(), events.popleft()):
+                match effect:
+                    case Write() | Cut() | Dial():
+                        out.append(effect)
+                    case Audit(sent):
+                        problem = self._record(sent)
+                        if problem:
+                            events.append(DiskFailed("audit", problem))
+                            break
+                    case Append(record):
+                        self._records += 1
+                        if self._journal is not None:
+                            self._journal.append(record)
+                        else:
+                            events.append(Durable(self._records))
+                    case Deliver(answer):
+                        self._answer = answer
+                        self._lock.notify_all()
+                    case Fail(error):
+                        self._failure = error
+                        self._lock.notify_all()
+                    case _:
+                        logger.log(effect.level, "%s", effect.text)
+        if out and self._streams is not None:
+            self._streams.perform(out)
+
+    def _record(self, sent: Sent) -> str:
+        if self._on_sent is None:
+            return ""
+        try:
+            self._on_sent(sent)
+        except (EigenmeshError, OSError, ValueError) as error:
+            logger.error("what leaves %s can no longer be put on record: %s", self.setup.name, error)
+            return str(error)
+        return ""
+
+
+def _new_past() -> Past:
+    """Of a site without a journal."""
+    return Past(Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))

@@ -1,0 +1,142 @@
+"""What the rehearsal has found in the machine, one by one."""
+
+import numpy as np
+
+from eigenmesh import protocol as ep
+from eigenmesh.errors import CannotResumeError, ParkedError
+from eigenmesh.protocol._statements import make_statement
+from eigenmesh.protocol._wire import Kind, array_body
+from eigenmesh.rehearsal._keys import SecretKeyring
+
+BODY = array_body((np.array([1]),), 64)
+
+
+def of_kind(effects, kind):
+    return [one for one in effects if isinstance(one, kind)]
+
+
+def test_a_solver_that_parts_is_answered_even_if_the_answer_was_dropped_with_a_failed_write(driven):
+    site = driven("C")
+    stream = site.met("B")
+    site.step(ep.Finish())
+    site.step(ep.Durable(100))
+    answered = of_kind(site.hears(stream, Kind.ACK, tag=1), ep.Deliver)
+    assert answered == [ep.Deliver(ep.Parted(()))]
+    assert of_kind(site.step(ep.DiskFailed("journal", "full")), ep.Deliver) == answered
+
+
+def test_a_failed_journal_gets_nothing_more(driven):
+    site = driven("B")
+    failed = site.step(ep.DiskFailed("journal", "full"))
+    assert isinstance(of_kind(failed, ep.Fail)[0].error, ParkedError)
+    stream = site.met("A")
+    site.hears(stream, Kind.DONE)
+    assert of_kind(site.effects, ep.Append) == []
+
+
+def test_once_the_audit_has_failed_only_the_reason_leaves(driven):
+    site = driven("B")
+    site.met("A")
+    made = site.step(ep.DiskFailed("audit", "full")) + site.step(ep.Tick())
+    assert [one for one in of_kind(made, ep.Write) if one.data[5] != Kind.PARK] == []
+    assert len(of_kind(made, ep.Write)) == 1
+    assert of_kind(made, ep.Audit) == []
+
+
+def test_a_word_of_an_earlier_process_does_not_put_the_run_off_again(driven):
+    site = driven("B")
+    site.met("A", start=2)
+    # Site A is the first one, and its first process parked.
+    assert of_kind(site.hears(1, Kind.PARK, "A parked the run: it was stopped.", 0, tag=1), ep.Fail) == []
+    assert of_kind(site.hears(1, Kind.PARK, "A parked the run: it was stopped.", 0, tag=2), ep.Fail) != []
+
+
+def test_a_site_that_was_started_again_is_not_put_off_by_those_that_leave(driven):
+    site = driven("B")
+    site.met("A", start=1)
+    site.step(ep.Stop("stopped", parks=True))
+    before = len(site.effects)
+    site.met("A", start=2)
+    assert site.written(site.effects[before:], Kind.WELCOME)
+    assert not site.written(site.effects[before:], Kind.PARK)
+
+
+def test_a_reason_is_passed_on_with_one_name_of_who_passes_it_on(driven):
+    site = driven("B")
+    site.met("A")
+    fail, *_ = of_kind(site.hears(1, Kind.ABORT, "C ended the run: it was stopped."), ep.Fail)
+    assert str(fail.error) == "A says: C ended the run: it was stopped."
+    assert [frame.text for frame in site.written(site.effects, Kind.ABORT)] == ["C ended the run: it was stopped."]
+
+
+def test_a_greeting_that_was_overtaken_is_refused_for_now_and_not_for_ever(driven):
+    site = driven("B")
+    site.met("A")
+    site.step(ep.Exchange(BODY, 0, ("A",), ("A",)))
+    site.hears(1, Kind.HEARTBEAT, acknowledged=1)
+    site.step(ep.Opened(7, ("A",)))
+    (refusal,) = site.written(site.hears(7, Kind.HELLO, site.greeting_of("A"), round_=0), Kind.REFUSE)
+    assert refusal.tag == 0
+    assert "since" in refusal.text
+
+
+def test_a_later_process_that_has_lost_rounds_is_refused_for_ever(driven):
+    site = driven("B")
+    site.met("A")
+    site.step(ep.Exchange(BODY, 0, ("A",), ("A",)))
+    site.hears(1, Kind.HEARTBEAT, acknowledged=1)
+    site.step(ep.Opened(7, ("A",)))
+    (refusal,) = site.written(site.hears(7, Kind.HELLO, site.greeting_of("A", start=2), round_=0), Kind.REFUSE)
+    assert refusal.tag == 2
+
+
+def test_one_call_at_a_time(driven):
+    site = driven("B")
+    assert of_kind(site.step(ep.Started()), ep.Dial) == [ep.Dial("C", 0.0)]
+    site.step(ep.Opened(1, ("C",), "C"))
+    assert of_kind(site.step(ep.Started()), ep.Dial) == []
+    assert len(of_kind(site.step(ep.Closed(1)), ep.Dial)) == 1
+    assert of_kind(site.step(ep.Started()), ep.Dial) == []
+
+
+def test_a_farewell_waits_until_all_is_on_the_disk(driven):
+    site = driven("B")
+    site.met("A")
+    made = site.step(ep.Finish())
+    assert site.written(made, Kind.DONE) == []
+    records = len(of_kind(site.effects, ep.Append))
+    assert site.written(site.step(ep.Durable(records - 1)), Kind.DONE) == []
+    assert len(site.written(site.step(ep.Durable(records)), Kind.DONE)) == 1
+
+
+def test_what_another_process_of_this_site_has_said_ends_this_one_and_is_not_passed_on(driven):
+    site = driven("B")
+    site.met("A")
+    text = make_statement(SecretKeyring("B"), bytes(16), "result", "B", [0, "0" * 64]).text
+    (fail,) = of_kind(site.hears(1, Kind.STATEMENT, text), ep.Fail)
+    assert isinstance(fail.error, CannotResumeError)
+    before = len(site.effects)
+    site.met("A")
+    assert text not in [frame.text for frame in site.written(site.effects[before:], Kind.STATEMENT)]
+
+
+def two_views_of(site, name):
+    for digest in ("0" * 32, "1" * 32):
+        text = make_statement(SecretKeyring(name), bytes(16), "view", name, [1, digest]).text
+        made = site.hears(1, Kind.STATEMENT, text)
+    return made
+
+
+def test_two_views_of_a_site_that_do_not_follow_from_each_other_end_the_run(driven):
+    site = driven("B")
+    site.met("A")
+    (fail,) = of_kind(two_views_of(site, "C"), ep.Fail)
+    assert "C has signed two views" in str(fail.error)
+
+
+def test_a_neighbour_that_says_two_views_is_refused(driven):
+    site = driven("B")
+    site.met("A")
+    (refusal,) = site.written(two_views_of(site, "A"), Kind.REFUSE)
+    assert refusal.text.startswith("A has signed two views")
+    assert refusal.tag == 2

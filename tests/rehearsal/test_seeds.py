@@ -1,0 +1,106 @@
+"""A thousand rehearsals with faults: nothing wrong, nothing hung; and a seed replays exactly."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import mutations
+from eigenmesh.protocol import Membership
+from eigenmesh.rehearsal import World, draw
+from eigenmesh.rehearsal._scenario import KINDS, Fault, Scenario
+from eigenmesh.rehearsal._seeds import BAD, play, shrink, survey
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 200))
+def test_no_fault_makes_a_run_wrong_or_hang(first):
+    found = survey(range(first, first + 200))
+    told = [f"seed {seed}: {outcome.why}; {shrink(draw(seed)).faults}" for seed, outcome in found.failing.items()]
+    assert not told
+    assert found.by_fault["all"]["exact"] > 80
+
+
+def test_a_thousand_seeds_have_every_fault_and_every_way_to_meet_a_loss():
+    scenarios = [draw(seed) for seed in range(1000)]
+    assert {fault.kind for scenario in scenarios for fault in scenario.faults} == set(KINDS)
+    assert {scenario.on_loss for scenario in scenarios} == {"wait", "abort", "continue"}
+
+
+def trace_of(seed):
+    lines = []
+    World(draw(seed), trace=lines.append).play()
+    return lines
+
+
+def test_a_seed_replays_exactly():
+    assert trace_of(11) == trace_of(11)
+
+
+def test_a_seed_replays_exactly_in_another_process():
+    code = "import test_seeds, hashlib; print([hash(tuple(map(len, test_seeds.trace_of(s)))) for s in range(20)])"
+    folders = os.pathsep.join((os.path.dirname(__file__), os.path.dirname(mutations.__file__), *filter(None, sys.path)))
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_when_one_site_is_killed_the_majority_that_it_leaves_continues(seed):
+    drawn = draw(seed)
+    killed = drawn.sites[seed % len(drawn.sites)]
+    scenario = drawn._replace(on_loss="continue", faults=(Fault("kill", 0.35, killed),), window_frames=4)
+    lost = tuple(edge for edge in scenario.edges if killed in edge)
+    left = max(
+        (Membership(site, scenario.sites, scenario.edges, lost).members for site in scenario.sites if site != killed),
+        key=len,
+    )
+    world = World(scenario)
+    outcome = world.play()
+    if 2 * len(left) > len(scenario.sites):
+        assert outcome.kind == "continued"
+        assert [site for site in left if world.ends[site] != "result"] == []
+    else:
+        assert outcome.kind == "refused"
+        assert killed in outcome.why
+
+
+def test_a_run_without_faults_is_exact():
+    scenario = Scenario(0, ("A", "B", "C"), (("A", "B"), ("B", "C")), "abort", 3, 256, ())
+    assert play(scenario).kind == "exact"
+
+
+@pytest.mark.parametrize(
+    ("name", "n_seeds"),
+    [
+        ("a round is acknowledged before it is on the disk", 20),
+        ("a statement is said before it is on the disk", 20),
+        ("a farewell is taken before it is on the disk", 20),
+        ("hashes of numbers are not checked", 400),
+        ("frames of another epoch are taken", 400),
+        ("no majority is needed", 100),
+        ("a site's own signature is enough", 20),
+        ("what is sent again is not audited", 50),
+        ("other data than at the start are taken", 100),
+    ],
+)
+def test_a_safeguard_that_is_removed_is_missed(name, n_seeds):
+    with mutations.without(name):
+        found = mutations.first_failing(range(n_seeds))
+    assert found is not None
+
+
+def test_a_failing_seed_shrinks_to_the_faults_that_it_needs():
+    with mutations.without("hashes of numbers are not checked"):
+        found = mutations.first_failing(seed for seed in range(1000) if len(draw(seed).faults) > 1)
+        assert found is not None
+        small = shrink(draw(found[0]))
+        assert play(small).kind in BAD
+    assert [fault.kind for fault in small.faults] == ["bad hashes"]

@@ -1,0 +1,227 @@
+"""Take one safeguard of the protocol away at a time, and see whether the rehearsal notices: ``make mutations``."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from eigenmesh.protocol import _incoming, _machine, _meeting, _records, _streams, _wire
+from eigenmesh.protocol._exchanging import Exchanging
+from eigenmesh.protocol._incoming import Incoming
+from eigenmesh.protocol._machine import SiteMachine
+from eigenmesh.protocol._meeting import Meeting
+from eigenmesh.protocol._membership import Membership
+from eigenmesh.protocol._outgoing import Outgoing
+from eigenmesh.protocol._statements import INSTANCE, LOST, read_statement
+from eigenmesh.protocol._wire import Kind
+from eigenmesh.rehearsal._disk import Disk
+from eigenmesh.rehearsal._seeds import first_failing
+
+MOST_SEEDS = 10_000
+Change = tuple[Any, str, Any]
+
+
+def acknowledge_before_durable() -> list[Change]:
+    original = Exchanging._pick
+
+    def pick(self: SiteMachine, name: str, question: Any) -> bool:
+        replays, there = bool(self.links[name].replay), original(self, name, question)
+        if there and not replays:
+            self.links[name].safe_here = question.message.round + 1
+        return there
+
+    return [(Exchanging, "_pick", pick)]
+
+
+def say_before_durable() -> list[Change]:
+    original = Outgoing.state
+
+    def state(self: SiteMachine, kind: str, content: Any) -> None:
+        original(self, kind, content)
+        while self._unsaid:
+            self.spread(self._unsaid.popleft()[1])
+
+    return [(Outgoing, "state", state)]
+
+
+def farewell_before_durable() -> list[Change]:
+    def hear(self: SiteMachine, link: Any) -> None:
+        link.complete = True
+        link.finish()
+        self.append(_incoming.Mark.DONE, b"", link.name)
+        self.write(link, self.message(Kind.ACK, tag=1))
+
+    return [(Incoming, "_hear_farewell", hear)]
+
+
+def unchecked_signatures() -> list[Change]:
+    def read(text: str, keyring: Any, run_id: bytes) -> Any:
+        return read_statement(text, None, run_id)
+
+    return [(_streams, "read_statement", read), (_meeting, "read_statement", read)]
+
+
+def unchecked_instances() -> list[Change]:
+    original = Membership._is_newer
+
+    def is_newer(self: Membership, statement: Any, known: Any) -> bool:
+        return False if statement.kind == INSTANCE else original(self, statement, known)
+
+    return [(Membership, "_is_newer", is_newer)]
+
+
+def any_epoch() -> list[Change]:
+    original = Incoming._hear
+
+    def hear(self: SiteMachine, link: Any, stream: Any, frame: Any, data: bytes) -> None:
+        original(self, link, stream, frame._replace(run_id=self.run_id, epoch=self.epoch), data)
+
+    return [(Incoming, "_hear", hear)]
+
+
+def unchecked_hashes() -> list[Change]:
+    return [(_wire, "is_intact", lambda data: True)]
+
+
+def no_majority() -> list[Change]:
+    return [(Membership, "require_majority", lambda self: None)]
+
+
+def repeats_not_audited() -> list[Change]:
+    original = Outgoing.write
+
+    def write(self: SiteMachine, link: Any, message: Any, stream: int | None = None) -> None:
+        before = len(self._effects)
+        original(self, link, message, stream)
+        audits = [effect for effect in self._effects[before:] if getattr(effect, "sent", None) and effect.sent.again]
+        for effect in audits:
+            self._effects.remove(effect)
+
+    return [(Outgoing, "write", write)]
+
+
+def damaged_records() -> list[Change]:
+    return [(_records.zlib, "crc32", lambda data, value=0: 0)]
+
+
+def any_data() -> list[Change]:
+    original = Disk.open
+
+    def open_(self: Disk, fingerprint: str, random: Any) -> Any:
+        self.fingerprint = fingerprint
+        return original(self, fingerprint, random)
+
+    return [(Disk, "open", open_)]
+
+
+def any_word_on_links() -> list[Change]:
+    original = Membership._key
+
+    def key(self: Membership, statement: Any) -> Any:
+        if statement.kind == LOST:
+            return statement.kind, statement.site, tuple(sorted(statement.content))
+        return original(self, statement)
+
+    return [(Membership, "_key", key)]
+
+
+def own_signature_is_enough() -> list[Change]:
+    original = SiteMachine._count_signatures
+
+    def count(self: SiteMachine, event: Any) -> None:
+        everyone, self.members = self.members, (self.setup.name,)
+        with patch.object(Membership, "members", (self.setup.name,)):
+            original(self, event)
+        self.members = everyone
+
+    return [(SiteMachine, "_count_signatures", count)]
+
+
+def views_not_agreed() -> list[Change]:
+    return [(Membership, "agreed", True)]
+
+
+def old_words_put_off() -> list[Change]:
+    original = Meeting.hear_end
+
+    def hear(self: SiteMachine, link: Any, frame: Any) -> None:
+        original(self, link, frame._replace(tag=1 << 31))
+
+    return [(Meeting, "hear_end", hear), (_machine.SiteMachine, "warn", _warn_always)]
+
+
+def _warn_always(self: SiteMachine, link: Any) -> None:
+    if link.stream is not None and self.warning.payload_bytes:
+        self.write(link, self.warning)
+        link.warned = True
+
+
+def start_from_memory() -> list[Change]:
+    """The solver begins an epoch before its estimate is on the disk."""
+    original = SiteMachine._progress
+
+    def progress(self: SiteMachine) -> None:
+        if self._question is not None:
+            self._question.record = -1
+        original(self)
+
+    return [(SiteMachine, "_progress", progress)]
+
+
+MUTATIONS: dict[str, Callable[[], list[Change]]] = {
+    "a round is acknowledged before it is on the disk": acknowledge_before_durable,
+    "a statement is said before it is on the disk": say_before_durable,
+    "a farewell is taken before it is on the disk": farewell_before_durable,
+    "an epoch begins before its start is on the disk": start_from_memory,
+    "signatures of statements are not checked": unchecked_signatures,
+    "two processes of a site are not told apart": unchecked_instances,
+    "frames of another epoch are taken": any_epoch,
+    "hashes of numbers are not checked": unchecked_hashes,
+    "no majority is needed": no_majority,
+    "views need not be agreed on": views_not_agreed,
+    "any site may say that a link is lost": any_word_on_links,
+    "a site's own signature is enough": own_signature_is_enough,
+    "what is sent again is not audited": repeats_not_audited,
+    "damaged records are believed": damaged_records,
+    "other data than at the start are taken": any_data,
+    "old words put the run off again": old_words_put_off,
+}
+
+
+@contextmanager
+def without(name: str) -> Iterator[None]:
+    """The protocol without one safeguard."""
+    with ExitStack() as stack:
+        for target, attribute, value in MUTATIONS[name]():
+            stack.enter_context(patch.object(target, attribute, value))
+        yield
+
+
+def caught_by(name: str) -> tuple[str, int | None, str]:
+    """The first seed that notices that a safeguard is missing, and what it says."""
+    with without(name):
+        found = first_failing(range(MOST_SEEDS))
+    return (name, None, "") if found is None else (name, found[0], f"{found[1].kind}: {found[1].why}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=2, help="processes; 0 for one per core")
+    wanted = parser.parse_args()
+    print(f"| safeguard removed | caught by seed, of {MOST_SEEDS:,} | as |\n| --- | ---: | --- |")
+    missed = 0
+    with multiprocessing.get_context("spawn").Pool(wanted.workers or os.cpu_count() or 1) as pool:
+        for name, seed, what in pool.imap(caught_by, MUTATIONS):
+            missed += seed is None
+            print(f"| {name} | {'never' if seed is None else seed} | {what.replace('|', '/')[:90]} |", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
