@@ -45,7 +45,7 @@ class Mesh:
         for name in parts:
             lines += ["[[site]]", f'name = "{name}"', f'address = "127.0.0.1:{ports[name]}"']
             lines.append(f'listen = "127.0.0.1:{ports[name]}"')
-        lines += ["[settings]", *(f"{key} = {_toml(value)}" for key, value in settings.items())]
+        lines += ["[settings]", *(f"{key} = {_toml(value)}" for key, value in settings.items() if value is not None)]
         (root / "network.toml").write_text("\n".join(lines))
         init(root / "network.toml", root / "mesh")
         for name, part in parts.items():

@@ -112,11 +112,11 @@ def test_a_site_that_starts_last_is_waited_for(tmp_path, parts):
         mesh.assert_exact()
 
 
-@pytest.mark.parametrize("turn", range(2))
-def test_killed_peers_resume_with_the_same_answer(tmp_path, alike, turn):
-    """Ten kills in each of two runs, at moments drawn at random: twenty."""
-    rng = np.random.default_rng(turn)
-    with Mesh(tmp_path, alike, ring(NAMES), **SLOWER) as mesh:
+@pytest.mark.parametrize("seed", [0, None])
+def test_killed_peers_resume_with_the_same_answer(tmp_path, alike, seed):
+    """Ten kills in each of two runs, at moments drawn at random: twenty. A seed that sites draw survives them too."""
+    rng = np.random.default_rng(seed or 1)
+    with Mesh(tmp_path, alike, ring(NAMES), **SLOWER, seed=seed) as mesh:
         mesh.start()
         mesh.until("oslo", 1)
         for _ in range(10):
@@ -128,6 +128,9 @@ def test_killed_peers_resume_with_the_same_answer(tmp_path, alike, turn):
             mesh.start(name)
         assert set(mesh.wait().values()) == {0}
         mesh.assert_exact()
+        used = {(mesh.numbers(name)["seed"], mesh.numbers(name)["seed_drawn"]) for name in NAMES}
+        assert len(used) == 1
+        assert {drawn for _, drawn in used} == {seed is None}
 
 
 def test_a_stopped_peer_is_waited_for(tmp_path, alike):
