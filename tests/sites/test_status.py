@@ -14,10 +14,11 @@ import pytest
 
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events import Ended, EventReader, Lost, Members, NeighbourStatus, Record, SiteStatus
+from eigenmesh.protocol import LinkStatus
 from eigenmesh.sites import read_site
 from eigenmesh.sites._reporting import Metrics, Reporter
 from eigenmesh.sites._status import Status, health, read_status, write_status
-from eigenmesh.transports.grpc import LinkStatus, TransportStatus
+from eigenmesh.transports.grpc import TransportStatus
 
 OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000)
 BODO = NeighbourStatus("bodo", refusal="another run")
