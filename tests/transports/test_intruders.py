@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from eigenmesh.errors import LostNeighbourError
+from eigenmesh.protocol import Instance
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._statements import make_statement
 from eigenmesh.protocol._wire import Kind
@@ -275,11 +276,8 @@ def besieged_old(run):
 def test_a_stolen_key_without_the_journal_is_no_more_than_a_site_begun_anew(besieged):
     """A site that comes back with another journal would mix two runs, whoever it is."""
     round_ = besieged.transports[1].status().round
-    answers, _ = knock(
-        besieged,
-        besieged.sites.credentials[0],
-        [hello("site0", besieged.sites.run_of(), besieged.sites.credentials[0], round_)],
-    )
+    anew = besieged.hello(round_, instance=Instance("f" * 32, 1, "0"))
+    answers, _ = knock(besieged, besieged.sites.credentials[0], [anew])
     assert answers[0].kind is Kind.REFUSE
     assert "site0 has begun the run anew" in answers[0].text
     besieged.progress()
