@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-engines bench-dask bench-daal bench-peers bench-gpu attack fuzz faults mutations clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-engines bench-dask bench-daal bench-peers bench-gpu attack fuzz faults mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ faults: $(VENV)/.made ## 100,000 rehearsals of a run of sites with faults, on al
 
 mutations: $(VENV)/.made ## take one safeguard of the sites' protocol away at a time: which seed notices
 	$(BIN)/python tools/mutations.py --workers 0
+
+trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, damaged files, full disks, clones
+	$(BIN)/python benchmarks/trials.py --trials 200 --workers 2
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .venv-daal out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,6 +4,7 @@ import numpy as np
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, ParkedError
+from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._statements import make_statement
 from eigenmesh.protocol._wire import Kind, array_body
 from eigenmesh.rehearsal._keys import SecretKeyring
@@ -140,3 +141,19 @@ def test_a_neighbour_that_says_two_views_is_refused(driven):
     (refusal,) = site.written(two_views_of(site, "A"), Kind.REFUSE)
     assert refusal.text.startswith("A has signed two views")
     assert refusal.tag == 2
+
+
+def test_numbers_of_a_journal_that_is_gone_are_not_used_with_those_of_the_next(driven):
+    """A site that crashed before it had anything may begin anew, with other data: what it sent before is void."""
+    site = driven("B")
+    first = site.met("A")
+    machine = site.machine
+    old = array_body((np.array([7]),), 64)
+    site.step(ep.Bytes(first, wire.encode(Kind.DATA, machine.run_id, 0, 0, 0, old, 0)))
+    site.step(ep.Opened(7, ("A",)))
+    (welcome,) = site.written(site.hears(7, Kind.HELLO, site.greeting_of("A", identity="AAAB")), Kind.WELCOME)
+    assert welcome.round == 0
+    assert of_kind(site.step(ep.Exchange(BODY, 0, (), ("A",))), ep.Deliver) == []
+    new = array_body((np.array([8]),), 64)
+    answered = of_kind(site.step(ep.Bytes(7, wire.encode(Kind.DATA, machine.run_id, 0, 0, 0, new, 0))), ep.Deliver)
+    assert answered[0].answer.frames["A"].arrays[0].tolist() == [8]

@@ -291,6 +291,14 @@ def test_a_damaged_result_is_not_there_already(finished, file):
     assert (finished.out("oslo") / f"{file}.old-1").read_bytes() == bytes(content)
 
 
+def test_a_model_without_its_numbers_is_a_damaged_result(finished):
+    """Else the site would wait for neighbours that are done, park and be started again, for ever."""
+    (finished.out("oslo") / "result.json").unlink()
+    finished.start("oslo")
+    assert finished.wait("oslo") == {"oslo": BAD_INPUT}
+    assert "is damaged" in finished.said("oslo")
+
+
 def test_data_swapped_with_the_same_size_and_time_are_found(finished):
     path = finished.folder("oslo") / "data.npy"
     facts = path.stat()
@@ -330,7 +338,8 @@ def test_a_site_that_was_only_greeted_may_come_back_with_mended_data(tmp_path, p
     with Mesh(tmp_path, three, [("oslo", "bergen"), ("oslo", "tromso")]) as mesh:
         np.save(mesh.folder("oslo") / "data.npy", three["oslo"] * 7)
         mesh.start("oslo", "bergen")
-        until(lambda: "is up" in ((mesh.out("bergen").exists() and mesh.log("bergen")) or ""), "they do not meet")
+        log = mesh.out("bergen") / "peer.log"
+        until(lambda: log.exists() and "is up" in log.read_text(), "they do not meet")
         mesh.kill("oslo", signal.SIGINT)
         assert set(mesh.wait().values()) == {PARKED}
         np.save(mesh.folder("oslo") / "data.npy", three["oslo"])

@@ -1,4 +1,4 @@
-"""A TCP proxy between two peers that delays, cuts, truncates, doubles and garbles bytes when told to."""
+"""A TCP proxy between two peers that delays, stalls, cuts, truncates, doubles and garbles bytes when told to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Self
 from eigenmesh.transports.grpc._streams import new_loop
 
 CHUNK_BYTES = 1 << 18
+STALL_LOOK_S = 0.02
 
 
 class Proxy:
@@ -32,6 +33,7 @@ class Proxy:
         self.passed, self.connections = 0, 0
         self._open, self._fault = True, ""
         self._left: int | None = None
+        self._stalled: frozenset[str] = frozenset()
         self._writers: set[asyncio.StreamWriter] = set()
         # A slow loop would add to the delay.
         self._loop = new_loop()
@@ -55,6 +57,10 @@ class Proxy:
     def spoil(self, fault: str) -> None:
         """Do one thing to the next chunk that comes: "double" it, "drop" it or "garble" it."""
         self._fault = fault
+
+    def stall(self, *directions: str) -> None:
+        """Hold back everything in these directions, "there" (to the target) and "back", until told otherwise."""
+        self._stalled = frozenset(directions)
 
     def close(self) -> None:
         """End all connections and the thread."""
@@ -105,16 +111,16 @@ class Proxy:
             return
         self._writers |= {writer, there[1]}
         try:
-            await asyncio.gather(self._pump(reader, there[1]), self._pump(there[0], writer))
+            await asyncio.gather(self._pump(reader, there[1], "there"), self._pump(there[0], writer, "back"))
         finally:
             for end in (writer, there[1]):
                 self._writers.discard(end)
                 end.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str) -> None:
         """Read on while earlier chunks wait for their time, so that a delay does not limit the rate."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        sender = asyncio.ensure_future(self._send(queue, writer))
+        sender = asyncio.ensure_future(self._send(queue, writer, direction))
         try:
             while data := await reader.read(CHUNK_BYTES):
                 await queue.put((self._loop.time() + self.delay_s, data))
@@ -125,11 +131,17 @@ class Proxy:
         finally:
             sender.cancel()
 
-    async def _send(self, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+    async def _send(
+        self, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, direction: str
+    ) -> None:
         while True:
             due, data = await queue.get()
             if due > self._loop.time():
                 await asyncio.sleep(due - self._loop.time())
+            while direction in self._stalled:
+                await asyncio.sleep(STALL_LOOK_S)
+            if writer.transport.is_closing():
+                return
             if not data:
                 if writer.can_write_eof():
                     writer.write_eof()

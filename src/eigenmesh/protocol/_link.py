@@ -189,6 +189,11 @@ class Link:
         self.next_in = min(self.next_in, round_)
         self.strikes += 1
 
+    def begin_anew(self) -> None:
+        """The neighbour has a new journal, perhaps of other data: what came before and is not used yet is void."""
+        self.inbox.clear()
+        self.inbox_bytes = self.next_in = 0
+
     @property
     def owes_word(self) -> bool:
         """Whether the neighbour waits to be told what is safe here."""

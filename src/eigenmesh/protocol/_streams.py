@@ -111,5 +111,7 @@ class Streams(Outgoing):
             link = self.links.get(name)
             if link is not None and link.stream is not None:
                 self.cut(self.streams[link.stream])
+            if link is not None and statement.kind == INSTANCE and link.met and link.met[0] != statement.content[0]:
+                link.begin_anew()
         if statement.kind == LOST:
             self.sign_view()

@@ -73,11 +73,18 @@ class ResultFiles:
         save_json(out.numbers, fit_numbers(fit, about))
         return Outcome(fit, view.members, view.missing, (out.result, out.numbers), fit.result.converged)
 
+    def _has_model(self) -> bool:
+        """Whether the model of this run is there; without its numbers the result is damaged."""
+        try:
+            return read_model(self.site.out.result).run_id == self.manifest.run_id.hex()
+        except UnreadableFileError:
+            return False
+
     def written_before(self) -> Outcome | None:
         """The result of this run, if it is already written and no neighbour can still need this site."""
         out = self.site.out
         # Neighbours may still need messages of this site; only with the journal can it send them again.
-        if not out.numbers.exists() or self.folder.has_journal:
+        if self.folder.has_journal or not (out.numbers.exists() or self._has_model()):
             return None
         try:
             numbers = json.loads(out.numbers.read_text(encoding="utf-8"))

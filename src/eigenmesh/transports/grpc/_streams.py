@@ -96,8 +96,11 @@ class Streams:
                 logger.exception("the communication thread failed")
             self.error = error
         finally:
-            # gRPC may leave calls behind that end only now; an unfinished one would be reported when it is collected.
+            # gRPC may leave calls behind that end only now; one that is cancelled prints its traceback, and an
+            # unfinished one is reported when it is collected.
             left = asyncio.all_tasks(self._loop)
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=LEAVE_S))
             for task in left:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
