@@ -168,8 +168,10 @@ class Trial:
         """Look at every result there is; the members that it names, if all of them have it."""
         for name, code in self.codes.items():
             said = self.mesh.said(name)
-            if TRACEBACK.search(said) or code not in DOCUMENTED | {-signal.SIGKILL}:
-                raise WrongError(f"{name} ended with {code}: {said[-1500:]}")
+            if found := TRACEBACK.search(said):
+                raise WrongError(f"{name} shows a traceback: {said[found.start() : found.start() + 3000]}")
+            if code not in DOCUMENTED | {-signal.SIGKILL}:
+                raise WrongError(f"{name} ended with {code}")
             if code > 0 and not _last_line(said):
                 raise WrongError(f"{name} ended with {code} and said nothing")
         found = {name: self.mesh.numbers(name) for name in NAMES if self._has_result(name)}

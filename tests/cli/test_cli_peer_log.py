@@ -2,6 +2,9 @@
 
 import json
 import logging
+from pathlib import Path
+
+import pytest
 
 from eigenmesh.cli._peer_log import MOST_REFUSALS, REFUSALS_EVERY_S, FewRefusals, logged
 
@@ -30,3 +33,10 @@ def test_a_line_of_the_log_is_one_plain_object(tmp_path):
         logging.getLogger("eigenmesh.test").warning("link to oslo: %s", 'no\x1b[31m\n{"level": "INFO"}')
     (line,) = (tmp_path / "peer.log").read_text().splitlines()
     assert json.loads(line)["message"] == 'link to oslo: no {"level": "INFO"}'
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_full_disk_neither_ends_the_run_nor_prints_tracebacks(capsys):
+    with logged(Path("/dev/full")):
+        logging.getLogger("eigenmesh").warning("a line that is lost")
+    assert capsys.readouterr().err == ""

@@ -3,9 +3,10 @@
 import json
 import logging
 import logging.handlers
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from eigenmesh._text import one_line
@@ -19,7 +20,7 @@ MOST_REFUSALS, REFUSALS_EVERY_S = 20, 60.0
 def logged(path: Path) -> Iterator[None]:
     """Everything that eigenmesh logs to a file."""
     logger = logging.getLogger("eigenmesh")
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
+    handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
     handler.setFormatter(_AsJson())
     handler.addFilter(FewRefusals())
     level, logger.level = logger.level, logging.INFO
@@ -30,6 +31,18 @@ def logged(path: Path) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         handler.close()
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A disk that fails costs lines of the log; it neither ends the run nor hides how that ends."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
 
 
 class FewRefusals(logging.Filter):
