@@ -1,13 +1,14 @@
 """The journal gives back what was written, whatever the moment at which the process died."""
 
 import os
+import struct
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import Mark, record
 from eigenmesh.transports.grpc._journal import Journal, has_rounds
 
@@ -118,7 +119,9 @@ def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path):
     for *_, content in CONTENTS:
         ends.append(ends[-1] + FIELDS + len(content))
     for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+        # The records were on their way to the disk when the process died.
+        noted = min(length, ends[0]) if length >= ends[0] else 0
+        path.write_bytes((whole[:8] + struct.pack("<Q", noted) + whole[16:])[:length])
         journal = opened(path)
         known = sum(end <= length for end in ends[1:])
         assert contents(journal) == CONTENTS[:known]
@@ -138,9 +141,22 @@ def test_a_changed_byte_ends_what_is_believed(tmp_path, place):
     places = {"length": 1, "checksum": 4, "mark": 8, "sender": 9, "epoch": 13, "round": 17, "body": 200}
     data[third + places[place]] ^= 1
     path.write_bytes(data)
+    with pytest.raises(CannotResumeError, match="is damaged: of "):
+        opened(path)
+    assert path.read_bytes() == data
+    # Beyond what is known to be on the disk it is a tail.
+    path.write_bytes(data[:8] + struct.pack("<Q", third) + data[16:])
     journal = opened(path)
     assert contents(journal) == CONTENTS[:2]
     journal.close()
+
+
+def test_a_journal_that_has_become_shorter_is_refused(tmp_path):
+    path = tmp_path / "journal"
+    written(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CannotResumeError, match="another name"):
+        opened(path)
 
 
 def test_a_journal_of_another_run_or_other_data_is_refused(tmp_path):
@@ -163,7 +179,7 @@ def test_other_files_and_damaged_heads_are_refused_untouched(tmp_path):
     path.unlink()
     written(path)
     data = bytearray(path.read_bytes())
-    data[20] ^= 1
+    data[40] ^= 1
     path.write_bytes(data)
     with pytest.raises(UnreadableFileError, match="damaged"):
         opened(path)

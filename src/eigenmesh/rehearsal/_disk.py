@@ -21,13 +21,14 @@ class Disk:
     fingerprint : of the data that the run has begun with.
     rounds : by place of the sender and epoch, the round after the last one that is synced.
     farewells, statements : places of the senders and epochs, and texts, that are synced.
+    noted : what the head of the journal says to be synced; a crash may lose the last note.
     full, audit_full : writing fails.
     """
 
     def __init__(self, site: str, identity: str, fingerprint: str) -> None:
         self.site, self.identity, self.fingerprint = site, identity, fingerprint
         self.content = bytearray(HEAD_BYTES)
-        self.synced = HEAD_BYTES
+        self.synced = self.noted = self._noted_before = HEAD_BYTES
         self.full = self.audit_full = False
         self.rounds: dict[tuple[int, int], int] = {}
         self.farewells: set[tuple[int, int]] = set()
@@ -46,10 +47,13 @@ class Disk:
         if self.full:
             raise ParkedError(f"the journal of {self.site} cannot be written: no space left on device.")
         entries, end = scan(self.read, HEAD_BYTES, len(self.content))
+        if end < self.noted:
+            raise CannotResumeError(f"the journal of {self.site} is damaged.")
         del self.content[end:]
         starts = 1 + sum(entry.mark is Mark.START for entry in entries)
         self.content += record(Mark.START)
         entries, self.synced = scan(self.read, HEAD_BYTES, len(self.content))
+        self._noted_before = self.noted = self.synced
         self.rounds, self.farewells, self.statements = {}, set(), set()
         self._unsynced, self.records = list(entries), 0
         self._believe(len(entries))
@@ -72,6 +76,7 @@ class Disk:
 
     def end_sync(self, size: int, records: int) -> None:
         self.synced = max(self.synced, size)
+        self._noted_before, self.noted = self.noted, self.synced
         self._believe(records - self.records)
 
     def _believe(self, count: int) -> None:
@@ -88,6 +93,7 @@ class Disk:
 
     def crash(self, random: Random) -> None:
         """Lose some of what was not synced: all, a part that may end within a record, or a part with zeros in it."""
+        self.noted = random.choice((self.noted, self._noted_before))
         kept = random.choice((self.synced, random.randint(self.synced, len(self.content)), len(self.content)))
         del self.content[kept:]
         if kept > self.synced and random.random() < 0.5:

@@ -37,7 +37,7 @@ class Scenario(NamedTuple):
     @property
     def changes_sites(self) -> bool:
         """Whether a site comes back as another one, or says what its machine would not."""
-        return any(fault.kind in (*ON_IDENTITY, *TWO_SIDES, *BY_NEIGHBOUR) for fault in self.faults)
+        return any(fault.kind in ("bit flip", *ON_IDENTITY, *TWO_SIDES, *BY_NEIGHBOUR) for fault in self.faults)
 
 
 ON_LINKS = ("break", "half open", "stall", "one way", "refused calls", "call twice")
@@ -52,12 +52,13 @@ ON_SITES = (
     "audit full",
     "stop",
     "leave",
+    "bit flip",
 )
 # When a record of this kind goes to the journal of the site.
 AT_RECORDS = ("crash at a view", "crash at an epoch", "crash at a signature", "crash at a farewell")
 # What makes a site another one than it was: for these the network is whole, as no protocol can tell a copy of a site
 # behind a partition from the site.
-ON_IDENTITY = ("bit flip", "journal gone", "journal rolled back", "data swapped", "clone", "clone without journal")
+ON_IDENTITY = ("journal gone", "journal rolled back", "data swapped", "clone", "clone without journal")
 ON_ALL = ("partition", "crash of all")
 # A second process of a site, and later a partition with one of them on each side.
 TWO_SIDES = ("clone on either side", "clone without journal on either side")
@@ -74,7 +75,7 @@ BY_NEIGHBOUR = (
     "replayed streams",
     "another manifest",
 )
-HEALING = {*ON_LINKS, *ON_SITES, *AT_RECORDS, *ON_ALL} - {"kill", "leave"}
+HEALING = {*ON_LINKS, *ON_SITES, *AT_RECORDS, *ON_ALL} - {"kill", "leave", "bit flip"}
 KINDS = (*ON_LINKS, *ON_SITES, *AT_RECORDS, *ON_IDENTITY, *TWO_SIDES, *ON_ALL, *BY_NEIGHBOUR)
 
 

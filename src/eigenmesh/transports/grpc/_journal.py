@@ -1,7 +1,8 @@
 """The journal of a peer, on disk: after a crash it works its way again through what it had, asking nobody.
 
-The file is append-only: a head that says which run it belongs to, then the records of ``eigenmesh.protocol``. A tail
-that was being written when the process died is cut off. A thread writes and flushes many records at a time.
+A head says which run it belongs to, and how many bytes have reached the disk; the records of ``eigenmesh.protocol``
+follow. A tail that was being written when the process died is cut off. If anything before it cannot be read, the site
+may have forgotten what it has told others, and is refused. A thread writes and flushes many records at a time.
 """
 
 import contextlib
@@ -19,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from eigenmesh._atomic_write import sync_folder
-from eigenmesh.errors import InputError, UnreadableFileError
+from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import Entry, Instance, Mark, Past, record, scan
 
 logger = logging.getLogger(__name__)
 
 MAGIC = b"EGNMJRN3"
-_HEAD = struct.Struct("<II")
+# Bytes of the file that are on the disk; length and CRC-32 of the description.
+_HEAD = struct.Struct("<QII")
 MAX_HEAD_BYTES = 1 << 16
 IDENTITY, SECRET = "identity", "secret"
 # What one call may be given to write; POSIX takes no more parts, macOS no more bytes.
@@ -75,10 +77,13 @@ class Journal:
             # In the order in which journals were made, so that all sites see which of two is newer.
             identity, secret = f"{time.time_ns():016x}{secrets.token_hex(8)}", secrets.token_hex(32)
             data = json.dumps({**head, IDENTITY: identity, SECRET: secret}, sort_keys=True).encode()
-            parts = [MAGIC, _HEAD.pack(len(data), zlib.crc32(data)), data]
+            parts = [MAGIC, _HEAD.pack(0, len(data), zlib.crc32(data)), data]
         else:
-            start, identity, secret = known
+            start, synced, identity, secret = known
             entries, end = scan(lambda offset, length: _read(self._file, length, offset), start, size)
+            if end < synced:
+                lost = f"journal {self.path} is damaged: of {synced} bytes that were on the disk {end} can be read"
+                raise CannotResumeError(f"{lost}; {START_ANEW}")
             if end < size:
                 logger.warning("journal %s: cut off %d bytes that are torn or damaged.", self.path, size - end)
                 os.ftruncate(self._file, end)
@@ -94,6 +99,7 @@ class Journal:
         try:
             _write(self._file, parts)
             os.fsync(self._file)
+            _note_synced(self._file)
             sync_folder(self.path.parent)
         except OSError as error:
             raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; make room.") from error
@@ -152,6 +158,7 @@ class Journal:
         try:
             _write(self._file, batch)
             getattr(os, "fdatasync", os.fsync)(self._file)
+            _note_synced(self._file)
             # Only a restart reads it again, so it need not fill the memory of the machine; where that can be said.
             with contextlib.suppress(AttributeError, OSError):
                 os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -187,18 +194,30 @@ def _read(file: int, length: int, offset: int) -> bytes:
     return data
 
 
-def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[int, str, str] | None:
-    """Where records start, the journal's identity and secret; None if not even the head was written to the end."""
+def _note_synced(file: int) -> None:
+    """Note in the head that all is on the disk; if the note itself is lost in a crash, the one before it counts."""
+    end = os.lseek(file, 0, os.SEEK_CUR)
+    note = struct.pack("<Q", end)
+    if hasattr(os, "pwrite"):
+        os.pwrite(file, note, len(MAGIC))
+        return
+    os.lseek(file, len(MAGIC), os.SEEK_SET)
+    os.write(file, note)
+    os.lseek(file, end, os.SEEK_SET)
+
+
+def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[int, int, str, str] | None:
+    """Where records start, what is on the disk, identity and secret; None if the head was not written to the end."""
     start = len(MAGIC) + _HEAD.size
     first = _read(file, start, 0)
     if not first.startswith(MAGIC[: len(first)]):
         raise UnreadableFileError(f"{path} is no journal that this eigenmesh can read; name another file.")
     if len(first) < start:
         return None
-    length, checksum = _HEAD.unpack_from(first, len(MAGIC))
+    synced, length, checksum = _HEAD.unpack_from(first, len(MAGIC))
     data = _read(file, min(length, MAX_HEAD_BYTES), start)
     if zlib.crc32(data) != checksum:
-        if start + length >= size:
+        if start + length >= size and not synced:
             return None
         raise UnreadableFileError(f"the head of journal {path} is damaged; {START_ANEW}")
     theirs: dict[str, Any] = json.loads(data)
@@ -207,7 +226,7 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     if differing:
         what = f"journal {path} belongs to another run: {', '.join(differing)} differ"
         raise InputError(f"{what}. Go back to the settings and data that it was begun with, or {START_ANEW}")
-    return int(start + length), identity, secret
+    return int(start + length), int(synced), identity, secret
 
 
 def lock(file: int, path: Path) -> None:
@@ -227,7 +246,7 @@ def has_rounds(path: Path) -> bool:
         first = file.read(len(MAGIC) + _HEAD.size)
         if len(first) < len(MAGIC) + _HEAD.size:
             return False
-        start = len(first) + _HEAD.unpack_from(first, len(MAGIC))[0]
+        start = len(first) + _HEAD.unpack_from(first, len(MAGIC))[1]
         size = os.fstat(file.fileno()).st_size
         entries, end = scan(lambda offset, length: _read(file.fileno(), length, offset), start, size)
         return end < size or any(entry.mark not in (Mark.START, Mark.STATEMENT) for entry in entries)
