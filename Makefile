@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-engines bench-dask bench-daal bench-peers bench-gpu attack fuzz faults mutations trials clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-engines bench-dask bench-daal bench-peers bench-rehearsal bench-gpu attack fuzz faults mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-daal: $(VENV)/.dev .venv-daal/.made ## correlation PCA on two MPI ranks ag
 
 bench-peers: $(VENV)/.dev ## a round of peers against bare mutual-TLS sockets, and with latency
 	$(BIN)/python benchmarks/peers.py
+
+bench-rehearsal: $(VENV)/.dev ## what eigenmesh rehearse forecasts, against a real run with 20 ms a link
+	$(BIN)/python benchmarks/rehearsal.py
 
 bench-gpu: $(VENV)/.dev ## on a GPU: an iteration against the bare product, a fit against covariance and eigh
 	$(BIN)/python benchmarks/gpu.py

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from eigenmesh.sites import read_site
-from eigenmesh.sites._connector import Connector
 
 grpc = pytest.importorskip("grpc")
 
@@ -16,7 +15,6 @@ def test_the_largest_message_is_one_that_grpc_can_be_told(mesh, n_features):
     from eigenmesh.transports.grpc._security import common_options
 
     site = read_site(mesh / "bergen" / "site.toml")
-    request = replace(site.settings, n_components=0.9, solver="fast-pca").request()
-    size = Connector(site, None, None, "", request, n_features)._largest_message()
+    size = replace(site.settings, n_components=0.9, solver="fast-pca").largest_message(n_features)
     assert size >= min(8 * n_features**2, 1 << 30)
     grpc.insecure_channel("localhost:1", options=common_options(size)).close()

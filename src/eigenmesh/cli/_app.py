@@ -25,6 +25,7 @@ COMMANDS = {
     "sign": "Sign a site's certificate request with the network's own authority.",
     "renew": "Make a certificate with new dates for the same site and key.",
     "revoke": "Revoke the certificates of a site whose key was lost or stolen.",
+    "rehearse": "Play a run on a network in virtual time: what it takes, how it ends.",
     "check": "Look at everything that a run needs at this site: a dry run.",
     "peer": "Take part in a run as one site; its samples stay where they are.",
     "status": "Show how the run is going at this site.",

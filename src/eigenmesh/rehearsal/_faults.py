@@ -70,10 +70,9 @@ class Faults:
             network.break_off(connection, (random.uniform(0.0, 0.2), random.uniform(0.0, late_s)))
 
     def _hold(self, fault: Fault, both_ways: bool) -> None:
-        until = self._world.time.now + fault.for_s
-        self._world.network.held_until[fault.site, fault.other] = until
-        if both_ways:
-            self._world.network.held_until[fault.other, fault.site] = until
+        until, held = self._world.time.now + fault.for_s, self._world.network.held_until
+        for link in [(fault.site, fault.other), (fault.other, fault.site)][: 1 + both_ways]:
+            held[link] = max(held.get(link, 0.0), until)
 
     def _refuse_calls(self, fault: Fault) -> None:
         for link in ((fault.site, fault.other), (fault.other, fault.site)):

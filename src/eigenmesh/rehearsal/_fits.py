@@ -13,8 +13,9 @@ import numpy as np
 
 from eigenmesh.data import Shards
 from eigenmesh.errors import MembersChangedError
-from eigenmesh.fitting import NodeData, Request, fit, prepare
+from eigenmesh.fitting import NodeData, Prepared, Request, fit, prepare
 from eigenmesh.graphs import metropolis
+from eigenmesh.iteration import Result
 from eigenmesh.protocol import Begin, Exchange, MembersChanged, Membership, Sign
 from eigenmesh.protocol._wire import array_body
 from eigenmesh.rehearsal._sums import Links, Position
@@ -24,7 +25,6 @@ from eigenmesh.transports._base import Links as Round
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
 
-MAX_MESSAGE_BYTES = 1 << 20
 N_SAMPLES, N_FEATURES, N_COMPONENTS, TOL = 30, 5, 2, 1e-6
 Ask = Callable[[Any], Any]
 
@@ -34,22 +34,32 @@ class AbandonedError(Exception):
 
 
 class Found(NamedTuple):
-    """What a site has found: with which lost links, the components, their digest, and the members' statements."""
+    """What a site has found: with which lost links, the result, its digest, and the members' statements."""
 
     lost: Links
-    components: np.ndarray
+    result: Result
     digest: str
     statements: Mapping[str, str]
 
 
 class FitProblem:
-    """Principal components of a small table per site."""
+    """Principal components of a table per site, small ones unless a subclass has others."""
 
     compute_s = 0.006
-    max_message_bytes = MAX_MESSAGE_BYTES
+    max_message_bytes = 1 << 20
+    max_journal_bytes = 1e6
 
-    def __init__(self, sites: tuple[str, ...], edges: Links) -> None:
+    def __init__(self, sites: tuple[str, ...], edges: Links, request: Request | None = None) -> None:
         self._sites, self._edges = sites, edges
+        self._request = request or Request(n_components=N_COMPONENTS, tol=TOL)
+
+    def table(self, process: Process) -> Any:
+        """The samples of a process: (N_i, d)."""
+        return table_of(process.value)
+
+    def prepared(self, process: Process, data: NodeData) -> Prepared:
+        """What is decided before the fit of a process."""
+        return prepare(self._request, data)
 
     def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Found]:
         def solve(ask: Ask) -> Found:
@@ -63,7 +73,8 @@ class FitProblem:
 
     def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[Found | None, np.ndarray | None]:
         view = Membership(process.site, self._sites, self._edges, position.lost)
-        start = np.frombuffer(position.start).reshape(N_FEATURES, -1) if position.start else None
+        own = self.table(process)
+        start = np.frombuffer(position.start).reshape(own.shape[1], -1) if position.start else None
         latest = start
 
         def keep(estimate: np.ndarray) -> None:
@@ -76,13 +87,11 @@ class FitProblem:
         inside = [link for link in view.links if link[0] in view.members]
         graph.add_edges_from([(view.members.index(one), view.members.index(other)) for one, other in inside])
         try:
-            own = [table_of(process.value)]
-            shards = Shards.from_list(own, ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
-            data = NodeData(shards, metropolis(graph), transport)
-            prepared = prepare(Request(n_components=N_COMPONENTS, tol=TOL), data)
+            shards = Shards.from_list([own], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
+            prepared = self.prepared(process, NodeData(shards, metropolis(graph), transport))
             result = fit(prepared, start, average_start=bool(position.lost), on_estimate=keep, share=True).result
             digest = hashlib.sha256(np.ascontiguousarray(result.components).tobytes()).hexdigest()
-            return Found(position.lost, result.components, digest, transport.sign(digest)), latest
+            return Found(position.lost, result, digest, transport.sign(digest)), latest
         except MembersChangedError:
             return None, latest
 
@@ -90,8 +99,8 @@ class FitProblem:
         """What is wrong with a result; nothing if it is the true one, from any start."""
         pooled = np.concatenate([table_of(values[site]) for site in members])
         vectors = np.linalg.eigh(np.cov(pooled, rowvar=False))[1][:, ::-1][:, :N_COMPONENTS]
-        signs = np.sign(np.sum(vectors * result.components.T, axis=0))
-        off = np.linalg.norm(vectors * signs - result.components.T, axis=0).max()
+        found = result.result.components.T
+        off = np.linalg.norm(vectors * np.sign(np.sum(vectors * found, axis=0)) - found, axis=0).max()
         return "" if off < 2 * TOL else f"components that are off by {off:.1e}"
 
 
@@ -117,7 +126,7 @@ class RehearsedTransport(Transport):
     def exchange(self, arrays: Arrays, links: Round) -> dict[int, Arrays]:
         own = [np.asarray(array) for array in arrays]
         to, from_ = (tuple(self._members[rank] for rank in ranks) for ranks in (links.send_to, links.receive_from))
-        answer = self._answer(Exchange(array_body(own, MAX_MESSAGE_BYTES), 0, to, from_))
+        answer = self._answer(Exchange(array_body(own, self._process.world.run.max_message_bytes), 0, to, from_))
         self.sent.add(len(to), sum(array.nbytes for array in own))
         return {rank: answer.frames[self._members[rank]].arrays for rank in links.receive_from}
 

@@ -39,6 +39,7 @@ class Network:
     held_until : by sender and receiver, nothing arrives before.
     refuses_until : by sender and receiver, calls fail before.
     twice_until : by sender and receiver, calls before are there twice for the listener.
+    travel_s : how long a message of so many bytes takes from a sender to a receiver, if nothing is wrong.
     """
 
     def __init__(self, time: VirtualTime, listener_of: Callable[[str], Process | None]) -> None:
@@ -48,6 +49,7 @@ class Network:
         self.refuses_until: dict[tuple[str, str], float] = {}
         self.twice_until: dict[tuple[str, str], float] = {}
         self.connections: dict[int, Connection] = {}
+        self.travel_s: Callable[[tuple[str, str], int], float] = self._drawn_s
         self._count = 0
 
     def dial(self, caller: Process, target: str) -> None:
@@ -103,20 +105,23 @@ class Network:
             self._carry(connection, CALLER, data)
 
     def _carry(self, connection: Connection, side: int, data: bytes) -> None:
-        self.time.at(self._arrival(connection, side), self._arrive, connection, 1 - side, data)
+        self.time.at(self._arrival(connection, side, len(data)), self._arrive, connection, 1 - side, data)
 
     def _arrive(self, connection: Connection, side: int, data: bytes) -> None:
         end = connection.ends[side]
         if end is not None and connection.number in self.connections:
             end.feed(Bytes(connection.number, data))
 
-    def _arrival(self, connection: Connection, side: int) -> float:
+    def _arrival(self, connection: Connection, side: int, n_bytes: int) -> float:
         link = connection.names[side], connection.names[1 - side]
-        arrival = self.time.now + self._delay(link) * (1.0 + self.time.random.random())
+        arrival = self.time.now + self.travel_s(link, n_bytes)
         way = connection.addresses[side], connection.addresses[1 - side]
         arrival = max(arrival, connection.free_at[side], self.held_until.get(way, 0.0))
         connection.free_at[side] = arrival
         return arrival
+
+    def _drawn_s(self, link: tuple[str, str], n_bytes: int) -> float:
+        return self._delay(link) * (1.0 + self.time.random.random())
 
     def _delay(self, link: tuple[str, str]) -> float:
         return self.delay_s.get(link) or self.delay_s.get((link[1], link[0]), 0.01)
@@ -134,7 +139,7 @@ class Network:
         end, connection.ends[side] = connection.ends[side], None
         if end is not None:
             self.time.after(0.0, end.feed, Closed(connection.number, reason))
-        self.time.at(self._arrival(connection, side), self._hang_up, connection, 1 - side, reason)
+        self.time.at(self._arrival(connection, side, 0), self._hang_up, connection, 1 - side, reason)
 
     def _hang_up(self, connection: Connection, side: int, reason: str) -> None:
         end, connection.ends[side] = connection.ends[side], None

@@ -72,7 +72,7 @@ class Process:
             return
         for effect in self.machine.step(self.now, event):
             try:
-                self._execute(effect)
+                self._execute(effect, event)
             except OSError as error:
                 what = "audit" if isinstance(effect, ep.Audit) else "journal"
                 self.feed(ep.DiskFailed(what, str(error)))
@@ -80,7 +80,7 @@ class Process:
             if not self.alive:
                 return
 
-    def _execute(self, effect: Any) -> None:
+    def _execute(self, effect: Any, event: Any) -> None:
         kind = type(effect)
         if kind is ep.Audit:
             if self.disk.audit_full:
@@ -99,6 +99,7 @@ class Process:
                 self.time.after(0.0, self._sync)
         elif kind is ep.Deliver:
             self._asked = False
+            self.world.answered(self, event)
             self._answered(effect.answer)
         elif kind is ep.Dial:
             self.time.after(effect.after_s, self.world.network.dial, self, effect.neighbour)
@@ -170,9 +171,19 @@ class Process:
             self._program = None
             self.world.watch.found(self, stop.value)
             question = ep.Finish()
+        late_s = self.world.work_s(self)
+        if late_s:
+            self.time.after(late_s, self._ask, question)
+        else:
+            self._ask(question)
+
+    def _ask(self, question: Any) -> None:
+        if not self.alive:
+            return
         if isinstance(question, ep.Sign):
             self.world.watch.signs(self.site, self.machine.lost, question.digest)
         self._asked = True
+        self.world.asks(self, question)
         self.feed(question)
 
     def _failed(self, error: Exception) -> None:

@@ -87,6 +87,7 @@ class SumProblem:
 
     compute_s = 0.06
     max_message_bytes = 64
+    max_journal_bytes = 1e6
 
     def __init__(self, sites: tuple[str, ...], edges: Links, n_mixing: int) -> None:
         self._sites, self._edges, self._n_mixing = sites, edges, n_mixing

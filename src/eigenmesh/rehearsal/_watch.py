@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eigenmesh.protocol import Mark, Membership, Sent, Write, read_statement
 from eigenmesh.protocol import _wire as wire
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
     from eigenmesh.rehearsal._world import World
 
-# Some times what the longest of these runs needs.
-MAX_JOURNAL_BYTES = 1_000_000
 OWN_WORDS = ("lost", "view", "result")
 
 
@@ -40,7 +38,7 @@ class Watch:
         self._starts: dict[tuple[str, Links], bytes] = {}
         self._declared: set[tuple[str, str]] = set()
         self._signed: set[tuple[str, Links, str]] = set()
-        self.results: dict[Links, dict[str, Sum]] = {}
+        self.results: dict[Links, dict[str, Any]] = {}
 
     def wrote(self, process: Process, write: Write, audited: Sent | None) -> None:
         """A message leaves: it is on record, acknowledges what is synced, and repeats what was said before."""
@@ -79,7 +77,7 @@ class Watch:
 
     def kept(self, site: str, disk: Disk, record: bytes) -> None:
         """A record goes to the journal: it may be the word of this site that a link of it is lost."""
-        if len(disk.content) > MAX_JOURNAL_BYTES:
+        if len(disk.content) > self._world.problem.max_journal_bytes:
             raise BrokenError("what is kept is bounded", f"the journal of {site} has {len(disk.content)} bytes")
         if record[MARK_AT] == Mark.STATEMENT and b'"kind":"lost"' in record:
             statement = read_statement(record[RECORD_BYTES:].decode(), None, self._world.run.run_id)

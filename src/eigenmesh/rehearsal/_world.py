@@ -19,13 +19,8 @@ from eigenmesh.rehearsal._scenario import ON_ALL, Scenario
 from eigenmesh.rehearsal._sums import Position, SumProblem
 from eigenmesh.rehearsal._watch import BrokenError, Watch
 
-# The operator starts a parked site again, this often.
-MAX_STARTS = 12
-# Every wait of the sites fits in here many times over.
-HUNG_AFTER_S = 600.0
 # Errors after which a start of the site does not help.
 FOR_EVER = ("CannotResumeError", "DisagreementError", "InputError")
-PATIENCE_S, JOIN_S, ROUND_S = 4.0, 8.0, 60.0
 
 
 class Outcome(NamedTuple):
@@ -41,6 +36,8 @@ class Problem(Protocol):
 
     compute_s: float
     max_message_bytes: int
+    # Some times what the run needs.
+    max_journal_bytes: float
 
     def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Any]:
         """The questions of one process; what it returns has ``lost``, ``digest`` and ``statements``."""
@@ -52,7 +49,18 @@ class Problem(Protocol):
 
 
 class World:
-    """The sites, their disks and their operators."""
+    """The sites, their disks and their operators.
+
+    Attributes
+    ----------
+    waits : patience_s, join_s and round_s of all sites.
+    max_starts : how often the operator starts a parked site.
+    hung_after_s : every wait of the sites fits in here many times over.
+    """
+
+    waits = (4.0, 8.0, 60.0)
+    max_starts = 12
+    hung_after_s = 600.0
 
     def __init__(
         self, scenario: Scenario, trace: Callable[[str], None] | None = None, problem: Problem | None = None
@@ -94,7 +102,7 @@ class World:
     def set_manifest(self, site: str, run: Run) -> None:
         """What the next start of a site is set up for."""
         dials = frozenset(second for first, second in self.edges if first == site)
-        waits = PATIENCE_S, JOIN_S, ROUND_S, self.scenario.on_loss, self.scenario.window_frames
+        waits = *self.waits, self.scenario.on_loss, self.scenario.window_frames
         self._setups[site] = Setup(site, self.sites, self.edges, dials, run, SecretKeyring(site), *waits)
 
     def solver(self, process: Process) -> Generator[Any, Any, Any]:
@@ -116,8 +124,21 @@ class World:
     def compute_s(self, site: str) -> float:
         return self.slowness[site] * self.time.random.uniform(0.0, self.problem.compute_s)
 
+    def work_s(self, process: Process) -> float:
+        """How long the solver has worked since it was answered, beside ``compute_s``."""
+        return 0.0
+
+    def asks(self, process: Process, question: Any) -> None:
+        """The solver of a process asks its machine."""
+
+    def answered(self, process: Process, event: Any) -> None:
+        """The solver of a process gets its answer, because of this event."""
+
     def sync_s(self, site: str) -> float:
         return self.disk_s[site] * self.time.random.uniform(0.5, 1.5)
+
+    def first_start_s(self) -> float:
+        return self.time.random.uniform(0.0, 0.3)
 
     def start_later(self, site: str, pause_s: float) -> None:
         self._due[site] += 1
@@ -147,11 +168,14 @@ class World:
         if process.result is not None:
             self._have_result.add(site)
         helps = process.owed if process.result is not None else isinstance(error, ParkedError)
-        own, disk_is_full = process.disk is self.disks[site], process.disk.full or process.disk.audit_full
-        if helps and own and self._starts[site] < MAX_STARTS:
-            self.start_later(site, 4.0 if disk_is_full else self.time.random.uniform(0.3, 1.5))
+        if helps and process.disk is self.disks[site] and self._starts[site] < self.max_starts:
+            self.start_later(site, self.restart_s(process.disk))
         elif self.running(site) is None and not self._due[site]:
             self.ends[site] = "result" if site in self._have_result else f"{type(error).__name__}: {error}"
+
+    def restart_s(self, disk: Disk) -> float:
+        """How long the operator takes to start a parked site again."""
+        return 4.0 if disk.full or disk.audit_full else self.time.random.uniform(0.3, 1.5)
 
     def gone(self, site: str) -> None:
         """A site never comes back."""
@@ -172,11 +196,11 @@ class World:
     def play(self) -> Outcome:
         """Run to the end of all sites."""
         for site in self.sites:
-            self.start_later(site, self.time.random.uniform(0.0, 0.3))
+            self.start_later(site, self.first_start_s())
         for fault in self.scenario.faults:
             self.time.at(fault.at_s, self._faults.strike, fault)
         try:
-            self.time.run(HUNG_AFTER_S, self._is_over)
+            self.time.run(self.hung_after_s, self._is_over)
             return self._outcome()
         except BrokenError as error:
             return Outcome("wrong", str(error), self.time.now)

@@ -15,10 +15,10 @@ from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.data import Shards, Source
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.fitting import NodeData, plan
-from eigenmesh.sites._connector import MAX_MESSAGE_BYTES
 from eigenmesh.sites._credentials import dates, load_credentials
 from eigenmesh.sites._manifest import Manifest
 from eigenmesh.sites._names import Address
+from eigenmesh.sites._settings import MAX_MESSAGE_BYTES
 from eigenmesh.sites._site import Site, read_samples
 
 Verdict = Literal["ok", "note", "problem"]

@@ -56,7 +56,7 @@ class Peer:
         self.site = site = replace(site, out=replace(site.out, run=run))
         # To detect that the data have changed between a crash and a restart.
         own = fingerprint(site.data)
-        self.connector = Connector(site, credentials, self.manifest, own, self.request, self.samples.shape[1])
+        self.connector = Connector(site, credentials, self.manifest, own, self.samples.shape[1])
         self.run_folder = RunFolder(site.out, own)
         self.files = ResultFiles(site, self.manifest, self.run_folder)
         # The last healthy estimate (d, K), to continue from after a loss.

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
 from eigenmesh.averaging import OVER_LINKS
+from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
 from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
 from eigenmesh.fitting import Request
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
@@ -18,6 +19,8 @@ from eigenmesh.solvers import SOLVERS
 Missing = Literal["error", "mean"]
 DType = Literal["float64", "float32"]
 OnLoss = Literal["wait", "abort", "continue"]
+# What gRPC can be told, a C int, less the head of a frame. A message beyond it is refused by its sender, with its size.
+MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,14 @@ class RunSettings:
             covariance=covariance,
             random_state=self.seed,
         )
+
+    def largest_message(self, n_features: int) -> int:
+        """Bytes of the largest message: of an iteration, the PCA certificate, the moments or a check."""
+        d, wanted, solver = n_features, self.n_components, SOLVERS[self.solver](**self.solver_parameters)
+        # A share of the variance may need all components.
+        k = min(wanted, d) if isinstance(wanted, int) else d
+        iteration = int(solver.largest_message(k, d))
+        return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096), MAX_MESSAGE_BYTES)
 
 
 def _components(fields: Fields) -> int | float:

@@ -93,6 +93,13 @@ class Fields:
             raise self.wrong(key, f"must be a number strictly between {above:g} and {below:g}.")
         return float(value)
 
+    def at_least(self, key: str, least: float, below: float, default: float | None = None) -> float:
+        """A number from a bound on, that one included, to below another."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < below:
+            raise self.wrong(key, f"must be a number from {least:g} to below {below:g}.")
+        return float(value)
+
     def flag(self, key: str, default: bool | None = None) -> bool:
         value = self._value(key, default)
         if not isinstance(value, bool):

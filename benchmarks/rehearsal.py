@@ -1,0 +1,122 @@
+"""What ``eigenmesh rehearse`` forecasts, against a real run of the same network.
+
+``python benchmarks/rehearsal.py`` starts 5 peers on a ring over loopback, each a process with certificates, journal and
+audit, and a proxy with 20 ms of one-way delay on every link. Their run to the result is timed by their audits, from
+when every site has sent numbers to the last message with numbers, and compared with the forecast for the same network
+and samples. What a message costs beside the delay is that of the machine at this moment: it is measured by the same run
+through proxies without delay, just before, and given to the forecast as ``overhead_ms``. The ratio must be within 20 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import io
+import multiprocessing
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from peers import delay
+
+from eigenmesh.rehearsal._conditions import Conditions, Link
+from eigenmesh.rehearsal._forecast import Forecast, forecast
+from eigenmesh.rehearsal._made_up import made_up
+from eigenmesh.sites import Address, NetworkFile, RunSettings, read_network_file
+from eigenmesh.sites._audit import read_audit
+from eigenmesh.sites._names import in_order
+from eigenmesh.sites._network_file import NetworkSite
+from mesh import Mesh, ring
+
+SOLVERS: dict[str, dict[str, Any]] = {"block-krylov": {}, "fast-pca": {"tol": 1e-3}}
+
+
+def real_s(parts: dict[str, np.ndarray], settings: dict[str, Any], delay_s: float) -> float:
+    """Seconds of a real run with a proxy on every link, each in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        mesh = Mesh(Path(folder), parts, ring(list(parts)), **settings)
+        with mesh:
+            return _span_s(mesh, read_network_file(mesh.root / "network.toml"), delay_s)
+
+
+def _span_s(mesh: Mesh, network: NetworkFile, delay_s: float) -> float:
+    context = multiprocessing.get_context("spawn")
+    pipes = []
+    for caller, called in network.edges:
+        ours, theirs = context.Pipe()
+        context.Process(target=delay, args=(mesh.ports[called], delay_s, theirs), daemon=True).start()
+        mesh.edit(caller, rf'\n{called} = ".*?"', f'\n{called} = "{ours.recv()}"')
+        pipes.append(ours)
+    mesh.start_anew()
+    ended = mesh.wait()
+    for ours in pipes:
+        ours.send("end")
+    if set(ended.values()) != {0}:
+        raise SystemExit(f"a peer failed: {ended}\n{mesh.said(network.names[0])}")
+    sent = {name: _sent_at(mesh.out(name) / "audit.jsonl") for name in network.names}
+    return max(times[-1] for times in sent.values()) - max(times[0] for times in sent.values())
+
+
+def _sent_at(path: Path) -> list[float]:
+    lines = (line for line in read_audit(path) if line is not None and line["kind"] == "DATA")
+    return [dt.datetime.fromisoformat(line["at"]).timestamp() for line in lines]
+
+
+def rehearsed(network: NetworkFile, parts: dict[str, np.ndarray], delay_s: float, overhead_s: float) -> Forecast:
+    """The forecast; a loopback has all the bandwidth that is needed."""
+    link = Link(latency_ms=1e3 * delay_s, bandwidth_mbit=1e4, overhead_ms=1e3 * overhead_s)
+    usual = Conditions.usual(network.names, network.edges)
+    return forecast(network, replace(usual, links=dict.fromkeys(network.edges, link)), parts)
+
+
+def network_of(names: list[str], settings: dict[str, Any]) -> NetworkFile:
+    """The network of a mesh, without certificates."""
+    sites = tuple(NetworkSite(name, Address("127.0.0.1", 7400), None) for name in names)
+    edges = in_order(names, ring(names))
+    return NetworkFile(Path("network.toml"), "test", sites, edges, RunSettings(**settings))
+
+
+def main() -> None:
+    """Print both times and their ratio for each solver; fail if a median ratio is off by more than 20 %."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", type=int, default=5)
+    parser.add_argument("--delay-ms", type=float, default=20.0)
+    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--samples", type=int, default=400)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    names, delay_s = [f"site{number}" for number in range(options.peers)], options.delay_ms / 1e3
+    failed = False
+    for solver, more in SOLVERS.items():
+        settings = {"n_components": 3, "seed": 0, "solver": solver, **more}
+        network, ratios = network_of(names, settings), []
+        for repeat in range(options.repeats):
+            tables = made_up(network, options.features, (options.samples,) * len(names), 0.8, repeat)
+            parts = dict(zip(names, tables, strict=True))
+            # Of this many messages each waits for the one before: some rounds are not on that path.
+            path = round(rehearsed(network, parts, 0.0, 1.0).rounds_s)
+            overhead_s = real_s(parts, settings, 0.0) / path
+            real = real_s(parts, settings, delay_s)
+            found = rehearsed(network, parts, delay_s, overhead_s).rounds_s
+            ratios.append(found / real)
+            print(
+                f"{solver}: {path} messages one after the other, {1e3 * overhead_s:.2f} ms each without delay; "
+                f"with {options.delay_ms:g} ms real {real:.2f} s ({1e3 * real / path:.2f} ms each), "
+                f"rehearsed {found:.2f} s: {ratios[-1]:.2f}",
+                flush=True,
+            )
+        failed |= abs(statistics.median(ratios) - 1) > 0.2
+        print(f"{solver}: median {statistics.median(ratios):.2f} (target 0.8 to 1.2)", flush=True)
+    raise SystemExit(int(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""``eigenmesh rehearse``: a run on a network, in virtual time, before anything real is started."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eigenmesh._text import one_line, readable_bytes
+from eigenmesh.cli import _options as options
+from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
+from eigenmesh.cli._messages import Messages, plain_errors
+from eigenmesh.cli._options import NETWORK, OUTPUT, argument, option
+from eigenmesh.errors import InputError
+from eigenmesh.rehearsal._conditions import EXAMPLE, Conditions, read_conditions
+from eigenmesh.rehearsal._forecast import Forecast, forecast
+from eigenmesh.rehearsal._made_up import made_up
+from eigenmesh.report._tables import facts_table, new_table
+from eigenmesh.sites import read_network_file
+
+DATA = options.DATA
+SAMPLES_HELP = "How many at each site: one number, or one per site in the order of the file, such as 500,800,200."
+CONDITIONS_HELP = "Latency, bandwidth, loss, speeds, outages, kills; by default links of 20 ms and nothing goes wrong."
+GAP_HELP = "Variance after component K as a share of the one before: the nearer to 1, the more rounds."
+NetworkPath = Annotated[Path | None, argument("NETWORK.toml", "The network, as eigenmesh init reads it.")]
+ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
+Features = Annotated[int, option(DATA, "D", "Columns of the made-up samples.", "--features", min=2)]
+Samples = Annotated[str, option(DATA, "N|N,N,..", SAMPLES_HELP, "--samples")]
+Gap = Annotated[float, option(DATA, "SHARE", GAP_HELP, "--gap")]
+SeedOption = Annotated[int, option(DATA, "N", "Fixes samples, jitter and losses.", "--seed", min=0)]
+AsJson = Annotated[bool, option(OUTPUT, None, "Print plain values on standard output instead.", "--json")]
+Example = Annotated[bool, option(OUTPUT, None, "Print a file of conditions and stop.", "--example")]
+STATUS = {"converged": 0, "killed": 0, "not converged": NOT_CONVERGED, "parked": PARKED, "ended": ENDED}
+# What is worst for the run comes first.
+WORST = (ENDED, PARKED, NOT_CONVERGED, 0)
+
+
+@plain_errors()
+def rehearse(
+    network: NetworkPath = None,
+    conditions: ConditionsPath = None,
+    features: Features = 100,
+    samples: Samples = "1000",
+    gap: Gap = 0.8,
+    seed: SeedOption = 0,
+    as_json: AsJson = False,
+    example: Example = False,
+) -> None:
+    """Play a run on a network in virtual time: how long it would take, how it would end, who would wait for whom.
+
+    All sites run in this process, with the real protocol and the real solver on made-up samples; nothing is sent or
+    written. Exit status: as that of a real peer, the worst of all sites that are not killed.
+
+    Examples:
+
+    - `eigenmesh rehearse --example > conditions.toml`
+
+    - `eigenmesh rehearse network.toml --conditions conditions.toml --features 200 --samples 5000`
+    """
+    if example:
+        typer.echo(EXAMPLE, nl=False)
+        return
+    if network is None:
+        raise InputError("no network file; give one, such as eigenmesh rehearse network.toml.")
+    messages = Messages.of()
+    described = read_network_file(network)
+    sites, edges = described.names, described.edges
+    under = Conditions.usual(sites, edges) if conditions is None else read_conditions(conditions, sites, edges)
+    tables = made_up(described, features, _sizes(samples, sites), gap, seed)
+    with messages.waiting("rehearsing"):
+        found = forecast(described, under, dict(zip(sites, tables, strict=True)), seed)
+    if as_json:
+        typer.echo(json.dumps(_numbers(found), indent=2))
+    else:
+        _tell(messages, found)
+    statuses = {STATUS.get(site.end, ENDED) for site in found.sites.values()}
+    raise typer.Exit(next(status for status in WORST if status in statuses))
+
+
+def _sizes(samples: str, sites: tuple[str, ...]) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(size) for size in samples.split(","))
+    except ValueError:
+        sizes = ()
+    sizes = sizes * len(sites) if len(sizes) == 1 else sizes
+    if len(sizes) != len(sites) or min(sizes) < 1:
+        raise InputError(f"samples = {samples!r} must be one number above 0, or {len(sites)} of them: one per site.")
+    return sizes
+
+
+def _tell(messages: Messages, found: Forecast) -> None:
+    table = new_table("site", "ends", "after s", "rounds", "work s", "waits s", "most for", left=2)
+    table.columns[1].no_wrap = True
+    for name, site in found.sites.items():
+        most, waits = next(iter(site.waits_s), "-"), sum(site.waits_s.values())
+        numbers = f"{site.at_s:,.2f}", f"{site.rounds:,}", f"{site.computes_s:,.2f}", f"{waits:,.2f}"
+        table.add_row(name, site.end, *numbers, most, style=None if site.end == "converged" else "yellow")
+    messages.tell(table)
+    links = new_table("from", "to", "messages", "bytes", "sent again", left=2)
+    for (sender, receiver), (count, size, resent) in found.links.items():
+        links.add_row(sender, receiver, f"{count:,}", readable_bytes(size), f"{resent:,}")
+    messages.tell(links)
+    facts = {
+        "from start to end": f"{found.run_s:,.2f} s, of these {found.rounds_s:,.2f} s of rounds",
+        "result": "none" if found.error_bound is None else f"sin(angle) at most {found.error_bound:.1e}",
+    }
+    if found.lost_links:
+        facts["lost"] = ", ".join(found.lost_sites) or "links only"
+    products = {f"{1e3 * work.product_s:.3g} ms" for work in found.work.values()}
+    facts["one product"] = ", ".join(sorted(products))
+    if found.unmet:
+        facts["came too late"] = ", ".join(f"{fault.kind} at {fault.at_s:g} s" for fault in found.unmet)
+    messages.tell(facts_table(facts))
+    for name, site in found.sites.items():
+        if site.why:
+            messages.alert(f"{name} {site.end}: {one_line(site.why)}", style="yellow")
+
+
+def _numbers(found: Forecast) -> dict[str, Any]:
+    return {
+        "run_s": found.run_s,
+        "rounds_s": found.rounds_s,
+        "error_bound": found.error_bound,
+        "sites": {name: {**vars(site), **found.work[name]._asdict()} for name, site in found.sites.items()},
+        "links": [
+            {"from": sender, "to": receiver, "messages": count, "bytes": size, "resent": resent}
+            for (sender, receiver), (count, size, resent) in found.links.items()
+        ],
+        "lost_sites": found.lost_sites,
+        "lost_links": found.lost_links,
+        "unmet": [fault._asdict() for fault in found.unmet],
+    }

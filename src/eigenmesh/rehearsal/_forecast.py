@@ -1,0 +1,194 @@
+"""What a run on a network would take, and how it would end, under given conditions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eigenmesh.errors import ParkedError, TransportError
+from eigenmesh.protocol import Bytes, Durable, Exchange, Membership
+from eigenmesh.rehearsal._conditions import Conditions
+from eigenmesh.rehearsal._disk import Disk
+from eigenmesh.rehearsal._links import Links
+from eigenmesh.rehearsal._made_up import MadeUpProblem, Work, work_of
+from eigenmesh.rehearsal._scenario import Fault, Scenario
+from eigenmesh.rehearsal._world import Outcome, World
+from eigenmesh.sites import NetworkFile
+
+if TYPE_CHECKING:
+    from eigenmesh.rehearsal._process import Process
+
+# The journal of a real site gathers what comes in so long before it is brought to the disk.
+FLUSH_EVERY_S = 0.1
+# A service manager gives up after so many starts.
+MAX_STARTS = 20
+LONGEST_S = 7 * 86400.0
+WINDOW_FRAMES = 256
+OWN_DISK = "its own disk"
+
+
+@dataclass(frozen=True)
+class SiteForecast:
+    """One site: "converged", "not converged", "parked", "ended", "killed" or "running", why, and when.
+
+    ``rounds`` counts those of its last membership; ``waits_s`` is the time by neighbour whose message ended the wait.
+    """
+
+    end: str
+    why: str
+    at_s: float
+    rounds: int
+    starts: int
+    computes_s: float
+    waits_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A run in virtual seconds.
+
+    Attributes
+    ----------
+    run_s : from the start of the sites to the end of the last.
+    rounds_s : from when every site has sent numbers to the last message with numbers.
+    error_bound : what the certificate says of the result; None without one.
+    components : (K, d) of the result; None without one.
+    work : what the sites' work was taken to need.
+    links : by sender and receiver: messages, bytes, and messages that were sent again.
+    lost_sites, lost_links : without which the result is.
+    unmet : faults that were to come after the end.
+    """
+
+    sites: Mapping[str, SiteForecast]
+    run_s: float
+    rounds_s: float
+    error_bound: float | None
+    components: np.ndarray | None
+    work: Mapping[str, Work]
+    links: Mapping[tuple[str, str], tuple[int, int, int]]
+    lost_sites: tuple[str, ...]
+    lost_links: tuple[tuple[str, str], ...]
+    unmet: tuple[Fault, ...]
+
+
+def forecast(network: NetworkFile, conditions: Conditions, tables: Mapping[str, np.ndarray], seed: int = 0) -> Forecast:
+    """Play the run of a network on samples (N_i, d) per site. If all sites state their times, a seed decides it all."""
+    world = ForecastWorld(network, conditions, tables, seed)
+    outcome = world.play()
+    if outcome.kind == "wrong":
+        raise TransportError(f"the rehearsal broke a rule of the protocol: {outcome.why}; please report it.")
+    return world.forecast()
+
+
+class ForecastWorld(World):
+    """A world of stated times in which parked sites stay parked, or are started again after a stated time."""
+
+    hung_after_s = LONGEST_S
+
+    def __init__(
+        self, network: NetworkFile, conditions: Conditions, tables: Mapping[str, np.ndarray], seed: int
+    ) -> None:
+        settings, self._conditions = network.settings, conditions
+        self.waits = settings.patience_s, settings.join_s, settings.round_s + settings.join_s
+        self.max_starts = 1 if conditions.restart_parked_s is None else MAX_STARTS
+        self._work = work_of(conditions.hosts, tables, settings)
+        self._fit = MadeUpProblem(network, tables, self._work)
+        scenario = Scenario(seed, network.names, network.edges, settings.on_loss, 0, WINDOW_FRAMES, conditions.faults)
+        super().__init__(scenario, problem=self._fit)
+        self.links = Links(self.time, conditions.links)
+        self.network.delay_s, self.network.travel_s = self.links.latency_s, self.links.travel_s
+        self.disk_s = {site: FLUSH_EVERY_S + host.disk_ms / 1e3 for site, host in conditions.hosts.items()}
+        self._asked_at: dict[str, float] = {}
+        self._first_sent: dict[str, float] = {}
+        self._last_sent = 0.0
+        self._ended_at = dict.fromkeys(self.sites, 0.0)
+        self._errors: dict[str, Exception | None] = {}
+        self._rounds = dict.fromkeys(self.sites, 0)
+        self._computes_s = dict.fromkeys(self.sites, 0.0)
+        self._waits_s: dict[str, dict[str, float]] = {site: defaultdict(float) for site in self.sites}
+
+    def first_start_s(self) -> float:
+        return 0.0
+
+    def sync_s(self, site: str) -> float:
+        return self.disk_s[site]
+
+    def restart_s(self, disk: Disk) -> float:
+        return self._conditions.restart_parked_s or 0.0
+
+    def work_s(self, process: Process) -> float:
+        taken, self._fit.owed_s[process.site] = self._fit.owed_s[process.site], 0.0
+        self._computes_s[process.site] += taken
+        return taken
+
+    def asks(self, process: Process, question: Any) -> None:
+        self._asked_at[process.site] = self.time.now
+        if isinstance(question, Exchange) and question.send_to:
+            self._first_sent.setdefault(process.site, self.time.now)
+            self._last_sent = self.time.now
+
+    def answered(self, process: Process, event: Any) -> None:
+        site, waited = process.site, self.time.now - self._asked_at[process.site]
+        self._rounds[site] = process.machine.round
+        if isinstance(event, Bytes):
+            names = self.network.connections[event.stream].names
+            self._waits_s[site][names[1 - names.index(site)]] += waited
+        elif isinstance(event, Durable):
+            self._waits_s[site][OWN_DISK] += waited
+
+    def ended(self, process: Process) -> None:
+        self._ended_at[process.site], self._errors[process.site] = self.time.now, process.error
+        super().ended(process)
+
+    def gone(self, site: str) -> None:
+        self._ended_at[site] = self.time.now
+        super().gone(site)
+
+    def _outcome(self) -> Outcome:
+        return Outcome("rehearsed", "", self.time.now)
+
+    def forecast(self) -> Forecast:
+        """What has come of it, once it is played."""
+        lost = max(self.watch.results, key=len, default=())
+        found = next(iter(self.watch.results.get(lost, {}).values()), None)
+        links = self.links
+        return Forecast(
+            sites={site: self._site(site) for site in self.sites},
+            run_s=self.time.now,
+            rounds_s=self._last_sent - max(self._first_sent.values(), default=0.0),
+            error_bound=None if found is None else float(found.result.certificate.error_bound),
+            components=None if found is None else found.result.components,
+            work=self._work,
+            links={way: (links.messages[way], links.bytes[way], links.resent[way]) for way in links.latency_s},
+            lost_sites=Membership(self._some_member(lost), self.sites, self.edges, lost).missing,
+            lost_links=lost,
+            unmet=tuple(fault for fault in self.scenario.faults if fault.at_s > self.time.now),
+        )
+
+    def _some_member(self, lost: tuple[tuple[str, str], ...]) -> str:
+        return next(iter(self.watch.results.get(lost, ())), self.sites[0])
+
+    def _site(self, site: str) -> SiteForecast:
+        return SiteForecast(
+            *self._end(site),
+            self._ended_at[site] if site in self.ends else self.time.now,
+            self._rounds[site],
+            self._starts[site],
+            self._computes_s[site],
+            dict(sorted(self._waits_s[site].items(), key=lambda item: -item[1])),
+        )
+
+    def _end(self, site: str) -> tuple[str, str]:
+        results = [found[site] for found in self.watch.results.values() if site in found]
+        if self.ends.get(site) == "result" and results:
+            return ("converged" if results[-1].result.converged else "not converged"), ""
+        if site not in self.ends:
+            return "running", f"after {LONGEST_S / 86400:g} days"
+        if self.ends[site] == "killed":
+            return "killed", ""
+        error = self._errors.get(site)
+        return ("parked" if isinstance(error, ParkedError) else "ended"), str(error)

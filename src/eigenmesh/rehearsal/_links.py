@@ -1,0 +1,56 @@
+"""How long messages take over links of known latency, bandwidth and loss."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from eigenmesh.events import VirtualTime
+from eigenmesh.rehearsal._conditions import Link
+
+PACKET_BYTES = 1448
+# TCP waits for at least so long, and a round trip, before it sends the end of a message again; then for twice that.
+RESEND_S = 0.2
+MAX_RESENDS = 15
+
+
+class Links:
+    """Times of messages, in both directions of every link, and a count of what they carry.
+
+    Attributes
+    ----------
+    messages, bytes, resent : by sender and receiver; ``resent`` counts messages of which a packet was lost.
+    """
+
+    def __init__(self, time: VirtualTime, links: Mapping[tuple[str, str], Link]) -> None:
+        self._time = time
+        self._links = {way: link for (one, other), link in links.items() for way in ((one, other), (other, one))}
+        self._free_at = dict.fromkeys(self._links, 0.0)
+        self.messages: Counter[tuple[str, str]] = Counter()
+        self.bytes: Counter[tuple[str, str]] = Counter()
+        self.resent: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def latency_s(self) -> dict[tuple[str, str], float]:
+        return {way: link.latency_ms / 1e3 for way, link in self._links.items()}
+
+    def travel_s(self, way: tuple[str, str], n_bytes: int) -> float:
+        """Seconds from now until a message has arrived: it waits for those before it, leaves, and is under way."""
+        link, now, random = self._links[way], self._time.now, self._time.random
+        self.messages[way] += n_bytes > 0
+        self.bytes[way] += n_bytes
+        gone_at = max(now, self._free_at[way]) + 8e-6 * n_bytes / link.bandwidth_mbit
+        self._free_at[way] = gone_at
+        late_s = (link.overhead_ms + link.latency_ms + link.jitter_ms * random.random()) / 1e3
+        return gone_at - now + late_s + self._resend_s(way, link, n_bytes)
+
+    def _resend_s(self, way: tuple[str, str], link: Link, n_bytes: int) -> float:
+        """What lost packets cost: any of the message the first time, then the one that is sent again."""
+        any_lost = 1.0 - (1.0 - link.loss) ** -(-n_bytes // PACKET_BYTES)
+        wait_s, total_s = RESEND_S + 2e-3 * link.latency_ms, 0.0
+        for attempt in range(MAX_RESENDS):
+            if self._time.random.random() >= (link.loss if attempt else any_lost):
+                break
+            self.resent[way] += not attempt
+            total_s += wait_s * 2**attempt
+        return total_s

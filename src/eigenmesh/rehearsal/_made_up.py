@@ -1,0 +1,119 @@
+"""A fit of made-up samples in the shape of a real one, with the time that it would take to compute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import networkx as nx
+import numpy as np
+
+from eigenmesh.data import Covariance, Shards, geometric_spectrum, unlike_nodes
+from eigenmesh.fitting import NodeData, Prepared, Request, prepare
+from eigenmesh.graphs import metropolis
+from eigenmesh.rehearsal._conditions import Host
+from eigenmesh.rehearsal._fits import FitProblem, Found
+from eigenmesh.sites import NetworkFile, RunSettings
+
+if TYPE_CHECKING:
+    from eigenmesh.rehearsal._process import Process
+
+# Of K where the settings have a share of the variance instead.
+USUAL_COMPONENTS = 5
+N_TIMED = 9
+
+
+class Work(NamedTuple):
+    """Seconds that a site needs: for its moments and its covariance, and for one product with the solver's block."""
+
+    set_up_s: float
+    product_s: float
+
+
+def made_up(network: NetworkFile, n_features: int, sizes: tuple[int, ...], gap: float, seed: int) -> list[np.ndarray]:
+    """Samples (N_i, d) per site: common axes, variances that fall by ``gap`` after component K and differ by site."""
+    wanted = network.settings.n_components
+    k = wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, n_features - 1)
+    spectrum = geometric_spectrum(n_features, k, gap)
+    return unlike_nodes(spectrum, sizes, seed, spread=0.1)
+
+
+def times_here(table: np.ndarray, settings: RunSettings) -> Work:
+    """What the work of one site takes on this machine: the set-up once, and the median product."""
+    shards = replace(Shards.from_list([table]), precision=np.dtype(settings.dtype))
+    data, request = NodeData(shards, metropolis(nx.empty_graph(1))), replace(settings.request(), seed=0)
+    # The first time also fills caches.
+    prepare(request, data)
+    began = time.perf_counter()
+    prepared = prepare(request, data)
+    set_up_s = time.perf_counter() - began
+    d, k = table.shape[1], prepared.n_components
+    columns = prepared.solver.columns(k if isinstance(k, int) else min(USUAL_COMPONENTS, d), d)
+    block = prepared.covariance.place(np.random.default_rng(0).standard_normal((1, d, columns)))
+    taken = []
+    for _ in range(N_TIMED):
+        began = time.perf_counter()
+        prepared.covariance.apply(block)
+        taken.append(time.perf_counter() - began)
+    return Work(set_up_s, median(taken))
+
+
+def work_of(hosts: Mapping[str, Host], tables: Mapping[str, np.ndarray], settings: RunSettings) -> dict[str, Work]:
+    """The work of every site: as its host says, or as timed here, once for each shape, and scaled."""
+    here = {
+        shape: times_here(next(table for table in tables.values() if table.shape == shape), settings)
+        for shape in {tables[site].shape for site, host in hosts.items() if host.product_ms is None}
+    }
+    found = {}
+    for site, host in hosts.items():
+        if host.product_ms is None:
+            found[site] = Work(*(host.slowdown * each for each in here[tables[site].shape]))
+        else:
+            found[site] = Work(host.set_up_ms / 1e3, host.product_ms / 1e3)
+    return found
+
+
+class MadeUpProblem(FitProblem):
+    """The fit that a network's settings ask for; ``owed_s`` is work that is done and has not taken its time yet."""
+
+    compute_s = 0.0
+    max_journal_bytes = float("inf")
+
+    def __init__(self, network: NetworkFile, tables: Mapping[str, np.ndarray], work: Mapping[str, Work]) -> None:
+        settings = network.settings
+        request: Request = settings.request()
+        super().__init__(network.names, network.edges, request)
+        self._tables, self._work, self._dtype = tables, work, np.dtype(settings.dtype)
+        self.max_message_bytes = settings.largest_message(next(iter(tables.values())).shape[1])
+        self.owed_s = dict.fromkeys(network.names, 0.0)
+
+    def table(self, process: Process) -> np.ndarray:
+        return self._tables[process.site]
+
+    def prepared(self, process: Process, data: NodeData) -> Prepared:
+        site = process.site
+        done = super().prepared(process, replace(data, shards=replace(data.shards, precision=self._dtype)))
+        self.owed_s[site] += self._work[site].set_up_s
+        counted = _Counted(done.covariance, self.owed_s, site, self._work[site].product_s)
+        return replace(done, covariance=cast(Covariance, counted))
+
+    def fault_of(self, result: Found, members: Any, values: Any, starts: Any) -> str:
+        """Nothing: whether it has converged, its certificate says."""
+        return ""
+
+
+class _Counted:
+    """A covariance whose products take a stated time."""
+
+    def __init__(self, covariance: Covariance, owed_s: dict[str, float], site: str, product_s: float) -> None:
+        self._covariance, self._owed_s, self._site, self._product_s = covariance, owed_s, site, product_s
+
+    def apply(self, X: Any) -> Any:
+        self._owed_s[self._site] += self._product_s
+        return self._covariance.apply(X)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._covariance, name)
