@@ -228,6 +228,30 @@ def test_a_silent_neighbour_is_lost_and_named():
     assert "127.0.0.1" not in str(error)
 
 
+def test_a_site_that_leaves_calls_nobody_again():
+    """The end of its streams leads to calls, which would be left behind unfinished."""
+    sites = Sites(nx.path_graph(2))
+    left, called = threading.Event(), []
+
+    async def no_call(neighbour, after_s):
+        """Nobody is there."""
+
+    def work(rank):
+        transport = sites.transport(rank)
+        rounds(transport, [1 - rank], 3)
+        if rank == 0:
+            streams = transport.endpoint._streams
+            streams._dial = lambda *words: called.append(words) or no_call(*words)
+            streams.stop()
+            left.set()
+        else:
+            assert left.wait(60)
+            sites.crash(transport)
+
+    assert in_threads(work, 2) == {}
+    assert called == []
+
+
 def test_a_neighbour_that_never_joins_is_lost_and_named():
     sites = Sites(nx.path_graph(2), join_s=0.1)
     with (

@@ -79,7 +79,8 @@ class Streams:
     def _perform(self, effects: Iterable[Write | Cut | Dial]) -> None:
         for effect in effects:
             if isinstance(effect, Dial):
-                self._start(self._dial(effect.neighbour, effect.after_s))
+                if not self._stopping.is_set():
+                    self._start(self._dial(effect.neighbour, effect.after_s))
             elif (stream := self._open.get(effect.stream)) is not None:
                 if isinstance(effect, Write):
                     stream.waiting.append(effect.data)
