@@ -97,6 +97,11 @@ def is_everywhere(array: Array) -> bool:
     return array_api_compat.is_torch_array(array) and array.stride(0) == 0
 
 
+def held(array: Array) -> Array:
+    """One copy if several nodes share it, else all of them: (nodes, ...) -> (1 or nodes, ...)."""
+    return array[:1, ...] if is_everywhere(array) else array
+
+
 def column_norms(X: Array) -> Array:
     """Euclidean norms of the columns: (nodes, d, k) -> (nodes, 1, k)."""
     return namespace(X).sqrt(squared_norms(X))[:, None, :]

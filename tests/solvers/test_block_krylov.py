@@ -71,6 +71,23 @@ def test_an_eigenvalue_that_is_cut_by_k_is_a_choice():
     assert np.linalg.norm(result.components.T - span @ (span.T @ result.components.T)) < 1e-7
 
 
+@pytest.mark.parametrize("rank", [3, 40], ids=["the space fills up", "restarts"])
+def test_what_is_kept_of_the_last_product_is_what_leaves_the_basis(rank):
+    covariance, _ = with_spectrum(np.where(np.arange(40) < rank, np.geomspace(1, 0.1, 40), 0.0))
+    network, solver = Stacked(graphs.metropolis(graphs.cycle(5))), BlockKrylov(oversample=2, max_width=12)
+    basis = np.broadcast_to(np.eye(40)[:, :2], (5, 40, 2))
+    state = solver.init(covariance, network, basis)
+    for _ in range(8):
+        state = solver.step(covariance, network, state)
+        V, CV, leak = state.V[0], state.CV[0], state.leak[0]
+        outside = CV - V @ (V.T @ CV)
+        earlier, last = outside[:, : -leak.shape[1]], outside[:, -leak.shape[1] :]
+        np.testing.assert_allclose(earlier, 0.0, atol=1e-12)
+        np.testing.assert_allclose(leak.T @ leak, last.T @ last, atol=1e-12)
+        exact = np.linalg.norm(outside @ state.ritz[0], axis=0)
+        np.testing.assert_allclose(state.report[0, 1], exact, atol=1e-12)
+
+
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_rank_below_k(k):
     rng = np.random.default_rng(1)

@@ -41,14 +41,15 @@ def probe_complement(
     for length in range(1, LONGEST + 1):
         Z = _deflated(Q, network.common_mean(product_to_average(covariance, B, n_nodes)))
         V, CV = xp.concat([V, B @ whitening], axis=-1), xp.concat([CV, Z @ whitening], axis=-1)
+        following = soft_polar(Z, xp.concat([Q, V], axis=-1), noise=network.average.accuracy)
         # The widths follow from d and K alone, so all nodes come to the same end.
         full = V.shape[-1] >= d - k
         if length % BATCH == 0 or full or length == LONGEST:
-            look = look_beyond(V, CV, V.mT @ CV, G, found=0, room=d - k, block=B.shape[-1], products=length)
+            look = look_beyond(V, V.mT @ CV, following.leak @ whitening, G, found=0, room=d - k, products=length)
             complement = agreed_complement(network, look, found, like=basis)
             if full or complement.chance <= LARGEST_CHANCE or complement.lower > found.smallest + found.resolution:
                 break
-        B, whitening = soft_polar(Z, xp.concat([Q, V], axis=-1), noise=network.average.accuracy)[:2]
+        B, whitening = following.B, following.whitening
     return complement
 
 

@@ -39,17 +39,17 @@ def asymmetry(T: Array) -> Array:
     return xp.max(xp.abs(T - T.mT), axis=(-2, -1))[:, None]
 
 
-def look_beyond(V: Array, CV: Array, T: Array, G: Array, *, found: int, room: int, block: int, products: int) -> Look:
+def look_beyond(V: Array, T: Array, leak: Array, G: Array, *, found: int, room: int, products: int) -> Look:
     """The space of V without its leading Ritz vectors, as a look that started from the Gaussian columns G.
 
     Parameters
     ----------
-    V, CV : (1, d, w), built from G by so many products.
+    V : (1, d, w), built from G by so many products.
     T : (1, w, w), ``V^T C V``.
+    leak : (1, b, b), what C times the last block of V has outside the space of V, in some orthonormal basis.
     G : (1, d, s), in the span of V.
     found : leading Ritz vectors that count as found.
     room : dimension of the whole space that V is a part of.
-    block : columns of the last block of V, the only one whose product leaves the space.
     """
     # Zero columns of V, where a block had lost rank, are no directions.
     present = columns_present(V)
@@ -57,14 +57,12 @@ def look_beyond(V: Array, CV: Array, T: Array, G: Array, *, found: int, room: in
     values, vectors = values[::-1][found:], vectors[:, ::-1][:, found:]
     present = ea.to_numpy(present)[0]
     kept = np.arange(len(values)) < np.count_nonzero(present) - found
-    outside = CV[:, :, -block:]
-    for _ in range(2):
-        outside = outside - V @ (V.mT @ outside)
-    triangle = ea.to_numpy(ea.namespace(V).linalg.qr(outside)[1])[0].astype(np.float64)
+    # The products with earlier blocks do not leave the space.
+    last = vectors[-leak.shape[-1] :, kept]
     return Look(
         values[kept],
         vectors[:, kept].T @ ea.to_numpy(V.mT @ G)[0].astype(np.float64),
-        triangle @ vectors[-block:, kept],
+        ea.to_numpy(leak)[0].astype(np.float64) @ last,
         products,
         whole=bool(np.count_nonzero(present) >= room),
     )
@@ -74,7 +72,7 @@ class NextBlock(NamedTuple):
     """What a product Z adds to a basis V.
 
     B : (nodes, d, b) the next block; whitening : (nodes, b, b) B times it has orthonormal or zero columns;
-    along : (nodes, w, b) ``V^T Z``; leak : (nodes, b, b), with columns as long as those of ``(I - V V^T) Z``.
+    along : (nodes, w, b) ``V^T Z``; leak : (nodes, b, b), ``(I - V V^T) Z`` in an orthonormal basis.
     """
 
     B: Array

@@ -267,8 +267,7 @@ class _Loop:
 
 def _by_rows(local: Array) -> np.ndarray:
     """Components as rows: (nodes, d, K) -> (nodes, K, d); one copy if the nodes share one."""
-    held = local[:1, ...] if ea.is_everywhere(local) else local
-    rows = np.ascontiguousarray(np.swapaxes(ea.to_numpy(held), -1, -2))
+    rows = np.ascontiguousarray(np.swapaxes(ea.to_numpy(ea.held(local)), -1, -2))
     return np.broadcast_to(rows, (local.shape[0], *rows.shape[1:]))
 
 

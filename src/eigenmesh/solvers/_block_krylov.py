@@ -33,6 +33,7 @@ class BlockKrylovState(NamedTuple):
     B: Array  # (1, d, b) the next block, the same in all processes up to the accuracy of an average
     whitening: Array  # (1, b, b) B times it has orthonormal or zero columns
     T: Array  # (1, w, w) V^T C V
+    leak: Array  # (1, b, b) what C times the last block of V has outside V, in an orthonormal basis
     ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
     report: Array  # (1, 2, b) Ritz values and residuals, to be agreed on with the next average
     agreed: np.ndarray  # (2, b) the same as all nodes saw them one step ago
@@ -107,7 +108,7 @@ class BlockKrylov(Solver):
         size = xp.zeros((1, 1), dtype=basis.dtype, device=basis.device)
         # Until the first product the estimates are the start itself.
         small = xp.zeros((1, 0, 0), dtype=basis.dtype, device=basis.device)
-        estimate = (small, small, report, unknown, unknown)
+        estimate = (small, xp.zeros_like(identity), small, report, unknown, unknown)
         return BlockKrylovState(k, n_nodes, nothing, nothing, B, identity, *estimate, precision.resolution, start, size)
 
     def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
@@ -120,15 +121,16 @@ class BlockKrylov(Solver):
         if grows:
             V = xp.concat([V, state.B @ state.whitening], axis=-1)
             CV = xp.concat([CV, Z @ state.whitening], axis=-1)
-        B, whitening, along, leak = soft_polar(Z, V, noise=network.average.accuracy)
+        B, whitening, along, outside = soft_polar(Z, V, noise=network.average.accuracy)
+        leak = state.leak
         if grows:
-            T = _bordered(T, along @ state.whitening)
+            T, leak = _bordered(T, along @ state.whitening), outside @ state.whitening
         values, ritz = leading_pairs(T, columns_present(V), b)
         # C V leaves the space through the last block alone, so this is |C u - theta u| without u.
-        residuals = column_norms(leak @ (state.whitening @ ritz[:, -b:, :]))[:, 0, :]
+        residuals = column_norms(leak @ ritz[:, -b:, :])[:, 0, :]
         products = None if state.products is None else state.products + 1
         if V.shape[-1] + b > self._max_width(B.shape[-2], b, ea.item_bytes(B)):
-            V, CV, products = V @ ritz, CV @ ritz, None
+            V, CV, leak, products = V @ ritz, CV @ ritz, leak @ ritz[:, -b:, :], None
             T, ritz = ritz.mT @ T @ ritz, ea.like(np.eye(b)[np.newaxis], B)
         return state._replace(
             V=V,
@@ -136,11 +138,12 @@ class BlockKrylov(Solver):
             B=B,
             whitening=whitening,
             T=T,
+            leak=leak,
             ritz=ritz,
             report=xp.stack([values, residuals], axis=1),
             agreed=ea.to_numpy(agreed[0, ...]),
             before=state.agreed,
-            size=xp.maximum(state.size, xp.max(column_norms(product))),
+            size=xp.maximum(state.size, xp.max(column_norms(ea.held(product)))),
             products=products,
         )
 
@@ -150,31 +153,30 @@ class BlockKrylov(Solver):
         return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (2 * d * item_bytes)))
 
     def readout(self, state: BlockKrylovState) -> Array:
-        return ea.everywhere(self._ritz_vectors(state)[0], state.n_nodes)
+        start = state.B[:, :, : state.k]
+        return ea.everywhere(state.V @ self._turned(state) if state.products != 0 else start, state.n_nodes)
 
     def common(self, state: BlockKrylovState) -> Common | None:
         """C U is at hand, and so is a look beyond the components, until a restart loses the first block."""
         if state.products == 0:
             return None
-        (d, width), block = state.V.shape[-2:], state.B.shape[-1]
+        d, width = state.V.shape[-2:]
         T = state.V.mT @ state.CV
         defect, look = asymmetry(T), None
         if state.products is not None:
-            kept = (state.V, state.CV, T, state.start)
-            look = look_beyond(*kept, found=state.k, room=d, block=block, products=state.products)
+            kept = (state.V, T, state.leak, state.start)
+            look = look_beyond(*kept, found=state.k, room=d, products=state.products)
             negative = ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect)
             defect = ea.namespace(defect).maximum(defect, negative)
-        return Common(self._ritz_vectors(state)[1], state.size * width**0.5, defect, look)
+        return Common(state.CV @ self._turned(state), state.size * width**0.5, defect, look)
 
-    def _ritz_vectors(self, state: BlockKrylovState) -> tuple[Array, Array]:
-        """K leading Ritz vectors and C times them, in a frame that all nodes share where eigenvalues coincide."""
-        if state.products == 0:
-            return state.B[:, :, : state.k], state.B[:, :, : state.k]
-        U, CU = state.V @ state.ritz, state.CV @ state.ritz
+    def _turned(self, state: BlockKrylovState) -> Array:
+        """K leading Ritz vectors in the basis V, in a frame that all nodes share where eigenvalues coincide."""
+        ritz = state.ritz
         # Before anything is agreed on there are no eigenvalues to compare.
         if np.isfinite(state.agreed[1]).all():
-            U, CU = align_clusters(U, CU, state.agreed[0], state.resolution)
-        return U[:, :, : state.k], CU[:, :, : state.k]
+            ritz = align_clusters(state.V, ritz, state.agreed[0], state.resolution)
+        return ritz[:, :, : state.k]
 
     def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
         """Residuals that came with the last average, carried forward by the rate at which they fall."""
@@ -195,21 +197,20 @@ def _bordered(T: Array, column: Array) -> Array:
     return xp.concat([xp.concat([T, above.mT], axis=-2), xp.concat([above, corner], axis=-2)], axis=-1)
 
 
-def align_clusters(U: Array, CU: Array, values: np.ndarray, resolution: float) -> tuple[Array, Array]:
-    """Turn vectors U and C U of eigenvalues that cannot be told apart towards a fixed frame: (1, d, b) twice.
+def align_clusters(V: Array, ritz: Array, values: np.ndarray, resolution: float) -> Array:
+    """Turn vectors ``V ritz`` of eigenvalues that cannot be told apart towards a fixed frame: ritz (1, w, b).
 
     Inside such a group any rotation is as good, and rounding would pick a different one at each node.
     """
     apart = np.abs(np.diff(values)) > resolution * abs(values[0])
     groups = [g for g in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1) if len(g) > 1]
     if not groups:
-        return U, CU
-    frame = ea.like(np.random.default_rng(0).standard_normal((1, U.shape[-2], U.shape[-1])), U)
-    overlap = ea.to_numpy(U.mT @ frame)[0]
+        return ritz
+    frame = ea.like(np.random.default_rng(0).standard_normal((1, V.shape[-2], ritz.shape[-1])), V)
+    overlap = ea.to_numpy(ritz.mT @ (V.mT @ frame))[0]
     turn = np.eye(len(values))
     for group in groups:
         inside = np.ix_(group, group)
         left, _, right = np.linalg.svd(overlap[inside])
         turn[inside] = left @ right
-    rotation = ea.like(turn[np.newaxis], U)
-    return U @ rotation, CU @ rotation
+    return ritz @ ea.like(turn[np.newaxis], ritz)
