@@ -647,20 +647,33 @@ def test_graph_weights_are_not_needed_by_the_transport():
 
 
 def test_a_neighbour_whose_certificate_is_taken_back_is_cut_off():
-    sites, revoked, cut = Sites(nx.path_graph(2), join_s=1e6), threading.Event(), threading.Event()
+    sites, revoked, over = Sites(nx.path_graph(2), join_s=1e6), threading.Event(), threading.Event()
     theirs = sites.credentials[1].certificate
 
+    def first():
+        keyring = CertificateKeyring(sites.credentials[0], lambda pem: revoked.is_set() and pem == theirs)
+        with sites.transport(0, keyring=keyring) as transport:
+            rounds(transport, [1], 3)
+            revoked.set()
+            until(lambda: "revoked" in transport.status().links[0].problem, "the link is still up")
+            give_up(transport, 1)
+            rounds(transport, [1], 1, first=3)
+
+    def second():
+        transport = sites.transport(1)
+        rounds(transport, [0], 3)
+        assert over.wait(300.0)
+        sites.crash(transport)
+
     def work(rank):
-        keyring = CertificateKeyring(sites.credentials[rank], lambda pem: revoked.is_set() and pem == theirs)
-        with sites.transport(rank, keyring=keyring if rank == 0 else None) as transport:
-            rounds(transport, [1 - rank], 3)
-            if rank == 0:
-                revoked.set()
-                until(lambda: "revoked" in transport.status().links[0].problem, "the link is still up")
-                give_up(transport, 1)
-                cut.set()
-            assert cut.wait(300.0)
-            rounds(transport, [1 - rank], 1, first=3)
+        if rank:
+            second()
+            return
+        try:
+            first()
+        finally:
+            over.set()
 
     errors = in_threads(work, 2)
+    assert set(errors) == {0}
     assert isinstance(errors[0], LostNeighbourError)
