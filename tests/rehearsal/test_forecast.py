@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from conditions_played import play
 
 from eigenmesh.rehearsal._forecast import FLUSH_EVERY_S, OWN_DISK
-from networks import play
 from problems import angles, truth
 
 KILL = '[[kill]]\nsite = "bergen"\nat_s = 0.3\n'
