@@ -52,6 +52,12 @@ def test_a_seed_replays_exactly_in_another_process():
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("seed", [10904, 34628, 62981])
+def test_a_view_that_grows_after_it_was_agreed_on_is_agreed_on_again(seed):
+    """Three of 100,000: a site began with the members of a view that nobody had signed."""
+    assert World(draw(seed)).play().kind in ("continued", "refused")
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_when_one_site_is_killed_the_majority_that_it_leaves_continues(seed):
     drawn = draw(seed)

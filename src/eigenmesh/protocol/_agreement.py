@@ -32,6 +32,8 @@ class Agreement(Incoming):
     _question: Question | None
     _waits: tuple[str, ...]
     _changed_at: float
+    # The view that all its members have signed; the present one may have grown since.
+    _agreed_lost: tuple[tuple[str, str], ...] = ()
 
     def due(self, name: str) -> int | None:
         question = self._question
@@ -97,6 +99,7 @@ class Agreement(Incoming):
             self.fail(error, f"{setup.name} ended the run: {error}")
             return
         if membership.agreed and not self._unsaid:
+            self._agreed_lost = membership.lost
             self._answer(ev.MembersChanged(membership.lost))
             return
         self._waits = tuple(sorted(left))

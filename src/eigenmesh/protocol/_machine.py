@@ -95,9 +95,9 @@ class SiteMachine(Exchanging):
         elif isinstance(event, ev.Sign):
             self.state(RESULT, [self.epoch, event.digest])
         elif isinstance(event, ev.Begin):
-            content = epoch_content(self.membership.lost, event.start)
+            content = epoch_content(self._agreed_lost, event.start)
             self._question.record = self.append(Mark.EPOCH, content)
-            self._begun = self.membership.lost, event.start
+            self._begun = self._agreed_lost, event.start
 
     def _progress(self) -> None:
         """Answer the solver if that is possible now."""
