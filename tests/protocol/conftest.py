@@ -12,7 +12,7 @@ from eigenmesh.rehearsal._keys import SecretKeyring
 class Driven:
     """A machine of a site in a path A - B - C, all that it has asked for, and frames in its neighbours' names."""
 
-    def __init__(self, name, start=1, identity=""):
+    def __init__(self, name, start=1, identity="", on_loss="wait"):
         self.run = ep.Run(bytes(16), "sum", 64)
         setup = ep.Setup(
             name,
@@ -21,6 +21,7 @@ class Driven:
             frozenset({"C"} if name == "B" else {"B"} if name == "A" else ()),
             self.run,
             SecretKeyring(name),
+            on_loss=on_loss,
         )
         past = ep.Past(ep.Instance(identity or name * 4, start, f"{name}{start}"))
         self.machine = ep.SiteMachine(setup, past, random.Random(0), 0.0)

@@ -157,3 +157,29 @@ def test_numbers_of_a_journal_that_is_gone_are_not_used_with_those_of_the_next(d
     new = array_body((np.array([8]),), 64)
     answered = of_kind(site.step(ep.Bytes(7, wire.encode(Kind.DATA, machine.run_id, 0, 0, 0, new, 0))), ep.Deliver)
     assert answered[0].answer.frames["A"].arrays[0].tolist() == [8]
+
+
+def test_the_time_to_agree_on_who_continues_begins_with_the_loss(driven):
+    """However long the run has lasted before it."""
+    site = driven("B", on_loss="continue")
+    stream, site.now = site.met("A"), 1e6
+    site.step(ep.Tick())
+    site.step(ep.Exchange(BODY, 0, (), ("C",)))
+    while not site.machine.membership.lost:
+        site.now += 3.0
+        site.hears(stream, Kind.HEARTBEAT)
+        site.step(ep.Tick())
+    assert site.machine.membership.lost == (("B", "C"),)
+    assert site.machine.waiting_for == ("A",)
+    assert of_kind(site.effects, ep.Fail) == []
+
+
+def test_a_heartbeat_says_whom_the_neighbour_waits_for(driven):
+    site, other = driven("B"), driven("A")
+    stream = site.met("A")
+    other.machine._waits = ("C", "D")
+    other.step(ep.Opened(1, ("B",), "B"))
+    other.hears(1, Kind.WELCOME, other.greeting_of("B"))
+    (heartbeat,) = other.written(other.step(ep.Tick()), Kind.HEARTBEAT)
+    site.hears(stream, Kind.HEARTBEAT, heartbeat.text)
+    assert site.machine.links["A"].their_waiting == ("C", "D")

@@ -31,15 +31,8 @@ class Agreement(Incoming):
 
     _question: Question | None
     _waits: tuple[str, ...]
-    _changed_at: float
     # The view that all its members have signed; the present one may have grown since.
     _agreed_lost: tuple[tuple[str, str], ...] = ()
-
-    def due(self, name: str) -> int | None:
-        question = self._question
-        if question is None or question.message is None or name not in self._waits:
-            return None
-        return question.message.round
 
     def _answer(self, answer: Any) -> None:
         self._question, self._waits = None, ()
@@ -92,7 +85,7 @@ class Agreement(Incoming):
             if finished:
                 who = ", ".join(finished)
                 raise TransportError(f"{who} finished before the loss; the result there is that of all sites.")
-            if self.now - self._changed_at > MAX_PATIENCES * setup.patience_s + setup.join_s:
+            if self.now - self.view_since > MAX_PATIENCES * setup.patience_s + setup.join_s:
                 who = ", ".join(membership.undecided)
                 raise TransportError(f"{who} did not agree on who continues; start the run again.")
         except TransportError as error:

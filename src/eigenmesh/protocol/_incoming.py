@@ -12,6 +12,9 @@ from eigenmesh.protocol._records import Mark
 from eigenmesh.protocol._streams import Stream
 from eigenmesh.protocol._wire import Frame, Kind
 
+# Names in a heartbeat that are kept.
+MAX_WAITING = 64
+
 
 class Incoming(Meeting):
     """Frames of a run in their present epoch."""
@@ -45,11 +48,12 @@ class Incoming(Meeting):
             if not wire.is_intact(data):
                 self.strike(link, frame.round, f"sent a hash in round {frame.round} that is not that of the numbers")
                 return
-            link.put(Arrived(frame, data), self.due(link.name))
+            link.put(Arrived(frame, data))
         elif frame.kind is Kind.STATEMENT:
             self.hear_words(link, stream, frame.text)
         elif frame.kind is Kind.HEARTBEAT:
-            link.their_round, link.their_waiting = frame.round, tuple(one_line(frame.text).split("\n"))[:64]
+            waiting = frame.text.split("\n") if frame.text else []
+            link.their_round, link.their_waiting = frame.round, tuple(map(one_line, waiting[:MAX_WAITING]))
         elif frame.kind is Kind.ACK:
             link.farewell_taken = link.farewell_taken or bool(frame.tag)
         elif frame.kind is Kind.DONE:
@@ -79,7 +83,3 @@ class Incoming(Meeting):
             self.fail(InputError(text), f"{self.setup.name} ended the run: {text}")
         elif link.stream is not None:
             self.refuse(self.streams[link.stream], misfit)
-
-    def due(self, name: str) -> int | None:
-        """The round that the solver waits for from this neighbour."""
-        raise NotImplementedError

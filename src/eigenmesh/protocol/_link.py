@@ -159,15 +159,10 @@ class Link:
         self.retained.clear()
         self.retained_bytes = 0
 
-    def put(self, arrived: Arrived, due: int | None) -> None:
-        """Take in a frame unless it was there before; ``due`` is the round that is waited for.
-
-        Raises FrameError if it skips a round or is beyond the window.
-        """
+    def put(self, arrived: Arrived) -> None:
+        """Take in a frame unless it was there before; raises FrameError if it is beyond the window."""
         round_, size = arrived.frame.round, len(arrived.data)
         self.their_round = round_
-        if due is not None and round_ > due and self.next_in <= due:
-            raise FrameError(f"round {round_} comes where {due} is due.")
         if round_ < self.next_in:
             return
         if len(self.inbox) >= 2 * self.window_frames or self.inbox_bytes + size > 2 * self.window_bytes:

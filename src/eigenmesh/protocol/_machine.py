@@ -30,7 +30,7 @@ class SiteMachine(Exchanging):
         self._question: Question | None = None
         self._parted: ev.Parted | None = None
         self._waits: tuple[str, ...] = ()
-        self._last_tick = self._changed_at = now
+        self._last_tick = now
         self._durable = len(past.entries)
         super().__init__(setup, past, random, now)
 
@@ -97,7 +97,6 @@ class SiteMachine(Exchanging):
         elif isinstance(event, ev.Begin):
             content = epoch_content(self._agreed_lost, event.start)
             self._question.record = self.append(Mark.EPOCH, content)
-            self._begun = self._agreed_lost, event.start
 
     def _progress(self) -> None:
         """Answer the solver if that is possible now."""
@@ -110,7 +109,7 @@ class SiteMachine(Exchanging):
             self._question, self._waits = None, ()
         elif isinstance(question.event, ev.Begin):
             if question.record < self._durable:
-                self._begin()
+                self._begin(question.event.start)
         elif self.membership.lost != self.lost:
             self._agree()
         elif isinstance(question.event, ev.Exchange):
@@ -133,13 +132,13 @@ class SiteMachine(Exchanging):
             # Signatures of others come over neighbours that may have signed already.
             self._wait(near or [link.name for link in self.links.values() if not link.finished], "to sign the result")
 
-    def _begin(self) -> None:
+    def _begin(self, start: bytes) -> None:
         """Enter the epoch of the members that are left, over new streams."""
-        lost, self.start = self._begun
+        self.start = start
         for stream in list(self.streams.values()):
             if not stream.ending:
                 self.cut(stream)
-        self.enter(lost)
+        self.enter(self._agreed_lost)
         self._call_all()
         self._answer(ev.Begun())
 
@@ -193,7 +192,7 @@ class SiteMachine(Exchanging):
         late = self.now - self._last_tick - HEARTBEAT_S
         self._last_tick = self.now
         excused = late if late > STOPPED_S else 0.0
-        waiting = wire.text_body(" ".join(self._waits))
+        waiting = wire.text_body("\n".join(self._waits))
         for link in self.links.values():
             link.heard += excused
             link.lost = self.now - link.heard > (self.setup.patience_s if link.joined else self.setup.join_s)

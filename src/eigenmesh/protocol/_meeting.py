@@ -1,5 +1,7 @@
 """Third layer of a site's machine: greetings, until both ends of a stream have agreed."""
 
+import logging
+
 from eigenmesh._text import one_line
 from eigenmesh.errors import AbortedError, CannotResumeError, DisagreementError, EigenmeshError, FrameError, ParkedError
 from eigenmesh.protocol import _events as ev
@@ -29,7 +31,7 @@ class Meeting(Streams):
         known = self.membership.instance(self.setup.sites[place])
         if known is not None and frame.tag < known[1]:
             # Else a word that goes round would put off all who have been started again, and so on for ever.
-            self.log(f"ignored, as it has been started again since: {text}", 20)
+            self.log(f"ignored, as it has been started again since: {text}", logging.INFO)
         else:
             self.fail(ParkedError(text), passed_on, (place, frame.tag))
 
@@ -137,7 +139,7 @@ class Meeting(Streams):
             self.cut(self.streams[link.stream])
         stream.link, link.met = link.name, self.membership.instance(link.name)
         due = link.meet(stream.number, frame.round, frame.acknowledged, self.now)
-        self.log(f"link to {link.name} is up; it needs round {frame.round}.", 20)
+        self.log(f"link to {link.name} is up; it needs round {frame.round}.", logging.INFO)
         self.tell_statements(link)
         for message in due:
             self.write(link, message)

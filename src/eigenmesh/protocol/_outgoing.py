@@ -29,11 +29,13 @@ class Outgoing:
     round : the next one that the solver will ask for.
     finished_at : an earlier process said farewell before this round, so that the neighbours may be gone.
     failure : what has ended the run at this site.
+    view_since : when the set of lost links was last seen to grow; the members agree on it within a bounded time.
     """
 
     def __init__(self, setup: Setup, past: Past, random: Random, now: float) -> None:
         self.setup, self.past, self.random, self.now = setup, past, random, now
         self.failure: Exception | None = None
+        self.view_since = now
         self._effects: list[ev.Effect] = []
         self._audit_failed = self._journal_failed = False
         # Numbers of records, and what may be said once they are on the disk.
@@ -127,7 +129,8 @@ class Outgoing:
             self._unsaid.append((self.append(Mark.STATEMENT, statement.text.encode()), statement))
 
     def sign_view(self) -> None:
-        """Sign the set of lost links as it is known now."""
+        """Sign the set of lost links as it is known now, which has grown."""
+        self.view_since = self.now
         self.state(VIEW, self.membership.view)
 
     def spread(self, statement: Statement, source: str = "") -> None:

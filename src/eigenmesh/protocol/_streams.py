@@ -1,5 +1,6 @@
 """Second layer of a site's machine: streams, from the call to the end, and statements, which need no greeting."""
 
+import logging
 from dataclasses import dataclass
 
 from eigenmesh._text import one_line
@@ -51,7 +52,7 @@ class Streams(Outgoing):
             self.log(f"refused {self._who(stream)}: the stream ended before a greeting.")
         if link is not None and link.stream == stream.number:
             link.stream = None
-            self.log(f"link to {link.name} is down. {one_line(event.reason)}", 20)
+            self.log(f"link to {link.name} is down. {one_line(event.reason)}", logging.INFO)
         called = self.links.get(stream.called)
         if called is not None and called.stream is None:
             self._call_again(called, event.reason)
