@@ -52,6 +52,7 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
         for finding in findings:
             table.add_row(finding.about, finding.verdict, one_line(finding.text), style=STYLES[finding.verdict])
         messages.tell(table)
-        messages.tell(f"{problems} problems." if problems else f"{described.name} is ready: eigenmesh peer {site}")
+        ready = f"{described.name} is ready: eigenmesh peer {site}"
+        messages.tell(f"Problems found: {problems}." if problems else ready)
     if problems:
         raise typer.Exit(BAD_INPUT)

@@ -61,7 +61,6 @@ class Peer:
         self.files = ResultFiles(site, self.manifest, self.run_folder)
         # The last healthy estimate (d, K), to continue from after a loss.
         self.estimate: np.ndarray | None = None
-        self.spare = SpareDescriptors()
         self.reporter = Reporter(site, listener)
 
     def run(self) -> Outcome:
@@ -71,6 +70,7 @@ class Peer:
             return done
         site, (n_samples, n_features) = self.site, map(int, self.samples.shape)
         self.run_folder.open()
+        self.spare = SpareDescriptors()
         with AuditWriter(site.out.audit, site.name, site.run, n_features, n_samples) as audit, self.reporter:
             try:
                 outcome = self._epochs(audit)

@@ -85,12 +85,11 @@ class Endpoint:
             most = setup.run.max_message_bytes
             slots = 4 * len(setup.sites) + 16
             self._streams = Streams(self._feed, credentials, addresses, listen if callers else None, most, slots)
+            self._feed(Started())
+            self._streams.begin()
         except BaseException:
-            if self._journal is not None:
-                self._journal.close()
+            self._release()
             raise
-        self._feed(Started())
-        self._streams.begin()
 
     def _open_journal(self, path: Path, fingerprint: str) -> Journal:
         run = self.setup.run
@@ -173,11 +172,14 @@ class Endpoint:
             owed = self.ask(Finish()).owed
         finally:
             self._closed = True
-            if self._streams is not None:
-                self._streams.stop()
-            if self._journal is not None:
-                self._journal.close()
+            self._release()
         return owed
+
+    def _release(self) -> None:
+        if self._streams is not None:
+            self._streams.stop()
+        if self._journal is not None:
+            self._journal.close()
 
     def _feed(self, event: Any) -> None:
         with self._lock:
