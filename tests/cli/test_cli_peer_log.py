@@ -28,6 +28,15 @@ def test_refused_strangers_are_counted_and_not_all_listed():
     assert again.getMessage() == "refused a TLS handshake: expired"
 
 
+def test_every_kind_of_refusal_is_bounded_and_one_does_not_hide_the_other():
+    few = FewRefusals(lambda: 0.0)
+    said = [
+        few.filter(_record("%s", f"refused mallory at ipv4:127.0.0.1:{port}: no greeting.")) for port in range(1000)
+    ]
+    assert sum(said) == MOST_REFUSALS
+    assert few.filter(_record("refused a TLS handshake: %s", "expired"))
+
+
 def test_a_line_of_the_log_is_one_plain_object(tmp_path):
     with logged(tmp_path / "peer.log"):
         logging.getLogger("eigenmesh.test").warning("link to oslo: %s", 'no\x1b[31m\n{"level": "INFO"}')

@@ -14,6 +14,8 @@ from eigenmesh._text import one_line
 LOG_BYTES, LOG_FILES = 10_000_000, 3
 # Lines of one kind about strangers that are refused, in so many seconds; the rest is counted.
 MOST_REFUSALS, REFUSALS_EVERY_S = 20, 60.0
+# How the lines begin: strangers without a certificate, who may be many, do not hide those with one.
+REFUSALS = ("refused a TLS handshake", "refused ")
 
 
 @contextmanager
@@ -57,8 +59,9 @@ class FewRefusals(logging.Filter):
         self._kinds: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind = str(record.msg)
-        if not kind.startswith("refused"):
+        message = record.getMessage()
+        kind = next((start for start in REFUSALS if message.startswith(start)), None)
+        if kind is None:
             return True
         now = self._clock()
         since, seen = self._kinds.get(kind, (now, 0))
@@ -66,7 +69,7 @@ class FewRefusals(logging.Filter):
         if now - since >= REFUSALS_EVERY_S:
             since, seen = now, 0
             if more > 0:
-                record.msg, record.args = f"{record.getMessage()} (and {more:,} more before that)", ()
+                record.msg, record.args = f"{message} (and {more:,} more before that)", ()
         self._kinds[kind] = since, seen + 1
         return seen < MOST_REFUSALS
 
