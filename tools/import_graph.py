@@ -32,6 +32,7 @@ ROOMS = [
     "events",
     "graphs",
     "data",
+    "masking",
     "averaging",
     "protocol",
     "transports",

@@ -1,0 +1,22 @@
+"""Pairwise masks: every site adds words that only pairs of sites know, and in the sum over all sites they cancel."""
+
+from eigenmesh.masking._graph import ALL_PAIRS_UP_TO, MaskGraph, mask_graph
+from eigenmesh.masking._keys import MaskContext, SiteKey, pair_key
+from eigenmesh.masking._masks import MIN_SITES, Masks, PairwiseMasks, pairwise_masks
+
+__all__ = [
+    "ALL_PAIRS_UP_TO",
+    "MIN_SITES",
+    "MaskContext",
+    "MaskGraph",
+    "Masks",
+    "PairwiseMasks",
+    "SiteKey",
+    "mask_graph",
+    "pair_key",
+    "pairwise_masks",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

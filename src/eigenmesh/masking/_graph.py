@@ -1,0 +1,114 @@
+"""Who shares a mask with whom: all pairs, or in a large network a random regular graph that all sites can draw."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from eigenmesh.errors import InputError
+from eigenmesh.masking._keys import MaskContext
+
+# Up to here every pair of sites shares a mask.
+ALL_PAIRS_UP_TO = 50
+SWAPS_PER_EDGE = 10
+
+
+@dataclass(frozen=True)
+class MaskGraph:
+    """The partners of each site, by rank. Sites that collude see the sums of the parts into which they cut the rest."""
+
+    partners: tuple[tuple[int, ...], ...]
+
+    @property
+    def degree(self) -> int:
+        """Partners that every site has at least."""
+        return min(map(len, self.partners))
+
+    @property
+    def is_complete(self) -> bool:
+        return self.degree == len(self.partners) - 1
+
+    @property
+    def tolerated(self) -> int:
+        """How many sites, whichever they are, may collude: the others stay in one part, with one sum, of two or more.
+
+        M - 2 with all pairs; else one less than the vertex connectivity of the graph.
+        """
+        if self.is_complete:
+            return len(self.partners) - 2
+        import networkx as nx
+
+        edges = [(first, second) for first, row in enumerate(self.partners) for second in row]
+        return int(nx.node_connectivity(nx.Graph(edges))) - 1
+
+    def chance(self, colluders: int) -> float:
+        """Expected number of sites that have only colluding partners, if any so many collude at random.
+
+        ::
+
+            sum_i (M - c) / M  binom(M - 1 - k_i, c - k_i) / binom(M - 1, c)
+
+        It bounds the probability that one site stands alone. Larger parts that are cut off add little to it.
+        """
+        others = len(self.partners) - 1
+        if not 0 <= colluders <= others - 1:
+            raise InputError(f"{colluders} of {others + 1} sites cannot collude; give 0 .. {others - 1}.")
+        ways = sum(math.comb(others - len(row), colluders - len(row)) for row in self.partners if len(row) <= colluders)
+        return (1 - colluders / (others + 1)) * (ways / math.comb(others, colluders))
+
+    def __str__(self) -> str:
+        sites = len(self.partners)
+        if self.is_complete:
+            return f"all pairs of {sites} sites; {self.tolerated} may collude"
+        return (
+            f"{self.degree} partners for each of {sites} sites; any {self.tolerated} may collude; one site stands "
+            f"alone with a probability below {self.chance(sites // 3):.1g} if a third collude at random, "
+            f"{self.chance(sites // 2):.1g} if half do"
+        )
+
+
+@lru_cache(maxsize=8)
+def mask_graph(context: MaskContext, all_pairs_up_to: int = ALL_PAIRS_UP_TO) -> MaskGraph:
+    """All pairs up to so many sites; beyond, a random graph of degree k = 2 ceil(log2 M), drawn from the context."""
+    sites = len(context.names)
+    degree = 2 * math.ceil(math.log2(max(sites, 2)))
+    if sites <= all_pairs_up_to or degree >= sites - 1:
+        rows = [[other for other in range(sites) if other != rank] for rank in range(sites)]
+    else:
+        rows = _shuffled(sites, degree, context.encoded)
+    return MaskGraph(tuple(map(tuple, rows)))
+
+
+def _shuffled(sites: int, degree: int, seed: bytes) -> list[list[int]]:
+    """A ring in which each has its degree / 2 next sites on either side, after random swaps that keep all degrees.
+
+    A swap takes two edges (a, b), (c, d) to (a, d), (c, b), unless that makes a loop or a double edge.
+    """
+    edges = [(rank, (rank + step) % sites) for rank in range(sites) for step in range(1, degree // 2 + 1)]
+    taken = {frozenset(edge) for edge in edges}
+    draw = _draws(seed)
+    for _ in range(SWAPS_PER_EDGE * len(edges)):
+        one, two = next(draw) % len(edges), next(draw) % len(edges)
+        (a, b), (c, d) = edges[one], edges[two]
+        new = frozenset((a, d)), frozenset((c, b))
+        if a != d and c != b and not taken.intersection(new):
+            taken -= {frozenset((a, b)), frozenset((c, d))}
+            taken |= set(new)
+            edges[one], edges[two] = (a, d), (c, b)
+    rows: list[list[int]] = [[] for _ in range(sites)]
+    for first, second in edges:
+        rows[first].append(second)
+        rows[second].append(first)
+    return [sorted(row) for row in rows]
+
+
+def _draws(seed: bytes) -> Iterator[int]:
+    """Numbers below 2^64: the first 8 bytes (little-endian) of SHA-256 of the digest of the seed and a count."""
+    digest, count = hashlib.sha256(b"eigenmesh mask graph\n" + seed).digest(), 0
+    while True:
+        word = hashlib.sha256(digest + count.to_bytes(8, "little")).digest()[:8]
+        yield int.from_bytes(word, "little")
+        count += 1

@@ -1,0 +1,93 @@
+"""The words that a site adds to its integers: ChaCha20 streams, one per pair of sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from eigenmesh.errors import InputError, import_extra
+from eigenmesh.masking._graph import mask_graph
+from eigenmesh.masking._keys import MaskContext, SiteKey, pair_key
+
+# Of two sites, each knows the other's numbers by subtraction.
+MIN_SITES = 3
+# Words that are made at a time: they stay in the cache while they are added.
+CHUNK_WORDS = 1 << 15
+# A nonce has room for 2^32 blocks of 8 words.
+MAX_WORDS = 1 << 35
+
+
+class Masks(Protocol):
+    """What one site adds to its own contribution to an average."""
+
+    def words(self, number: int, count: int) -> np.ndarray:
+        """Words for the average of that ``number``: (count,) uint64. Numbers rise: none is given words twice."""
+
+
+class PairwiseMasks:
+    """Sum over partners of their common stream, added towards higher ranks and subtracted towards lower ones.
+
+    ::
+
+        words_i(t) = sum_{j > i} G(k_ij, t) - sum_{j < i} G(k_ij, t)  modulo 2^64,   sum_i words_i(t) = 0
+
+    ``keys`` has the ChaCha20 key (RFC 8439) of each partner by rank; G takes 4 zero bytes and ``t`` (8 bytes) as nonce,
+    block counter from 0, and reads the stream as little-endian words.
+    """
+
+    def __init__(self, rank: int, keys: dict[int, bytes]) -> None:
+        self.rank, self._keys, self._next = rank, dict(keys), 0
+        self._ciphers = import_extra("cryptography.hazmat.primitives.ciphers", "masked", "masking")
+
+    @property
+    def partners(self) -> tuple[int, ...]:
+        return tuple(self._keys)
+
+    def words(self, number: int, count: int) -> np.ndarray:
+        """Words for one average, shape (count,); raises InputError unless its number is beyond all before."""
+        if number < self._next:
+            raise InputError(f"average {number} would be masked again; the next one is {self._next} or later.")
+        if not 0 <= count <= MAX_WORDS or number >= 1 << 64:
+            raise InputError(f"{count} words for average {number} are out of bounds; one has at most {MAX_WORDS}.")
+        self._next = number + 1
+        total = np.zeros(count, np.uint64)
+        zeros, made = bytes(8 * min(count, CHUNK_WORDS)), bytearray(8 * min(count, CHUNK_WORDS))
+        for partner, key in self._keys.items():
+            nonce = bytes(8) + number.to_bytes(8, "little")
+            stream = self._ciphers.Cipher(self._ciphers.algorithms.ChaCha20(key, nonce), mode=None).encryptor()
+            combine = np.add if partner > self.rank else np.subtract
+            for begin in range(0, count, CHUNK_WORDS):
+                part = total[begin : begin + CHUNK_WORDS]
+                stream.update_into(memoryview(zeros)[: part.nbytes], made)
+                combine(part, np.frombuffer(made, "<u8", part.size), out=part)
+        return total
+
+
+def pairwise_masks(
+    key: SiteKey, publics: Sequence[bytes], rank: int, context: MaskContext, partners: Sequence[int] | None = None
+) -> PairwiseMasks:
+    """The masks of the site with this rank, from its key and the public keys of all; ``partners`` as in the graph."""
+    _require_keys(key, publics, rank, context)
+    keys = {}
+    for partner in mask_graph(context).partners[rank] if partners is None else partners:
+        first, second = min(rank, partner), max(rank, partner)
+        keys[partner] = pair_key(key, (publics[first], publics[second]), (first, second), context)
+    return PairwiseMasks(rank, keys)
+
+
+def _require_keys(key: SiteKey, publics: Sequence[bytes], rank: int, context: MaskContext) -> None:
+    names = context.names
+    if len(names) < MIN_SITES:
+        raise InputError(
+            f"{len(names)} sites cannot be masked: each knows the other's numbers by subtraction; "
+            f"take at least {MIN_SITES}, or do without masks."
+        )
+    if len(publics) != len(names):
+        raise InputError(f"{len(publics)} public keys for {len(names)} sites; give one for each.")
+    if publics[rank] != key.public:
+        raise InputError(f"the public key of {names[rank]} is not that of its own secret.")
+    for place, public in enumerate(publics):
+        if publics.index(public) < place:
+            raise InputError(f"{names[publics.index(public)]} and {names[place]} show the same public key.")
