@@ -201,3 +201,10 @@ def test_the_collusion_bound_is_what_random_colluders_reach():
     assert abs(cut_off - expected) < 5 * expected**0.5
     with pytest.raises(InputError, match="50 of 51 sites cannot collude"):
         graph.chance(50)
+
+
+def test_masked_numbers_add_up_to_their_sum():
+    numbers = np.random.default_rng(1).integers(0, 2**63, (4, 21), np.uint64)
+    masked = np.array([one.masked(4, row) for one, row in zip(sites(), numbers, strict=True)])
+    assert np.array_equal(masked.sum(axis=0, dtype=np.uint64), numbers.sum(axis=0, dtype=np.uint64))
+    assert (masked != numbers).all()

@@ -20,10 +20,13 @@ MAX_WORDS = 1 << 35
 
 
 class Masks(Protocol):
-    """What one site adds to its own contribution to an average."""
+    """What hides one site's own contribution to an average."""
 
-    def words(self, number: int, count: int) -> np.ndarray:
-        """Words for the average of that ``number``: (count,) uint64. Numbers rise: none is given words twice."""
+    def masked(self, number: int, words: np.ndarray) -> np.ndarray:
+        """The words as they may leave the site, (n,) -> (n,) uint64, in the average of that ``number``.
+
+        Numbers rise, so that no mask is used twice.
+        """
 
 
 class PairwiseMasks:
@@ -44,6 +47,10 @@ class PairwiseMasks:
     @property
     def partners(self) -> tuple[int, ...]:
         return tuple(self._keys)
+
+    def masked(self, number: int, words: np.ndarray) -> np.ndarray:
+        """The words with the mask of one average, modulo 2^64: (n,) -> (n,) uint64."""
+        return words + self.words(number, words.size)
 
     def words(self, number: int, count: int) -> np.ndarray:
         """Words for one average, shape (count,); raises InputError unless its number is beyond all before."""

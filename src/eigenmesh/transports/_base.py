@@ -12,6 +12,7 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.errors import TransportError
+from eigenmesh.masking import Masks
 
 Arrays = tuple[Array, ...]
 Reduction = Literal["sum", "mean", "max"]
@@ -77,6 +78,10 @@ class Transport(ABC):
     def private_bytes(self, count: int) -> bytes:
         """Bytes that no other node knows; where a node can resume, the same again in the same place of the run."""
         return secrets.token_bytes(count)
+
+    def masks(self) -> Masks | None:
+        """Masks of this node from keys that its neighbours cannot make up; None where nodes have no such keys."""
+        return None
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a round that is used many times: the ranks that this node sends to and receives from."""
