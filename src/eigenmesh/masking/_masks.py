@@ -50,7 +50,7 @@ class PairwiseMasks:
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
         """The words with the mask of one average, modulo 2^64: (n,) -> (n,) uint64."""
-        return words + self.words(number, words.size)
+        return np.asarray(words + self.words(number, words.size))
 
     def words(self, number: int, count: int) -> np.ndarray:
         """Words for one average, shape (count,); raises InputError unless its number is beyond all before."""
