@@ -162,7 +162,7 @@ def test_missing_entries_are_filled_in_every_spelling(samples):
         ({"topology": None}, "topology = None must be a networkx graph, Weights, .* or a name: binary_tree, "),
         ({"topology": 3}, "topology = 3 must be a networkx graph"),
         ({"topology": [[1, 2], [3]]}, "topology = .* must be a networkx graph"),
-        ({"weights": 3}, "weights = 3 must be a name: best_constant, max_degree, metropolis"),
+        ({"weights": 3}, "weights = 3 must be a name: auto, balanced, best_constant, max_degree, metropolis"),
         ({"split": 3}, "split = 3 must be a Split object or a name: contiguous, "),
         ({"split": RandomSplit}, "split = RandomSplit is a class"),
         ({"missing": None}, "missing = None must be a name: error, mean"),

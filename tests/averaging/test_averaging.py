@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eigenmesh import graphs
 from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Gossip, Polynomial, Tree, averaging_by_name
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.errors import GraphError, InputError, UnknownNameError
 from eigenmesh.networks import Stacked
 
 EXACT = [AllReduce(), Gossip(), Chebyshev(), Polynomial(), Tree(), Factored()]
@@ -125,6 +125,52 @@ def test_chebyshev_uses_both_ends_of_the_spectrum():
 def test_an_accuracy_outside_zero_and_one_is_refused(kind, accuracy):
     with pytest.raises(InputError, match="strictly between 0 and 1"):
         kind(accuracy)
+
+
+DIRECTED = {
+    "cycle": graphs.directed_cycle(20),
+    "chords": graphs.directed_chords(20, seed=1),
+    "out-degree 3": graphs.random_out(20, seed=2),
+    "two": graphs.directed_cycle(2),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("graph", DIRECTED.values(), ids=DIRECTED)
+def test_one_way_links_are_averaged_as_accurately_as_promised(kernel, graph):
+    weights = graphs.balanced(graph)
+    network = Stacked(weights, kernel)
+    array = np.random.default_rng(0).standard_normal((len(graph), 6, 3)) + 5
+    error = np.linalg.norm(network.mean(array) - array.mean(axis=0), axis=(1, 2)).max()
+    assert error <= network.average.accuracy * spread(array) + 1e-12
+    assert network.average.accuracy <= max(getattr(kernel, "accuracy", 0.0), 1e-10)
+    assert network.traffic.rounds == network.average.rounds
+
+
+@pytest.mark.parametrize("graph", DIRECTED.values(), ids=DIRECTED)
+@pytest.mark.parametrize("rule", [graphs.balanced, graphs.push], ids=["balanced", "push"])
+def test_two_trees_average_over_one_way_links(graph, rule):
+    network = Stacked(rule(graph), Tree())
+    array = np.random.default_rng(1).standard_normal((len(graph), 4, 2))
+    averaged = network.mean(array)
+    assert np.allclose(averaged, array.mean(axis=0), rtol=0, atol=1e-14)
+    assert (averaged == averaged[0]).all()
+    average, away, towards = network.average, nx.eccentricity(graph), nx.eccentricity(graph.reverse())
+    assert (len(average.up), len(average.down)) == (towards[average.root], away[average.root])
+    assert average.rounds == min(away[node] + towards[node] for node in graph)
+    assert network.traffic.messages == average.messages == 2 * (len(graph) - 1)
+    for level in (*average.up, *average.down):
+        for receiver, sender in zip(*level.matrix.nonzero(), strict=True):
+            assert receiver == sender or graph.has_edge(sender, receiver)
+
+
+def test_a_polynomial_on_a_one_way_ring_takes_its_diameter():
+    average = Polynomial().prepare(graphs.balanced(graphs.directed_cycle(20)))
+    assert average.rounds == 19
+    assert average.accuracy < 1e-13
+    assert Polynomial().prepare(graphs.balanced(graphs.random_out(20, seed=2))).rounds <= 20
+    with pytest.raises(GraphError, match=r"needs weights whose rows and columns all sum to 1; use .*balanced"):
+        Polynomial().prepare(graphs.push(graphs.random_out(20, seed=2)))
 
 
 def test_names():

@@ -128,7 +128,7 @@ def test_rounds_of_averages_are_as_printed():
     heading, _, *rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.split("\n") if line]
     assert {row[0] for row in rows} == set(graphs.TOPOLOGIES)
     for name, links, diameter, beta, *rounds in rows:
-        weights = graphs.metropolis(graphs.topology(name, 16 if name == "hypercube" else 20))
+        weights = graphs.weighting("auto", graphs.topology(name, 16 if name == "hypercube" else 20))
         spectrum = weights.spectrum
         assert (links, diameter, beta) == (f"{weights.edges}", f"{spectrum.diameter}", f"{spectrum.beta:.4f}")
         for kernel, cell in zip(heading[4:], rounds, strict=True):

@@ -37,7 +37,7 @@ def test_subgraph_views_become_graphs_of_their_own():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (nx.DiGraph([(0, 1)]), r"directed.*to_undirected\(\)"),
+        (nx.MultiDiGraph([(0, 1), (0, 1)]), r"multigraph.*networkx.DiGraph\(graph\)"),
         (nx.MultiGraph([(0, 1), (0, 1)]), r"multigraph.*networkx.Graph\(graph\)"),
         (nx.Graph(), "0 nodes; give at least 1"),
         (nx.Graph([(0, 1), (1, 1)]), r"1 nodes are linked to themselves \(1\).*selfloop_edges"),

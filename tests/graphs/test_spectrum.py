@@ -11,8 +11,6 @@ from scipy.sparse import csgraph
 
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import (
-    TOPOLOGIES,
-    WEIGHTS,
     Spectrum,
     best_constant,
     complete,
@@ -31,6 +29,8 @@ from eigenmesh.graphs import (
     star,
     topology,
 )
+from eigenmesh.graphs._rules import BOTH_WAYS
+from eigenmesh.graphs._topologies import TWO_WAY
 
 # The package exports the function under the name of the module.
 module = sys.modules["eigenmesh.graphs._spectrum"]
@@ -113,15 +113,15 @@ def test_two_nodes_have_one_eigenvalue_besides_the_mean():
     assert found.diameter == 1
 
 
-@pytest.mark.parametrize("build", WEIGHTS.values())
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("build", BOTH_WAYS)
+@pytest.mark.parametrize("name", TWO_WAY)
 def test_iterations_find_what_eigvalsh_finds(name, build, iterative):
     weights = build(topology(name, 128, seed=2))
     assert (weights.spectrum.second, weights.spectrum.smallest) == pytest.approx(ends(weights.matrix), abs=1e-9)
 
 
-@pytest.mark.parametrize("build", WEIGHTS.values())
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("build", BOTH_WAYS)
+@pytest.mark.parametrize("name", TWO_WAY)
 def test_the_shifted_inverse_finds_what_eigvalsh_finds(name, build, inverse):
     weights = build(topology(name, 128, seed=2))
     assert (weights.spectrum.second, weights.spectrum.smallest) == pytest.approx(ends(weights.matrix), abs=1e-11)
@@ -176,7 +176,7 @@ def test_large_matrices_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for graph in (path(1200), star(1200), cycle(1200), complete(300), grid(1200), regular(1200)):
-            for build in WEIGHTS.values():
+            for build in BOTH_WAYS:
                 assert build(graph).spectrum.beta < 1
 
 
@@ -194,7 +194,7 @@ def test_diameter_is_that_of_networkx(n_nodes, p, seed):
 
 
 @pytest.mark.parametrize("share", [0, 10**6])
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", TWO_WAY)
 def test_diameters_by_search_and_by_products_agree(name, share, monkeypatch):
     monkeypatch.setattr(distances, "DENSE_SHARE", share)
     monkeypatch.setattr(distances, "DENSE_NODES", 0)
@@ -203,7 +203,7 @@ def test_diameters_by_search_and_by_products_agree(name, share, monkeypatch):
 
 
 @pytest.mark.parametrize("searches", [2, 5, 64])
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", TWO_WAY)
 def test_a_few_searches_bound_every_distance(name, searches, monkeypatch):
     graph = topology(name, 64, seed=5)
     links = nx.to_scipy_sparse_array(graph, format="csr")

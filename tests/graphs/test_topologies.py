@@ -24,14 +24,15 @@ def test_every_topology_is_simple_connected_and_numbered(name, n_nodes):
     if name == "hypercube" and n_nodes & (n_nodes - 1):
         pytest.skip("a hypercube has 2^n nodes")
     graph = topology(name, n_nodes, seed=3)
-    assert type(graph) is nx.Graph
+    one_way = name not in topologies.TWO_WAY
+    assert type(graph) is (nx.DiGraph if one_way else nx.Graph)
     assert list(graph) == list(range(n_nodes))
-    assert nx.is_connected(graph)
+    assert nx.is_strongly_connected(graph) if one_way else nx.is_connected(graph)
     assert nx.number_of_selfloops(graph) == 0
 
 
 def test_the_names_are_the_functions():
-    assert len(TOPOLOGIES) == 12
+    assert len(TOPOLOGIES) == 15
     assert all(TOPOLOGIES[name] is getattr(topologies, name) for name in TOPOLOGIES)
 
 

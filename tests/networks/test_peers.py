@@ -18,9 +18,11 @@ AVERAGINGS = [Tree(), Polynomial(), Chebyshev()]
 
 
 @pytest.mark.parametrize("averaging", [Tree(), Polynomial(), Chebyshev(), Gossip(1e-6)], ids=repr)
-@pytest.mark.parametrize("topology", ["cycle", "star", "path", "erdos_renyi", "complete"])
+@pytest.mark.parametrize(
+    "topology", ["cycle", "star", "path", "erdos_renyi", "complete", "directed_cycle", "random_out"]
+)
 def test_mix_mean_and_worst_are_the_stacked_ones(averaging, topology):
-    weights = graphs.metropolis(graphs.topology(topology, M, seed=3))
+    weights = graphs.weighting("auto", graphs.topology(topology, M, seed=3))
     rng = np.random.default_rng(0)
     X, S, values = rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 4))
 

@@ -1,5 +1,6 @@
 """Block Krylov: exact on any split, for close, equal and missing eigenvalues, in few averages."""
 
+import networkx as nx
 import numpy as np
 import pytest
 from scipy import sparse
@@ -46,6 +47,21 @@ def test_the_settings_of_the_paper_take_few_rounds(seed, topology):
             taken = next(record.rounds for record in result.history if record.error <= 1e-10)
             assert taken <= bar
             assert result.converged
+
+
+@pytest.mark.parametrize("topology", ["directed_cycle", "directed_chords", "random_out"])
+@pytest.mark.parametrize("rule", ["balanced", "push"])
+def test_one_way_links_take_a_product_times_both_heights(topology, rule):
+    problem = make_problem(geometric_spectrum(30, 4, 0.8), 12, unlike=True)
+    network = Stacked(graphs.weighting(rule, graphs.topology(topology, 12, seed=1)))
+    result = run(BlockKrylov(), problem.covariance(), network, 4)
+    true = angles(result.node_components, problem.vectors).max(axis=0)
+    assert result.converged
+    assert true.max() < 1e-10
+    assert (result.certificate.error_bounds >= true).all()
+    graph, root = network.weights.graph, network.average.root
+    heights = nx.eccentricity(graph, root) + nx.eccentricity(graph.reverse(), root)
+    assert result.traffic_by_phase["iterations"].rounds == result.iterations * heights
 
 
 @pytest.mark.parametrize("averaging", [Tree(), Polynomial()], ids=repr)

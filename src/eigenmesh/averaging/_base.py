@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from eigenmesh.arrays import Array
-from eigenmesh.errors import InputError
+from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import Weights
 
 DEFAULT_ACCURACY = 1e-12
@@ -104,3 +104,32 @@ class Mixing:
     @property
     def in_turn(self) -> int:
         return self.rounds * self.mixing.in_turn
+
+
+def require_averaging(weights: Weights, what: str) -> None:
+    """Raise GraphError unless mixing with the weights leads to the mean."""
+    if not weights.averages:
+        fix = "use eigenmesh.graphs.balanced(graph), or tree averaging"
+        raise GraphError(f"{what} needs weights whose rows and columns all sum to 1; {fix}.")
+
+
+def measured_accuracy(average: Average, weights: Weights) -> float:
+    """Norm of ``average - 1 1^T / M`` in working precision, on the unit vectors or, for large M, on 64 random ones.
+
+    Evaluating p on the eigenvalues is not enough: rounding errors along other eigenvectors are amplified by the
+    following rounds.
+    """
+    n_nodes = weights.n_nodes
+    probe = np.eye(n_nodes) if n_nodes <= 256 else np.random.default_rng(0).standard_normal((n_nodes, 64))
+    away = average(_Plain(), probe) - probe.mean(axis=0)
+    return float(np.linalg.norm(away, 2) / np.linalg.norm(probe - probe.mean(axis=0), 2))
+
+
+class _Plain:
+    """A network that only multiplies by the round's matrix, to measure the accuracy."""
+
+    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
+        return tuple(exchange.matrix @ array for array in arrays)
+
+    def reduced_mean(self, array: Array) -> Array:
+        return array.mean(axis=0, keepdims=True)

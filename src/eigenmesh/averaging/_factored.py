@@ -12,8 +12,8 @@ import numpy as np
 
 from eigenmesh._atomic_write import save_arrays
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound
-from eigenmesh.averaging._polynomial import Polynomial, measured_accuracy
+from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound, measured_accuracy
+from eigenmesh.averaging._polynomial import Polynomial
 from eigenmesh.averaging._tree import Tree
 from eigenmesh.data._archives import cache_folder
 from eigenmesh.graphs import Weights
@@ -43,8 +43,8 @@ class Factored:
     where nothing is found, or with more than 3,000 unknowns, the tree or the polynomial is used instead: the one with
     fewer rounds; of equals, the tree.
 
-    A search on another processor may end elsewhere, so nodes must have the ``factors`` (L, 2 edges + M), entries row by
-    row, from one place: behind a transport all nodes take those of the root of the tree.
+    A search on another processor may end elsewhere, so nodes must have the ``factors`` (L, messages + M), entries row
+    by row, from one place: behind a transport all nodes take those of the root of the tree.
     """
 
     factors: np.ndarray | None = field(default=None, compare=False, repr=False)
@@ -112,14 +112,17 @@ class FactoredAverage:
 
 def _other(weights: Weights) -> Average:
     """A tree, or a polynomial if that takes fewer rounds."""
+    if not weights.averages:
+        return Tree().prepare(weights)
     return min(Tree().prepare(weights), Polynomial().prepare(weights), key=lambda average: average.rounds)
 
 
 def _places(weights: Weights) -> np.ndarray:
-    """Row and column of each entry that a factor may have, (2 edges + M, 2): links both ways, and the diagonal."""
-    links = np.array(weights.graph.edges, dtype=int).reshape(-1, 2)
-    nodes = np.arange(weights.n_nodes)
-    places = np.concatenate([links, links[:, ::-1], np.stack([nodes, nodes], axis=1)])
+    """Row and column of each entry that a factor may have, (messages + M, 2): links, and the diagonal."""
+    graph, nodes = weights.graph, np.arange(weights.n_nodes)
+    # Receivers are rows.
+    links = np.array(graph.edges if graph.is_directed() else graph.to_directed().edges, dtype=int).reshape(-1, 2)
+    places = np.concatenate([links[:, ::-1], np.stack([nodes, nodes], axis=1)])
     return places[np.lexsort(places.T[::-1])]
 
 

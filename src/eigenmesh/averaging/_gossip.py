@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import LinearNetwork, LinearRound, Mixing, ToAccuracy
+from eigenmesh.averaging._base import (
+    LinearNetwork,
+    LinearRound,
+    Mixing,
+    ToAccuracy,
+    measured_accuracy,
+    require_averaging,
+)
 from eigenmesh.graphs import Weights, rounds_to_average
 
 
@@ -18,10 +25,16 @@ class Gossip(ToAccuracy):
     """
 
     def prepare(self, weights: Weights) -> GossipAverage:
-        """Choose L from beta, the second largest modulus among the eigenvalues of W."""
+        """Choose L from beta, the second largest modulus among the eigenvalues of W; if W is not symmetric by |W^L|."""
+        require_averaging(weights, "gossip")
         spectrum = weights.spectrum
         rounds = rounds_to_average(spectrum, self.accuracy)
-        return GossipAverage(LinearRound(weights.matrix), rounds, spectrum.beta**rounds if rounds else 0.0)
+        average = GossipAverage(LinearRound(weights.matrix), rounds, spectrum.beta**rounds if rounds else 0.0)
+        if weights.symmetric:
+            return average
+        while (reached := measured_accuracy(average, weights)) > self.accuracy:
+            average = replace(average, rounds=average.rounds + 1 + average.rounds // 32)
+        return replace(average, accuracy=reached)
 
 
 @dataclass(frozen=True)
@@ -46,11 +59,14 @@ class Chebyshev(ToAccuracy):
 
         p_L(w) = T_L((w - c) / e) / T_L((1 - c) / e).
 
-    Both ends of the interval are used; its symmetric hull [-beta, beta] would cost more rounds.
+    Both ends of the interval are used; its symmetric hull [-beta, beta] would cost more rounds. Where W is not
+    symmetric its eigenvalues are on no interval, and plain gossip is used instead.
     """
 
-    def prepare(self, weights: Weights) -> ChebyshevAverage:
+    def prepare(self, weights: Weights) -> ChebyshevAverage | GossipAverage:
         """Choose L so that ``1 / T_L((1 - c) / e) <= accuracy``."""
+        if not weights.symmetric:
+            return Gossip(self.accuracy).prepare(weights)
         if weights.n_nodes == 1:
             return ChebyshevAverage.of_rounds(weights, 0)
         growth = ChebyshevAverage.of_rounds(weights, 1).growth

@@ -1,11 +1,14 @@
 """Polynomial averaging: as few rounds as the spectrum of the network allows."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound, Mixing, ToAccuracy
+from eigenmesh.averaging._arnoldi import arnoldi_factors
+from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound, Mixing, ToAccuracy, measured_accuracy
 from eigenmesh.averaging._gossip import Chebyshev
 from eigenmesh.graphs import Weights
 
@@ -24,7 +27,7 @@ class Polynomial(ToAccuracy):
     on a cycle of 20, 6 on a hypercube of 64, the diameter on a path. Every node needs to know the graph; its
     eigenvalues are then computed locally. The accuracy is measured in working precision and stated. If the
     recurrence is too ill-conditioned, or Chebyshev needs no more rounds, or there are more than 2,048 nodes,
-    Chebyshev is used instead.
+    Chebyshev is used instead. Where W is not symmetric it is the residual polynomial of GMRES, see ``arnoldi_factors``.
     """
 
     def prepare(self, weights: Weights) -> Average:
@@ -32,12 +35,19 @@ class Polynomial(ToAccuracy):
         chebyshev = Chebyshev(self.accuracy).prepare(weights)
         if weights.n_nodes == 1 or weights.n_nodes > LARGEST:
             return chebyshev
-        steps, turns = _coefficients(distinct_eigenvalues(weights), self.accuracy, most=chebyshev.rounds)
-        average = PolynomialAverage(LinearRound(weights.matrix), len(steps), steps, turns, accuracy=0.0)
+        average = self._shortest(weights, most=chebyshev.rounds)
         reached = measured_accuracy(average, weights)
         fewer = reached <= self.accuracy and average.rounds < chebyshev.rounds
         half = reached <= ROUNDING_ALLOWED and 2 * average.rounds <= chebyshev.rounds
         return replace(average, accuracy=reached) if fewer or half else chebyshev
+
+    def _shortest(self, weights: Weights, most: int) -> PolynomialAverage | ProductAverage:
+        mixing = LinearRound(weights.matrix)
+        if not weights.symmetric:
+            factors = arnoldi_factors(weights, self.accuracy, most)
+            return ProductAverage(mixing, sum(map(len, factors)), factors, accuracy=0.0)
+        steps, turns = _coefficients(distinct_eigenvalues(weights), self.accuracy, most)
+        return PolynomialAverage(mixing, len(steps), steps, turns, accuracy=0.0)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,27 @@ class PolynomialAverage(Mixing):
             residual = residual - step * (direction - mixed)
             direction = residual + turn * direction
         return residual
+
+
+@dataclass(frozen=True)
+class ProductAverage(Mixing):
+    """Polynomial averaging as a product of factors ``1 - a A`` and ``1 - a A + b A^2`` of ``A = I - W``.
+
+    Each factor is (a,) or (a, b): as many rounds as numbers.
+    """
+
+    factors: tuple[tuple[float, ...], ...]
+    accuracy: float
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        for factor in self.factors:
+            image, result = array, array
+            for sign, coefficient in zip((-1, 1), factor, strict=False):
+                (mixed,) = network.combine(self.mixing, image)
+                image = image - mixed
+                result = result + sign * coefficient * image
+            array = result
+        return array
 
 
 def distinct_eigenvalues(weights: Weights) -> np.ndarray:
@@ -86,25 +117,3 @@ def _coefficients(eigenvalues: np.ndarray, accuracy: float, most: int) -> tuple[
         direction = residual + turn * direction
         image, energy = operator * direction, next_energy
     return tuple(steps), tuple(turns)
-
-
-def measured_accuracy(average: Average, weights: Weights) -> float:
-    """Norm of ``average - 1 1^T / M`` in working precision, on the unit vectors or, for large M, on 64 random ones.
-
-    Evaluating p on the eigenvalues is not enough: rounding errors along other eigenvectors are amplified by the
-    following rounds.
-    """
-    n_nodes = weights.n_nodes
-    probe = np.eye(n_nodes) if n_nodes <= 256 else np.random.default_rng(0).standard_normal((n_nodes, 64))
-    away = average(_Plain(), probe) - probe.mean(axis=0)
-    return float(np.linalg.norm(away, 2) / np.linalg.norm(probe - probe.mean(axis=0), 2))
-
-
-class _Plain:
-    """A network that only multiplies by the round's matrix, to measure the accuracy."""
-
-    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
-        return tuple(exchange.matrix @ array for array in arrays)
-
-    def reduced_mean(self, array: Array) -> Array:
-        return array.mean(axis=0, keepdims=True)

@@ -18,20 +18,17 @@ class Tree:
     """Sum up a breadth-first spanning tree rooted at the graph's centre, divide by M, send down.
 
     It takes ``2 x height`` rounds and only ``2 (M - 1)`` messages, and every node ends with the same bits.
-    It relies on every link of the tree, so it is for static, reliable networks.
+    It relies on every link of the tree, so it is for static, reliable networks. Where links go one way, a tree of
+    links towards the root is for the way up and one of links away from it for the way down; the rounds are the sum of
+    both heights.
     """
 
     def prepare(self, weights: Weights) -> TreeAverage:
-        root = weights.spectrum.centre
-        levels, depth = list[list[tuple[int, int]]](), {root: 0}
-        for child, parent in nx.bfs_predecessors(weights.graph, root):
-            depth[child] = depth[parent] + 1
-            if depth[child] > len(levels):
-                levels.append([])
-            levels[-1].append((child, parent))
-        n_nodes = weights.n_nodes
-        up = tuple(_from_children(level, n_nodes) for level in reversed(levels))
-        down = tuple(_from_parents(level, n_nodes) for level in levels)
+        root, graph, n_nodes = weights.spectrum.centre, weights.graph, weights.n_nodes
+        away = _levels(graph, root)
+        towards = _levels(graph.reverse(copy=False), root) if graph.is_directed() else away
+        up = tuple(_from_children(level, n_nodes) for level in reversed(towards))
+        down = tuple(_from_parents(level, n_nodes) for level in away)
         return TreeAverage(root, up, down, n_nodes)
 
 
@@ -67,6 +64,17 @@ class TreeAverage:
         for level in self.down:
             (array,) = network.combine(level, array)
         return array
+
+
+def _levels(graph: nx.Graph, root: int) -> list[list[tuple[int, int]]]:
+    """Pairs of child and parent of a breadth-first tree, by their distance from the root."""
+    levels, depth = list[list[tuple[int, int]]](), {root: 0}
+    for child, parent in nx.bfs_predecessors(graph, root):
+        depth[child] = depth[parent] + 1
+        if depth[child] > len(levels):
+            levels.append([])
+        levels[-1].append((child, parent))
+    return levels
 
 
 def _from_children(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:

@@ -55,7 +55,7 @@ def compare(
     scale: options.Scale = False,
     nodes: options.Nodes = None,
     topology: options.Topology = "erdos_renyi",
-    weights: options.WeightsName = "metropolis",
+    weights: options.WeightsName = "auto",
     averaging: options.AveragingName = "auto",
     components: Components = None,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,

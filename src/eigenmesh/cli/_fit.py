@@ -41,7 +41,7 @@ def fit(
     scale: options.Scale = False,
     nodes: options.Nodes = None,
     topology: options.Topology = "erdos_renyi",
-    weights: options.WeightsName = "metropolis",
+    weights: options.WeightsName = "auto",
     averaging: options.AveragingName = "auto",
     transport: options.TransportName = None,
     components: options.Components = None,
@@ -118,7 +118,7 @@ def fit(
         seed=seed or 0,
     )
     about = {
-        "weights": canonical_name("weights", weights, WEIGHTS),
+        "weights": canonical_name("weights", weights, ["auto", *WEIGHTS]),
         "step_size": step_size,
         "transport": None if engine is None else engine.name,
     }

@@ -8,6 +8,7 @@ from eigenmesh.cli import _options as options
 from eigenmesh.cli._inputs import read_edge_list
 from eigenmesh.cli._messages import Messages
 from eigenmesh.fitting._topology import DEFAULT_NODES
+from eigenmesh.graphs._rules import resolved
 from eigenmesh.report import network_picture, require_picture, save_picture
 from eigenmesh.report._tables import averaging_table, facts_table
 
@@ -17,7 +18,7 @@ NODES_HELP = f"Number of nodes; {DEFAULT_NODES} by default, or as many as the fi
 def graph(
     topology: Annotated[str, options.argument("TOPOLOGY", options.TOPOLOGY_HELP)],
     nodes: Annotated[int | None, options.option(None, "M", NODES_HELP, min=1)] = None,
-    weights: Annotated[str, options.option(None, "NAME", f"{', '.join(graphs.WEIGHTS)}.")] = "metropolis",
+    weights: Annotated[str, options.option(None, "NAME", f"auto, {', '.join(graphs.WEIGHTS)}.")] = "auto",
     seed: Annotated[int, options.option(None, "N", "Fixes a random graph.", min=0)] = 0,
     plot: options.PictureFile = None,
 ) -> None:
@@ -38,13 +39,13 @@ def graph(
     messages = Messages.of()
     if plot is not None:
         require_picture(plot)
-    weights = canonical_name("weights", weights, graphs.WEIGHTS)
+    weights = canonical_name("weights", weights, ["auto", *graphs.WEIGHTS])
     drawn = read_edge_list(topology, nodes)
     if drawn is None:
         topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
         drawn = graphs.topology(topology, nodes or DEFAULT_NODES, seed=seed)
     network = graphs.weighting(weights, drawn)
-    messages.tell(facts_table(_facts(network, topology, weights)))
+    messages.tell(facts_table(_facts(network, topology, resolved(weights, drawn))))
     messages.tell(averaging_table(network))
     if plot is not None:
         names = [str(drawn.nodes[node].get("name", node)) for node in range(network.n_nodes)]
@@ -52,7 +53,8 @@ def graph(
 
 
 def _facts(network: graphs.Weights, topology: str, weights: str) -> dict[str, str]:
-    degrees = [degree for _, degree in network.graph.degree]
+    links = network.graph
+    degrees = [degree for _, degree in (links.out_degree if links.is_directed() else links.degree)]
     spectrum = network.spectrum
     return {
         "network": f"{topology}, {weights} weights",

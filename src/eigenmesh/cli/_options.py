@@ -53,7 +53,7 @@ Missing = Annotated[str, option(DATA, "error|mean", "Empty and infinite entries:
 Scale = Annotated[bool, option(DATA, None, "Divide each column by its pooled standard deviation.", "--scale")]
 Nodes = Annotated[int | None, option(NETWORK, "M", NODES_HELP, min=1)]
 Topology = Annotated[str, option(NETWORK, "NAME|FILE", TOPOLOGY_HELP)]
-WeightsName = Annotated[str, option(NETWORK, "NAME", f"{', '.join(WEIGHTS)}.", "--weights")]
+WeightsName = Annotated[str, option(NETWORK, "NAME", f"auto, {', '.join(WEIGHTS)}.", "--weights")]
 AveragingName = Annotated[str, option(NETWORK, "NAME", AVERAGING_HELP, "--averaging")]
 TransportName = Annotated[str | None, option(NETWORK, TRANSPORT_NAMES, TRANSPORT_HELP, "--transport")]
 Device = Annotated[str | None, option(METHOD, "NAME", "Arrays of NumPy if left out; cpu, cuda, cuda:1 with PyTorch.")]

@@ -24,7 +24,7 @@ def plan(
     scale: options.Scale = False,
     nodes: options.Nodes = None,
     topology: options.Topology = "erdos_renyi",
-    weights: options.WeightsName = "metropolis",
+    weights: options.WeightsName = "auto",
     averaging: options.AveragingName = "auto",
     components: options.Components = None,
     solver: options.SolverName = "auto",

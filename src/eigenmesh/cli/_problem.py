@@ -87,7 +87,7 @@ def read_problem(
     nodes: int | None,
     topology: str,
     label_column: str | None = None,
-    weights: str = "metropolis",
+    weights: str = "auto",
     transport: Transport | None = None,
 ) -> Problem:
     """Check all names, then read the data and lay the network; with a transport, read this node's data alone."""
@@ -98,7 +98,7 @@ def read_problem(
     edge_list = read_edge_list(topology, nodes)
     if edge_list is None:
         topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
-    weights = canonical_name("weights", weights, graphs.WEIGHTS)
+    weights = canonical_name("weights", weights, ["auto", *graphs.WEIGHTS])
     files = files_of_all_nodes(data, nodes)
     one_table = len(files) == 1 if transport is None else is_one_table(data)
     rule = parse_split(split, 1 if one_table else max(2, len(files)), seed)

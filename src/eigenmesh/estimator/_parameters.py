@@ -77,7 +77,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "solver": [Names("solver", ["auto", *SOLVERS]), instances("a Solver object", Solver)],
     "topology": [Names("topology", TOPOLOGIES), GRAPHS, Objects("an (M, M) matrix", _is_matrix)],
     "n_nodes": [COUNT, None],
-    "weights": [Names("weights", WEIGHTS)],
+    "weights": [Names("weights", ["auto", *WEIGHTS])],
     "averaging": [Names("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
     "split": [Names("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
     "tol": [Interval(Real, 0, 1, closed="neither")],

@@ -45,7 +45,8 @@ class DecentralizedPCA(Projection):
         M where the topology is a name. None: as many as the data have parts; 10 for one array, or fewer so that
         each node has at least two samples.
     weights : str
-        How a graph gets its weights: "metropolis", "max_degree", "best_constant".
+        How a graph gets its weights: "metropolis", "max_degree", "best_constant"; for one-way links "balanced", "push",
+        "pull". "auto" is metropolis or, where links go one way, balanced.
     averaging : str or Averaging
         How exact averages are made: "tree", "factored", "polynomial", "chebyshev", "gossip"; "auto" takes the quickest
         but for "factored", whose search may take a minute.
@@ -133,7 +134,7 @@ class DecentralizedPCA(Projection):
         solver: str | Solver = "auto",
         topology: Any = "erdos_renyi",
         n_nodes: int | None = None,
-        weights: str = "metropolis",
+        weights: str = "auto",
         averaging: str | Averaging = "auto",
         split: str | Split = "random",
         tol: float = DEFAULT_TOL,

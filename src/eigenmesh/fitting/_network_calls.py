@@ -55,7 +55,7 @@ class Prices:
     def __init__(self, weights: Weights, average: Average, costs: Costs) -> None:
         self.weights, self.average, self.costs = weights, average, costs
         self.collective = isinstance(average, AllReduceAverage)
-        self._degree = max((degree for _, degree in weights.graph.degree), default=0)
+        self._degree = weights.most_receivers
 
     def of(self, calls: list[NetworkCall]) -> Price:
         total = Price()
@@ -67,7 +67,7 @@ class Prices:
 
     def batches(self, call: NetworkCall) -> Iterator[Batch]:
         """What one call sends, as a network counts it."""
-        average, links = self.average, 2 * self.weights.edges
+        average, links = self.average, self.weights.messages
         averaged, compared = call.averaged, call.compared
         if call.mixed is not None:
             yield Batch(1, call.messages, self._degree, call.mixed)

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored
+from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Tree
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.fitting._data import Data, DataFacts
 from eigenmesh.fitting._network_calls import NetworkCall, Prices
@@ -31,6 +31,8 @@ class Workload(NamedTuple):
         """Ways to average that the network and its engine offer; of two that cost the same, the first is better."""
         # Factors have to be searched for, which may take a minute, so they are used only where they are asked for.
         over_links = [make() for make in reversed(OVER_LINKS.values()) if make is not Factored]
+        if not self.weights.averages:
+            over_links = [Tree()]
         return [AllReduce(), *over_links] if self.has_all_reduce else over_links
 
 

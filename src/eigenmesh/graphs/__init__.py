@@ -2,36 +2,43 @@
 
 from eigenmesh.graphs._distances import diameter
 from eigenmesh.graphs._existing import from_edge_list, from_networkx, require_connected
+from eigenmesh.graphs._rules import WEIGHTS, balanced, best_constant, max_degree, metropolis, pull, push
+from eigenmesh.graphs._rules import by_name as weighting
 from eigenmesh.graphs._spectrum import Spectrum, laplacian_extremes, rounds_to_average, spectrum
 from eigenmesh.graphs._topologies import (
     TOPOLOGIES,
     binary_tree,
     complete,
     cycle,
+    directed_chords,
+    directed_cycle,
     erdos_renyi,
     exponential,
     grid,
     hypercube,
     path,
     random_geometric,
+    random_out,
     regular,
     small_world,
     star,
 )
 from eigenmesh.graphs._topologies import by_name as topology
-from eigenmesh.graphs._weights import WEIGHTS, Weights, best_constant, from_matrix, lazy, max_degree, metropolis
-from eigenmesh.graphs._weights import by_name as weighting
+from eigenmesh.graphs._weights import Weights, from_matrix, lazy
 
 __all__ = [
     "TOPOLOGIES",
     "WEIGHTS",
     "Spectrum",
     "Weights",
+    "balanced",
     "best_constant",
     "binary_tree",
     "complete",
     "cycle",
     "diameter",
+    "directed_chords",
+    "directed_cycle",
     "erdos_renyi",
     "exponential",
     "from_edge_list",
@@ -44,7 +51,10 @@ __all__ = [
     "max_degree",
     "metropolis",
     "path",
+    "pull",
+    "push",
     "random_geometric",
+    "random_out",
     "regular",
     "require_connected",
     "rounds_to_average",

@@ -19,34 +19,51 @@ def diameter(matrix: np.ndarray | sparse.csr_array) -> int:
     return int(eccentricities(matrix).max())
 
 
+def diameter_and_centre(matrix: np.ndarray | sparse.csr_array) -> tuple[int, int]:
+    """The diameter, and the node with the least sum of links from the farthest node and to the farthest node."""
+    away = eccentricities(matrix)
+    # Where links go both ways the two are the same.
+    both = away if is_two_way(matrix) else away + eccentricities(matrix.T)
+    return int(away.max()), int(both.argmin())
+
+
+def is_two_way(matrix: np.ndarray | sparse.csr_array) -> bool:
+    """Whether every link, an entry that is not zero, goes both ways."""
+    linked = matrix != 0
+    return not (linked != linked.T).sum()
+
+
 def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
     """Number of links from each node to the farthest one, on the graph where the matrix (M, M) is not zero: (M,).
 
-    A breadth-first search from a node s with eccentricity e bounds those of all others (Takes and Kosters, 2013):
-    ``max(d(s, v), e - d(s, v)) <= e(v) <= e + d(s, v)``. Searches go on, in turn from where the upper bound is largest
+    Entry (i, j) is a link from j to i. A breadth-first search from a node s with eccentricity e, and one back to it,
+    bound those of all others (Takes and Kosters, 2013):
+    ``max(d(v, s), e - d(s, v)) <= e(v) <= e + d(v, s)``. Searches go on, in turn from where the upper bound is largest
     and where the lower one is smallest, until the bounds meet everywhere: after a few searches on long, thin graphs,
     one per node on random ones. On large networks it ends after a fixed amount of work, with upper bounds.
     """
-    links = sparse.csr_array(matrix, copy=True)
+    # A row of this is whom a node sends to.
+    links = sparse.csr_array(matrix.T, copy=True)
     links.eliminate_zeros()
     n_nodes = links.shape[0]
     if n_nodes <= DENSE_NODES or int(np.diff(links.indptr).min()) * DENSE_SHARE >= n_nodes:
         return _eccentricities_of_dense(links)
     from scipy.sparse import csgraph
 
-    n_components, _ = csgraph.connected_components(links, directed=False)
+    n_components, _ = csgraph.connected_components(links, connection="strong")
     if n_components > 1:
         raise _not_connected(n_nodes, n_components)
+    backwards = None if is_two_way(links) else sparse.csr_array(links.T)
     lower, upper = np.zeros(n_nodes, dtype=np.int32), np.full(n_nodes, n_nodes, dtype=np.int32)
     for search in range(max(2, VISITS // (n_nodes + links.nnz))):
         unsettled = np.flatnonzero(lower < upper)
         if not unsettled.size:
             break
         source = unsettled[np.argmin(lower[unsettled]) if search % 2 else np.argmax(upper[unsettled])]
-        distances = _distances_from(links, source)
-        farthest = distances.max()
-        lower = np.maximum(lower, np.maximum(distances, farthest - distances))
-        upper = np.minimum(upper, farthest + distances)
+        there = _distances_from(links, source)
+        back = there if backwards is None else _distances_from(backwards, source)
+        lower = np.maximum(lower, np.maximum(back, there.max() - there))
+        upper = np.minimum(upper, there.max() + back)
     return upper
 
 
@@ -64,7 +81,8 @@ def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
         farthest += ~complete
         before, reached = reached, np.minimum(reached @ step, 1.0)
         if np.array_equal(before, reached):
-            raise _not_connected(n_nodes, len(np.unique(reached, axis=0)))
+            # Nodes that reach each other.
+            raise _not_connected(n_nodes, len(np.unique(reached * reached.T, axis=0)))
     return farthest
 
 

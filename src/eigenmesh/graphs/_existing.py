@@ -14,13 +14,13 @@ NAMED_IN_MESSAGES = 5
 
 
 def from_networkx(graph: nx.Graph) -> nx.Graph:
-    """Copy of an undirected simple graph on the nodes 0..M-1, in its node order.
+    """Copy of a simple graph on the nodes 0..M-1, in its node order; the links of a ``networkx.DiGraph`` go one way.
 
     The node attribute "name" keeps the old name of a node.
     """
     require_simple(graph)
     numbers = {name: number for number, name in enumerate(graph)}
-    numbered = nx.Graph(**graph.graph)
+    numbered = (nx.DiGraph if graph.is_directed() else nx.Graph)(**graph.graph)
     numbered.add_nodes_from((numbers[name], {**facts, "name": name}) for name, facts in graph.nodes(data=True))
     numbered.add_edges_from((numbers[one], numbers[other], facts) for one, other, facts in graph.edges(data=True))
     return numbered
@@ -45,22 +45,21 @@ def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
     return from_networkx(graph_of(names, links.edges))
 
 
-def graph_of(nodes: Iterable[Hashable], links: Iterable[tuple[Hashable, Hashable]]) -> nx.Graph:
-    """Graph with its nodes in this order."""
-    graph = nx.Graph()
+def graph_of(nodes: Iterable[Hashable], links: Iterable[tuple[Hashable, Hashable]], one_way: bool = False) -> nx.Graph:
+    """Graph with its nodes in this order; a link that goes one way is a pair of sender and receiver."""
+    graph = nx.DiGraph() if one_way else nx.Graph()
     graph.add_nodes_from(nodes)
     graph.add_edges_from(links)
     return graph
 
 
 def require_simple(graph: nx.Graph) -> None:
-    """Raise GraphError unless the graph is undirected, with nodes, without parallel links and self-loops."""
+    """Raise GraphError unless the graph has nodes, and no parallel links and self-loops."""
     if not isinstance(graph, nx.Graph):
-        raise GraphError(f"the graph is a {type(graph).__name__}; give a networkx.Graph.")
-    if graph.is_directed():
-        raise GraphError("the graph is directed, but links must work both ways; use graph.to_undirected().")
+        raise GraphError(f"the graph is a {type(graph).__name__}; give a networkx.Graph or networkx.DiGraph.")
     if graph.is_multigraph():
-        raise GraphError("the graph is a multigraph, but two nodes share one link; use networkx.Graph(graph).")
+        simple = "networkx.DiGraph" if graph.is_directed() else "networkx.Graph"
+        raise GraphError(f"the graph is a multigraph, but two nodes share one link; use {simple}(graph).")
     if not graph:
         raise GraphError("the graph has 0 nodes; give at least 1.")
     if loops := list(nx.nodes_with_selfloops(graph)):
@@ -68,15 +67,38 @@ def require_simple(graph: nx.Graph) -> None:
         raise GraphError(f"{len(loops)} nodes are linked to themselves ({some}); drop networkx.selfloop_edges(graph).")
 
 
-def require_connected(graph: nx.Graph) -> None:
-    """Raise GraphError unless there is a path between any two nodes."""
+def require_both_ways(graph: nx.Graph, what: str) -> None:
+    """Raise GraphError if links go one way."""
     require_simple(graph)
+    if graph.is_directed():
+        fix = "use balanced weights, or graph.to_undirected() if every link works both ways"
+        raise GraphError(f"{what} need links that go both ways, but the graph is directed; {fix}.")
+
+
+def require_connected(graph: nx.Graph) -> None:
+    """Raise GraphError unless there is a path from any node to any other."""
+    require_simple(graph)
+    if graph.is_directed():
+        _require_strongly_connected(graph)
+        return
     components = sorted(nx.connected_components(graph), key=len, reverse=True)
     if len(components) == 1:
         return
     isolated = list(nx.isolates(graph))
     some = f"{'without any link' if isolated else 'the smallest has'}: {_some(graph, isolated or components[-1])}"
     raise GraphError(f"the graph has {len(components)} components, 1 is needed ({some}); add links between them.")
+
+
+def _require_strongly_connected(graph: nx.DiGraph) -> None:
+    parts = nx.condensation(graph)
+    if len(parts) == 1:
+        return
+    # In this order links go from a part to later ones only.
+    order, places = list(nx.topological_sort(parts)), {node: place for place, node in enumerate(graph)}
+    named = [_some(graph, sorted(parts.nodes[part]["members"], key=places.__getitem__)) for part in order]
+    shown = named if len(named) <= NAMED_IN_MESSAGES else [*named[: NAMED_IN_MESSAGES - 1], "...", named[-1]]
+    found = f"the directed graph has {len(order)} strongly connected parts, 1 is needed: {'; '.join(shown)}"
+    raise GraphError(f"{found}. Nothing comes back from a later part to an earlier one; add such links.")
 
 
 def _some(graph: nx.Graph, nodes: Collection[Hashable]) -> str:

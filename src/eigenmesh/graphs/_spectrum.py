@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.errors import GraphError, InputError
-from eigenmesh.graphs._distances import eccentricities
+from eigenmesh.graphs._distances import diameter_and_centre
 from eigenmesh.graphs._existing import require_connected
 
 Matrix: TypeAlias = np.ndarray | sparse.csr_array
@@ -25,6 +25,8 @@ LOOK_EVERY = 20
 RESIDUAL = 1e-10
 # First distance of a shift from the estimated end of the spectrum: small beside any gap of use, large beside rounding.
 SHIFT = 1e-8
+# Entries of a matrix that is its transpose differ by less than this.
+SYMMETRIC = 1e-12
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,15 @@ class Spectrum:
     """Ends of the spectrum of W on the complement of the constant vectors, and the diameter of its graph."""
 
     second: float
-    """lambda_2(W), the largest eigenvalue besides the 1 of the constant vectors."""
+    """lambda_2(W), the largest eigenvalue besides the 1 of the constant vectors; the largest modulus of one where W is
+    not symmetric."""
     smallest: float
-    """lambda_M(W), the smallest eigenvalue."""
+    """lambda_M(W), the smallest eigenvalue; the smallest real part of one where W is not symmetric."""
     diameter: int
     """Largest number of links between two nodes: no exact average takes fewer rounds. An upper bound where the network
     has too many nodes to search from each: some thousands with few links."""
     centre: int = 0
-    """Node whose farthest node is nearest: the root of a shallow spanning tree."""
+    """Node whose farthest node is nearest, there and back: the root of shallow spanning trees."""
 
     @property
     def beta(self) -> float:
@@ -53,19 +56,25 @@ class Spectrum:
 
 
 def spectrum(matrix: Matrix) -> Spectrum:
-    """Spectrum of a symmetric matrix (M, M), dense or sparse, whose rows sum to one; all zeros for M = 1.
+    """Spectrum of a matrix (M, M), dense or sparse, whose rows or columns sum to one; all zeros for M = 1.
 
     Dense eigenvalues up to M = 1000; beyond, Lanczos and, if that is slow (gaps below about 1e-5), inverse
-    iteration with a shift next to the wanted end. The graph is the support of the matrix.
+    iteration with a shift next to the wanted end; Arnoldi where the matrix is not symmetric. The graph is the support
+    of the matrix: entry (i, j) is a link from j to i.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise GraphError(f"the matrix has shape {matrix.shape}; a spectrum needs a square matrix.")
     links = sparse.csr_array(matrix, dtype=np.float64)
     if not np.isfinite(links.data).all():
         raise GraphError("the matrix has NaN or infinity; a spectrum needs finite entries.")
-    second, smallest = _ends(matrix)
-    farthest = eccentricities(links)
-    return Spectrum(second, smallest, diameter=int(farthest.max()), centre=int(farthest.argmin()))
+    second, smallest = _ends(matrix) if is_symmetric(links) else _complex_ends(links)
+    diameter, centre = diameter_and_centre(links)
+    return Spectrum(second, smallest, diameter, centre)
+
+
+def is_symmetric(links: sparse.csr_array) -> bool:
+    """Whether a matrix is its transpose up to rounding."""
+    return float(abs(links - links.T).max()) <= SYMMETRIC
 
 
 def rounds_to_average(spectrum: Spectrum, accuracy: float) -> int:
@@ -110,6 +119,21 @@ def _ends(matrix: Matrix) -> tuple[float, float]:
     for sign, (ritz, residual) in zip((1, -1), _lanczos(links), strict=True):
         ends.append(ritz if residual <= RESIDUAL else sign * _top_by_inverse(sign * links, sign * ritz))
     return ends[0], ends[1]
+
+
+def _complex_ends(links: sparse.csr_array) -> tuple[float, float]:
+    """Largest modulus and smallest real part of the eigenvalues besides the 1 that belongs to the mean."""
+    if links.shape[0] <= DENSE_EIGENVALUES:
+        values = np.linalg.eigvals(links.toarray())
+    else:
+        from scipy.sparse import linalg as sparse_linalg
+
+        start = np.random.default_rng(0).standard_normal(links.shape[0])
+        settings = {"v0": start, "return_eigenvectors": False}
+        ends = [sparse_linalg.eigs(links, k=k, which=which, **settings) for k, which in ((3, "LM"), (1, "SR"))]
+        values = np.concatenate(ends)
+    others = np.delete(values, np.argmin(np.abs(values - 1.0)))
+    return float(np.abs(others).max()), float(others.real.min())
 
 
 def _lanczos(matrix: sparse.csr_array) -> tuple[tuple[float, float], tuple[float, float]]:

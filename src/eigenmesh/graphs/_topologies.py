@@ -14,6 +14,7 @@ from eigenmesh.graphs._existing import graph_of
 # Draws of a random graph before giving up.
 DRAWS = 100
 DEFAULT_DEGREE = 4
+DEFAULT_OUT_DEGREE = 3
 
 
 def erdos_renyi(n_nodes: int, p: float = 0.5, seed: int = 0) -> nx.Graph:
@@ -134,9 +135,49 @@ def exponential(n_nodes: int) -> nx.Graph:
     return graph_of(range(n_nodes), ((node, (node + hop) % n_nodes) for node in range(n_nodes) for hop in hops))
 
 
-RANDOM = (erdos_renyi, regular, random_geometric, small_world)
-FIXED = (cycle, path, star, complete, grid, hypercube, binary_tree, exponential)
+def directed_cycle(n_nodes: int) -> nx.DiGraph:
+    """One-way ring: i sends to i + 1 mod M; diameter M - 1."""
+    n_nodes = _count(n_nodes)
+    pairs = ((node, (node + 1) % n_nodes) for node in range(n_nodes) if n_nodes > 1)
+    return graph_of(range(n_nodes), pairs, one_way=True)
+
+
+def directed_chords(n_nodes: int, chords: int | None = None, seed: int = 0) -> nx.DiGraph:
+    """One-way ring with so many random one-way chords; M // 2 unless given."""
+    graph = directed_cycle(n_nodes)
+    absent = sorted(nx.non_edges(graph))
+    chords = min(len(graph) // 2, len(absent)) if chords is None else _whole("chords", chords)
+    if not 0 <= chords <= len(absent):
+        raise GraphError(f"chords={chords} must be from 0 to {len(absent)} on {len(graph)} nodes.")
+    graph.add_edges_from(random.Random(_whole("seed", seed)).sample(absent, chords))
+    return graph
+
+
+def random_out(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.DiGraph:
+    """Each node sends to ``degree`` others: to the next on a random one-way ring, and to some drawn at random.
+
+    The degree is 3 unless given, or M - 1 where that is less.
+    """
+    n_nodes = _count(n_nodes)
+    degree = min(DEFAULT_OUT_DEGREE, n_nodes - 1) if degree is None else _whole("degree", degree)
+    if not min(1, n_nodes - 1) <= degree <= n_nodes - 1:
+        raise GraphError(f"degree={degree} must be from {min(1, n_nodes - 1)} to {n_nodes - 1} for {n_nodes} nodes.")
+    rng = random.Random(_whole("seed", seed))
+    ring = rng.sample(range(n_nodes), n_nodes)
+    graph = graph_of(range(n_nodes), [], one_way=True)
+    for node, following in zip(ring, [*ring[1:], ring[0]], strict=True):
+        others = [other for other in range(n_nodes) if other not in (node, following)]
+        receivers = [following, *rng.sample(others, degree - 1)] if n_nodes > 1 else []
+        graph.add_edges_from((node, receiver) for receiver in receivers)
+    return graph
+
+
+RANDOM = (erdos_renyi, regular, random_geometric, small_world, directed_chords, random_out)
+FIXED = (cycle, path, star, complete, grid, hypercube, binary_tree, exponential, directed_cycle)
+ONE_WAY = (directed_cycle, directed_chords, random_out)
 TOPOLOGIES: dict[str, Callable[..., nx.Graph]] = {build.__name__: build for build in (*RANDOM, *FIXED)}
+# Those whose links go both ways.
+TWO_WAY = {name: build for name, build in TOPOLOGIES.items() if build not in ONE_WAY}
 
 
 def by_name(name: str, n_nodes: int, seed: int = 0) -> nx.Graph:

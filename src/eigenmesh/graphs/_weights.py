@@ -1,9 +1,10 @@
-"""Weights: symmetric doubly stochastic matrices on the links of a graph, which one round of mixing applies.
+"""Weights: matrices on the links of a graph, which one round of mixing applies.
 
-``mix(X)_i = sum_j w_ij X_j`` keeps the mean of X over the nodes and brings every node nearer to it.
+``mix(X)_i = sum_j w_ij X_j`` keeps the mean of X over the nodes and brings every node nearer to it. Where links go both
+ways the matrix is symmetric and doubly stochastic. Where they go one way, w_ij is the weight of the link from j to i;
+its columns sum to one, which keeps the mean, or its rows, which keeps what all nodes agree on, or both.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,10 +13,10 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from eigenmesh._lookup import lookup
 from eigenmesh.errors import GraphError
+from eigenmesh.graphs._distances import is_two_way
 from eigenmesh.graphs._existing import graph_of, require_connected, require_simple
-from eigenmesh.graphs._spectrum import Matrix, Spectrum, laplacian_extremes, spectrum
+from eigenmesh.graphs._spectrum import Matrix, Spectrum, is_symmetric, spectrum
 
 # Up to this many nodes, a dense product is as fast as a sparse one.
 DENSE_NODES = 256
@@ -28,7 +29,8 @@ class Weights:
     """Weight matrix W (M, M) of a graph, checked: W = W^T, W 1 = 1, zero off the links, beta < 1.
 
     ``matrix`` is a NumPy array up to 256 nodes and a ``scipy.sparse.csr_array`` beyond, float64. Entries may be
-    negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, zeros off the links are exact.
+    negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, zeros off the links are exact. On a
+    ``networkx.DiGraph``, whose link (j, i) has the weight w_ij, rows or columns or both sum to one.
     """
 
     matrix: Matrix
@@ -36,7 +38,10 @@ class Weights:
 
     def __post_init__(self) -> None:
         links = _square(self.matrix)
-        _require_doubly_stochastic(links)
+        if self.graph.is_directed():
+            _require_rows_or_columns(links)
+        else:
+            _require_doubly_stochastic(links)
         _require_on_graph(links, self.graph)
         require_connected(self.graph)
         _require_averaging(self.spectrum)
@@ -54,35 +59,36 @@ class Weights:
         """Number of links of the graph, each counted once."""
         return int(self.graph.number_of_edges())
 
+    @property
+    def messages(self) -> int:
+        """Directed sends of a round that uses all links."""
+        return self.edges if self.graph.is_directed() else 2 * self.edges
+
+    @property
+    def most_receivers(self) -> int:
+        """Nodes that the busiest node sends to."""
+        degrees = self.graph.out_degree if self.graph.is_directed() else self.graph.degree
+        return max((degree for _, degree in degrees), default=0)
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether W = W^T, so that its eigenvalues are real."""
+        return is_symmetric(sparse.csr_array(self.matrix))
+
+    @cached_property
+    def keeps_mean(self) -> bool:
+        """Whether columns sum to one, so that mixing keeps the mean."""
+        return bool(np.abs(self.matrix.sum(axis=0) - 1).max() <= TOLERANCE)
+
+    @cached_property
+    def averages(self) -> bool:
+        """Whether rows and columns sum to one, so that mixing leads to the mean."""
+        return self.keeps_mean and bool(np.abs(self.matrix.sum(axis=1) - 1).max() <= TOLERANCE)
+
     @cached_property
     def spectrum(self) -> Spectrum:
         """Ends of the spectrum, beta, gap and diameter."""
         return spectrum(self.matrix)
-
-
-def metropolis(graph: nx.Graph) -> Weights:
-    """Metropolis weights: w_ij = 1 / (1 + max(deg_i, deg_j)) on links; needs only the neighbours' degrees."""
-    adjacency = _adjacency(graph).tocoo()
-    degrees = np.bincount(adjacency.row, minlength=adjacency.shape[0])
-    values = 1.0 / (1.0 + np.maximum(degrees[adjacency.row], degrees[adjacency.col]))
-    return _completed(sparse.coo_array((values, (adjacency.row, adjacency.col)), adjacency.shape), graph)
-
-
-def max_degree(graph: nx.Graph) -> Weights:
-    """One weight for all links: w_ij = 1 / (1 + max_k deg_k)."""
-    adjacency = _adjacency(graph)
-    return _completed(adjacency / (1.0 + adjacency.sum(axis=1).max()), graph)
-
-
-def best_constant(graph: nx.Graph) -> Weights:
-    """The one weight for all links with the least beta: W = I - 2 L / (l_2 + l_M), L the Laplacian.
-
-    beta = (l_M - l_2) / (l_M + l_2). Diagonal entries may be negative.
-    """
-    adjacency = _adjacency(graph)
-    if adjacency.shape[0] == 1:
-        return _completed(adjacency, graph)
-    return _completed(adjacency * (2.0 / sum(laplacian_extremes(graph))), graph)
 
 
 def lazy(weights: Weights) -> Weights:
@@ -98,36 +104,27 @@ def half_way(matrix: Matrix) -> Matrix:
 
 
 def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
-    """Weights from a symmetric doubly stochastic matrix (M, M); without a graph, its non-zero entries are the links."""
+    """Weights from a matrix (M, M) as ``Weights`` asks for; without a graph, its non-zero entries are the links.
+
+    Those go both ways if each has its counterpart across the diagonal, one way otherwise.
+    """
     links = _square(matrix)
-    return Weights(_stored(links), _support(links) if graph is None else graph)
+    return Weights(stored(links), _support(links) if graph is None else graph)
 
 
-RULES = (metropolis, max_degree, best_constant)
-WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {build.__name__: build for build in RULES}
-
-
-def by_name(name: str, graph: nx.Graph) -> Weights:
-    """Weights of that name on the graph."""
-    return lookup("weights", name, WEIGHTS)(graph)
-
-
-def _adjacency(graph: nx.Graph) -> sparse.csr_array:
+def adjacency(graph: nx.Graph) -> sparse.csr_array:
+    """Ones where there is a link, receivers in rows and senders in columns: (M, M)."""
     require_simple(graph)
     nodes = range(graph.number_of_nodes())
     numbers = set(nodes)
     if (stranger := next((node for node in graph if node not in numbers), None)) is not None:
         numbered = f"nodes must be numbered 0 to {nodes[-1]}, but one is called {stranger!r}"
         raise GraphError(f"{numbered}; use eigenmesh.graphs.from_networkx(graph).")
-    return nx.to_scipy_sparse_array(graph, nodes, dtype=np.float64, weight=None, format="csr")
+    return nx.to_scipy_sparse_array(graph, nodes, dtype=np.float64, weight=None, format="csr").T.tocsr()
 
 
-def _completed(links: sparse.sparray, graph: nx.Graph) -> Weights:
-    """Weights with a diagonal that completes the row sums of the links to one."""
-    return Weights(_stored(links + sparse.diags_array(1.0 - links.sum(axis=1))), graph)
-
-
-def _stored(matrix: Matrix | sparse.sparray) -> Matrix:
+def stored(matrix: Matrix | sparse.sparray) -> Matrix:
+    """Dense or sparse, as networks of this size hold it."""
     links = sparse.csr_array(matrix)
     return links.toarray() if links.shape[0] <= DENSE_NODES else links
 
@@ -136,7 +133,8 @@ def _support(links: sparse.csr_array) -> nx.Graph:
     """Graph with a link wherever an entry off the diagonal is not zero."""
     rows, columns = links.nonzero()
     between = rows != columns
-    return graph_of(range(links.shape[0]), zip(rows[between].tolist(), columns[between].tolist(), strict=True))
+    pairs = zip(columns[between].tolist(), rows[between].tolist(), strict=True)
+    return graph_of(range(links.shape[0]), pairs, one_way=not is_two_way(links))
 
 
 def _square(matrix: Any) -> sparse.csr_array:
@@ -182,8 +180,16 @@ def _require_doubly_stochastic(links: sparse.csr_array) -> None:
         raise GraphError(f"{found}; put the difference on the diagonal, at ({row}, {row}).")
 
 
+def _require_rows_or_columns(links: sparse.csr_array) -> None:
+    errors = {"row": np.abs(links.sum(axis=1) - 1.0), "column": np.abs(links.sum(axis=0) - 1.0)}
+    if min(error.max() for error in errors.values()) <= TOLERANCE:
+        return
+    worst = " and ".join(f"{line} {int(off.argmax())} is off by {float(off.max()):.3g}" for line, off in errors.items())
+    raise GraphError(f"neither all rows nor all columns of the weights sum to 1 ({worst}); use balanced(graph).")
+
+
 def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
-    allowed = _adjacency(graph)
+    allowed = adjacency(graph)
     if allowed.shape != links.shape:
         raise GraphError(f"weights of {links.shape[0]} nodes do not fit a graph of {allowed.shape[0]} nodes.")
     allowed = allowed + sparse.eye_array(links.shape[0])

@@ -60,8 +60,9 @@ class Peers(Network):
         if self.collective and not transport.reduces:
             raise InputError(f"{type(transport).__name__} has no all-reduce; use tree or polynomial averaging.")
         self.transport = transport
-        neighbours = sorted(weights.graph.neighbors(transport.rank))
-        self._neighbours = transport.links(neighbours, neighbours)
+        receivers = sorted(weights.graph.neighbors(transport.rank))
+        senders = sorted(weights.graph.predecessors(transport.rank)) if weights.graph.is_directed() else receivers
+        self._neighbours = transport.links(receivers, senders)
         self._parts: dict[int, tuple[LinearRound, Part]] = {}
         self._rider: Array | None = None
         if isinstance(averaging, Factored) and averaging.factors is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
+from eigenmesh.graphs._topologies import TWO_WAY
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
 from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE, INCOMING, KEY_FILE
@@ -142,7 +143,7 @@ def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str
         edges = fields.pairs("edges")
         fields.checked("edges", site_graph, names, edges)
         return in_order(names, edges)
-    name = fields.text("topology", choices=tuple(graphs.TOPOLOGIES))
+    name = fields.text("topology", choices=tuple(TWO_WAY))
     graph = fields.checked("topology", graphs.topology, name, len(names), seed=seed)
     return in_order(names, [(names[a], names[b]) for a, b in graph.edges])
 

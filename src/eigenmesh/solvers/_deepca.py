@@ -72,8 +72,9 @@ def fast_mix(network: Network, Z: Array, rounds: int) -> Array:
 
     Disagreement shrinks by about ``1 - sqrt(1 - beta)`` per round, where plain mixing has beta. Where W has negative
     eigenvalues the first round may enlarge what belongs to them, so that a single round need not shrink anything.
+    Where links go one way eigenvalues are complex, and it would grow: there eta is 0, plain mixing.
     """
-    root = math.sqrt(1 - network.weights.spectrum.beta**2)
+    root = math.sqrt(1 - network.weights.spectrum.beta**2) if network.weights.symmetric else 1.0
     eta = (1 - root) / (1 + root)
     before = Z
     for _ in range(rounds):
