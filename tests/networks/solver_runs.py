@@ -26,7 +26,7 @@ FITS = {
     "fit-auto": {},
     "fit-share": {"averaging": "tree", "n_components": 0.8, "scale": True},
     "fit-float32": {"averaging": "polynomial", "tol": 1e-3},
-    "fit-one-way": {"topology": "directed_cycle"},
+    "fit-one-way": {"averaging": "tree", "topology": "directed_cycle"},
     "fit-fast-pca": {"averaging": "chebyshev", "solver": "fast-pca", "tol": 1e-3},
 }
 
