@@ -6,9 +6,9 @@ all below tau
 
     |p(tau)| |g_c . v| <= |p(A) g_c|,    hence    |g_c . v| <= delta_c(tau) = min_p |p(A) g_c| / |p(tau)|,
 
-which is the residual of MINRES on ``(A - tau) y = g_c``. The Krylov space that was built from G gives it without any
-message. The ``g_c . v`` are independent standard normal numbers, so all of them are that small with a tiny chance only,
-and the certificate states that chance. tau is put as low as it allows, and bounds all eigenvalues that were not found.
+which the Krylov space that was built from G bounds without any message (``Look.deltas``). The ``g_c . v`` are
+independent standard normal numbers, so all of them are that small with a tiny chance only, and the certificate states
+that chance. tau is put as low as it allows, and bounds all eigenvalues that were not found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ LARGEST_CHANCE = 1e-9
 # Places of tau, from the largest value beyond the components (0) to the smallest of their own (1).
 PLACES = np.array([0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
 # Columns of the start that are used: more would only lower a chance that is tiny by then.
-MOST_COLUMNS = 16
+MOST_COLUMNS = 24
+# Ritz vectors beyond the components that are taken out of the space before it is looked through: the more, the sooner
+# the chance falls, as long as they are good.
+TAKEN_OUT = (0, 3, 6, 12, 18, 24, 36)
 
 
 class Complement(NamedTuple):
@@ -120,22 +123,36 @@ class Look(NamedTuple):
     def _limit(self, shared: int, places: np.ndarray, found: Found, multiplicity: int) -> tuple[float, float]:
         """The lowest of the places whose chance is small enough, and that chance."""
         rest = self._replace(values=self.values[shared:], start=self.start[shared:], leak=self.leak[:, shared:])
-        place, chance = float(places[-1]), 1.0
-        for place, deltas in zip(places.tolist(), rest.deltas(places), strict=True):
-            if place <= rest.values[0]:
-                continue
-            # What was found is not quite invariant, so the space is not quite that of A.
-            error = self.products * (found.residual + self._residual(shared)) / (place - rest.values[0])
-            chance = chance_missed(deltas + error, found.n_components, multiplicity)
-            if chance <= LARGEST_CHANCE:
+        above = places[places > rest.values[0]]
+        if not len(above):
+            return float(places[-1]), 1.0
+        # What was found is not quite invariant, so the space is not quite that of A.
+        error = self.products * (found.residual + self._residual(shared)) / (above - rest.values[0])
+        chances = np.ones(len(above))
+        for count in (count for count in TAKEN_OUT if count < len(rest.values)):
+            deltas = rest.deltas(above, count) + error[:, np.newaxis]
+            chances = np.minimum(chances, [chance_missed(row, found.n_components, multiplicity) for row in deltas])
+            if chances[0] <= LARGEST_CHANCE:
                 break
-        return place, chance
+        enough = np.flatnonzero(chances <= LARGEST_CHANCE)
+        lowest = int(enough[0]) if len(enough) else -1
+        return float(above[lowest]), float(chances[lowest])
 
-    def deltas(self, places: np.ndarray) -> np.ndarray:
-        """delta_c at each place, all of them above the Ritz values: (t,) -> (t, s)."""
-        values = self.values[:, np.newaxis]
+    def deltas(self, places: np.ndarray, taken_out: int = 0) -> np.ndarray:
+        """delta_c at each place, all of them above the Ritz values: (t,) -> (t, s).
+
+        So many leading Ritz vectors are taken out of A, whose eigenvalues are smaller then. For such a vector u with
+        value mu and residual r, ``|u . v| <= r / (tau - mu)``. Of the rest of g, let z_1, z_2, .. be the Lanczos
+        vectors, T their tridiagonal matrix, and e_k the size of what A z_k has outside the space, or for the last one
+        outside the span of all z_k. From ``(lambda - T) [z_k . v] = [e_k . v]`` follows, as ``(lambda - T)^-1`` is
+        positive and falls with lambda,
+
+            |g . v| <= |g| sum_k [(tau - T)^-1]_1k |e_k|.
+        """
+        out, values = self.values[:taken_out], self.values[taken_out:, np.newaxis]
         start = self.start[:, :MOST_COLUMNS].T[:, :, np.newaxis]
-        basis, vector = start[:, :, :0], start
+        beside, vector = np.abs(start[:, :taken_out, 0]), start[:, taken_out:]
+        sizes, basis = np.linalg.norm(vector, axis=1), vector[:, :, :0]
         for _ in range(min(self.products, len(values))):
             for _ in range(2):
                 vector = vector - basis @ (basis.mT @ vector)
@@ -143,12 +160,14 @@ class Look(NamedTuple):
             vector = np.where(size > 0, vector / np.where(size > 0, size, 1.0), 0.0)
             basis = np.concatenate([basis, vector], axis=2)
             vector = values * vector
-        outside = self.leak @ basis
-        wanted = np.concatenate([start, np.zeros((len(start), len(self.leak), 1))], axis=1)
+        T = basis.mT @ (values * basis)
+        inside, outside = values * basis - basis @ T, self.leak[:, taken_out:] @ basis
+        leaves = np.sqrt(np.sum(inside**2, axis=1) + np.sum(outside**2, axis=1))
+        residuals = np.linalg.norm(self.leak[:, :taken_out], axis=0)
         found = []
         for place in places:
-            image = np.linalg.qr(np.concatenate([(values - place) * basis, outside], axis=1))[0]
-            found.append(np.linalg.norm(wanted - image @ (image.mT @ wanted), axis=1)[:, 0])
+            inverse = np.linalg.inv(place * np.eye(T.shape[-1]) - T)[:, 0, :]
+            found.append(sizes[:, 0] * np.sum(np.abs(inverse) * leaves, axis=1) + beside @ (residuals / (place - out)))
         return np.stack(found)
 
 
