@@ -18,6 +18,8 @@
     │   ├── CannotResumeError              this site cannot go on with the run; a restart does not help
     │   └── FrameError                     bytes that are no frame of this run
     └── MissingExtraError (ImportError)    an optional dependency; the message gives the install command
+
+    DataWarning (UserWarning)              samples that can be worked with, but are probably not what was meant
 """
 
 import difflib
@@ -29,6 +31,7 @@ __all__ = [
     "AbortedError",
     "CannotResumeError",
     "DataError",
+    "DataWarning",
     "DeadlineError",
     "DisagreementError",
     "EigenmeshError",
@@ -126,6 +129,10 @@ class FrameError(TransportError):
 
 class MissingExtraError(EigenmeshError, ImportError):
     """An optional dependency that is not installed."""
+
+
+class DataWarning(UserWarning):
+    """Samples that can be worked with, but are probably not what was meant."""
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:

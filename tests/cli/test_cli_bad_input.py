@@ -69,7 +69,7 @@ def folder(write_csv, tmp_path, samples):
         (("fit", "report.docx", "--out", "r.npz"), ("'.docx'", ".csv")),
         (("fit", "broken.npy", "--out", "r.npz"), ("broken.npy cannot be read",)),
         (("fit", "words.csv", "--out", "r.npz"), ("'two'", "line 2")),
-        (("fit", "data.csv", "narrow.csv", "--out", "r.npz"), ("unequal", "6", "4")),
+        (("fit", "data.csv", "narrow.csv", "--out", "r.npz"), ("narrow.csv lacks columns 'c4', 'c5'", "data.csv")),
         (("fit", "data.csv", "few.csv", "--nodes", "3", "--out", "r.npz"), ("2 files", "not 3", "leave out --nodes")),
         (("fit", "data.csv", "few.csv", "--split", "label", "--out", "r.npz"), ("2 files", "leave out --split")),
         (("fit", "data.csv", "few.csv", "--topology", "three.txt", "--out", "r.npz"), ("2 files", "not 3")),

@@ -25,6 +25,8 @@ WRITERS = {
     ".npy": np.save,
     ".npz": lambda path, X: np.savez(path, X=X),
     ".csv": lambda path, X: np.savetxt(path, X, delimiter=",", fmt="%.17g"),
+    ".tsv": lambda path, X: np.savetxt(path, X, delimiter="\t", fmt="%.17g"),
+    ".txt": lambda path, X: np.savetxt(path, X, delimiter=";", fmt="%.17g"),
     ".parquet": lambda path, X: pd.DataFrame(X, columns=list("abcd")).to_parquet(path),
 }
 KINDS = {
@@ -202,8 +204,10 @@ class TestErrors:
         pca = DecentralizedPCA(2, topology="complete").fit(Waves())
         with pytest.raises(DataError, match="the source has 7 columns, but the model has 256; make them equal"):
             pca.transform(as_source(np.ones((3, 7))))
-        with pytest.raises(DataError, match="column 0 of the source is 't255', but the model has 't0' there"):
-            pca.transform(Block(Waves(), names=Waves.feature_names[::-1]))
+        with pytest.raises(DataError, match="the source lacks column 't255', which the model has"):
+            pca.transform(Block(Waves(), names=(*Waves.feature_names[:-1], "other")))
+        turned = pca.transform(Block(Waves(), names=Waves.feature_names[::-1]))
+        assert np.allclose(turned, pca.transform(as_source(Waves().read(slice(0, N))[:, ::-1])))
         holed = np.ones((3, D))
         holed[1, 2] = np.inf
         with pytest.raises(DataError, match=r"the source: row 1, column 2 \('t2'\) is inf; drop the row"):

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eigenmesh.averaging import Polynomial
+from eigenmesh.data import TableOptions
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.sites import Address, read_network_file, read_site
 from eigenmesh.sites._network_file import site_toml
@@ -141,15 +142,19 @@ def test_commands_for_sites_load_no_engine():
     assert done.stdout.strip() == "[]"
 
 
+GROUP = TableOptions(label_column="group")
+
+
 def test_samples_are_read_and_their_columns_checked(tmp_path):
     file = tmp_path / "data.csv"
     file.write_text("age,bmi,group\n1,2,a\n3,4,b\n")
-    table = read_samples(DataFile(file, "group", ("age", "bmi")))
+    table = read_samples(DataFile(file, GROUP, ("age", "bmi")))
     assert (table.X == [[1, 2], [3, 4]]).all()
     assert table.feature_names == ("age", "bmi")
-    with pytest.raises(DataError, match=r"column 0 of .*'age', but data.feature_names has 'bmi' there; use its order"):
-        read_samples(DataFile(file, "group", ("bmi", "age")))
-    with pytest.raises(DataError, match=r"2 columns, but data\.feature_names has 3"):
-        read_samples(DataFile(file, "group", ("age", "bmi", "sex")))
+    turned = read_samples(DataFile(file, GROUP, ("bmi", "age")))
+    assert (turned.X == [[2, 1], [4, 3]]).all()
+    assert turned.feature_names == ("bmi", "age")
+    with pytest.raises(DataError, match=r"data\.csv lacks column 'sex', which data\.feature_names has"):
+        read_samples(DataFile(file, GROUP, ("age", "bmi", "sex")))
     np.save(tmp_path / "data.npy", np.eye(2))
-    assert read_samples(DataFile(tmp_path / "data.npy", None, ("a", "b"))).feature_names == ("a", "b")
+    assert read_samples(DataFile(tmp_path / "data.npy", feature_names=("a", "b"))).feature_names == ("a", "b")

@@ -1,5 +1,8 @@
 """The command line: its commands, and how it reports errors."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -9,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from eigenmesh import __version__
 from eigenmesh.cli._exit_codes import BAD_INPUT, INTERRUPTED
-from eigenmesh.errors import EigenmeshError
+from eigenmesh.errors import DataWarning, EigenmeshError
 
 # What `eigenmesh --help` says of each command. `eigenmesh fit` is the function `fit` of the module `_fit`.
 COMMANDS = {
@@ -61,7 +64,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; any error that was not raised on purpose goes on up."""
         try:
-            return super().invoke(ctx)
+            with _warnings_shown():
+                return super().invoke(ctx)
         except EigenmeshError as error:
             from eigenmesh.cli._messages import option_names
 
@@ -70,6 +74,27 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             _alert("interrupted.", style="yellow")
             raise typer.Exit(INTERRUPTED) from error
+
+
+@contextmanager
+def _warnings_shown() -> Iterator[None]:
+    """Show each warning about data once, in the words of the command line."""
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if not issubclass(category, DataWarning):
+                usual(message, category, *place, **more)
+            elif str(message) not in said:
+                from eigenmesh.cli._messages import option_names
+
+                said.add(str(message))
+                _alert(f"warning: {option_names(str(message))}", style="yellow")
+
+        warnings.showwarning = show
+        yield
 
 
 def _alert(text: str, style: str) -> None:

@@ -17,6 +17,8 @@ from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import make_folder
 from eigenmesh.cli._options import METHOD, OUTPUT, option
 from eigenmesh.cli._problem import Problem, read_problem
+from eigenmesh.cli._table_options import takes_table
+from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError, MissingExtraError
 from eigenmesh.events import event_log
 from eigenmesh.experiments._curves import UNITS, Curve
@@ -45,10 +47,11 @@ Cost = Annotated[str, option(OUTPUT, "UNIT", f"What is counted: {', '.join(UNITS
 Out = Annotated[list[Path], option(OUTPUT, "FOLDER|FILE", OUT_HELP, "--out")]
 
 
+@takes_table
 def compare(
     data: options.Sources,
+    table: TableOptions,
     solvers: Solvers = DEFAULT_SOLVERS,
-    label_column: options.LabelColumn = None,
     split: options.SplitName = None,
     by_label: options.ByLabel = False,
     missing: options.Missing = "error",
@@ -99,7 +102,7 @@ def compare(
     )
     split = split_name(split, by_label)
     problem = read_problem(
-        messages, data, seed, label_column=label_column, split=split, nodes=nodes, topology=topology, weights=weights
+        messages, data, seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
     )
     with messages.waiting("finding the truth"):
         comparison = _comparison(request, problem)

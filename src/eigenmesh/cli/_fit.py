@@ -18,6 +18,8 @@ from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table
 from eigenmesh.cli._problem import Problem, read_problem
+from eigenmesh.cli._table_options import takes_table
+from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.events import event_log
 from eigenmesh.fitting import Fit, Prepared, Request, fit_numbers, model_of, prepare
@@ -32,9 +34,10 @@ from eigenmesh.transports import Transport, transport_by_name, transport_kind
 DEFAULT_COMPONENTS = 5
 
 
+@takes_table
 def fit(
     data: options.Sources,
-    label_column: options.LabelColumn = None,
+    table: TableOptions,
     split: options.SplitName = None,
     by_label: options.ByLabel = False,
     missing: options.Missing = "error",
@@ -109,13 +112,7 @@ def fit(
         # Nodes that read their own samples read consecutive rows.
         split = "contiguous"
     read = partial(
-        read_problem,
-        label_column=label_column,
-        split=split,
-        nodes=nodes,
-        topology=topology,
-        weights=weights,
-        seed=seed or 0,
+        read_problem, table=table, split=split, nodes=nodes, topology=topology, weights=weights, seed=seed or 0
     )
     about = {
         "weights": canonical_name("weights", weights, ["auto", *WEIGHTS]),

@@ -10,9 +10,9 @@ import numpy as np
 
 from eigenmesh import graphs
 from eigenmesh._lookup import find_name
-from eigenmesh.data import LabelSplit, Shards, SizesSplit, Split, Table, split_by_name
+from eigenmesh.data import LabelSplit, Shards, SizesSplit, Split, Table, TableOptions, split_by_name
 from eigenmesh.data._datasets import DATASETS, is_dataset, load
-from eigenmesh.data._files import READERS, consecutive_rows, read_table
+from eigenmesh.data._files import READERS, consecutive_rows, kind_of, read_table
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.fitting._topology import DEFAULT_NODES
 
@@ -42,11 +42,6 @@ def parse_step_size(text: str) -> float | str:
         raise InputError(f"--step-size {text} must be a number above 0, or auto.") from error
 
 
-def parse_column(text: str | None) -> str | int | None:
-    """A column by its name, or by its number from 0."""
-    return int(text) if text is not None and text.isdecimal() else text
-
-
 def split_name(split: str | None, by_label: bool) -> str | None:
     """What --split and --by-label say together."""
     if by_label and split is not None and not isinstance(split_by_name(split), LabelSplit):
@@ -64,11 +59,11 @@ def parse_split(split: str | None, n_files: int, seed: int) -> Split | None:
 
 
 def read_data(
-    data: Sequence[str], label_column: str | None, n_nodes: int | None, split: Split | None
+    data: Sequence[str], options: TableOptions, n_nodes: int | None, split: Split | None
 ) -> tuple[str, Shards]:
     """What the data are called, and the samples of every node: of one table that is split, or of one file per node."""
     if split is not None:
-        table = read_one(data[0], label_column)
+        table = read_one(data[0], options)
         return table.name, split_table(table, n_nodes, split)
     for name in data:
         if is_dataset(name) and not Path(name).is_file():
@@ -76,19 +71,20 @@ def read_data(
     if n_nodes not in (None, len(data)):
         fix = f"leave out --nodes, or give a network of {len(data)} nodes"
         raise InputError(f"{len(data)} files are {len(data)} nodes, one per file, not {n_nodes}; {fix}.")
-    return f"{len(data)} files", Shards.from_files(list(data), label_column=parse_column(label_column))
+    return f"{len(data)} files", Shards.from_files(list(data), **vars(options))
 
 
-def read_one(name: str, label_column: str | None, share: tuple[int, int] | None = None) -> Table:
+def read_one(name: str, options: TableOptions, share: tuple[int, int] | None = None) -> Table:
     """A data set or the table in a file, by name; ``share = (i, n)`` takes the i-th of n runs of its rows."""
     if is_dataset(name):
-        if label_column is not None:
-            raise InputError(f"the data set {name} has labels of its own; leave out --label-column {label_column}.")
+        if options != TableOptions():
+            fix = "leave out --label-column, --drop and other options of tables"
+            raise InputError(f"the data set {name} has labels of its own, and all of it is used; {fix}.")
         table = load(name)
         return table.take(consecutive_rows(table.n_samples, share))
-    if not Path(name).exists() and Path(name).suffix.lower() not in READERS and not _is_path(name):
+    if not Path(name).exists() and kind_of(Path(name)) not in READERS and not _is_path(name):
         raise UnknownNameError("data set (and no file)", name, [*DATASETS, "synthetic:..."])
-    return replace(read_table(name, label_column=parse_column(label_column), share=share), name=Path(name).name)
+    return replace(read_table(name, share=share, **vars(options)), name=Path(name).name)
 
 
 def split_table(table: Table, n_nodes: int | None, split: Split) -> Shards:
@@ -114,17 +110,6 @@ def read_edge_list(topology: str, n_nodes: int | None = None) -> nx.Graph | None
     if n_nodes not in (None, graph.number_of_nodes()):
         raise InputError(f"{topology} links {graph.number_of_nodes()} nodes, not --nodes {n_nodes}; leave out --nodes.")
     return graph
-
-
-def in_order_of(graph: nx.Graph, names: Sequence[str] | None) -> nx.Graph:
-    """The graph with its nodes in the order of ``names``, where it calls them by those names; else as it is."""
-    called = [graph.nodes[node].get("name") for node in range(graph.number_of_nodes())]
-    if names is None or len(set(names)) != len(names) or set(called) != set(names):
-        return graph
-    ordered = nx.Graph()
-    ordered.add_nodes_from(names)
-    ordered.add_edges_from((called[a], called[b]) for a, b in graph.edges)
-    return graphs.from_networkx(ordered)
 
 
 def _is_path(text: str) -> bool:

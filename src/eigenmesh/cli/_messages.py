@@ -44,13 +44,20 @@ OPTION_NAMES = {
     "n_components": "--components",
     "n_nodes": "--nodes",
     "label_column": "--label-column",
+    "id_column": "--id-column",
+    "categories": "--category",
+    "drop=": "--drop ",
+    "id_column=": "--id-column ",
+    "encoding=": "--encoding ",
+    "decimal=": "--decimal ",
     "scale=True": "--scale",
 }
 
 
 def option_names(message: str) -> str:
     """The message with settings called as on the command line."""
-    pattern = "|".join(rf"(?<![\w/]){re.escape(name)}(?![\w/]|\.\w)" for name in OPTION_NAMES)
+    longest = sorted(OPTION_NAMES, key=len, reverse=True)
+    pattern = "|".join(rf"(?<![\w/-]){re.escape(name)}(?![\w/]|\.\w)" for name in longest)
     return re.sub(pattern, lambda found: OPTION_NAMES[found.group()], message)
 
 

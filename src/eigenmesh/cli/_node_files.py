@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenmesh._atomic_write import require_writable, save_json
+from eigenmesh.data._files import expand
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.model_file import Model, write_model
 from eigenmesh.report import require_picture
@@ -29,13 +30,13 @@ def with_rank(text: str, rank: int) -> str:
 
 def is_one_table(data: Sequence[str]) -> bool:
     """Whether one file or data set is to be split, and not one file per node."""
-    return len(data) == 1 and not has_rank(data[0])
+    return len(data) == 1 and not has_rank(data[0]) and len(expand(data)) == 1
 
 
 def files_of_all_nodes(data: Sequence[str], n_nodes: int | None) -> list[str]:
-    """The names with {rank} filled in for all nodes."""
+    """The names with {rank} filled in for all nodes, and patterns such as site-*.csv with the files that they match."""
     if not has_rank(data[0]):
-        return list(data)
+        return list(map(str, expand(data)))
     if n_nodes is None:
         raise InputError(f"{data[0]} names one file per node; say how many there are with --nodes.")
     return [with_rank(data[0], rank) for rank in range(n_nodes)]

@@ -27,8 +27,8 @@ def argument(metavar: str, text: str) -> Any:
 
 
 SOURCES_HELP = (
-    "One file (.csv, .npy, .npz, .parquet), its rows split over the nodes; several files, one node each "
-    "(site-{rank}.npy names them all where every node is a process); or a data set: "
+    "One file (.csv, .csv.gz, .tsv, .npy, .npz, .parquet), its rows split over the nodes; several files or a pattern "
+    "(site-*.csv), one node each (site-{rank}.npy where every node is a process); or a data set: "
     "digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,gap=0.8,n=100000."
 )
 SPLIT_HELP = (
@@ -46,7 +46,6 @@ COVARIANCE_HELP = f"How covariances are held: auto, {', '.join(CovarianceKind)}.
 TRANSPORT_NAMES = "|".join(kind.name for kind in STARTED_BY_NAME)
 
 Sources = Annotated[list[str], argument("DATA", SOURCES_HELP)]
-LabelColumn = Annotated[str | None, option(DATA, "NAME", "Column of labels: its name, or its number from 0.")]
 SplitName = Annotated[str | None, option(DATA, "NAME", SPLIT_HELP)]
 ByLabel = Annotated[bool, option(DATA, None, "The same as --split label.", "--by-label")]
 Missing = Annotated[str, option(DATA, "error|mean", "Empty and infinite entries: an error, or set to the pooled mean.")]

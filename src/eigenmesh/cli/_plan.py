@@ -9,15 +9,18 @@ from eigenmesh.cli._fit import DEFAULT_COMPONENTS
 from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._problem import read_problem
+from eigenmesh.cli._table_options import takes_table
+from eigenmesh.data import TableOptions
 from eigenmesh.fitting import Request
 from eigenmesh.fitting import plan as make_plan
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.report._tables import facts_table, plan_table
 
 
+@takes_table
 def plan(
     data: options.Sources,
-    label_column: options.LabelColumn = None,
+    table: TableOptions,
     split: options.SplitName = None,
     by_label: options.ByLabel = False,
     missing: options.Missing = "error",
@@ -65,7 +68,7 @@ def plan(
     )
     split = split_name(split, by_label)
     problem = read_problem(
-        messages, data, seed, label_column=label_column, split=split, nodes=nodes, topology=topology, weights=weights
+        messages, data, seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
     )
     with messages.waiting("planning") as sign:
         planned = make_plan(request, problem.data, report=None if sign is None else sign.update)

@@ -11,20 +11,14 @@ import networkx as nx
 
 from eigenmesh import graphs
 from eigenmesh._lookup import canonical_name
-from eigenmesh.cli._inputs import (
-    DEFAULT_SPLIT,
-    in_order_of,
-    parse_split,
-    read_data,
-    read_edge_list,
-    read_one,
-    split_table,
-)
+from eigenmesh.cli._inputs import DEFAULT_SPLIT, parse_split, read_data, read_edge_list, read_one, split_table
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import files_of_all_nodes, is_one_table
-from eigenmesh.data import ContiguousSplit, Shards, Split
+from eigenmesh.data import ContiguousSplit, Shards, Split, TableOptions
+from eigenmesh.data._files import name_of
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Fit, NodeData
+from eigenmesh.graphs._existing import in_order_of
 from eigenmesh.report import run_picture
 from eigenmesh.report._network_picture import describe_network
 from eigenmesh.transports import Transport
@@ -34,6 +28,8 @@ if TYPE_CHECKING:
 
 # Data sets whose samples are images, to draw components as such.
 IMAGE_SHAPES = {"digits": (8, 8), "mnist": (28, 28), "cifar10": (32, 32)}
+
+EVERYTHING = TableOptions()
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ def read_problem(
     split: str | None,
     nodes: int | None,
     topology: str,
-    label_column: str | None = None,
+    table: TableOptions = EVERYTHING,
     weights: str = "auto",
     transport: Transport | None = None,
 ) -> Problem:
@@ -104,18 +100,18 @@ def read_problem(
     rule = parse_split(split, 1 if one_table else max(2, len(files)), seed)
     with messages.waiting("reading the data"):
         if transport is not None:
-            name, shards = _read_node(files, label_column, rule, transport)
+            name, shards = _read_node(files, table, rule, transport)
             name = data[0] if len(data) == 1 and rule is None else name
         else:
             n_nodes = nodes if edge_list is None else edge_list.number_of_nodes()
-            name, shards = read_data(files, label_column, n_nodes, rule)
+            name, shards = read_data(files, table, n_nodes, rule)
     graph, shards = _graph_of(edge_list, topology, shards, seed)
     words = "one node per file" if rule is None else split or DEFAULT_SPLIT
     return Problem(name, shards, graphs.weighting(weights, graph), topology, words, transport)
 
 
 def _read_node(
-    files: Sequence[str], label_column: str | None, split: Split | None, transport: Transport
+    files: Sequence[str], options: TableOptions, split: Split | None, transport: Transport
 ) -> tuple[str, Shards]:
     """What the data are called, and the samples of one node.
 
@@ -128,13 +124,13 @@ def _read_node(
             raise InputError(
                 f"{len(files)} files are {len(files)} nodes, one per file, but {size} processes were started."
             )
-        source, stems = read_one(files[rank], label_column).source, [Path(file).stem for file in files]
+        source, stems = read_one(files[rank], options).source, [name_of(Path(file)) for file in files]
         names = stems if len(set(stems)) == size else None
         return f"{size} files", Shards.from_list([source], ids=[rank], n_nodes=size, node_names=names)
     if isinstance(split, ContiguousSplit):
-        table = read_one(files[0], label_column, share=(rank, size))
+        table = read_one(files[0], options, share=(rank, size))
         return table.name, Shards.from_list([table.source], ids=[rank], n_nodes=size)
-    table = read_one(files[0], label_column)
+    table = read_one(files[0], options)
     return table.name, split_table(table, size, split).take([rank])
 
 

@@ -13,7 +13,7 @@ import scipy.sparse
 
 from eigenmesh.data import Block, Shards, as_source
 from eigenmesh.data._moments import NodePart
-from eigenmesh.data._shards import column_label
+from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError, import_extra
 from eigenmesh.networks import Traffic
 

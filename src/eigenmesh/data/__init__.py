@@ -29,6 +29,7 @@ from eigenmesh.data._splits import (
     Split,
     split_by_name,
 )
+from eigenmesh.data._table_options import TableOptions
 
 __all__ = [
     "DATASETS",
@@ -54,6 +55,7 @@ __all__ = [
     "Sparse",
     "Split",
     "Table",
+    "TableOptions",
     "as_source",
     "build_covariance",
     "choose",

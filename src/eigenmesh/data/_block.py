@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace
 from eigenmesh.data._place import HOST, Place, chunk_bytes
-from eigenmesh.data._source import Samples, Source, TensorSource, as_source
+from eigenmesh.data._source import Samples, Source, TensorSource
 from eigenmesh.data._splits import Rows
 from eigenmesh.errors import DataError, InputError
 
@@ -97,6 +97,12 @@ class Block:
             raise DataError(f"{reader} returned shape {piece.shape} instead of {shape}; return all rows and columns.")
         return piece
 
+    def place(self, row: int, column: int) -> str | None:
+        """Where an entry is, as its file counts rows and columns; None where there is no file."""
+        place = getattr(self.source, "place", None)
+        at = self.rows.start + row if isinstance(self.rows, slice) else int(self.rows[row])
+        return None if place is None else place(at, column)
+
     def gathered(self) -> Block:
         """The same rows next to one another, if they are scattered over a tensor."""
         if self.device is None or isinstance(self.rows, slice):
@@ -129,19 +135,12 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Unread:
-    """A file that is read only when rows are taken from it."""
-
-    n_samples: int
-    take: Callable[[slice], Table]
-
-
-@dataclass(frozen=True, eq=False)
 class Table:
-    """Samples (N, d) with labels (N,) and the name of the file or data set."""
+    """Samples (N, d) with labels and ids, (N,) each where there are any, and the name of the file or data set."""
 
     source: Source
     labels: np.ndarray | None = None
+    ids: np.ndarray | None = None
     name: str = ""
 
     @property
@@ -161,11 +160,8 @@ class Table:
         """Only these rows; if the source is not in memory, they are read later."""
         if rows == slice(0, self.n_samples):
             return self
-        if self.source.in_memory:
-            source = as_source(self.source.read(rows), feature_names=self.feature_names)
-        else:
-            source = Block(self.source, rows)
-        return replace(self, source=source, labels=None if self.labels is None else self.labels[rows])
+        labels, ids = [None if values is None else values[rows] for values in (self.labels, self.ids)]
+        return replace(self, source=Block(self.source, rows), labels=labels, ids=ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,17 +208,6 @@ class Centring:
         if self.fills:
             centred[~xp.isfinite(centred)] = 0.0
         return centred
-
-
-def require_columns(source: Source, n_features: int, names: tuple[str, ...] | None, where: str, by: str) -> None:
-    """Raise unless a source has the columns of ``by``: the same number and, if both have names, the same order."""
-    found = source.feature_names
-    for column, (ours, theirs) in enumerate(zip(found or (), names or (), strict=False)):
-        if ours != theirs:
-            fix = "order" if theirs in (found or ()) else "columns"
-            raise DataError(f"column {column} of {where} is {ours!r}, but {by} has {theirs!r} there; use its {fix}.")
-    if source.shape[1] != n_features:
-        raise DataError(f"{where} has {source.shape[1]} columns, but {by} has {n_features}; make them equal.")
 
 
 def _plain_rows(rows: Rows, total: int) -> Rows:

@@ -1,52 +1,112 @@
-"""Tables from files: .npy, .npz (dense or scipy.sparse), .csv, .parquet."""
+"""Tables from files: .npy, .npz (dense or scipy.sparse), .csv and other text, .parquet."""
 
+import glob
+import hashlib
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from eigenmesh.data._block import Table, Unread
-from eigenmesh.data._csv_file import label_position, read_csv
-from eigenmesh.data._source import Samples, as_source
+from eigenmesh.data._block import Block, Table
+from eigenmesh.data._columns import MatrixColumns, table_of
+from eigenmesh.data._csv_file import read_csv
+from eigenmesh.data._frames import FrameColumns
+from eigenmesh.data._parquet import read_parquet
+from eigenmesh.data._source import MatrixSource, Samples, as_source, is_frame
 from eigenmesh.data._splits import ContiguousSplit
-from eigenmesh.errors import DataError, EigenmeshError, InputError, UnreadableFileError, import_extra
+from eigenmesh.data._suspicious import suspicious_columns
+from eigenmesh.data._table_options import TableOptions
+from eigenmesh.errors import DataWarning, EigenmeshError, UnreadableFileError
 
 _SAMPLES = ("X", "data", "images")
 _LABELS = ("y", "labels", "label", "site", "target")
+PACKED = ".gz"
+# Larger files are read as they are needed.
+HELD_BYTES = 512 * 2**20
 
 
-def read_table(
-    path: str | os.PathLike[str], *, label_column: str | int | None = None, share: tuple[int, int] | None = None
-) -> Table:
-    """Samples, labels and names from one file, by its suffix.
+def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | None = None, **options: Any) -> Table:
+    """Samples, names and what goes with them, from one file by its suffix, or from a data frame.
 
-    ``.npy`` is memory-mapped. ``.npz`` was written by ``scipy.sparse.save_npz``, or holds samples as ``X``, ``data`` or
+    ``.csv``, ``.tsv`` and ``.txt`` may end in ``.gz``; delimiter and decimal mark are found by themselves, there is a
+    header if a field of the first line is not a number, and empty fields and NA are missing. ``.npy`` is
+    memory-mapped. ``.npz`` was written by ``scipy.sparse.save_npz``, or holds samples as ``X``, ``data`` or
     ``images`` (or as its only 2-D array), labels as ``y``, ``labels``, ``label``, ``site`` or ``target`` (looked up in
-    ``site_names``, ``y_names`` etc. if present) and ``feature_names``. ``.csv`` has a header if a field of its first
-    line is not a number; empty fields and NA are missing. ``label_column`` (a name, or a number from 0) is for ``.csv``
-    and ``.parquet``. ``share = (i, n)`` gives the i-th of n runs of rows, equal in length to within one; ``.npy`` and
-    ``.parquet`` files are then read only in part.
+    ``site_names``, ``y_names`` etc. if present) and ``feature_names``.
+
+    Parameters
+    ----------
+    share : (i, n) for the i-th of n runs of rows, equal in length to within one.
+    options : fields of ``TableOptions``: columns, drop, id_column, label_column, categories, delimiter,
+        decimal, encoding.
     """
+    how = TableOptions.of(**options)
+    if is_frame(path):
+        return table_of(FrameColumns.of(path, "the frame"), how, "the frame")
     file = Path(path)
-    open_file = READERS.get(file.suffix.lower())
+    open_file = READERS.get(kind_of(file))
     kinds = f"eigenmesh reads {', '.join(READERS)} files."
     if not file.is_file():
         raise UnreadableFileError(f"{file} does not exist or is not a file; {kinds}")
     if open_file is None:
         raise UnreadableFileError(f"{file} has the unknown suffix {file.suffix!r}; {kinds}")
     try:
-        opened = open_file(file, label_column)
-        table = opened.take(consecutive_rows(opened.n_samples, share))
+        table = open_file(file, how)
+        table = table.take(consecutive_rows(table.n_samples, share))
+        if kind_of(file) in READ_ONCE and table.source.shape[0] * table.source.shape[1] * 8 <= HELD_BYTES:
+            table = replace(table, source=MatrixSource(table.X, table.feature_names, Block(table.source).place))
     except EigenmeshError:
         raise
     except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise many kinds of exceptions
-        raise UnreadableFileError(f"{file} cannot be read as {file.suffix} ({error}); {kinds}") from error
-    return replace(table, name=file.stem)
+        raise UnreadableFileError(f"{file} cannot be read as {kind_of(file)} ({error}); {kinds}") from error
+    for finding in suspicious_columns(table.source, str(file)):
+        warnings.warn(finding, DataWarning, stacklevel=2)
+    return replace(table, name=name_of(file))
+
+
+def kind_of(file: Path) -> str:
+    """The suffix that says what is in a file, without that of packing."""
+    name = file.with_suffix("") if file.suffix.lower() == PACKED else file
+    return name.suffix.lower()
+
+
+def name_of(file: Path) -> str:
+    """What a file is called without its suffixes."""
+    return (file.with_suffix("") if file.suffix.lower() == PACKED else file).stem
+
+
+def expand(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files of paths and patterns such as ``site-*.csv``, those of a pattern sorted by name."""
+    files: list[Path] = []
+    for path in map(str, paths):
+        is_pattern = glob.has_magic(path) and not os.path.exists(path)
+        found = sorted(glob.glob(path)) if is_pattern else [path]
+        if not found:
+            raise UnreadableFileError(f"no file is called {path}; correct the pattern, or name the files.")
+        files += map(Path, found)
+    return files
+
+
+def warn_of_same(files: Sequence[Path]) -> None:
+    """Warn of files that have the same content: their samples would count twice."""
+    seen: dict[tuple[int, str], Path] = {}
+    sizes = [file.stat().st_size if file.is_file() else -1 for file in files]
+    for file, size in zip(files, sizes, strict=True):
+        if size < 0 or sizes.count(size) == 1:
+            continue
+        with file.open("rb") as content:
+            key = size, hashlib.file_digest(content, "sha256").hexdigest()
+        if key in seen:
+            same = (
+                f"{file} and {seen[key]} are the same file" if file == seen[key] else f"{file} is a copy of {seen[key]}"
+            )
+            warnings.warn(f"{same}: its samples count twice; leave one out.", DataWarning, stacklevel=3)
+        seen.setdefault(key, file)
 
 
 def consecutive_rows(n_samples: int, share: tuple[int, int] | None) -> slice:
@@ -54,26 +114,23 @@ def consecutive_rows(n_samples: int, share: tuple[int, int] | None) -> slice:
     return slice(0, n_samples) if share is None else ContiguousSplit().rows(n_samples, share[1])[share[0]]
 
 
-def _no_label_column(file: Path, label_column: str | int | None) -> None:
-    if label_column is not None:
-        raise InputError(f"label_column = {label_column!r} is for .csv and .parquet files, not for {file}.")
+def _read_npy(file: Path, options: TableOptions) -> Table:
+    source = as_source(np.lib.format.open_memmap(file, mode="r"), str(file))
+    return table_of(MatrixColumns(source, str(file)), options, str(file))
 
 
-def _read_npy(file: Path, label_column: str | int | None) -> Table:
-    _no_label_column(file, label_column)
-    return Table(as_source(np.lib.format.open_memmap(file, mode="r"), str(file)))
-
-
-def _read_npz(file: Path, label_column: str | int | None) -> Table:
-    _no_label_column(file, label_column)
+def _read_npz(file: Path, options: TableOptions) -> Table:
     # NumPy would leave a file open that it cannot read.
     with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
         if {"format", "shape", "data"} <= set(archive.files):
-            return Table(as_source(scipy.sparse.load_npz(file), str(file)))
-        X = _find_samples(archive, file)
-        names = archive["feature_names"] if "feature_names" in archive.files else np.empty(0)
-        feature_names = tuple(str(name) for name in names) if names.shape == X.shape[1:] else None
-        return Table(as_source(X, str(file), feature_names), _find_labels(archive, len(X)))
+            source, labels = as_source(scipy.sparse.load_npz(file), str(file)), None
+        else:
+            X = _find_samples(archive, file)
+            names = archive["feature_names"] if "feature_names" in archive.files else np.empty(0)
+            feature_names = tuple(str(name) for name in names) if names.shape == X.shape[1:] else None
+            source, labels = as_source(X, str(file), feature_names), _find_labels(archive, len(X))
+    table = table_of(MatrixColumns(source, str(file)), options, str(file))
+    return replace(table, labels=labels) if table.labels is None else table
 
 
 def _find_samples(archive: Any, file: Path) -> Samples:
@@ -96,40 +153,12 @@ def _find_labels(archive: Any, n_samples: int) -> np.ndarray | None:
     return None
 
 
-def _open_parquet(file: Path, label_column: str | int | None) -> Unread:
-    """A table in float32 if all columns are float32, else in float64; rows are read when they are taken."""
-    rows = import_extra("pyarrow.parquet", "parquet", "reading a .parquet file").ParquetFile(file)
-    return Unread(rows.metadata.num_rows, partial(_take_parquet, file, label_column, rows))
-
-
-def _take_parquet(file: Path, label_column: str | int | None, parquet: Any, rows: slice) -> Table:
-    arrow = import_extra("pyarrow", "parquet", "reading a .parquet file")
-    # Only the row groups with these rows are read.
-    groups = range(parquet.num_row_groups)
-    ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups], dtype=np.intp)
-    first, last = np.searchsorted(ends, [rows.start, rows.stop - 1], side="right")
-    frame = parquet.read_row_groups(list(groups[first : last + 1]))
-    frame = frame.slice(rows.start - (int(ends[first - 1]) if first else 0), rows.stop - rows.start)
-    # pandas stores an index without a name as such a column; it is not a feature.
-    names = [name for name in frame.column_names if not name.startswith("__index_level_")]
-    labels = None
-    if label_column is not None:
-        label = names.pop(label_position(file, label_column, names))
-        labels = np.asarray(frame.column(label).to_numpy())
-    kinds = [frame.schema.field(name).type for name in names]
-    single = all(arrow.types.is_float32(kind) for kind in kinds)
-    X = np.empty((frame.num_rows, len(names)), dtype=np.float32 if single else np.float64)
-    for column, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)):
-            raise DataError(f"column {name!r} of {file} is not numeric ({kind}); drop it or make it label_column.")
-        X[:, column] = frame.column(name).cast(arrow.float64(), safe=False).to_numpy()
-    return Table(as_source(X, str(file), tuple(names)), labels)
-
-
-# To add a format: a function (file, label_column) -> Table in a new module, and a row here.
-READERS: dict[str, Callable[[Path, str | int | None], Table | Unread]] = {
+# To add a format: a function (file, options) -> Table in a new module, and a row here.
+READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
-    ".csv": read_csv,
-    ".parquet": _open_parquet,
+    **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
+    ".parquet": read_parquet,
 }
+# Kinds that are slow to unpack: files that fit into memory are read once.
+READ_ONCE = (".parquet",)

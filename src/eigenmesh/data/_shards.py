@@ -6,16 +6,17 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from eigenmesh.data._block import Block
-from eigenmesh.data._files import read_table
+from eigenmesh.data._columns import aligned
+from eigenmesh.data._files import expand, read_table, warn_of_same
 from eigenmesh.data._place import Place
 from eigenmesh.data._source import Source, as_source, can_move, source_at
 from eigenmesh.data._splits import RandomSplit, Split, rows_by_value
+from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError
 
 
@@ -134,14 +135,21 @@ class Shards:
         ids: Sequence[int] | None = None,
         n_nodes: int | None = None,
         node_names: Sequence[str] | None = None,
+        sources_at: Sequence[object] | None = None,
     ) -> Shards:
-        """One node per matrix, [Y_1, .., Y_M]. A peer passes only its own matrix, its id and the number of nodes M."""
+        """One node per matrix, [Y_1, .., Y_M]. A peer passes only its own matrix, its id and the number of nodes M.
+
+        Columns that have names are put in the order of the first matrix that has any. ``sources_at`` are what messages
+        call the matrices, if not by node.
+        """
         held = tuple(range(len(matrices))) if ids is None else tuple(ids)
         _require_one_id_each(len(matrices), held)
         where = [f"node {node}" for node in held]
-        blocks = tuple(Block(as_source(X, f"X at {place}")) for place, X in zip(where, matrices, strict=True))
+        sources = [as_source(X, f"X at {place}") for place, X in zip(where, matrices, strict=True)]
+        blocks = tuple(map(Block, _alike(sources, sources_at or where)))
+        columns = next((block.feature_names for block in blocks if block.feature_names is not None), None)
         names = None if node_names is None else tuple(node_names)
-        return cls(blocks, len(matrices) if n_nodes is None else n_nodes, held, _common_names(blocks, where), names)
+        return cls(blocks, len(matrices) if n_nodes is None else n_nodes, held, columns, names)
 
     @classmethod
     def from_files(
@@ -149,41 +157,38 @@ class Shards:
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         n_nodes: int | None = None,
         split: Split | None = None,
-        *,
-        label_column: str | int | None = None,
+        **options: Any,
     ) -> Shards:
-        """One file: its rows are split over n_nodes. Several files: one node per file, named after it."""
-        files = [Path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+        """One file: its rows are split over n_nodes. Several files, or a pattern such as site-*.csv: one node per file.
+
+        The nodes are named after their files. ``options`` are those of ``read_table``.
+        """
+        files = expand([paths] if isinstance(paths, str | os.PathLike) else paths)
         if not files:
             raise InputError("no files were given; give at least one path.")
         if len(files) == 1:
             if n_nodes is None:
                 raise InputError(f"{files[0]} is one file; give the number of nodes to split it over, n_nodes.")
-            table = read_table(files[0], label_column=label_column)
+            table = read_table(files[0], **options)
             return cls.from_array(table.source, n_nodes, split, table.labels)
         if split is not None or n_nodes not in (None, len(files)):
             n = len(files)
             raise InputError(f"{n} files make {n} nodes; leave out n_nodes (got {n_nodes}) and split, or give 1 file.")
-        sources = [read_table(file, label_column=label_column).source for file in files]
-        _common_names(sources, files)  # so that a difference is reported by file
-        return cls.from_list(sources, node_names=[file.stem for file in files])
+        warn_of_same(files)
+        tables = [read_table(file, **options) for file in files]
+        names = [table.name for table in tables]
+        return cls.from_list([table.source for table in tables], node_names=names, sources_at=files)
 
 
-def column_label(feature_names: Sequence[str] | None, column: int) -> str:
-    """Name of a column, for messages: ``column 7 ('age')``."""
-    return f"column {column}" if feature_names is None else f"column {column} ({feature_names[column]!r})"
-
-
-def _common_names(sources: Sequence[Source], where: Sequence[object]) -> tuple[str, ...] | None:
-    """The feature names, which must agree wherever there are names."""
+def _alike(sources: Sequence[Source], where: Sequence[object]) -> list[Source]:
+    """The sources with their columns in the order of the first that has names."""
     named = zip(where, sources, strict=True)
-    given = [(place, names) for place, source in named if (names := source.feature_names) is not None]
-    for place, names in given[1:]:
-        first_place, first = given[0]
-        for column, (a, b) in enumerate(zip(first, names, strict=False)):
-            if a != b:
-                raise DataError(f"column {column} is {a!r} at {first_place} but {b!r} at {place}; use the same order.")
-    return given[0][1] if given else None
+    by, names = next(((place, source.feature_names) for place, source in named if source.feature_names), ("", None))
+    # Where one has no names the numbers of columns are compared later, by node.
+    return [
+        source if source.feature_names is None else aligned(source, len(names or ()), names, str(place), str(by))
+        for place, source in zip(where, sources, strict=True)
+    ]
 
 
 def _require_one_id_each(n_matrices: int, ids: Sequence[int]) -> None:

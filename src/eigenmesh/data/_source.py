@@ -1,5 +1,6 @@
 """Sources of samples: anything that can read rows on request."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -57,6 +58,8 @@ class MatrixSource:
 
     matrix: Samples
     feature_names: tuple[str, ...] | None = None
+    # Where an entry (row, column) is, as the file counts, for messages; None to count rows and columns from 0.
+    place: Callable[[int, int], str | None] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -118,8 +121,11 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     """
     if isinstance(X, Source):
         source = X
-    elif hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        source = MatrixSource(_from_frame(X, what), tuple(str(column) for column in X.columns))
+    elif is_frame(X):
+        from eigenmesh.data._frames import FrameColumns
+
+        columns = FrameColumns.of(X, what)
+        source = columns.features(range(columns.n_columns))
     elif is_device_array(X):
         source = TensorSource(as_tensor(X), feature_names)
     else:
@@ -147,6 +153,12 @@ def source_at(source: Source, place: Place) -> Source:
     samples = place.put(source.read(slice(0, source.shape[0])))
     kind = MatrixSource if isinstance(samples, np.ndarray) else TensorSource
     return kind(samples, source.feature_names)
+
+
+def is_frame(X: object) -> bool:
+    """Whether X is a data frame of some library: it has columns, with a dtype each."""
+    kind = type(X)
+    return hasattr(kind, "columns") and (hasattr(kind, "dtypes") or hasattr(kind, "schema"))
 
 
 def is_device_array(X: Any) -> bool:
@@ -178,17 +190,3 @@ def _as_matrix(X: Any, what: str) -> Samples:
         return np.asarray(X)
     except ValueError as error:
         raise DataError(f"{what} is not a matrix; give all rows the same length.") from error
-
-
-def _from_frame(frame: Any, what: str) -> np.ndarray:
-    values = np.asarray(frame.to_numpy())
-    if values.dtype.kind != "O":
-        return values
-    try:
-        # Nullable and mixed columns come out as objects; missing ones become NaN here.
-        return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
-    except (TypeError, ValueError) as error:
-        dtypes = zip(frame.columns, frame.dtypes, strict=True)
-        wrong = [f"{name!r} ({dtype})" for name, dtype in dtypes if getattr(dtype, "kind", "O") not in "biuf"]
-        listed = ", ".join(wrong[:5])
-        raise DataError(f"{what} has columns that are not numbers: {listed}; drop or encode them.") from error

@@ -74,7 +74,8 @@ def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> Da
     rows = shards.blocks[position].rows
     source = rows.start + row if isinstance(rows, slice) else rows[row]
     here = f"row {row}" if source == row else f"row {row} (row {source} of the data)"
-    where = f"{shards.node_label(position)}, {here}, {shards.column_label(column)}"
+    known = shards.blocks[position].place(row, column)
+    where = f"{shards.node_label(position)}, {known or f'{here}, {shards.column_label(column)}'}"
     return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean".')
 
 

@@ -1,6 +1,7 @@
 """What ``fit`` is given: who holds which samples, the network between them, and who is told how it goes."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from eigenmesh.dask import is_dask
-from eigenmesh.data import Shards, split_by_name
+from eigenmesh.data import Shards, Source, as_source, split_by_name
+from eigenmesh.data._files import expand
+from eigenmesh.data._frames import as_narwhals
+from eigenmesh.data._source import is_frame
 from eigenmesh.errors import InputError
 from eigenmesh.events import EventLog, on_record
 from eigenmesh.fitting import Data, NodeData, count_nodes, parse_weights
@@ -47,7 +51,9 @@ def data_for(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transpo
     if is_dask(X):
         return _data_of_dask(pca, X, nodes)
     shards = _shards(pca, X, y, nodes, seed) if transport is None else _own_shards(pca, X, y, nodes, transport)
-    return NodeData(shards, parse_weights(pca.topology, pca.weights, shards.n_nodes, seed), transport)
+    return NodeData(
+        shards, parse_weights(pca.topology, pca.weights, shards.n_nodes, seed, shards.node_names), transport
+    )
 
 
 def _data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
@@ -76,17 +82,15 @@ def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> S
         raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
     if isinstance(X, Shards):
         return _shards(pca, X, None, None, seed=0)
-    names = getattr(X, "columns", None)
-    X = pca._checked(X, reset=True, fewest=1)
-    shards = Shards.from_list([X], ids=[transport.rank], n_nodes=transport.size)
-    return shards if names is None else replace(shards, feature_names=tuple(str(name) for name in names))
+    X = _with_names(pca, X, fewest=1)
+    return Shards.from_list([X], ids=[transport.rank], n_nodes=transport.size)
 
 
 def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
     if isinstance(X, Shards) or _is_parts(X):
         if nodes is not None:
             raise InputError("nodes= goes with one array; the data given are already in parts.")
-        shards = X if isinstance(X, Shards) else Shards.from_list(list(X))
+        shards = X if isinstance(X, Shards) else _from_parts(X)
         pca.n_features_in_ = shards.n_features
         if shards.feature_names is not None:
             pca.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
@@ -94,13 +98,50 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
             # Left over from an earlier fit.
             del pca.feature_names_in_
         return shards
-    X = pca._checked(X, reset=True)
+    if isinstance(nodes, str):
+        X, nodes = _without_column(X, nodes)
+    X = _with_names(pca, X)
     if nodes is not None:
         return Shards.from_labels(X, nodes)
     n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[0])
     return Shards.from_array(X, n_nodes, split_by_name(pca.split, seed), y)
 
 
+def _with_names(pca: Any, X: Any, fewest: int = 2) -> Source:
+    """Samples that scikit-learn has checked, with the names that they came with."""
+    names = as_narwhals(X, "X").columns if is_frame(X) else None
+    checked = pca._checked(X, reset=True, fewest=fewest)
+    return as_source(checked, feature_names=None if names is None else tuple(map(str, names)))
+
+
+def _without_column(X: Any, column: str) -> tuple[Any, np.ndarray]:
+    """A data frame without a column, and that column."""
+    if not is_frame(X):
+        raise InputError(f"nodes={column!r} names a column, but X is no data frame; give an array of nodes.")
+    frame = as_narwhals(X, "X")
+    if column not in frame.columns:
+        raise InputError(
+            f"X has no column {column!r} for nodes=; its columns are {', '.join(map(str, frame.columns[:10]))}."
+        )
+    return frame.drop(column).to_native(), frame[column].to_numpy()
+
+
+def _from_parts(X: Any) -> Shards:
+    """One node per matrix or file; the keys of a dict are the names of the nodes."""
+    names, parts = (tuple(map(str, X)), list(X.values())) if isinstance(X, Mapping) else (None, list(X))
+    if all(isinstance(part, str | os.PathLike) for part in parts):
+        files = expand(parts)
+        if len(files) < 2:
+            raise InputError(f"{files[0]} is one file; read it with eigenmesh.data.read_table, and give its X.")
+        shards = Shards.from_files(files)
+        return shards if names is None else replace(shards, node_names=names)
+    return Shards.from_list(parts, node_names=names)
+
+
 def _is_parts(X: Any) -> bool:
-    """True for a list of matrices; a nested list of numbers is one matrix."""
-    return isinstance(X, Sequence) and len(X) > 0 and all(len(getattr(part, "shape", ())) == 2 for part in X)
+    """True for a list or dict of matrices or of paths; a nested list of numbers is one matrix."""
+    parts = list(X.values()) if isinstance(X, Mapping) else X
+    if not isinstance(parts, Sequence) or isinstance(parts, str) or not len(parts):
+        return False
+    paths = all(isinstance(part, str | os.PathLike) for part in parts)
+    return paths or all(len(getattr(part, "shape", ())) == 2 for part in parts)

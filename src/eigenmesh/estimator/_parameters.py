@@ -15,6 +15,7 @@ from eigenmesh.averaging import AVERAGINGS, Averaging
 from eigenmesh.data import SPLITS, CovarianceKind, Missing, Split, split_by_name
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.fitting import Costs, Request
+from eigenmesh.fitting._topology import is_edge_list
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, Weights
 from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS, Transport
@@ -70,12 +71,13 @@ def _is_matrix(value: Any) -> bool:
 NO_MLE = "n_components = 'mle' is not offered: it needs all eigenvalues. Give a whole number, a share like 0.9 or None."
 COUNT = Interval(Integral, 1, None, closed="left")
 GRAPHS = instances("a networkx graph, Weights", nx.Graph, Weights)
+LINKS = Objects("a list of pairs of nodes", is_edge_list)
 GENERATORS = instances("a NumPy random generator", np.random.RandomState, np.random.Generator)
 STARTED = [name for name, kind in TRANSPORTS.items() if kind.starts_by_name]
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [COUNT, Interval(Real, 0, 1, closed="neither"), None],
     "solver": [Names("solver", ["auto", *SOLVERS]), instances("a Solver object", Solver)],
-    "topology": [Names("topology", TOPOLOGIES), GRAPHS, Objects("an (M, M) matrix", _is_matrix)],
+    "topology": [Names("topology", TOPOLOGIES), GRAPHS, LINKS, Objects("an (M, M) matrix", _is_matrix)],
     "n_nodes": [COUNT, None],
     "weights": [Names("weights", ["auto", *WEIGHTS])],
     "averaging": [Names("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],

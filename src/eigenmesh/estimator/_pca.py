@@ -39,8 +39,9 @@ class DecentralizedPCA(Projection):
     solver : str or Solver
         Name of a solver or a configured one, such as ``FastPCA(step_size=0.7)``. "auto" takes what the planner finds
         cheapest for data and network; it never takes a solver that sends covariances as such.
-    topology : str, networkx graph, Weights or (M, M) matrix
-        The network: a name for ``eigenmesh.graphs.topology``, a graph, or its weights.
+    topology : str, networkx graph, list of pairs, Weights or (M, M) matrix
+        The network: a name for ``eigenmesh.graphs.topology``; a graph; its links, such as [("oslo", "bergen"), ..] or
+        [(0, 1), ..]; a matrix of 0 and 1; or its weights. Nodes that have the names of the parts are matched to them.
     n_nodes : int or None
         M where the topology is a name. None: as many as the data have parts; 10 for one array, or fewer so that
         each node has at least two samples.
@@ -165,12 +166,13 @@ class DecentralizedPCA(Projection):
         Parameters
         ----------
         X : array, CUDA tensor, memory map, sparse matrix, data frame or Source of shape (N, d)
-            The samples; or a list of M of these; or Shards; or a dask array or data frame, whose blocks are the nodes.
-            With a transport: the samples of this node.
+            The samples; or a list of M of these, or a dict with the names of the nodes; or a list of files, one per
+            node; or Shards; or a dask array or data frame, whose blocks are the nodes. Data frames may be of pandas,
+            polars, pyarrow or any library that narwhals knows. With a transport: the samples of this node.
         y : array of shape (N,) or None
             Labels, used only by the splits "label" and "dirichlet:...".
-        nodes : array of shape (N,) or None
-            The node that holds each sample, instead of a split.
+        nodes : array of shape (N,), str or None
+            The node that holds each sample, or the column of a data frame that says so, instead of a split.
         """
         request = request_of(self)
         with ExitStack() as stack:

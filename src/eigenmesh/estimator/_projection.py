@@ -11,10 +11,10 @@ from eigenmesh._lookup import find_name
 from eigenmesh.arrays import as_tensor, to_numpy
 from eigenmesh.dask import is_dask
 from eigenmesh.data import Block, Source, as_source
-from eigenmesh.data._block import require_columns
-from eigenmesh.data._shards import column_label
+from eigenmesh.data._columns import aligned
 from eigenmesh.data._source import is_device_array, is_mapped
 from eigenmesh.data._summaries import first_not_finite, stored
+from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError
 
 # Rows of a source that are made dense and centred at a time, as float64.
@@ -82,13 +82,14 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def project_source(self, source: Source, where: str = "the source") -> np.ndarray:
         """Scores of a source of any size, a piece at a time: (n, d) -> (n, K). Errors name it as ``where``."""
         names = self._feature_names
-        require_columns(source, self.n_features_in_, names, where, "the model")
+        source = aligned(source, self.n_features_in_, names, where, "the model")
         scores = np.empty((source.shape[0], self.n_components_), dtype=kept_dtype(source.dtype))
         for start, read in Block(source).chunks(PIECE_BYTES):
             piece = read if sparse.issparse(read) else to_numpy(read)
             if not self._fills_missing and not np.isfinite(stored(piece)).all():
                 row, column, value = first_not_finite(piece)
-                place = f"{where}: row {start + row}, {column_label(names, column)}"
+                known = Block(source).place(start + row, column)
+                place = known or f"{where}: row {start + row}, {column_label(names, column)}"
                 raise DataError(f'{place} is {value}; drop the row, or set missing="mean" (--missing mean).')
             scores[start : start + piece.shape[0]] = self._project(piece)
         return scores

@@ -17,6 +17,7 @@ from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._request import Request
+from eigenmesh.fitting._suspicious import warn_of_columns
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Network, Peers, Stacked
 from eigenmesh.solvers import Solver
@@ -150,6 +151,7 @@ class NodeData:
         here = replace(self, shards=self.shards.moved(place))
         pooled = pooled_shards(self.shards) if choice.pooled else None
         moments = here._moments(network, scale, missing, pooled)
+        warn_of_columns(self.shards, moments)
         held, kind = pooled or here.shards, choice.kind
         chosen = kind is CovarianceKind.MATRIX_FREE and not choice.asked and place == HOST
         if chosen and Sizes.of(held, in_place=True).in_place and InPlace.of(held, moments) is None:

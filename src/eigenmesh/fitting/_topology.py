@@ -1,5 +1,7 @@
 """Networks that are asked for by name, as a graph, as a matrix or as weights."""
 
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import networkx as nx
@@ -8,16 +10,23 @@ from scipy import sparse
 
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
+from eigenmesh.graphs._existing import graph_of, in_order_of
 
 DEFAULT_NODES = 10
 
 
-def parse_weights(topology: Any, weighting: str, n_nodes: int, seed: int) -> graphs.Weights:
-    """Weights of the network that is asked for, which must have as many nodes as the data have parts."""
+def parse_weights(
+    topology: Any, weighting: str, n_nodes: int, seed: int, names: Sequence[str] | None = None
+) -> graphs.Weights:
+    """Weights of the network that is asked for, which must have as many nodes as the data have parts.
+
+    A graph whose nodes have the ``names`` of the parts is put in their order.
+    """
     if isinstance(topology, str):
         topology = graphs.topology(topology, n_nodes, seed=seed)
-    if isinstance(topology, nx.Graph):
-        topology = graphs.weighting(weighting, graphs.from_networkx(topology))
+    graph = _graph(topology)
+    if graph is not None:
+        topology = graphs.weighting(weighting, in_order_of(graphs.from_networkx(graph), names))
     weights = topology if isinstance(topology, graphs.Weights) else graphs.from_matrix(_matrix(topology))
     if weights.n_nodes != n_nodes:
         raise InputError(f"the network has {weights.n_nodes} nodes but the data have {n_nodes} parts; make them equal.")
@@ -28,11 +37,43 @@ def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
     """M for one array: what the topology has, what is asked for, or 10, fewer if nodes had less than two samples."""
     if isinstance(topology, graphs.Weights):
         return topology.n_nodes
-    if isinstance(topology, nx.Graph):
-        return int(topology.number_of_nodes())
+    graph = _graph(topology)
+    if graph is not None:
+        return int(graph.number_of_nodes())
     if not isinstance(topology, str):
         return int(_matrix(topology).shape[0])
     return n_nodes if n_nodes is not None else max(1, min(DEFAULT_NODES, n_samples // 2))
+
+
+def is_edge_list(topology: Any) -> bool:
+    """Whether it is a list of pairs of nodes, by name or by number: ``[("oslo", "bergen"), ("bergen", "bodo")]``."""
+    if not isinstance(topology, list | tuple | set) or not topology:
+        return False
+    return all(isinstance(link, tuple) and len(link) == 2 for link in topology) and all(
+        isinstance(node, str | Integral) for link in topology for node in link
+    )
+
+
+def _graph(topology: Any) -> nx.Graph | None:
+    """The graph that a topology is: a graph, a list of links or a matrix of 0 and 1; None for anything else."""
+    if isinstance(topology, nx.Graph):
+        return topology
+    if isinstance(topology, str | graphs.Weights):
+        return None
+    if is_edge_list(topology):
+        nodes = dict.fromkeys(node for link in topology for node in link)
+        if all(isinstance(node, Integral) for node in nodes):
+            nodes = dict.fromkeys(sorted(nodes))
+        return graph_of(nodes, topology)
+    matrix = sparse.csr_array(_matrix(topology))
+    # Weights of 0 and 1 alone would be those of unconnected nodes, or swap two for ever: no weights at all.
+    if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 2 or not np.isin(matrix.data, (0, 1)).all():
+        return None
+    # An entry (i, j) without its counterpart (j, i) is a link that goes one way.
+    kind = nx.DiGraph if (matrix != matrix.T).nnz else nx.Graph
+    linked = nx.from_scipy_sparse_array(matrix, create_using=kind)
+    linked.remove_edges_from(list(nx.selfloop_edges(linked)))
+    return linked
 
 
 def _matrix(topology: Any) -> Any:
@@ -42,6 +83,6 @@ def _matrix(topology: Any) -> Any:
     except (TypeError, ValueError):
         matrix = None
     if matrix is None or matrix.ndim != 2:
-        also = "a networkx graph, Weights, a symmetric (M, M) matrix"
+        also = "a networkx graph, a list of pairs of nodes, Weights, a symmetric (M, M) matrix"
         raise InputError(f"topology = {topology!r} must be {also} or a name: {', '.join(sorted(graphs.TOPOLOGIES))}.")
     return matrix

@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from pathlib import Path
 
 import networkx as nx
@@ -43,6 +43,15 @@ def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
     if all(re.fullmatch(r"[+-]?\d+", name) for name in names):
         names.sort(key=int)
     return from_networkx(graph_of(names, links.edges))
+
+
+def in_order_of(graph: nx.Graph, names: Sequence[str] | None) -> nx.Graph:
+    """The graph with its nodes in the order of ``names``, where it calls them by those names; else as it is."""
+    called = [graph.nodes[node].get("name") for node in range(graph.number_of_nodes())]
+    if names is None or len(set(names)) != len(names) or set(called) != set(names):
+        return graph
+    links = [(called[a], called[b]) for a, b in graph.edges]
+    return from_networkx(graph_of(names, links, one_way=graph.is_directed()))
 
 
 def graph_of(nodes: Iterable[Hashable], links: Iterable[tuple[Hashable, Hashable]], one_way: bool = False) -> nx.Graph:

@@ -169,8 +169,14 @@ def site_toml(network: NetworkFile, name: str) -> str:
     lines += ["", "[tls]", f'certificate = "{CERTIFICATE_FILE}"', f'key = "{KEY_FILE}"', f'ca = "{AUTHORITY_FILE}"', ""]
     lines += [
         "[data]",
-        'file = "data.csv"                # .csv, .npy, .npz or .parquet; it is never sent',
-        '# label_column = "diagnosis"     # a column to leave out',
+        'file = "data.csv"                # .csv (or .csv.gz), .tsv, .npy, .npz or .parquet; it is never sent',
+        '# columns = ["age", "bmi"]       # use these, in this order; the same at all sites',
+        '# drop = ["address"]             # or leave these out',
+        '# id_column = "patient"          # names the samples in scores; it is no feature',
+        '# label_column = "diagnosis"     # another column that is no feature',
+        '# categories.sex = ["f", "m"]    # one column of 0 and 1 per level; the same levels at all sites',
+        '# delimiter = ";"                # these two are found by themselves if left out',
+        '# decimal = ","',
         '# feature_names = ["age", "bmi"] # what the columns must be called, in this order',
         "",
         "[out]",

@@ -1,15 +1,17 @@
 """One site of a network, as its ``site.toml`` describes it."""
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from eigenmesh.data import Block, CovarianceKind, Table, read_table
-from eigenmesh.data._block import require_columns
+from eigenmesh.data import Block, CovarianceKind, Table, TableOptions, read_table
+from eigenmesh.data._columns import aligned
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
@@ -42,13 +44,13 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class DataFile:
-    """The site's samples; ``label_column`` is left out, and sites may differ in ``covariance``.
+    """The site's samples and how they are read; sites may differ in both, and in ``covariance``.
 
-    ``feature_names`` must be the names of the columns, in this order; they name the columns of a file without names.
+    Columns are put in the order of ``feature_names``, which must be their names, or name those of a file without names.
     """
 
     file: Path
-    label_column: str | int | None = None
+    table: TableOptions = field(default_factory=TableOptions)
     feature_names: tuple[str, ...] | None = None
     covariance: str = "auto"
 
@@ -158,20 +160,20 @@ def read_site(path: str | os.PathLike[str]) -> Site:
 
 
 def read_samples(data: DataFile) -> Table:
-    """The table of the file without the label column, the names of its columns checked in order."""
-    table = read_table(data.file, label_column=data.label_column)
+    """The table of the file, its columns in the order of their names where these are given."""
+    table = read_table(data.file, **vars(data.table))
     if data.feature_names is None:
         return table
     names = data.feature_names
-    require_columns(table.source, len(names), names, str(data.file), "data.feature_names")
-    return replace(table, source=Block(table.source, names=names))
+    source = aligned(table.source, len(names), names, str(data.file), "data.feature_names")
+    return replace(table, source=Block(source, names=names))
 
 
 def fingerprint(data: DataFile) -> str:
-    """SHA-256 of the file's content, with what is left out of it: for this site alone, as it would confirm a guess."""
+    """SHA-256 of the file's content, with how it is read: for this site alone, as it would confirm a guess."""
     try:
         with data.file.open("rb") as file:
-            return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()} without {data.label_column!r}"
+            return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()} read with {data.table}"
     except OSError as error:
         raise UnreadableFileError(f"{data.file} cannot be read: {error.strerror}; see [data] in site.toml.") from error
 
@@ -203,13 +205,17 @@ def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -
 
 
 def _data(fields: Fields) -> DataFile:
-    fields.require_known(["file", "label_column", "feature_names", "covariance"])
-    label = fields.content.get("label_column")
-    if label is not None:
-        label = fields.whole("label_column", 0) if isinstance(label, int) else fields.text("label_column")
+    known = [one.name for one in dataclasses.fields(TableOptions)]
+    fields.require_known(["file", *known, "feature_names", "covariance"])
+    given: dict[str, Any] = {key: fields.columns(key) for key in ("columns", "drop") if key in fields}
+    given |= {key: fields.column(key) for key in known if key.endswith("_column") and key in fields}
+    given |= {key: fields.text(key) for key in ("delimiter", "decimal", "encoding") if key in fields}
+    categories = fields.table("categories")
+    given["categories"] = {column: categories.texts(column) for column in categories.content}
     names = fields.texts("feature_names") if "feature_names" in fields else None
     kinds = ("auto", *(kind.value for kind in CovarianceKind))
-    return DataFile(_path(fields, "file"), label, names, fields.text("covariance", "auto", kinds))
+    table = fields.checked("", TableOptions.of, **given)
+    return DataFile(_path(fields, "file"), table, names, fields.text("covariance", "auto", kinds))
 
 
 def _path(fields: Fields, key: str, default: str | None = None) -> Path:

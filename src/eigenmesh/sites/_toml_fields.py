@@ -112,6 +112,18 @@ class Fields:
             raise self.wrong(key, 'must be a list of strings, such as ["one", "two"].')
         return tuple(values)
 
+    def column(self, key: str) -> str | int:
+        """A column by name, or by number from 0."""
+        return self.whole(key, 0) if isinstance(self.content.get(key), int) else self.text(key)
+
+    def columns(self, key: str) -> tuple[str | int, ...]:
+        """A list of columns by name, or by number from 0."""
+        values = self._value(key, None)
+        plain = isinstance(values, list) and not any(isinstance(value, bool) for value in values)
+        if not plain or not all(isinstance(value, str | int) for value in values):
+            raise self.wrong(key, 'must be a list of names or numbers of columns, such as ["age", "bmi"].')
+        return tuple(values)
+
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
         values = self._value(key, None)
         if not isinstance(values, list):

@@ -1,0 +1,192 @@
+"""Columns of a table, wherever they are, put together to samples with ids and labels: the one place for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from eigenmesh.data._block import Table
+from eigenmesh.data._source import MatrixSource, Samples, Source, as_source
+from eigenmesh.data._splits import Rows
+from eigenmesh.data._table_options import TableOptions, column_label, listed_columns
+from eigenmesh.errors import DataError
+
+# Text that stands for a missing value, in lower case.
+MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>"})
+
+
+class ColumnReader(Protocol):
+    """A table before it is known which columns are samples. To add a kind of table: one such class."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def n_columns(self) -> int: ...
+
+    def features(self, positions: Sequence[int]) -> Source:
+        """These columns as numbers; raises DataError for one that is not numeric."""
+
+    def values(self, position: int) -> np.ndarray:
+        """One column as it is, text or numbers: (n,)."""
+
+    def place(self, row: int, column: int) -> str:
+        """Where an entry is, as the table counts rows and columns."""
+
+
+def table_of(columns: ColumnReader, options: TableOptions, where: str) -> Table:
+    """Samples with what goes with them; a column of categories becomes one of 0 and 1 for each level."""
+    roles = options.roles(columns.names, columns.n_columns, where)
+    levels = _levels(columns, options, roles.features)
+    numeric = [column for column in roles.features if column not in levels]
+    source = columns.features(numeric) if numeric else None
+    if levels:
+        source = _encoded(columns, source, roles.features, levels)
+    if source is None:
+        raise DataError(f"{where} has no columns left to work with.")
+    if isinstance(source, MatrixSource):
+        origin = [column for column in roles.features for _ in levels.get(column, " ")]
+        source = replace(source, place=lambda row, column: columns.place(row, origin[column]))
+    ids, labels = [None if column is None else columns.values(column) for column in (roles.id, roles.label)]
+    return Table(as_source(source, where), labels=labels, ids=ids)
+
+
+def take_columns(source: Source, positions: Sequence[int], names: tuple[str, ...] | None = None) -> Source:
+    """These columns of a source in this order; copied if they are in memory, else read as they are asked for."""
+    if names is None and source.feature_names is not None:
+        names = tuple(source.feature_names[column] for column in positions)
+    if list(positions) == list(range(source.shape[1])) and names == source.feature_names:
+        return source
+    chosen = SomeColumns(source, np.asarray(positions, dtype=np.intp), names)
+    held = source.in_memory and getattr(source, "device", None) is None and source.n_stored is None
+    return MatrixSource(chosen.read(slice(0, source.shape[0])), names) if held else chosen
+
+
+@dataclass(frozen=True, eq=False)
+class SomeColumns:
+    """Columns of another source, by their numbers, with names of their own."""
+
+    source: Source
+    positions: np.ndarray
+    feature_names: tuple[str, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.source.shape[0], len(self.positions)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.source.dtype)
+
+    @property
+    def n_stored(self) -> int | None:
+        """As many as the columns have if they are as full as the others."""
+        whole = self.source.n_stored
+        return None if whole is None else round(whole * len(self.positions) / self.source.shape[1])
+
+    @property
+    def in_memory(self) -> bool:
+        return self.source.in_memory
+
+    def read(self, rows: Rows) -> Samples:
+        piece = self.source.read(rows)[:, self.positions]
+        if self.n_stored is not None:
+            piece.sort_indices()
+        return piece
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixColumns:
+    """Columns of a source that holds numbers alone."""
+
+    source: Source
+    where: str
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        return self.source.feature_names
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.source.shape[1])
+
+    def features(self, positions: Sequence[int]) -> Source:
+        return take_columns(self.source, positions)
+
+    def values(self, position: int) -> np.ndarray:
+        piece = SomeColumns(self.source, np.array([position])).read(slice(0, self.source.shape[0]))
+        return np.asarray(piece.toarray() if self.source.n_stored is not None else piece)[:, 0]
+
+    def place(self, row: int, column: int) -> str:
+        return f"row {row} of {self.where}, {column_label(self.names, column)},"
+
+
+def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, where: str, by: str) -> Source:
+    """The source with its columns in the order of ``names``, those of ``by``; raises DataError where one is missing.
+
+    Where one of both has no names, there must be as many columns.
+    """
+    found = source.feature_names
+    if (found is None or names is None) and source.shape[1] != n_features:
+        raise DataError(f"{where} has {source.shape[1]} columns, but {by} has {n_features}; make them equal.")
+    if found is None or names is None or found == names:
+        return source
+    both = (names, set(found)), (found, set(names))
+    lacking, more = [[name for name in ours if name not in theirs] for ours, theirs in both]
+    if lacking:
+        it = "it" if len(lacking) == 1 else "them"
+        fix = _encode(lacking, found) or f"add {it}, or leave {it} out everywhere"
+        raise DataError(f"{where} lacks {listed_columns(lacking)}, which {by} has; {fix}.")
+    if more:
+        raise DataError(f"{where} has {listed_columns(more)}, which {by} lacks; leave it out with drop={more[0]!r}.")
+    twice = [name for place, name in enumerate(found) if name in found[:place]]
+    if twice:
+        raise DataError(f"{where} has {listed_columns(twice)} more than once; rename all but one.")
+    return take_columns(source, [found.index(name) for name in names])
+
+
+def _encode(lacking: Sequence[str], found: Sequence[str]) -> str:
+    """What to do where a missing column is a level of a category that is there; empty where it is not."""
+    parts = [name.partition("=") for name in lacking]
+    there = next((column for column, equals, _ in parts if equals and column in found), None)
+    levels = [level for column, _, level in parts if column == there]
+    return "" if there is None else f"give the categories of {there!r}: {', '.join(levels)}"
+
+
+def _levels(columns: ColumnReader, options: TableOptions, features: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    names = columns.names or ()
+    return {
+        names.index(column): levels for column, levels in options.categories.items() if names.index(column) in features
+    }
+
+
+def _encoded(
+    columns: ColumnReader, numbers: Source | None, features: Sequence[int], levels: dict[int, tuple[str, ...]]
+) -> MatrixSource:
+    """Features in their order, with a column for every level in the place of a category."""
+    plain = iter(() if numbers is None else np.asarray(numbers.read(slice(0, numbers.shape[0])), dtype=np.float64).T)
+    parts, names = [], []
+    for column in features:
+        name = (columns.names or ())[column]
+        if column not in levels:
+            parts.append(next(plain)[:, np.newaxis])
+            names.append(name)
+            continue
+        parts.append(_one_hot(columns, column, levels[column]))
+        names += [f"{name}={level}" for level in levels[column]]
+    return MatrixSource(np.hstack(parts), tuple(names))
+
+
+def _one_hot(columns: ColumnReader, column: int, levels: tuple[str, ...]) -> np.ndarray:
+    """(n, levels) of 0 and 1; a row of NaN where the value is missing."""
+    text = [str(value).strip() for value in columns.values(column).tolist()]
+    encoded = np.array(text)[:, np.newaxis] == np.array(levels)
+    unknown = ~encoded.any(axis=1)
+    for row in np.flatnonzero(unknown).tolist():
+        if text[row].lower() not in MISSING_WORDS:
+            fix = "add the level at all sites, or correct the entry"
+            raise DataError(f"{columns.place(row, column)} is {text[row]!r}, not one of {', '.join(levels)}; {fix}.")
+    return np.where(unknown[:, np.newaxis], np.nan, encoded)

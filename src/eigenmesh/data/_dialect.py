@@ -1,0 +1,105 @@
+"""How a text table is written: encoding, delimiter, decimal mark and header, found from its first lines or given."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from eigenmesh.data._columns import MISSING_WORDS
+from eigenmesh.data._table_options import TableOptions
+from eigenmesh.errors import UnreadableFileError
+
+DELIMITERS = (",", ";", "\t", "|")
+# Lines from which a dialect is found.
+LOOKED_AT = 50
+UTF_8 = "utf-8-sig"  # with or without the byte-order mark that spreadsheets write
+WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Of one text file; ``fields`` are those of its first line that is not blank."""
+
+    file: Path
+    encoding: str
+    delimiter: str
+    decimal: str
+    fields: tuple[str, ...]
+    has_header: bool
+
+    @classmethod
+    def of(cls, file: Path, options: TableOptions) -> Dialect:
+        """What was given, and what the first lines show of the rest."""
+        encoding = options.encoding or UTF_8
+        try:
+            with open_text(file, encoding) as lines:
+                first = list(islice((line for line in lines if line.strip()), LOOKED_AT))
+        except UnicodeDecodeError as error:
+            fix = "save it as UTF-8, or give its encoding, such as encoding='latin-1'"
+            raise UnreadableFileError(
+                f"{file} is not UTF-8 text (byte {error.object[error.start]:#04x}); {fix}."
+            ) from error
+        if not first:
+            raise UnreadableFileError(f"{file} is empty; a text table needs at least one line of numbers.")
+        choices = [options.delimiter] if options.delimiter else [sign for sign in DELIMITERS if sign != options.decimal]
+        delimiter = max(choices, key=lambda sign: _fitness(first, sign))
+        rows = list(csv.reader(first, delimiter=delimiter))
+        decimal = options.decimal or ("," if _has_decimal_comma(rows[1:] or rows) else ".")
+        fields = tuple(field.strip() for field in rows[0])
+        return cls(file, encoding, delimiter, decimal, fields, any(number(text, decimal) is None for text in fields))
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Pairs (line of the file, from 1, and its fields), without blank lines and the header."""
+        with open_text(self.file, self.encoding) as text:
+            reader = csv.reader(text, delimiter=self.delimiter)
+            lines = (
+                (reader.line_num, fields)
+                for fields in reader
+                if (fields and any(map(str.strip, fields))) or len(fields) > 1
+            )
+            yield from islice(lines, 1 if self.has_header else 0, None)
+
+
+def open_text(file: Path, encoding: str) -> IO[str]:
+    """A text file for reading, unpacked if its name ends in .gz."""
+    if file.suffix.lower() == ".gz":
+        return gzip.open(file, "rt", newline="", encoding=encoding)
+    return file.open(newline="", encoding=encoding)
+
+
+def number(text: str, decimal: str = ".") -> float | None:
+    """Value of a field; NaN if it is missing, None if it is not a number."""
+    text = text.strip()
+    if text.lower() in MISSING_WORDS:
+        return float("nan")
+    if decimal == ",":
+        # With a decimal comma a point would separate thousands, or be a mistake: neither is guessed.
+        text = text.replace(",", ".") if "." not in text else "?"
+    try:
+        # Python reads 12_34 as 1234; in a table it is an identifier.
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _fitness(lines: Sequence[str], delimiter: str) -> tuple[bool, float, int]:
+    """Whether a delimiter cuts the lines at all and into equally many fields, and how many of these are numbers."""
+    rows = list(csv.reader(lines, delimiter=delimiter))
+    counts = [len(fields) for fields in rows]
+    fields = [text for row in rows[1:] or rows for text in row]
+    numeric = sum(number(text) is not None or WITH_COMMA.fullmatch(text.strip()) is not None for text in fields)
+    even = counts.count(counts[0]) / len(counts)
+    return counts[0] > 1, even * numeric / len(fields), counts[0]
+
+
+def _has_decimal_comma(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether numbers are written with a comma, and none with a point."""
+    fields = [text.strip() for row in rows for text in row]
+    commas = any(WITH_COMMA.fullmatch(text) for text in fields)
+    return commas and not any(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", text) for text in fields)

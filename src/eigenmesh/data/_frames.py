@@ -1,0 +1,95 @@
+"""Data frames of any library that narwhals knows: pandas, polars, pyarrow and others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.data._source import MatrixSource
+from eigenmesh.data._table_options import NOT_NUMERIC, column_label
+from eigenmesh.errors import DataError
+
+# Columns that a message lists.
+SHOWN = 5
+
+
+def as_narwhals(X: Any, what: str) -> Any:
+    """The frame behind the interface of narwhals, which is imported only here."""
+    import narwhals
+
+    try:
+        return narwhals.from_native(X, eager_only=True)
+    except TypeError as error:
+        kind = f"{type(X).__module__.partition('.')[0]}.{type(X).__name__}"
+        raise DataError(f"{what} is a {kind}, which holds no rows yet or is not known; collect() it first.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class FrameColumns:
+    """Columns of a data frame; ``where`` is what messages call it."""
+
+    frame: Any
+    where: str
+
+    @classmethod
+    def of(cls, X: Any, where: str) -> FrameColumns:
+        return cls(as_narwhals(X, where), where)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in self.frame.columns)
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.frame.columns)
+
+    def features(self, positions: Sequence[int]) -> MatrixSource:
+        return MatrixSource(self.numbers(positions), tuple(self.names[column] for column in positions))
+
+    def numbers(self, positions: Sequence[int]) -> np.ndarray:
+        """(n, columns) in their common dtype, in float64 if they differ; null becomes NaN."""
+        series = [self.frame[:, int(column)] for column in positions]
+        arrays = [_numbers(one) for one in series]
+        wrong = [f"{one.name!r} ({one.dtype})" for one, array in zip(series, arrays, strict=True) if array is None]
+        if wrong:
+            more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+            listed = f"{', '.join(wrong[:SHOWN])}{more}"
+            raise DataError(f"{self.where} has columns that are not numbers: {listed}; {NOT_NUMERIC}.")
+        found = [array for array in arrays if array is not None]
+        dtypes = {array.dtype for array in found}
+        dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float64)
+        if list(positions) == list(range(self.n_columns)):
+            # Without a copy where the library has them in one piece.
+            matrix = np.asarray(self.frame.to_numpy())
+            if matrix.dtype == dtype:
+                return matrix
+        return np.column_stack([array.astype(dtype, copy=False) for array in found])
+
+    def values(self, position: int) -> np.ndarray:
+        return np.asarray(self.frame[:, int(position)].to_numpy())
+
+    def place(self, row: int, column: int) -> str:
+        return f"row {row} of {self.where}, {column_label(self.names, column)},"
+
+
+def _numbers(series: Any) -> np.ndarray | None:
+    """The values of a column as numbers, null as NaN; None if they are not numbers."""
+    import narwhals
+
+    kind = series.dtype
+    if not (kind.is_numeric() or kind == narwhals.Boolean or kind == narwhals.Object):
+        return None
+    values = np.asarray(series.to_numpy())
+    if values.dtype.kind in "biuf":
+        return values
+    if kind != narwhals.Object:
+        return np.asarray(series.cast(narwhals.Float64).to_numpy(), dtype=np.float64)
+    try:
+        # Objects may be numbers all the same, with None for missing ones; text is not, whatever it looks like.
+        plain = [np.nan if value is None else value for value in values.tolist()]
+        return None if any(isinstance(value, str) for value in plain) else np.array(plain, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None

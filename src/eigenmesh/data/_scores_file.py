@@ -1,0 +1,70 @@
+"""Scores of samples as a file: .csv, .npy or .npz, with ids and labels beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+
+from eigenmesh._atomic_write import require_writable, write_atomically
+from eigenmesh.data._block import Table
+from eigenmesh.data._table_options import TableOptions
+from eigenmesh.errors import InputError
+
+KINDS = (".npz", ".npy", ".csv")
+# Rows that are written at a time.
+AT_ONCE = 10_000
+Beside: TypeAlias = np.ndarray | None
+
+
+def require_scores_file(path: Path) -> None:
+    """Raise unless scores can be written there."""
+    if path.suffix.lower() not in KINDS:
+        raise InputError(f"{path} must end in {', '.join(KINDS)}, the kinds of file that scores can be.")
+    require_writable(path)
+
+
+def save_scores(path: Path, scores: np.ndarray, read: Table | None = None, options: TableOptions | None = None) -> None:
+    """Write scores (n, K), completely or not at all, with the ids and labels of the table that was read.
+
+    In .csv ids come first and labels last, called as in ``options``; in .npz they are arrays of their own; .npy holds
+    the scores alone.
+    """
+    kind = path.suffix.lower()
+    ids, labels = (None, None) if read is None else (read.ids, read.labels)
+    names = (None, None) if options is None else (options.id_column, options.label_column)
+    called = [name if isinstance(name, str) else usual for name, usual in zip(names, ("id", "label"), strict=True)]
+    write_atomically(path, lambda file: _write(file, kind, scores, ids, labels, *called))
+
+
+def _write(
+    file: IO[bytes], kind: str, scores: np.ndarray, ids: Beside, labels: Beside, id_name: str, label_name: str
+) -> None:
+    if kind == ".npy":
+        np.save(file, scores)
+    elif kind == ".npz":
+        beside: dict[str, Any] = {"ids": ids, "labels": labels}
+        arrays: dict[str, Any] = {name: _plain(each) for name, each in beside.items() if each is not None}
+        np.savez_compressed(file, scores=scores, **arrays)
+    else:
+        names = [f"pc{k + 1}" for k in range(scores.shape[1])]
+        names = [*([id_name] if ids is not None else []), *names, *([label_name] if labels is not None else [])]
+        _write_csv(file, names, [part for part in (ids, *scores.T, labels) if part is not None])
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Objects would need pickle."""
+    return values.astype(np.str_) if values.dtype.kind == "O" else values
+
+
+def _write_csv(file: IO[bytes], names: list[str], columns: list[np.ndarray]) -> None:
+    for start in range(0, max(1, len(columns[0])), AT_ONCE):
+        text = io.StringIO(newline="")
+        lines = csv.writer(text, lineterminator="\n")
+        if start == 0:
+            lines.writerow(names)
+        lines.writerows(zip(*(column[start : start + AT_ONCE].tolist() for column in columns), strict=True))
+        file.write(text.getvalue().encode())

@@ -1,0 +1,139 @@
+"""Which columns of a table are samples, which go with them, and how its text is written."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from eigenmesh.errors import DataError, InputError, UnknownNameError
+
+# A column by its name, or by its number from 0.
+Column: TypeAlias = str | int
+SHOWN_NAMES = 10
+NOT_NUMERIC = "leave it out with drop=, name it as id_column or label_column, or give its categories"
+
+
+class Roles(NamedTuple):
+    """Numbers of the columns of a file: the features in their order, and those that go with the samples."""
+
+    features: list[int]
+    id: int | None
+    label: int | None
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is read; what is left out is found by itself.
+
+    Attributes
+    ----------
+    columns : names or numbers of the features, in this order; None for all that are left.
+    drop : columns to leave out.
+    id_column : names the samples, and is carried into scores.
+    label_column : labels to split or to write beside scores.
+    categories : {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
+    delimiter, decimal : of a text file: "," ";" "|" or a tab, and "." or ",".
+    encoding : of a text file, such as "latin-1"; UTF-8, with or without its mark, if None.
+    among : features that a model knows: of columns with names, all others are left out.
+    """
+
+    columns: tuple[Column, ...] | None = None
+    drop: tuple[Column, ...] = ()
+    id_column: Column | None = None
+    label_column: Column | None = None
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    among: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise InputError(f"delimiter = {self.delimiter!r} must be one character, such as ';'.")
+        if self.decimal not in (None, ".", ","):
+            raise InputError(f"decimal = {self.decimal!r} must be '.' or ','.")
+        if self.decimal == "," and self.delimiter == ",":
+            raise InputError("delimiter and decimal are both ','; one of them must be another.")
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError as error:
+            raise InputError(f"encoding = {self.encoding!r} is not known; utf-8 and latin-1 are.") from error
+        for column, levels in self.categories.items():
+            if len(levels) < 2 or len(set(levels)) < len(levels):
+                raise InputError(f"categories of {column!r} must be two levels or more, each once; got {list(levels)}.")
+
+    @classmethod
+    def of(cls, **given: Any) -> TableOptions:
+        """From what users write: one name or a list of them, levels of any type."""
+        known = [one.name for one in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UnknownNameError("option of a table", name, known)
+        for name in ("columns", "drop"):
+            if given.get(name) is not None:
+                given[name] = _as_tuple(given[name])
+        if given.get("categories"):
+            levels = given["categories"].items()
+            given["categories"] = {str(column): tuple(map(str, _as_tuple(each))) for column, each in levels}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    def roles(self, names: Sequence[str] | None, n_columns: int, where: str) -> Roles:
+        """What each of n columns is for; raises DataError for one that is not there."""
+
+        def position(column: Column) -> int:
+            return column_position(column, names, n_columns, where)
+
+        known = (
+            None
+            if self.among is None or names is None
+            else {name.partition("=")[0] for name in self.among} | self.among
+        )
+        found = [None if column is None else position(column) for column in (self.id_column, self.label_column)]
+        left_out = {*map(position, self.drop), *(place for place in found if place is not None)}
+        chosen = range(n_columns) if self.columns is None else map(position, self.columns)
+        features = [
+            column for column in chosen if column not in left_out and (known is None or (names or ())[column] in known)
+        ]
+        if not features:
+            raise DataError(f"{where} has no columns left to work with; drop fewer of its {n_columns}.")
+        for column in self.categories:
+            if position(column) not in features:
+                raise DataError(f"column {column!r} of {where} is left out, and cannot be a category as well.")
+        return Roles(features, *found)
+
+
+def column_position(column: Column, names: Sequence[str] | None, n_columns: int, where: str) -> int:
+    """Number from 0 of a column that is given by name or by number."""
+    if isinstance(column, int):
+        if not 0 <= column < n_columns:
+            raise DataError(f"{where} has no column {column}; give one of 0..{n_columns - 1}.")
+        return column
+    if names is None:
+        raise DataError(f"{where} has no names of columns, so no column {column!r}; give its number from 0.")
+    found = [place for place, name in enumerate(names) if name == column]
+    if not found:
+        listed = ", ".join(names[:SHOWN_NAMES]) + (" .." if len(names) > SHOWN_NAMES else "")
+        raise DataError(f"{where} has no column {column!r}; its first columns are {listed}.")
+    if len(found) > 1:
+        raise DataError(
+            f"{where} has {len(found)} columns {column!r} ({', '.join(map(str, found))}); rename all but one."
+        )
+    return found[0]
+
+
+def column_label(names: Sequence[str] | None, column: int) -> str:
+    """Number and name of a column, for messages: ``column 7 ('age')``."""
+    return f"column {column}" if names is None else f"column {column} ({names[column]!r})"
+
+
+def listed_columns(names: Sequence[str]) -> str:
+    """Names of columns in a message, ten at most: ``columns 'age', 'bmi' and 7 more``."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:SHOWN_NAMES]))}{more}"
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)

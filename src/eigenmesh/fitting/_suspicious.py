@@ -1,0 +1,34 @@
+"""Warnings about pooled columns that are probably not what was meant."""
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+
+from eigenmesh.data import Moments, Shards
+from eigenmesh.data._table_options import listed_columns
+from eigenmesh.errors import DataWarning
+
+# Share of the variance from which one column outweighs all others.
+MOST_SHARE = 0.9
+
+
+def warn_of_columns(shards: Shards, moments: Moments) -> None:
+    """Warn, at the first node alone, of what the pooled variances of columns with names show."""
+    if 0 in shards.ids and shards.feature_names is not None:
+        for finding in _findings(shards, shards.feature_names, moments):
+            warnings.warn(finding, DataWarning, stacklevel=2)
+
+
+def _findings(shards: Shards, names: tuple[str, ...], moments: Moments) -> Iterator[str]:
+    """A column that outweighs all others, and columns of files that are constant at all nodes."""
+    share = moments.variance / moments.variance.sum()
+    largest = int(np.argmax(share))
+    if moments.scale is None and share[largest] > MOST_SHARE and len(names) > 2:
+        fix = f"use scale=True if units differ, or leave it out with drop={names[largest]!r}"
+        column = shards.column_label(largest)
+        yield f"{column} has {share[largest]:.1%} of the variance, and is component 1 alone; {fix}."
+    constant = [names[column] for column in np.flatnonzero(moments.variance == 0)]
+    if constant and shards.blocks[0].place(0, 0) is not None:
+        many = len(constant) > 1
+        yield f"{listed_columns(constant)} {'are constant: they add' if many else 'is constant: it adds'} nothing."

@@ -1,0 +1,81 @@
+"""Messy tables on the command line: options, warnings and scores with ids."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+X = np.random.default_rng(0).standard_normal((40, 3)) * [3, 2, 1]
+
+
+@pytest.fixture
+def files(call, tmp_path):
+    """Two sites with an id, a category and another order of columns; call works in their folder."""
+    sex = np.where(X[:, 2] > 0, "f", "m")
+    north = [f"P{row:02};{sex[row]};" + ";".join(f"{x:.9f}".replace(".", ",") for x in X[row]) for row in range(25)]
+    (tmp_path / "north.csv").write_text("\n".join(["patient;sex;a;b;c", *north]))
+    south = [f"{X[row, 1]:.9f},{X[row, 0]:.9f},P{row:02},{X[row, 2]:.9f},{sex[row]}" for row in range(25, 40)]
+    (tmp_path / "south.csv").write_text("\n".join(["b,a,patient,c,sex", *south]))
+    return tmp_path
+
+
+def test_fit_and_scores_of_messy_files_are_those_of_the_clean_matrix(call, files):
+    words = ("--id-column", "patient", "--category", "sex=f,m")
+    done = call("fit", "*.csv", *words, "-k", "2", "--out", "pca.npz", "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["n_features"] == 5
+    female = (X[:, 2:] > 0).astype(float)
+    clean = np.hstack([female, 1 - female, X])
+    done = call("transform", "south.csv", *words, "--model", "pca.npz", "--out", "scores.csv")
+    assert done.exit_code == 0, done.stderr
+    with (files / "scores.csv").open() as lines:
+        head, *rows = list(csv.reader(lines))
+    assert head == ["patient", "pc1", "pc2"]
+    assert [row[0] for row in rows] == [f"P{row:02}" for row in range(25, 40)]
+    expected = PCA(2).fit(clean).transform(clean[25:])
+    assert np.allclose(np.abs(np.array(rows)[:, 1:].astype(float)), np.abs(expected), atol=1e-6)
+
+
+def test_columns_and_drop_are_two_ways_to_say_the_same(call, files):
+    found = []
+    for words in (("--drop", "patient,sex"), ("--columns", "a,b,c")):
+        done = call("fit", "north.csv", "south.csv", *words, "-k", "2", "--seed", "0", "--json", "-")
+        assert done.exit_code == 0, done.stderr
+        found.append(json.loads(done.stdout)["explained_variance"])
+    assert np.allclose(found[0], found[1])
+    assert np.allclose(found[0], PCA(2).fit(X).explained_variance_)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), ("column 'patient' of north.csv", "'P00' in line 2", "--drop", "--id-column", "--category")),
+        (("--drop", "patient"), ("column 'sex' of north.csv", "in line 2")),
+        (("--drop", "patient", "--category", "sex"), ("--category sex", "sex=f,m")),
+        (("--drop", "patient", "--category", "sex=f,x"), ("north.csv, column 1 ('sex'), is 'm'", "at all sites")),
+        (("--drop", "name"), ("has no column 'name'", "patient, sex")),
+        (("--columns", "a", "--decimal", ";"), ("decimal = ';'",)),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_words_of_the_command_line(call, files, words, said):
+    done = call("fit", "north.csv", *words)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    for fragment in said:
+        assert fragment in done.stderr
+
+
+def test_warnings_are_shown_once_and_the_fit_goes_on(call, files):
+    lines = [f"{row + 1000},{row % 7},{row / 7}" for row in range(40)]
+    (files / "ids.csv").write_text("\n".join(["nr,a,b", *lines]))
+    done = call("fit", "ids.csv", "--nodes", "3", "-k", "1")
+    assert done.exit_code == 0
+    assert "warning: column 'nr' of ids.csv looks like an id" in done.stderr
+    assert "--drop 'nr'" in done.stderr
+    assert "warning: column 0 ('nr') has 9" in done.stderr
+    assert "--scale" in done.stderr
+    assert done.stderr.count("warning: ") == 2

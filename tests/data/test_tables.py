@@ -1,0 +1,183 @@
+"""Tables as people have them: each is read, or refused by a message that names the cure."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.data import Shards, TableOptions, read_table
+from eigenmesh.errors import DataError, DataWarning, InputError, UnknownNameError, UnreadableFileError
+
+AGE_BMI = [[41, 24.5], [52, 31.25], [38, 22.0]]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Write a text file as it is, and give its path."""
+
+    def write(text: str | bytes, name: str = "a.csv"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+PLAIN = "age,bmi\n41,24.5\n52,31.25\n38,22.0\n"
+LATIN = {"encoding": "latin-1"}
+MESSY = {
+    "plain": (PLAIN, {}),
+    "id of text": ("id,age,bmi\nP1,41,24.5\nP2,52,31.25\nP3,38,22.0\n", {"id_column": "id"}),
+    "id that is dropped": ("age,id,bmi\n41,P1,24.5\n52,P2,31.25\n38,P3,22.0\n", {"drop": "id"}),
+    "index without a name": (",age,bmi\n0,41,24.5\n1,52,31.25\n2,38,22.0\n", {"drop": 0}),
+    "chosen in another order": ("bmi,name,age\n24.5,x,41\n31.25,y,52\n22.0,z,38\n", {"columns": ["age", "bmi"]}),
+    "semicolon": (PLAIN.replace(",", ";"), {}),
+    "semicolon and decimal comma": ("age;bmi\n41;24,5\n52;31,25\n38;22,0\n", {}),
+    "decimal comma that is said": ("age;bmi\n41;24,5\n52;31,25\n38;22\n", {"decimal": ","}),
+    "tab and decimal comma": ("age\tbmi\n41\t24,5\n52\t31,25\n38\t22\n", {}),
+    "quoted decimal comma": ('age,bmi\n"41","24,5"\n"52","31,25"\n"38","22,0"\n', {}),
+    "bar": (PLAIN.replace(",", "|"), {}),
+    "odd delimiter that is said": (PLAIN.replace(",", ":"), {"delimiter": ":"}),
+    "byte-order mark": (b"\xef\xbb\xbf" + PLAIN.encode(), {}),
+    "byte-order mark and semicolon": (b"\xef\xbb\xbf" + PLAIN.replace(",", ";").encode(), {}),
+    "latin-1": ("age,bmi,kjønn\n41,24.5,m\n52,31.25,f\n38,22,f\n".encode("latin-1"), LATIN | {"drop": "kjønn"}),
+    "lines of Windows": (PLAIN.replace("\n", "\r\n"), {}),
+    "no end of line": (PLAIN.rstrip("\n"), {}),
+    "blank lines": (PLAIN.replace("\n", "\n\n"), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "options"), MESSY.values(), ids=MESSY)
+@pytest.mark.parametrize("packed", [False, True], ids=["", "gzip"])
+def test_messy_files_are_read(table, text, options, packed):
+    content = text if isinstance(text, bytes) else text.encode()
+    path = table(gzip.compress(content), "a.csv.gz") if packed else table(content)
+    read = read_table(path, **options)
+    assert read.X.tolist() == AGE_BMI
+    assert read.feature_names[1] == "bmi"
+    assert read.name == "a"
+
+
+WITH_SEX = "id;sex;bmi\nP1;f;24,5\nP2;m;31,25\nP3;;22\n"
+REFUSED = {
+    "id": ("id,age\nP1,41\nP2,52\n", {}, DataError, r"column 'id' .* 'P1' in line 2; leave it out .*id_column"),
+    "category": (WITH_SEX, {"drop": "id"}, DataError, r"column 'sex' .* 'f' in line 2; .*give its categories"),
+    "unknown level": (WITH_SEX, {"drop": "id", "categories": {"sex": ["f", "x"]}}, DataError,
+                      r"line 3 of .*a\.csv, column 1 \('sex'\), is 'm', not one of f, x; add the level at all sites"),
+    "no such column": (PLAIN, {"drop": "ages"}, DataError, r"has no column 'ages'; its first columns are age, bmi"),
+    "comma late": ("a;b\n" + "1;2\n" * 60 + "1;2,5\n", {}, DataError, r"'2,5' in line 62; .* give decimal=','"),
+    "point beside commas": ("a;b\n1,5;2\n1.234;2\n", {"decimal": ","}, DataError, r"'1\.234' in line 3; .*='\.'"),
+    "latin-1": ("kjønn,a\n1,2\n".encode("latin-1"), {}, UnreadableFileError, r"not UTF-8 .*encoding='latin-1'"),
+    "short line after a blank": ("a,b\n\n1,2\n3\n", {}, UnreadableFileError, r"line 4 of .* has 1 fields, expected 2"),
+    "names twice": ("a,a,b\n1,2,3\n", {"drop": "a"}, DataError, r"has 2 columns 'a' \(0, 1\); rename all but one"),
+    "nothing left": (PLAIN, {"drop": ["age", "bmi"]}, DataError, "no columns left"),
+    "option": (PLAIN, {"id_colum": "age"}, UnknownNameError, "Did you mean 'id_column'"),
+    "one level": (PLAIN, {"categories": {"age": ["41"]}}, InputError, "two levels or more"),
+    "both commas": (PLAIN, {"delimiter": ",", "decimal": ","}, InputError, "both ','"),
+    "encoding": (PLAIN, {"encoding": "utf-9"}, InputError, "'utf-9' is not known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "options", "kind", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_read_is_refused_with_the_cure(table, text, options, kind, message):
+    with pytest.raises(kind, match=message):
+        read_table(table(text), **options)
+
+
+def test_categories_become_columns_of_0_and_1_and_missing_ones_stay_missing(table):
+    options = {"id_column": "id", "categories": {"sex": ["m", "f"]}}
+    expected = [[0, 1, 24.5], [1, 0, 31.25], [np.nan, np.nan, 22]]
+    frame = pd.DataFrame({"id": ["P1", "P2", "P3"], "sex": ["f", "m", None], "bmi": [24.5, 31.25, 22]})
+    arrow = pa.Table.from_pandas(frame)
+    frames = [frame, arrow, pl.from_arrow(arrow)]
+    for given in (table(WITH_SEX), *frames):
+        read = read_table(given, **options)
+        assert np.array_equal(read.X, expected, equal_nan=True)
+        assert read.feature_names == ("sex=m", "sex=f", "bmi")
+        assert read.ids.tolist() == ["P1", "P2", "P3"]
+
+
+def test_a_missing_entry_is_named_by_line_and_column_of_its_file(table):
+    table("id,age,bmi\nP1,41,24.5\n\nP2,52,\n", "a.csv")
+    path = table("id,age,bmi\nP3,41,24.5\nP4,33,20.5\n", "b.csv")
+    shards = Shards.from_files(sorted(path.parent.glob("*.csv")), drop="id")
+    with pytest.raises(DataError, match=r"node 0 \(a\), line 4 of .*a\.csv, column 2 \('bmi'\), is NaN; .*missing"):
+        DecentralizedPCA(1).fit(shards)
+
+
+def test_ids_keep_their_zeros_and_labels_are_numbers_where_they_can_be(table):
+    read = read_table(table("id,group,x\n007,1,0.5\n012,2,1.5\n"), id_column="id", label_column="group")
+    assert read.ids.tolist() == ["007", "012"]
+    assert read.labels.tolist() == [1, 2]
+
+
+class TestSeveralFiles:
+    def test_columns_are_aligned_by_name(self, table):
+        paths = [table("a,b,c\n1,2,3\n4,5,7\n", "p.csv"), table("c;a;b\n30,5;10;20\n", "q.csv")]
+        shards = Shards.from_files(paths)
+        assert shards.feature_names == ("a", "b", "c")
+        assert shards.blocks[1].read(slice(0, 1)).tolist() == [[10, 20, 30.5]]
+
+    def test_a_missing_and_an_additional_column_are_named(self, table):
+        paths = [table("a,b,c\n1,2,3\n", "p.csv"), table("c,a\n3,1\n", "q.csv")]
+        with pytest.raises(DataError, match=r"q\.csv lacks column 'b', which .*p\.csv has; add it"):
+            Shards.from_files(paths)
+        with pytest.raises(DataError, match=r"p\.csv has column 'b', which .*q\.csv lacks; leave it out with drop='b'"):
+            Shards.from_files(paths[::-1])
+        assert Shards.from_files(paths, drop=["b"][:0], columns=["a", "c"]).feature_names == ("a", "c")
+
+    def test_a_pattern_is_one_node_per_file(self, table):
+        for number in (2, 10, 1):
+            path = table(f"a,b\n{number},2.5\n", f"site-{number}.csv")
+        shards = Shards.from_files(path.parent / "site-*.csv")
+        assert shards.node_names == ("site-1", "site-10", "site-2")
+        with pytest.raises(UnreadableFileError, match=r"no file is called .*none-\*\.csv"):
+            Shards.from_files(path.parent / "none-*.csv")
+
+    def test_the_same_file_twice_is_a_warning(self, table):
+        path, copy = table(PLAIN), table(PLAIN, "b.csv")
+        with pytest.warns(DataWarning, match="are the same file: its samples count twice"):
+            Shards.from_files([path, path])
+        with pytest.warns(DataWarning, match=r"b\.csv is a copy of .*a\.csv"):
+            Shards.from_files([path, copy])
+
+    def test_one_row_is_enough_for_a_node(self, table):
+        paths = [table("a,b\n1,2.5\n", "p.csv"), table("a,b\n3,0.5\n", "q.csv")]
+        assert DecentralizedPCA(1).fit(Shards.from_files(paths)).n_samples_ == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("record", range(100, 120)), ("index", range(20)), ("patient_id", np.random.default_rng(0).permutation(20))],
+)
+def test_what_looks_like_an_id_is_a_warning(table, column, values):
+    lines = [f"{value},{value % 7},{value / 7}" for value in values]
+    path = table("\n".join([f"{column},a,b", *lines]))
+    with pytest.warns(DataWarning, match=f"column '{column}' of .* looks like an id .*drop='{column}'.*id_column="):
+        read_table(path)
+    read_table(path, id_column=column)
+
+
+def test_one_column_with_almost_all_variance_and_constant_ones_are_warnings(table):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"income": rng.normal(0, 1e5, 50), "age": rng.normal(40, 9, 50), "site": 1})
+    path = table(frame.to_csv(index=False))
+    with pytest.warns(DataWarning) as told:
+        DecentralizedPCA(1).fit(Shards.from_files(path, 2))
+    said = [str(warning.message) for warning in told]
+    assert "column 0 ('income') has 100.0% of the variance" in said[0]
+    assert "scale=True" in said[0]
+    assert said[1] == "column 'site' is constant: it adds nothing."
+    DecentralizedPCA(1, scale=True).fit(Shards.from_files(path, 2, drop="site"))
+
+
+def test_options_are_compared_by_value():
+    assert TableOptions.of(drop="a", categories={"b": [1, 2]}) == TableOptions(
+        drop=("a",), categories={"b": ("1", "2")}
+    )
