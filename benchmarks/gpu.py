@@ -2,6 +2,7 @@
 
 Run it with ``python benchmarks/gpu.py`` on a machine with a CUDA device. Times are medians of many turns between two
 CUDA events, taken side by side; the product is the faster of `C @ X` called from Python and replayed from a graph.
+Replayed iterations are asked for as a run does it, from one check to the next.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from eigenmesh.solvers import FastPCA
 from eigenmesh.solvers._bases import random_basis
 
 N_NODES, N_FEATURES, N_COMPONENTS = 20, 1024, 5
-CALLS_A_TURN, TURNS = 40, 60
+ITERATIONS_A_TURN, TURNS = 40, 60
 TOL = {"float64": 1e-6, "float32": 1e-3}
 
 console = Console(width=118)
@@ -48,29 +49,31 @@ def network() -> Stacked:
 
 
 def microseconds(torch, calls: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median over turns of the time of one call, the calls taking turns so that a busy moment hits all alike."""
+    """Median over turns of the time of one iteration, in turns so that a busy moment hits all alike."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(TURNS):
         for name, call in calls.items():
+            iterations = getattr(call, "iterations", 1)
+            n_calls = -(-ITERATIONS_A_TURN // iterations)
             call()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            for _ in range(CALLS_A_TURN):
+            for _ in range(n_calls):
                 call()
             end.record()
             end.synchronize()
-            taken[name].append(begin.elapsed_time(end) * 1e3 / CALLS_A_TURN)
+            taken[name].append(begin.elapsed_time(end) * 1e3 / (n_calls * iterations))
     return {name: median(times) for name, times in taken.items()}
 
 
 class Chain:
     """Iterations one after the other, each from the state that the last one left."""
 
-    def __init__(self, step, state) -> None:
-        self.step, self.state = step, state
+    def __init__(self, step, state, iterations: int) -> None:
+        self.step, self.state, self.iterations = step, state, iterations
 
     def __call__(self) -> None:
-        self.state = self.step(self.state)
+        self.state = self.step(self.state, self.iterations)
 
 
 def times(torch, covariance: Formed) -> dict[str, float]:
@@ -79,11 +82,13 @@ def times(torch, covariance: Formed) -> dict[str, float]:
     start = covariance.place(np.repeat(random_basis(N_FEATURES, N_COMPONENTS, 0)[np.newaxis], N_NODES, axis=0))
     state = solver.init(covariance, nodes, start)
     out = torch.empty_like(start)
+    # So many iterations lie between two checks of a run.
+    interval = 10 * nodes.weights.spectrum.diameter
     calls = {
         "product": lambda: covariance.matrices @ start,
-        "product in a graph": cuda_graph(lambda: torch.matmul(covariance.matrices, start, out=out), start.device),
-        "iteration": Chain(PlainSteps(solver, covariance, nodes), state),
-        "iteration, replayed": Chain(steps_of(solver, covariance, nodes, start), state),
+        "product in a graph": cuda_graph(lambda _: torch.matmul(covariance.matrices, start, out=out), 1, start.device),
+        "iteration": Chain(PlainSteps(solver, covariance, nodes), state, 1),
+        "iteration, replayed": Chain(steps_of(solver, covariance, nodes, start), state, interval),
     }
     return microseconds(torch, calls)
 

@@ -49,9 +49,9 @@ class Tracer:
     def __init__(self) -> None:
         self.recordings = 0
 
-    def __call__(self, action, device):
+    def __call__(self, action, times, device):
         self.recordings += 1
-        traced = make_fx(lambda: action())()
+        traced = make_fx(lambda: action(times))()
         return lambda: traced() and None
 
 
@@ -152,6 +152,18 @@ def test_a_step_is_recorded_anew_only_when_a_number_that_it_uses_changes():
     assert (tracer.recordings, state.step_size) == (2, 0.01)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_many_iterations_at_once_are_a_few_recordings_and_the_same_states(device):
+    plain, plain_network, replayed, network, state = pair(FastPCA(), device)
+    # In parts of 16, and 2 more one by one; what is asked for once is not recorded.
+    for n, lengths in ((1, set()), (50, {16, 1}), (7, {16, 1}), (50, {16, 1}), (7, {16, 1, 7})):
+        expected, state = plain(state, n), replayed(state, n)
+        assert_same(state, expected)
+        assert network.traffic == plain_network.traffic
+        assert {length for length, recording in replayed._recordings.items() if recording} == lengths
+        state = replayed.kept(state)
+
+
 @each_replayed
 def test_the_replay_key_names_the_numbers_that_a_step_uses_and_no_others(solver):
     covariance, network, _ = make()
@@ -213,6 +225,16 @@ def test_a_run_is_the_same_when_replayed(solver, with_reference, both_runs):
     result, expected = both_runs(solver, covariance, network, 3, max_rounds=600, reference=reference)
     assert_same_run(result, expected)
     assert result.history[-1].error < 1e-3 or not with_reference
+
+
+@pytest.mark.parametrize("solver", [FastPCA(step_size=0.01), SDOT(mixes=3)], ids=lambda solver: solver.name)
+@pytest.mark.parametrize(("check_every", "max_rounds"), [(7, 25), (None, 33), (40, 20), (1, 4)])
+def test_a_run_ends_with_its_budget_when_replayed(solver, check_every, max_rounds, both_runs):
+    covariance, network, _ = make(both_runs.device)
+    settings = {"check_every": check_every, "max_rounds": max_rounds, "tol": 1e-12}
+    result, expected = both_runs(solver, covariance, network, 3, **settings)
+    assert result.stop_reason is StopReason.MAX_ROUNDS
+    assert_same_run(result, expected)
 
 
 class Hasty(FastPCA):
@@ -281,7 +303,7 @@ def test_cut_sums_are_the_plain_products(d):
     for products, squares in (_one_product(X, Z), inner_products(X, Z)):
         assert np.allclose(products, np.swapaxes(X.numpy(), 1, 2) @ Z.numpy(), rtol=0, atol=1e-12)
         assert np.allclose(squares, (X.numpy() ** 2).sum(axis=1), rtol=1e-13)
-    assert _pieces(1024) == 16
+    assert _pieces(1024) == 8
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -310,6 +332,19 @@ def test_several_arrays_mixed_at_once_are_each_the_product():
         for mixed, array in zip(_at_once(W, arrays), arrays, strict=True):
             assert mixed.shape == array.shape
             assert np.allclose(mixed, np.tensordot(W, array, axes=1), rtol=0, atol=1e-13)
+
+
+def test_arrays_that_were_mixed_together_are_not_copied_to_be_mixed_again():
+    rng = np.random.default_rng(0)
+    W = torch.asarray(rng.standard_normal((6, 6)))
+    X, S = mixed = _at_once(W, tuple(torch.asarray(rng.standard_normal((6, 5, 2))) for _ in range(2)))
+    columns = [array.mT for array in mixed]
+    assert all(column.is_contiguous() for column in columns)
+    assert ea.stacked(columns).data_ptr() == X.data_ptr()
+    for others in ([X.mT], [S.mT, X.mT], [X.mT, X.mT], [X, S], [X.mT, S.mT.clone()]):
+        given = ea.stacked(others)
+        assert torch.equal(given, torch.stack(others))
+        assert (given.data_ptr() == X.data_ptr()) == (len(others) == 1)
 
 
 @needs_gpu

@@ -1,12 +1,12 @@
 """Iterations of a solver one after the other; on a GPU replayed from a CUDA graph.
 
 An iteration is a dozen small kernels around one large product, and starting them from Python takes several times as
-long as they run. Where the arrays are CUDA tensors the kernels of one iteration are captured once and replayed.
+long as they run. Where the arrays are CUDA tensors the kernels of several iterations are captured once and replayed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from eigenmesh.arrays import Array, on_gpu
 from eigenmesh.data import Covariance, CovarianceKind
@@ -16,9 +16,12 @@ from eigenmesh.solvers._base import Solver
 
 # Kernels are chosen, and workspaces taken, while an iteration runs for the first time; neither may be captured.
 WARM_UPS = 2
+# Iterations in one recording at most: what a replay costs beside them hardly counts then, and recording is still quick.
+# Checks are often a multiple of ten iterations apart, so that no iterations are left over.
+LONGEST_RECORDING = 20
 
 Action = Callable[[], None]
-Recorder = Callable[[Action, Any], Action]
+Recorder = Callable[[Callable[[int], None], int, Any], Action]
 
 
 def steps_of(solver: Solver, covariance: Covariance, network: Network, like: Array) -> "PlainSteps":
@@ -40,10 +43,14 @@ class PlainSteps:
     solver: Solver
     covariance: Covariance
     network: Network
+    # Whether all iterations take the same rounds, so that several may be asked for at once.
+    alike: ClassVar[bool] = False
 
-    def __call__(self, state: Any) -> Any:
-        """One iteration. The state that comes back is lent: the next call may write over its arrays."""
-        return self.solver.step(self.covariance, self.network, state)
+    def __call__(self, state: Any, n: int = 1) -> Any:
+        """So many iterations. The state that comes back is lent: the next call may write over its arrays."""
+        for _ in range(n):
+            state = self.solver.step(self.covariance, self.network, state)
+        return state
 
     def kept(self, state: Any) -> Any:
         """The same state with arrays that no later call writes over."""
@@ -54,46 +61,67 @@ class PlainSteps:
 class ReplayedSteps(PlainSteps):
     """Iterations recorded once and replayed; recorded anew when a number that the step depends on has changed.
 
-    The recorder takes an action on arrays and the device they are on, and gives the same action for replay: with the
-    same memory, and with every number that came from Python as it was.
+    Many iterations are cut into as few equal parts as possible. A part is recorded when one of its length is asked for
+    again; the first one is made plainly, since it may be the only one.
+
+    The recorder takes an action on arrays that makes so many iterations, how many these are, and the device. It gives
+    the same action for replay: with the same memory, and with every number that came from Python as it was.
     """
 
     recorder: Recorder
-    _recording: "_Recording | None" = None
+    alike: ClassVar[bool] = True
+    _key: tuple[Any, ...] = ()
+    _recordings: "dict[int, _Recording | None]" = field(default_factory=dict)
 
-    def __call__(self, state: Any) -> Any:
+    def __call__(self, state: Any, n: int = 1) -> Any:
         key = tuple(getattr(state, name) for name in self.solver.traits.replay_key or ())
-        if self._recording is None or self._recording.key != key:
-            # The old recording goes first, with its memory.
-            self._recording = None
-            self._recording = _Recording(key, state, super().__call__, self.network, self.recorder)
-        return self._recording.replay(state)
+        if key != self._key:
+            # The old recordings go first, with their memory.
+            self._key, self._recordings = key, {}
+        parts = -(-n // LONGEST_RECORDING)
+        for length in [n // parts] * parts + [1] * (n % parts):
+            state = self._part(state, length)
+        return state
+
+    def _part(self, state: Any, length: int) -> Any:
+        if length not in self._recordings:
+            self._recordings[length] = None
+            # Plain steps may hand arrays on, which must not be lent ones then.
+            return super().__call__(self.kept(state), length)
+        recording = self._recordings[length]
+        if recording is None:
+            recording = _Recording(state, length, super().__call__, self.network, self.recorder)
+            self._recordings[length] = recording
+        return recording.replay(state)
 
     def kept(self, state: Any) -> Any:
-        return state if self._recording is None else self._recording.kept(state)
+        recordings = [recording for recording in self._recordings.values() if recording is not None]
+        lent = {id(array) for recording in recordings for array in recording.memory.values()}
+        return state._replace(**{name: array.clone() for name, array in state._asdict().items() if id(array) in lent})
 
 
 class _Recording:
-    """One iteration on fixed memory: it reads a state's arrays there and leaves the next state's in their place."""
+    """Some iterations on fixed memory: they read a state's arrays there and leave the last state's in their place."""
 
     def __init__(
-        self, key: tuple[Any, ...], state: Any, step: Callable[[Any], Any], network: Network, recorder: Recorder
+        self, state: Any, length: int, steps: Callable[[Any, int], Any], network: Network, recorder: Recorder
     ) -> None:
-        self.key, self._network = key, network
+        self._network = network
         arrays = {name: value for name, value in state._asdict().items() if hasattr(value, "untyped_storage")}
-        self._memory = {name: array.clone() for name, array in arrays.items()}
+        self.memory = {name: array.clone() for name, array in arrays.items()}
         self._written: frozenset[str] = frozenset()
         before, exchanges = network.traffic.copy(), network.exchanges.copy()
-        self._replay = recorder(lambda: self._advance(step, state), next(iter(arrays.values())).device)
+        device = next(iter(arrays.values())).device
+        self._replay = recorder(lambda n: self._advance(steps, state, n), length, device)
         network.traffic, network.exchanges = before, exchanges
         for name, array in arrays.items():
-            self._memory[name].copy_(array)
+            self.memory[name].copy_(array)
         # What the memory of those arrays holds that the step hands on as they are.
         self._loaded = {name: array for name, array in arrays.items() if name not in self._written}
 
     def replay(self, state: Any) -> Any:
-        """The next state; its changed arrays are the fixed memory itself."""
-        for name, memory in self._memory.items():
+        """The state after the iterations; its changed arrays are the fixed memory itself."""
+        for name, memory in self.memory.items():
             array = getattr(state, name)
             if array is not memory and array is not self._loaded.get(name):
                 memory.copy_(array)
@@ -102,42 +130,38 @@ class _Recording:
         self._replay()
         self._network.traffic += self._traffic
         self._network.exchanges.update(self._exchanges)
-        return state._replace(**{name: self._memory[name] for name in self._written})
+        return state._replace(**{name: self.memory[name] for name in self._written})
 
-    def kept(self, state: Any) -> Any:
-        lent = {name: getattr(state, name) for name in self._written}
-        return state._replace(**{name: array.clone() for name, array in lent.items() if array is self._memory[name]})
-
-    def _advance(self, step: Callable[[Any], Any], state: Any) -> None:
-        """What is recorded: a step from the fixed memory to new arrays, and these copied back."""
+    def _advance(self, steps: Callable[[Any, int], Any], state: Any, n: int) -> None:
+        """What is recorded: n steps from the fixed memory to new arrays, and the last ones copied back."""
         before, exchanges = self._network.traffic.copy(), self._network.exchanges.copy()
-        after = step(state._replace(**self._memory))
+        after = steps(state._replace(**self.memory), n)
         self._traffic, self._exchanges = self._network.traffic - before, self._network.exchanges - exchanges
-        new = {name: getattr(after, name) for name in self._memory}
-        new = {name: array for name, array in new.items() if array is not self._memory[name]}
+        new = {name: getattr(after, name) for name in self.memory}
+        new = {name: array for name, array in new.items() if array is not self.memory[name]}
         # An array of the old state that has changed places must be read before its memory is written.
-        held = {array.untyped_storage().data_ptr() for array in self._memory.values()}
+        held = {array.untyped_storage().data_ptr() for array in self.memory.values()}
         moved = {name: array for name, array in new.items() if array.untyped_storage().data_ptr() in held}
         new.update({name: array.clone() for name, array in moved.items()})
         for name, array in new.items():
-            self._memory[name].copy_(array)
+            self.memory[name].copy_(array)
         self._written = frozenset(new)
 
 
-def cuda_graph(action: Action, device: Any) -> Action:
-    """Capture the kernels of an action on a CUDA device; what comes back starts all of them at once."""
+def cuda_graph(action: Callable[[int], None], times: int, device: Any) -> Action:
+    """Capture the kernels of ``action(times)`` on a CUDA device; what comes back starts all of them at once."""
     torch = import_extra("torch", "torch", "a CUDA graph")
     with torch.cuda.device(device):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UPS):
-                action()
+                action(1)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         # Other threads may go on using the device meanwhile.
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            action()
+            action(times)
 
     def replay() -> None:
         with torch.cuda.device(device):

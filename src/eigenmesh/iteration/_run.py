@@ -156,11 +156,14 @@ class _Loop:
     def _iterate(self, start: Array, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
         sound, stall, gate = state, StallDetector(), CertificateGate(self.tol)
         step, next_check = steps_of(self.solver, self.covariance, self.network, start), check_every or 1
+        # Not known before the first iteration, which is made alone then.
+        rounds_taken = self.max_rounds
         while True:
             rounds_before = self._rounds
-            state = step(state)
-            self.iteration += 1
-            rounds_taken = self._rounds - rounds_before
+            n = self._ahead(next_check, rounds_taken) if step.alike and self.reference is None else 1
+            state = step(state, n)
+            self.iteration += n
+            rounds_taken = (self._rounds - rounds_before) // n
             # A solver on one node may exchange nothing at all; its iterations count as rounds then.
             over = max(self._rounds, self.iteration) >= self.max_rounds
             if self.iteration < next_check and not over:
@@ -194,6 +197,14 @@ class _Loop:
     @property
     def _rounds(self) -> int:
         return self.network.traffic.rounds - self.before.rounds
+
+    def _ahead(self, next_check: int, rounds_an_iteration: int) -> int:
+        """Iterations until the next check or until the budget is spent, whichever is first."""
+        left = min(next_check, self.max_rounds) - self.iteration
+        if rounds_an_iteration:
+            left = min(left, -((self._rounds - self.max_rounds) // rounds_an_iteration))
+        # The rounds of the last check may have been the last of the budget.
+        return max(1, left)
 
     def _interval(self, rounds_an_iteration: int) -> int:
         """Iterations between checks so that the `worst` of a check costs about a tenth of the rounds at most."""

@@ -105,14 +105,19 @@ def _operator(matrix: Any, array: Array) -> Product:
 
 
 def _at_once(matrix: Array, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """One product for all arrays of the same shape: on a GPU a second product costs more than copying both."""
+    """One product for all arrays of the same shape: on a GPU a second product costs more than copying both.
+
+    Those of shape (M, d, K) come back with the entries of a column side by side in memory, as `symmetric_product`
+    wants them. All lie in one memory, so the next product takes them as they are.
+    """
     xp = ea.namespace(matrix)
     shape = arrays[0].shape
     if any(array.shape != shape for array in arrays):
         return tuple([_at_once(matrix, (array,))[0] for array in arrays])
-    stacked = xp.stack(arrays) if len(arrays) > 1 else arrays[0][None, ...]
+    by_columns = len(shape) == 3
+    stacked = ea.stacked([array.mT for array in arrays] if by_columns else list(arrays))
     mixed = xp.reshape(matrix @ xp.reshape(stacked, (len(arrays), shape[0], -1)), stacked.shape)
-    return tuple([mixed[index, ...] for index in range(len(arrays))])
+    return tuple([mixed[index, ...].mT if by_columns else mixed[index, ...] for index in range(len(arrays))])
 
 
 def _torch_sparse(matrix: Any, array: Array) -> Any:
