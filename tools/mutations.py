@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from eigenmesh.protocol import _incoming, _machine, _meeting, _records, _streams, _wire
+from eigenmesh.protocol import _agreement, _incoming, _machine, _meeting, _outgoing, _records, _streams, _wire
 from eigenmesh.protocol._exchanging import Exchanging
+from eigenmesh.protocol._hiding import Hiding
 from eigenmesh.protocol._incoming import Incoming
 from eigenmesh.protocol._machine import SiteMachine
 from eigenmesh.protocol._meeting import Meeting
@@ -174,6 +175,34 @@ def start_from_memory() -> list[Change]:
     return [(SiteMachine, "_progress", progress)]
 
 
+def masked_before_durable() -> list[Change]:
+    original = Exchanging._collect
+
+    def collect(self: SiteMachine, question: Any, event: Any, durable: int) -> None:
+        original(self, question, event, sys.maxsize)
+
+    return [(Exchanging, "_collect", collect)]
+
+
+def masked_again() -> list[Change]:
+    original = Hiding._keep_masked
+
+    def keep(self: SiteMachine, event: Any) -> None:
+        self.masked.clear()
+        original(self, event)
+
+    return [(Hiding, "_keep_masked", keep)]
+
+
+def keys_may_change() -> list[Change]:
+    """A site that begins anew shows another key, and masks were made with the one before."""
+
+    class Trusting(Membership):
+        fresh = property(lambda self: True, lambda self, value: None)
+
+    return [(_outgoing, "Membership", Trusting)]
+
+
 MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     "a round is acknowledged before it is on the disk": acknowledge_before_durable,
     "a statement is said before it is on the disk": say_before_durable,
@@ -191,6 +220,10 @@ MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     "damaged records are believed": damaged_records,
     "other data than at the start are taken": any_data,
     "old words put the run off again": old_words_put_off,
+    "masked numbers leave before they are on the disk": masked_before_durable,
+    "what was masked is masked again after a crash": masked_again,
+    "a site may show another key once masks are made": keys_may_change,
+    "two sites may be left with masks": lambda: [(_agreement, "MIN_SITES", 0)],
 }
 
 

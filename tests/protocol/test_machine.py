@@ -123,7 +123,7 @@ def test_what_another_process_of_this_site_has_said_ends_this_one_and_is_not_pas
 
 def two_views_of(site, name):
     for digest in ("0" * 32, "1" * 32):
-        text = make_statement(SecretKeyring(name), bytes(16), "view", name, [1, digest]).text
+        text = make_statement(SecretKeyring(name), bytes(16), "view", name, [1, digest, ""]).text
         made = site.hears(1, Kind.STATEMENT, text)
     return made
 

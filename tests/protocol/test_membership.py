@@ -26,7 +26,7 @@ def said(kind, site, content):
 def lose(membership, link):
     """One site loses a link of its own, and signs the view that follows."""
     membership.add(said(LOST, membership.name, sorted(link)))
-    membership.add(said(VIEW, membership.name, membership.view))
+    membership.add(said(VIEW, membership.name, [*membership.view, ""]))
 
 
 def tell(teller, listener):
@@ -35,7 +35,7 @@ def tell(teller, listener):
     for statement in teller.statements:
         new |= listener.add(statement)
     if listener.lost != before:
-        listener.add(said(VIEW, listener.name, listener.view))
+        listener.add(said(VIEW, listener.name, [*listener.view, ""]))
     return new
 
 
@@ -111,11 +111,13 @@ def test_of_two_halves_neither_goes_on():
         (LOST, "a", ["b", "c"]),  # of which it is no end
         (LOST, "a", ["a", "c"]),  # which is no link
         (LOST, "a", 3),
-        (VIEW, "b", [9, "x"]),
+        (VIEW, "b", [9, "x", ""]),
         (VIEW, "b", {"n": 1}),
         (RESULT, "b", [-1, "x"]),
-        (INSTANCE, "z", ["i", 1, "n"]),
+        (INSTANCE, "z", ["i", 1, "n", ""]),
         (INSTANCE, "b", ["i"]),
+        (INSTANCE, "b", ["i", 1, "n", "not a key"]),
+        (VIEW, "b", [1, "x", "ab"]),
         ("other", "b", []),
     ],
 )
@@ -129,22 +131,22 @@ def test_statements_that_make_no_sense_are_refused_and_change_nothing(kind, site
 def test_what_is_stored_does_not_grow_with_what_is_said():
     view = Membership("a", NAMES[:3], [("a", "b"), ("b", "c")])
     for start in range(2, 1000):
-        assert view.add(said(INSTANCE, "b", ["journal", start, "n"]))
-        assert not view.add(said(INSTANCE, "b", ["journal", start - 1, "n"]))
+        assert view.add(said(INSTANCE, "b", ["journal", start, "n", ""]))
+        assert not view.add(said(INSTANCE, "b", ["journal", start - 1, "n", ""]))
     assert len(view.statements) == 1
 
 
 def test_a_site_that_runs_twice_is_found_out():
     view = Membership("a", NAMES[:3], [("a", "b"), ("b", "c")])
-    view.add(said(INSTANCE, "b", ["journal 2", 3, "one"]))
+    view.add(said(INSTANCE, "b", ["journal 2", 3, "one", ""]))
     with pytest.raises(TwiceError, match="b has begun the run anew, or runs twice"):
-        view.add(said(INSTANCE, "b", ["journal 2", 3, "other"]))
+        view.add(said(INSTANCE, "b", ["journal 2", 3, "other", ""]))
     # As long as no numbers were used a site may begin anew; an older journal is never taken instead.
-    assert not view.add(said(INSTANCE, "b", ["journal 1", 9, "one"]))
-    assert view.add(said(INSTANCE, "b", ["journal 3", 1, "one"]))
+    assert not view.add(said(INSTANCE, "b", ["journal 1", 9, "one", ""]))
+    assert view.add(said(INSTANCE, "b", ["journal 3", 1, "one", ""]))
     view.fresh = False
     with pytest.raises(TwiceError):
-        view.add(said(INSTANCE, "b", ["journal 4", 1, "one"]))
+        view.add(said(INSTANCE, "b", ["journal 4", 1, "one", ""]))
 
 
 def test_nobody_can_sign_for_another_site():

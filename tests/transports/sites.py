@@ -125,7 +125,7 @@ def run_sites(size: int, work: Callable[[GrpcTransport], T], timeout_s: float = 
 
 def hello(name: str, run: Run, credentials: Credentials, needs: int = 0, epoch: int = 0, instance: Any = None) -> bytes:
     """The greeting of a site, with a statement about its process that its key has signed."""
-    about = list(instance or Instance("0" * 32, 1, "0"))
+    about = [*(instance or Instance("0" * 32, 1, "0")), ""]
     keyring = CertificateKeyring(credentials)
     statement = make_statement(keyring, run.run_id, INSTANCE, name, about)
     text = f"{name}\n{run.digest}\n{statement.text}"

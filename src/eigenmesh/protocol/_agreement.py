@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eigenmesh.errors import DeadlineError, LostNeighbourError, ParkedError, TransportError
+from eigenmesh.masking import MIN_SITES
 from eigenmesh.protocol import _events as ev
 from eigenmesh.protocol._incoming import Incoming
 from eigenmesh.protocol._link import Message
@@ -19,7 +20,7 @@ MAX_PATIENCES = 10
 class Question:
     """What the solver waits for: the event, since when, and what an exchange has so far."""
 
-    event: ev.Exchange | ev.Sign | ev.Begin | ev.Finish
+    event: ev.Question
     since: float
     message: Message | None = None
     got: dict[str, Frame] = field(default_factory=dict)
@@ -48,6 +49,11 @@ class Agreement(Incoming):
         elif names and question is not None and self.now - question.since > self.setup.round_s:
             text = f"{self.setup.name} waited {self.setup.round_s:g} s for {', '.join(names)} {what}."
             self.fail(DeadlineError(text), f"{self.setup.name} ended the run: {text}")
+
+    def _bringing(self, missing: list[str]) -> list[str]:
+        """Neighbours to wait for until the statements of these members are here: others pass them on."""
+        near = [name for name in missing if name in self.links]
+        return near or [link.name for link in self.links.values() if not link.finished]
 
     def _lose(self, names: list[str]) -> None:
         """Do what ``on_loss`` says."""
@@ -82,6 +88,9 @@ class Agreement(Incoming):
         finished = [link.name for link in self.links.values() if link.finished and link.name in left]
         try:
             membership.require_majority()
+            if setup.masked and len(membership.members) < MIN_SITES:
+                who = " and ".join(membership.members)
+                raise TransportError(f"only {who} are left: each would know the other's numbers by subtraction.")
             if finished:
                 who = ", ".join(finished)
                 raise TransportError(f"{who} finished before the loss; the result there is that of all sites.")

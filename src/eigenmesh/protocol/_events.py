@@ -68,6 +68,17 @@ class Exchange(NamedTuple):
     receive_from: tuple[str, ...]
 
 
+class Keys(NamedTuple):
+    """The solver waits for the public keys of all members, for masks in the present epoch."""
+
+
+class Mask(NamedTuple):
+    """The solver has masked what it adds to the average of that number; nothing leaves before this is on the disk."""
+
+    number: int
+    masked: bytes
+
+
 class Sign(NamedTuple):
     """The solver has a result and waits until all members have signed its digest."""
 
@@ -101,11 +112,17 @@ Event = (
     | DiskFailed
     | Tick
     | Exchange
+    | Keys
+    | Mask
     | Sign
     | Begin
     | Stop
     | Finish
 )
+
+
+# What a solver asks for; each is answered.
+Question = Exchange | Keys | Mask | Sign | Begin | Finish
 
 
 class Sent(NamedTuple):
@@ -149,9 +166,13 @@ class Cut(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Write a record to the journal, after those before it; Durable tells when it is on the disk."""
+    """Write a record to the journal, after those before it; Durable tells when it is on the disk.
+
+    Messages wait for one that is ``urgent``.
+    """
 
     record: bytes
+    urgent: bool = False
 
 
 class Audit(NamedTuple):
@@ -186,6 +207,18 @@ class Received(NamedTuple):
     """Answer to Exchange: the frame of each neighbour."""
 
     frames: dict[str, Frame]
+
+
+class Known(NamedTuple):
+    """Answer to Keys: the public key of each member, by name."""
+
+    publics: dict[str, bytes]
+
+
+class Masked(NamedTuple):
+    """Answer to Mask: what is to leave: those bytes, or the ones that an earlier process put on record."""
+
+    masked: bytes
 
 
 class Signed(NamedTuple):

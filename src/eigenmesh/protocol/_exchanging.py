@@ -1,21 +1,26 @@
-"""Sixth layer of a site's machine: one round of arrays, from the neighbours or from the journal."""
+"""Seventh layer of a site's machine: one round of arrays, from the neighbours or from the journal."""
 
 from eigenmesh.errors import InputError, TransportError
 from eigenmesh.protocol import _events as ev
 from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._agreement import Agreement, Question
+from eigenmesh.protocol._agreement import Question
+from eigenmesh.protocol._hiding import Hiding
 from eigenmesh.protocol._link import Arrived, Link, Message, misfit_of
 from eigenmesh.protocol._records import Mark
 
 
-class Exchanging(Agreement):
+class Exchanging(Hiding):
     """What a round sends, waits for and writes down."""
 
-    def _collect(self, question: Question, event: ev.Exchange) -> None:
+    def _collect(self, question: Question, event: ev.Exchange, durable: int) -> None:
         message = question.message
         if message is None:
             return
         if message.round == self.round:
+            if event.send_to and self.masked_record >= durable:
+                # A mask that is not on the disk could be used on other numbers after a crash.
+                self._waits = ()
+                return
             full = [name for name in event.send_to if self.links[name].full]
             if full and message.round >= self.finished_at:
                 self._wait(full, "to acknowledge what was sent")

@@ -40,7 +40,7 @@ class SiteMachine(Exchanging):
         match event:
             case ev.Bytes():
                 self.received(event)
-            case ev.Exchange() | ev.Sign() | ev.Begin() | ev.Finish():
+            case ev.Exchange() | ev.Keys() | ev.Mask() | ev.Sign() | ev.Begin() | ev.Finish():
                 self._ask(event)
             case ev.Durable():
                 self._durable = max(self._durable, event.records)
@@ -79,7 +79,7 @@ class SiteMachine(Exchanging):
             if name in self.setup.dials:
                 self.call(name)
 
-    def _ask(self, event: ev.Exchange | ev.Sign | ev.Begin | ev.Finish) -> None:
+    def _ask(self, event: ev.Question) -> None:
         self._question = Question(event, self.now)
         if isinstance(event, ev.Finish) and self.failure is None:
             self._question.record = self.append(Mark.DONE, round_=self.round)
@@ -97,6 +97,8 @@ class SiteMachine(Exchanging):
         elif isinstance(event, ev.Begin):
             content = epoch_content(self._agreed_lost, event.start)
             self._question.record = self.append(Mark.EPOCH, content)
+        elif isinstance(event, ev.Mask):
+            self._keep_masked(event)
 
     def _progress(self) -> None:
         """Answer the solver if that is possible now."""
@@ -113,8 +115,10 @@ class SiteMachine(Exchanging):
         elif self.membership.lost != self.lost:
             self._agree()
         elif isinstance(question.event, ev.Exchange):
-            self._collect(question, question.event)
-        else:
+            self._collect(question, question.event, self._durable)
+        elif isinstance(question.event, ev.Keys):
+            self._count_keys()
+        elif isinstance(question.event, ev.Sign):
             self._count_signatures(question.event)
 
     def _count_signatures(self, event: ev.Sign) -> None:
@@ -128,9 +132,7 @@ class SiteMachine(Exchanging):
             self._answer(ev.Signed({site: statement.text for site, statement in signed.items()}))
         else:
             missing = [name for name in self.members if name not in signed]
-            near = [name for name in missing if name in self.links]
-            # Signatures of others come over neighbours that may have signed already.
-            self._wait(near or [link.name for link in self.links.values() if not link.finished], "to sign the result")
+            self._wait(self._bringing(missing), "to sign the result")
 
     def _begin(self, start: bytes) -> None:
         """Enter the epoch of the members that are left, over new streams."""

@@ -55,7 +55,7 @@ class Meeting(Streams):
         self.write(link, self.message(kind, wire.text_body(own), link.next_in), stream.number)
 
     def make_greeting(self) -> str:
-        return greeting_text(self.setup.name, self.setup.run.digest, self.make(INSTANCE, list(self.past.instance)).text)
+        return greeting_text(self.setup.name, self.setup.run.digest, self.make(INSTANCE, self.own_instance).text)
 
     def hear_stranger(self, stream: Stream, frame: Frame) -> None:
         """A frame on a stream that is not agreed on yet."""

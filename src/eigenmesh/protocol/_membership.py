@@ -11,6 +11,7 @@ from eigenmesh.protocol._statements import INSTANCE, LOST, RESULT, VIEW, Stateme
 Link = tuple[str, str]
 # Each start of a site is kept and passed on once; so many are more than any run has.
 MAX_STARTS = 10_000
+KEY_BYTES = 32
 
 
 class Membership:
@@ -51,11 +52,13 @@ class Membership:
         if site not in self.sites:
             raise FrameError(f"{site!r} is no site of this network.")
         try:
-            if kind == INSTANCE and len(content) == 3 and isinstance(content[0], str) and 0 < content[1] <= MAX_STARTS:
+            if kind == INSTANCE and len(content) == 4 and isinstance(content[0], str) and 0 < content[1] <= MAX_STARTS:
+                require_key(content[3])
                 return kind, site
             if kind == LOST and site in content and ordered(content) in self.edges:
                 return kind, site, ordered(content)
             if kind == VIEW and 0 < content[0] <= len(self.edges) and isinstance(content[1], str):
+                require_key(content[2])
                 return kind, site
             if kind == RESULT and 0 <= content[0] <= len(self.edges) and isinstance(content[1], str):
                 return kind, site, int(content[0])
@@ -70,6 +73,8 @@ class Membership:
             newer = new[0] > old[0]
             if (newer and not self.fresh) or (new[:2] == old[:2] and new[2] != old[2]):
                 raise TwiceError(f"{statement.site} has begun the run anew, or runs twice")
+            if new[0] == old[0] and new[3] != old[3]:
+                raise TwiceError(f"{statement.site} shows two keys for masks")
             return bool(newer or (new[0] == old[0] and new[1] > old[1]))
         if statement.kind == RESULT and new != old:
             raise TwiceError(f"{statement.site} has signed two results")
@@ -84,10 +89,16 @@ class Membership:
     def instance(self, site: str) -> tuple[str, int, str] | None:
         """Identity of the site's journal, how often it has started, and a number drawn at that start."""
         known = self.instance_statement(site)
-        return None if known is None else tuple(known.content)
+        return None if known is None else tuple(known.content[:3])
 
     def instance_statement(self, site: str) -> Statement | None:
         return self._known.get((INSTANCE, site))
+
+    def keys(self) -> dict[str, bytes]:
+        """Public keys of the members that have shown one for the present view; all at once where none is lost."""
+        kind = VIEW if self._lost else INSTANCE
+        found = {site: self._known.get((kind, site)) for site in self.members}
+        return {site: bytes.fromhex(known.content[-1]) for site, known in found.items() if known is not None}
 
     def results(self, epoch: int) -> dict[str, Statement]:
         """What the members have signed as the result of this epoch."""
@@ -134,7 +145,7 @@ class Membership:
         """Members that have not signed this view."""
         mine = self.view
         views = {site: self._known.get((VIEW, site)) for site in self.members}
-        return tuple(site for site, view in views.items() if view is None or list(view.content) != mine)
+        return tuple(site for site, view in views.items() if view is None or list(view.content[:2]) != mine)
 
     @property
     def agreed(self) -> bool:
@@ -150,6 +161,12 @@ class Membership:
                 f"without {', '.join(self.missing)}; there is no majority, so there is no result here. "
                 "Start the run again unless the others continue."
             )
+
+
+def require_key(text: object) -> None:
+    """Raise ValueError unless a public key is there, in hexadecimal, or none is shown."""
+    if not isinstance(text, str) or len(bytes.fromhex(text)) not in (0, KEY_BYTES):
+        raise ValueError(text)
 
 
 class TwiceError(FrameError):

@@ -6,16 +6,19 @@ from random import Random
 from typing import Any
 
 from eigenmesh.errors import ParkedError
+from eigenmesh.masking import MaskContext
 from eigenmesh.protocol import _events as ev
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._link import WINDOW_BYTES, Link, Message
 from eigenmesh.protocol._membership import Membership
-from eigenmesh.protocol._records import Mark, read_epoch, record
+from eigenmesh.protocol._records import Entry, Mark, read_epoch, record
 from eigenmesh.protocol._setup import Past, Setup
 from eigenmesh.protocol._statements import INSTANCE, VIEW, Statement, make_statement, read_statement
 from eigenmesh.protocol._wire import Body, Kind
 
 NO_TEXT = wire.text_body("")
+# Once such a record is there, no site may begin anew: its numbers, or masks with its key, have been used.
+USED = (Mark.FRAME, Mark.MASKED)
 
 
 class Outgoing:
@@ -28,9 +31,15 @@ class Outgoing:
     links : one per neighbour that is a member of the epoch.
     round : the next one that the solver will ask for.
     finished_at : an earlier process said farewell before this round, so that the neighbours may be gone.
+    masked : what earlier processes have masked in this epoch, by number; ``next_masked`` is the least that may come.
+    masked_record : the last record of what is masked; nothing leaves before it is on the disk.
     failure : what has ended the run at this site.
     view_since : when the set of lost links was last seen to grow; the members agree on it within a bounded time.
     """
+
+    masked: dict[int, Entry]
+    next_masked: int
+    masked_record: int
 
     def __init__(self, setup: Setup, past: Past, random: Random, now: float) -> None:
         self.setup, self.past, self.random, self.now = setup, past, random, now
@@ -53,14 +62,15 @@ class Outgoing:
             if entry.mark is Mark.STATEMENT:
                 # It was checked before it was written, and its certificate may have expired since.
                 self.membership.add(read_statement(past.read(entry).decode(), None, setup.run.run_id))
-        self.membership.fresh = all(entry.mark is not Mark.FRAME for entry in past.entries)
+        self.membership.fresh = not any(entry.mark in USED for entry in past.entries)
         self.enter(lost)
         self._replay()
-        self.membership.add(self.make(INSTANCE, list(past.instance)))
+        self.membership.add(self.make(INSTANCE, self.own_instance))
 
     def enter(self, lost: tuple[tuple[str, str], ...]) -> None:
         """Begin an epoch: its links, rounds from 0."""
         self.lost, self.epoch, self.round, self.finished_at = lost, len(lost), 0, 0
+        self.masked, self.next_masked, self.masked_record = {}, 0, -1
         self.run_id = self.setup.run.id_of(lost)
         window = max(WINDOW_BYTES, 4 * self.setup.run.max_message_bytes)
         left = Membership(self.setup.name, self.setup.sites, self.setup.edges, lost)
@@ -71,6 +81,20 @@ class Outgoing:
             if any(name in link and self.setup.name in link for link in left.links)
         }
 
+    @property
+    def own_instance(self) -> list[object]:
+        """What this process says about itself: its journal, its start, and its key of the first epoch."""
+        return [*self.past.instance, self.public_key(())]
+
+    def public_key(self, lost: tuple[tuple[str, str], ...]) -> str:
+        """The key that this site shows for masks in an epoch, in hexadecimal; none without masks."""
+        return self.past.site_key(lost).public.hex() if self.setup.masked else ""
+
+    @property
+    def mask_context(self) -> MaskContext:
+        """What masks of the present epoch are for."""
+        return MaskContext(self.run_id.hex(), self.epoch, bytes.fromhex(self.setup.run.digest), self.members)
+
     def _replay(self) -> None:
         """Prepare the records of this epoch to be used again."""
         for entry in self.past.entries:
@@ -78,6 +102,8 @@ class Outgoing:
             link = self.links.get(sender)
             if entry.mark is Mark.DONE and sender == self.setup.name and entry.epoch == self.epoch:
                 self.finished_at = entry.round
+            if entry.mark is Mark.MASKED and entry.epoch == self.epoch:
+                self.masked[entry.round] = entry
             if link is None or entry.epoch != self.epoch:
                 continue
             if entry.mark is Mark.DONE:
@@ -113,9 +139,10 @@ class Outgoing:
         """Write a record to the journal; its number. A journal that has failed once gets nothing more."""
         sender = self.setup.sites.index(neighbour or self.setup.name)
         if not self._journal_failed:
-            self._effects.append(ev.Append(record(mark, content, sender, self.epoch, round_)))
+            written = record(mark, content, sender, self.epoch, round_)
+            self._effects.append(ev.Append(written, urgent=mark is Mark.MASKED))
         self._records += 1
-        if mark is Mark.FRAME:
+        if mark in USED:
             self.membership.fresh = False
         return self._records - 1
 
@@ -131,7 +158,7 @@ class Outgoing:
     def sign_view(self) -> None:
         """Sign the set of lost links as it is known now, which has grown."""
         self.view_since = self.now
-        self.state(VIEW, self.membership.view)
+        self.state(VIEW, [*self.membership.view, self.public_key(self.membership.lost)])
 
     def spread(self, statement: Statement, source: str = "") -> None:
         """Say a statement to all neighbours but the one that it came from."""

@@ -18,13 +18,14 @@ RECORD_BYTES = _LENGTH.size + _FIELDS.size
 
 class Mark(IntEnum):
     """What a record holds: a start of the process, a frame that was used, the last word of a neighbour or of this site,
-    a signed statement, the beginning of an epoch."""
+    a signed statement, the beginning of an epoch, what this site adds to an average, masked, by its number."""
 
     START = 1
     FRAME = 2
     DONE = 3
     STATEMENT = 4
     EPOCH = 5
+    MASKED = 6
 
 
 class Entry(NamedTuple):

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from eigenmesh.errors import InputError
+from eigenmesh.masking import SiteKey
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._membership import view_digest
 from eigenmesh.protocol._records import Entry
@@ -59,7 +60,8 @@ class Setup:
 
     A neighbour is lost if nothing has come from it for ``patience_s``, or for ``join_s`` if nothing ever has;
     ``round_s`` bounds one wait even if the neighbour is alive. ``on_loss`` is what happens to the run then. A neighbour
-    may be ahead by ``window_frames``, which are kept until it has them safe; then the sender waits.
+    may be ahead by ``window_frames``, which are kept until it has them safe; then the sender waits. ``masked`` has the
+    site show a public key for masks, a new one in each epoch.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Setup:
     round_s: float = 3600.0
     on_loss: OnLoss = "wait"
     window_frames: int = WINDOW_FRAMES
+    masked: bool = False
 
     def __post_init__(self) -> None:
         for wait in ("patience_s", "join_s", "round_s"):
@@ -101,3 +104,8 @@ class Past(NamedTuple):
     @property
     def resumed(self) -> bool:
         return self.instance.start > 1
+
+    def site_key(self, lost: tuple[tuple[str, str], ...]) -> SiteKey:
+        """The key pair of an epoch: the same after a restart, so it is on the disk before its public part leaves."""
+        place = f"eigenmesh site key\n{self.secret}\n{view_digest(lost)}"
+        return SiteKey.generate(hashlib.sha256(place.encode()).digest())

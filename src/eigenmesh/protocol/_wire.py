@@ -16,7 +16,7 @@ import numpy as np
 
 from eigenmesh.errors import FrameError, InputError, TransportError
 
-MAGIC, VERSION = b"EGNM", 3
+MAGIC, VERSION = b"EGNM", 4
 MAX_TEXT_BYTES = 1 << 20
 MAX_ARRAYS, MAX_AXES = 64, 8
 # Rounds are counted from 0; the highest bit stays free so that every round fits a signed integer anywhere.

@@ -105,9 +105,9 @@ class Adversary:
         kind, content = random.choice(
             (
                 ("lost", link),
-                ("view", [1, "0" * 32]),
+                ("view", [1, "0" * 32, ""]),
                 ("result", [process.machine.epoch, "0" * 64]),
-                ("instance", [f"{victim}-other", 2, "0"]),
+                ("instance", [f"{victim}-other", 2, "0", ""]),
             )
         )
         return self._statement(keyring, kind, victim, content)
@@ -115,7 +115,7 @@ class Adversary:
     def _own_view(self, process: Process, number: int) -> str:
         """A view of its own that nobody needs; it may sign what it likes."""
         count = 1 + number % len(self._world.edges)
-        return self._statement(SecretKeyring(process.site), "view", process.site, [count, f"{number:032x}"])
+        return self._statement(SecretKeyring(process.site), "view", process.site, [count, f"{number:032x}", ""])
 
     def _of_another_epoch(self, data: bytes) -> bytes:
         """A frame of the next epoch for the same round; numbers are others there."""

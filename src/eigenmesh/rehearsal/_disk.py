@@ -20,6 +20,7 @@ class Disk:
     ----------
     fingerprint : of the data that the run has begun with.
     rounds : by place of the sender and epoch, the round after the last one that is synced.
+    masked : by epoch, the numbers of averages that are synced.
     farewells, statements : places of the senders and epochs, and texts, that are synced.
     noted : what the head of the journal says to be synced; a crash may lose the last note.
     full, audit_full : writing fails.
@@ -31,6 +32,7 @@ class Disk:
         self.synced = self.noted = self._noted_before = HEAD_BYTES
         self.full = self.audit_full = False
         self.rounds: dict[tuple[int, int], int] = {}
+        self.masked: dict[int, set[int]] = {}
         self.farewells: set[tuple[int, int]] = set()
         self.statements: set[str] = set()
         self._unsynced: list[Entry] = []
@@ -54,11 +56,12 @@ class Disk:
         self.content += record(Mark.START)
         entries, self.synced = scan(self.read, HEAD_BYTES, len(self.content))
         self._noted_before = self.noted = self.synced
-        self.rounds, self.farewells, self.statements = {}, set(), set()
+        self.rounds, self.masked, self.farewells, self.statements = {}, {}, set(), set()
         self._unsynced, self.records = list(entries), 0
         self._believe(len(entries))
         nonce = f"{random.getrandbits(64):016x}"
-        return Past(Instance(self.identity, starts, nonce), tuple(entries), lambda e: self.read(e.offset, e.length))
+        begun = Instance(self.identity, starts, nonce)
+        return Past(begun, tuple(entries), lambda e: self.read(e.offset, e.length), f"secret of {self.identity}")
 
     def read(self, offset: int, length: int) -> bytes:
         return bytes(self.content[offset : offset + length])
@@ -85,6 +88,8 @@ class Disk:
             key = entry.sender, entry.epoch
             if entry.mark is Mark.FRAME:
                 self.rounds[key] = entry.round + 1
+            elif entry.mark is Mark.MASKED:
+                self.masked.setdefault(entry.epoch, set()).add(entry.round)
             elif entry.mark is Mark.DONE:
                 self.farewells.add(key)
             elif entry.mark is Mark.STATEMENT:

@@ -28,6 +28,7 @@ class Scenario(NamedTuple):
     n_mixing: int
     window_frames: int
     faults: tuple[Fault, ...]
+    masked: bool = False
 
     @property
     def heals(self) -> bool:
@@ -62,6 +63,7 @@ ON_IDENTITY = ("journal gone", "journal rolled back", "data swapped", "clone", "
 ON_ALL = ("partition", "crash of all")
 # A second process of a site, and later a partition with one of them on each side.
 TWO_SIDES = ("clone on either side", "clone without journal on either side")
+COPIES = ("journal rolled back", "clone", "clone on either side")
 BY_NEIGHBOUR = (
     "forged statements",
     "bad hashes",
@@ -95,7 +97,9 @@ def draw(seed: int) -> Scenario:
     if kinds[0] in ("crash at a view", "crash at an epoch"):
         on_loss, horizon = "continue", 0.4
     faults = tuple(_draw_fault(kind, sites, edges, horizon, random) for kind in kinds)
-    return Scenario(seed, sites, edges, on_loss, random.randint(2, 8), random.choice((1, 2, 4, 256)), faults)
+    # A copy of a site's secret that is used beside it, or again, is beyond what a site can know.
+    masked = seed % 3 == 0 and not any(kind in COPIES for kind in kinds)
+    return Scenario(seed, sites, edges, on_loss, random.randint(2, 8), random.choice((1, 2, 4, 256)), faults, masked)
 
 
 def _draw_kinds(random: Random) -> list[str]:

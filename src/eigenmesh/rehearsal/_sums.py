@@ -103,7 +103,7 @@ class SumProblem:
             if found is not None:
                 return found
             # The next epoch starts from what this one has reached.
-            _require((yield Begin(estimate.to_bytes(8, "little"))), Begun)
+            require((yield Begin(estimate.to_bytes(8, "little"))), Begun)
 
     def fault_of(
         self, result: Sum, members: tuple[str, ...], values: Mapping[str, int], starts: Mapping[str, bytes]
@@ -145,7 +145,7 @@ def _epoch(
     answer = yield Sign(digest)
     if isinstance(answer, MembersChanged):
         return y, None
-    return y, Sum(lost, total, digest, _require(answer, Signed).statements)
+    return y, Sum(lost, total, digest, require(answer, Signed).statements)
 
 
 def _exchange(tag: int, number: int, send_to: tuple[str, ...], receive_from: tuple[str, ...]) -> Exchange:
@@ -153,11 +153,12 @@ def _exchange(tag: int, number: int, send_to: tuple[str, ...], receive_from: tup
 
 
 def _numbers(answer: Any, senders: tuple[str, ...]) -> list[int]:
-    frames = _require(answer, Received).frames
+    frames = require(answer, Received).frames
     return [int(frames[sender].arrays[0][0]) for sender in senders]
 
 
-def _require(answer: Any, kind: type[Any]) -> Any:
+def require(answer: Any, kind: type[Any]) -> Any:
+    """The answer, which must be of this kind."""
     if not isinstance(answer, kind):
         raise TypeError(f"{type(answer).__name__} came where {kind.__name__} is due")
     return answer

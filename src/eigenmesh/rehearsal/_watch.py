@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from eigenmesh.masking import MIN_SITES
 from eigenmesh.protocol import Mark, Membership, Sent, Write, read_statement
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._membership import ordered
 from eigenmesh.protocol._records import RECORD_BYTES
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.rehearsal._disk import MARK_AT, Disk
-from eigenmesh.rehearsal._sums import Links, Sum
+from eigenmesh.rehearsal._masked_sums import is_masked_sum, number_of
+from eigenmesh.rehearsal._sums import Links, Sum, plan
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
@@ -38,6 +40,8 @@ class Watch:
         self._starts: dict[tuple[str, Links], bytes] = {}
         self._declared: set[tuple[str, str]] = set()
         self._signed: set[tuple[str, Links, str]] = set()
+        self._masked_sums: dict[tuple[str, bytes, int], int] = {}
+        self._hidden: dict[tuple[object, ...], int] = {}
         self.results: dict[Links, dict[str, Any]] = {}
 
     def wrote(self, process: Process, write: Write, audited: Sent | None) -> None:
@@ -61,10 +65,26 @@ class Watch:
             key = site, audited.neighbour, run_id, round_
             if self._bodies.setdefault(key, audited.sha256) != audited.sha256:
                 raise BrokenError("a round is sent once", f"{site} sent round {round_} to {key[1]} in two forms")
+            if self._world.scenario.masked and is_masked_sum(tag):
+                self._hides(process, run_id, number_of(tag), data)
         elif kind == Kind.STATEMENT:
             self._said(process, data)
         elif kind == Kind.ACK and tag and (to, epoch) not in process.disk.farewells:
             raise BrokenError("acknowledged is durable", f"{site} took a farewell that is not on its disk")
+
+    def _hides(self, process: Process, run_id: bytes, number: int, data: bytes) -> None:
+        """A masked sum leaves: without what came from below it is what this site has added, the same with each mask."""
+        site, machine = process.site, process.machine
+        words = int(wire.decode(data, len(data)).arrays[0].view("u8")[0])
+        self._masked_sums[site, run_id, number] = words
+        tree = plan(site, machine.setup.sites, machine.setup.edges, machine.lost)
+        below = (self._masked_sums[child, run_id, number] for child in tree.members if tree.parent[child] == site)
+        own = (words - sum(below)) % (1 << 64)
+        keys = tuple(sorted(machine.membership.keys().items()))
+        if self._hidden.setdefault((site, run_id, keys, number), own) != own:
+            raise BrokenError("a mask hides once", f"{site} used its mask of average {number} on other numbers")
+        if number not in process.disk.masked.get(machine.epoch, ()):
+            raise BrokenError("masked is durable", f"{site} sent average {number}, which is not on its disk")
 
     def _said(self, process: Process, data: bytes) -> None:
         if process.twist is not None:
@@ -107,6 +127,8 @@ class Watch:
         self._check_signatures(process.site, members, result)
         if 2 * len(members) <= len(world.sites):
             raise BrokenError("at most one majority", f"{process.site} has a result of {members} alone")
+        if world.scenario.masked and len(members) < MIN_SITES:
+            raise BrokenError("two have no secret", f"{process.site} has a masked result of {members} alone")
         self.results.setdefault(lost, {})[process.site] = result
         for other, known in self.results.items():
             if other == lost and result.digest not in {one.digest for one in known.values()}:

@@ -13,6 +13,7 @@ from eigenmesh.rehearsal._adversary import Adversary
 from eigenmesh.rehearsal._disk import Disk
 from eigenmesh.rehearsal._faults import Faults
 from eigenmesh.rehearsal._keys import SecretKeyring
+from eigenmesh.rehearsal._masked_sums import MaskedSumProblem
 from eigenmesh.rehearsal._network import Network
 from eigenmesh.rehearsal._process import Process
 from eigenmesh.rehearsal._scenario import ON_ALL, Scenario
@@ -66,7 +67,8 @@ class World:
         self, scenario: Scenario, trace: Callable[[str], None] | None = None, problem: Problem | None = None
     ) -> None:
         self.scenario, self.sites, self.edges = scenario, scenario.sites, scenario.edges
-        self.problem = problem or SumProblem(self.sites, self.edges, scenario.n_mixing)
+        sums = MaskedSumProblem if scenario.masked else SumProblem
+        self.problem = problem or sums(self.sites, self.edges, scenario.n_mixing)
         self.time = VirtualTime(scenario.seed)
         self.trace = None if trace is None else lambda text: trace(f"{self.time.now:8.3f} {text}")
         random = self.time.random
@@ -102,7 +104,7 @@ class World:
     def set_manifest(self, site: str, run: Run) -> None:
         """What the next start of a site is set up for."""
         dials = frozenset(second for first, second in self.edges if first == site)
-        waits = *self.waits, self.scenario.on_loss, self.scenario.window_frames
+        waits = *self.waits, self.scenario.on_loss, self.scenario.window_frames, self.scenario.masked
         self._setups[site] = Setup(site, self.sites, self.edges, dials, run, SecretKeyring(site), *waits)
 
     def solver(self, process: Process) -> Generator[Any, Any, Any]:

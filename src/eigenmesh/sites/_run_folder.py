@@ -7,7 +7,7 @@ from pathlib import Path
 from eigenmesh._atomic_write import save_text, sync_folder
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.sites._site import OutFolder
-from eigenmesh.transports.grpc._journal import has_rounds, lock
+from eigenmesh.transports.grpc._journal import has_rounds, lock, wipe
 
 OWN_DATA = "own-data"
 
@@ -52,6 +52,8 @@ class RunFolder:
     def remove(self) -> None:
         for path in self.path.glob("*"):
             with contextlib.suppress(OSError):
+                if path.name == "journal":
+                    wipe(path)
                 path.unlink()
         # The folder may be a link to another disk; then it stays.
         with contextlib.suppress(OSError):

@@ -14,20 +14,18 @@ from eigenmesh.errors import EigenmeshError, InputError, TransportError
 from eigenmesh.protocol import (
     Append,
     Audit,
-    Begin,
     Cut,
     Deliver,
     Dial,
     DiskFailed,
     Durable,
-    Exchange,
     Fail,
     Finish,
     Instance,
     Past,
+    Question,
     Sent,
     Setup,
-    Sign,
     SiteMachine,
     Started,
     Stop,
@@ -134,7 +132,7 @@ class Endpoint:
     def journal_problem(self) -> str:
         return "" if self._journal is None else self._journal.failed
 
-    def ask(self, event: Exchange | Sign | Begin | Finish) -> Any:
+    def ask(self, event: Question) -> Any:
         """Ask the machine, and wait for its answer; raises what has ended the run."""
         with self._lock:
             if self._closed and not isinstance(event, Finish):
@@ -199,10 +197,10 @@ class Endpoint:
                         if problem:
                             events.append(DiskFailed("audit", problem))
                             break
-                    case Append(record):
+                    case Append(record, urgent):
                         self._records += 1
                         if self._journal is not None:
-                            self._journal.append(record)
+                            self._journal.append(record, urgent)
                         else:
                             events.append(Durable(self._records))
                     case Deliver(answer):

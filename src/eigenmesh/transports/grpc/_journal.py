@@ -104,11 +104,11 @@ class Journal:
         except OSError as error:
             raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; make room.") from error
 
-    def append(self, data: bytes) -> None:
-        """Write a record, after those before it."""
+    def append(self, data: bytes, urgent: bool = False) -> None:
+        """Write a record, after those before it; at once if it is urgent."""
         self._queue.put(data)
         self._waiting_bytes += len(data)
-        if self._waiting_bytes > FLUSH_BYTES:
+        if urgent or self._waiting_bytes > FLUSH_BYTES:
             self._hurry.set()
 
     def read(self, entry: Entry) -> bytes:
@@ -169,6 +169,18 @@ class Journal:
             return
         self._records += len(batch)
         self._on_durable(self._records)
+
+
+def wipe(path: Path) -> None:
+    """Write zeros over the head of a journal, with the secret from which keys are made, and bring that to the disk."""
+    with path.open("r+b") as file:
+        first = file.read(len(MAGIC) + _HEAD.size)
+        if len(first) == len(MAGIC) + _HEAD.size:
+            length = min(_HEAD.unpack_from(first, len(MAGIC))[1], MAX_HEAD_BYTES)
+            file.seek(len(MAGIC))
+            file.write(bytes(_HEAD.size + length))
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _write(file: int, parts: list[bytes]) -> None:

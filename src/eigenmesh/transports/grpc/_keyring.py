@@ -2,7 +2,8 @@
 
 import base64
 import datetime as dt
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from cryptography import x509
@@ -19,11 +20,17 @@ HASH = hashes.SHA256()
 class CertificateKeyring:
     """Signs with this site's key, and checks certificates and signatures of others against the authority.
 
-    ``revoked`` says of a certificate (PEM) whether the authority has taken it back.
+    ``revoked`` says of a certificate (PEM) whether the authority has taken it back. A site in ``fingerprints`` is only
+    who has the key of this SHA-256: then not even the authority can make another.
     """
 
-    def __init__(self, credentials: Credentials, revoked: Callable[[bytes], bool] = lambda pem: False) -> None:
-        self._revoked = revoked
+    def __init__(
+        self,
+        credentials: Credentials,
+        revoked: Callable[[bytes], bool] = lambda pem: False,
+        fingerprints: Mapping[str, str] | None = None,
+    ) -> None:
+        self._revoked, self._fingerprints = revoked, dict(fingerprints or {})
         key = serialization.load_pem_private_key(credentials.key, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise InputError(f"a key of kind {type(key).__name__} cannot sign; use an elliptic curve or RSA.")
@@ -69,6 +76,8 @@ class CertificateKeyring:
                 return None
             if not own.not_valid_before_utc <= now <= own.not_valid_after_utc:
                 return None
+            if self._fingerprints.get(site, known := key_fingerprint(own)) != known:
+                return None
             last = own
             for above in chain[1:]:
                 last.verify_directly_issued_by(above)
@@ -76,6 +85,12 @@ class CertificateKeyring:
             return own.public_key() if any(_issued(last, authority) for authority in self._trusted) else None
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
             return None
+
+
+def key_fingerprint(certificate: x509.Certificate) -> str:
+    """SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal: a renewed certificate has the same."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(certificate.public_key().public_bytes(serialization.Encoding.DER, form)).hexdigest()
 
 
 def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:

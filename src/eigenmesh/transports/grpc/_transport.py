@@ -2,13 +2,16 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.errors import InputError, MembersChangedError
-from eigenmesh.protocol import Begin, Exchange, LinkStatus, MembersChanged, Sign
+from eigenmesh.masking import Masks, pairwise_masks
+from eigenmesh.protocol import Begin, Exchange, Keys, LinkStatus, Mask, MembersChanged, Sign
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.transports._base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.grpc._endpoint import Endpoint
@@ -31,6 +34,21 @@ class TaggedLinks(Links):
     tag: int = 0
 
 
+class JournalledMasks:
+    """Masks whose words are in the journal before they leave, and leave again as they are after a crash."""
+
+    def __init__(self, endpoint: Endpoint, publics: Mapping[str, bytes]) -> None:
+        machine = endpoint.machine
+        context = machine.mask_context
+        keys, rank = [publics[name] for name in context.names], context.names.index(endpoint.setup.name)
+        self._endpoint, self._masks = endpoint, pairwise_masks(machine.past.site_key(machine.lost), keys, rank, context)
+
+    def masked(self, number: int, words: np.ndarray) -> np.ndarray:
+        """The words as they may leave the site, (n,) -> (n,) uint64, in the average of that number."""
+        masked = self._masks.masked(number, words).astype("<u8", copy=False).tobytes()
+        return np.frombuffer(self._endpoint.ask(Mask(number, masked)).masked, "<u8").astype(np.uint64, copy=False)
+
+
 class GrpcTransport(Transport):
     """The links of one site in one epoch, over gRPC with mutual TLS; ranks are places among the members."""
 
@@ -45,6 +63,12 @@ class GrpcTransport(Transport):
         place = f"{self.endpoint.secret} {self.endpoint.lost} {self._drawn}"
         return hashlib.shake_256(place.encode()).digest(count)
 
+    def masks(self) -> Masks | None:
+        """Masks of the present epoch, from keys that the members have signed; None in a run without masks."""
+        if not self.endpoint.setup.masked:
+            return None
+        return JournalledMasks(self.endpoint, self._ask(Keys()).publics)
+
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a kind of round; only neighbours can be linked."""
         strangers = sorted({*send_to, *receive_from} - self._linked.keys())
@@ -57,18 +81,19 @@ class GrpcTransport(Transport):
         own = [ea.to_numpy(array) for array in arrays]
         body = wire.array_body(own, self.endpoint.setup.run.max_message_bytes)
         to, from_ = (tuple([self._linked[rank] for rank in ranks]) for ranks in (links.send_to, links.receive_from))
-        answer = self.endpoint.ask(Exchange(body, getattr(links, "tag", 0), to, from_))
-        if isinstance(answer, MembersChanged):
-            raise MembersChangedError("sites were lost, and the others have agreed to continue.", answer.lost)
+        answer = self._ask(Exchange(body, getattr(links, "tag", 0), to, from_))
         self.sent.add(len(to), sum([array.nbytes for array in own]))
         return {rank: in_library_of(arrays, answer.frames[self._linked[rank]].arrays) for rank in links.receive_from}
 
     def sign(self, digest: str) -> dict[str, str]:
         """Sign the digest of the result, and wait for the same from all members: their statements by name."""
-        answer = self.endpoint.ask(Sign(digest))
+        return dict(self._ask(Sign(digest)).statements)
+
+    def _ask(self, event: Exchange | Keys | Sign) -> Any:
+        answer = self.endpoint.ask(event)
         if isinstance(answer, MembersChanged):
             raise MembersChangedError("sites were lost, and the others have agreed to continue.", answer.lost)
-        return dict(answer.statements)
+        return answer
 
     def next_epoch(self, start: bytes) -> "GrpcTransport":
         """Begin with the members that are left, from an estimate that survives a crash."""

@@ -1,0 +1,44 @@
+"""Sixth layer of a site's machine: the members' keys for masks, and what was masked, which is never masked again."""
+
+from eigenmesh.errors import InputError, TransportError
+from eigenmesh.protocol import _events as ev
+from eigenmesh.protocol._agreement import Agreement
+from eigenmesh.protocol._records import Mark
+
+
+class Hiding(Agreement):
+    """Keys come with signed statements: with that of each process, and after a loss with the view of each member."""
+
+    def _count_keys(self) -> None:
+        """Answer once all members have shown their key."""
+        shown = self.membership.keys()
+        missing = [name for name in self.members if name not in shown]
+        if missing:
+            self._wait(self._bringing(missing), "to show its key")
+            return
+        without = [name for name, public in shown.items() if not public]
+        if without:
+            text = f"{', '.join(without)} shows no key for masks; without one its numbers would be seen"
+            self.fail(TransportError(f"{text}."), f"{self.setup.name} ended the run: {text}.")
+            return
+        # From here on masks are made with these keys: no site may come with another.
+        self.membership.fresh = False
+        self._answer(ev.Known(shown))
+
+    def _keep_masked(self, event: ev.Mask) -> None:
+        """Put what is masked on record, or give what an earlier process has put there: it may have left."""
+        if event.number < self.next_masked:
+            text = f"average {event.number} would be masked again; the next one is {self.next_masked}"
+            self.fail(InputError(f"{text}."), f"{self.setup.name} ended the run: {text}.")
+            return
+        self.next_masked = event.number + 1
+        before = self.masked.pop(event.number, None)
+        masked = event.masked if before is None else self.past.read(before)
+        if len(masked) != len(event.masked):
+            text = f"average {event.number} has {len(masked)} bytes there, but this run needs {len(event.masked)}"
+            error = InputError(f"the journal does not fit this run: {text}.")
+            self.fail(error, f"{self.setup.name} ended the run: its journal does not fit it.")
+            return
+        if before is None:
+            self.masked_record = self.append(Mark.MASKED, masked, round_=event.number)
+        self._answer(ev.Masked(masked))

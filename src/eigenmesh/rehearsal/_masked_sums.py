@@ -1,0 +1,111 @@
+r"""Sums of masked integers whose true answer anybody can compute, with low bits that change from process to process.
+
+Every site i has a number :math:`x_i` and starts from :math:`s_i`. In the average of number t it adds
+
+.. math:: q_i(t) = 2^{24} (x_i + s_i + T(t - 1) \bmod 2^{31} - 1) + \text{noise}
+
+to a sum over the tree, and T(t) is that sum without its low bits. The noise, 16 bits, is drawn anew by each process, as
+a recomputation on another processor would differ: a mask that is used again would be used on other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eigenmesh.masking import pairwise_masks
+from eigenmesh.protocol import Begin, Begun, Exchange, Keys, Known, Mask, Masked, MembersChanged, Sign, Signed
+from eigenmesh.protocol._wire import array_body
+from eigenmesh.rehearsal._sums import PRIME, Links, Position, Sum, SumProblem, digest_of, plan, require
+
+if TYPE_CHECKING:
+    from eigenmesh.rehearsal._process import Process
+
+# A round that goes up has an even tag, one that comes down an odd one.
+UP, DOWN = 10, 11
+LOW_BITS, NOISE_BITS = 24, 16
+
+
+def is_masked_sum(tag: int) -> bool:
+    """Whether a round carries sums of masked numbers, towards the root."""
+    return tag >= UP and tag % 2 == 0
+
+
+def number_of(tag: int) -> int:
+    return (tag - UP) // 2
+
+
+class MaskedSumProblem(SumProblem):
+    """As many masked sums as the other problem has rounds of mixing, each from the one before."""
+
+    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
+        """Ask the machine for keys, then for one masked sum after the other."""
+        while True:
+            lost, start = position()
+            value = process.value + int.from_bytes(start, "little")
+            total, found = yield from self._epoch(process, value, lost)
+            if found is not None:
+                return found
+            require((yield Begin(total.to_bytes(8, "little"))), Begun)
+
+    def _epoch(self, process: Process, value: int, lost: Links) -> Generator[Any, Any, tuple[int, Sum | None]]:
+        name, machine, total = process.site, process.machine, 0
+        answer = yield Keys()
+        if isinstance(answer, MembersChanged):
+            return 0, None
+        context, publics = machine.mask_context, require(answer, Known).publics
+        rank = context.names.index(name)
+        masks = pairwise_masks(machine.past.site_key(lost), [publics[one] for one in context.names], rank, context)
+        for number in range(self._n_mixing):
+            noise = process.time.random.getrandbits(NOISE_BITS)
+            own = np.array([((value + total) % PRIME << LOW_BITS) + noise], np.uint64)
+            answer = yield Mask(number, masks.masked(number, own).tobytes())
+            if isinstance(answer, MembersChanged):
+                return total, None
+            words = yield from self._sum(name, lost, number, require(answer, Masked).masked)
+            if words is None:
+                return total, None
+            total = (words >> LOW_BITS) % PRIME
+        digest = digest_of(lost, total)
+        answer = yield Sign(digest)
+        if isinstance(answer, MembersChanged):
+            return total, None
+        return total, Sum(lost, total, digest, require(answer, Signed).statements)
+
+    def _sum(self, name: str, lost: Links, number: int, masked: bytes) -> Generator[Any, Any, int | None]:
+        """The sum over the tree modulo 2^64, up to the root and down again; None once sites are lost."""
+        tree = plan(name, self._sites, self._edges, lost)
+        mine, parent = tree.depth[name], tuple(filter(None, [tree.parent[name]]))
+        children = tuple(site for site in tree.neighbours[name] if tree.parent[site] == name)
+        words = np.frombuffer(masked, np.uint64)
+        for level in range(tree.deepest, 0, -1):
+            senders = children if mine == level - 1 else ()
+            body = array_body((words.view(np.int64),), 64)
+            answer = yield Exchange(body, UP + 2 * number, parent if mine == level else (), senders)
+            if isinstance(answer, MembersChanged):
+                return None
+            for sender in senders:
+                words = words + answer.frames[sender].arrays[0].view(np.uint64)
+        for level in range(1, tree.deepest + 1):
+            senders = parent if mine == level else ()
+            body = array_body((words.view(np.int64),), 64)
+            answer = yield Exchange(body, DOWN + 2 * number, children if mine == level - 1 else (), senders)
+            if isinstance(answer, MembersChanged):
+                return None
+            for sender in senders:
+                words = answer.frames[sender].arrays[0].view(np.uint64)
+        return int(words[0])
+
+    def fault_of(
+        self, result: Sum, members: tuple[str, ...], values: Mapping[str, int], starts: Mapping[str, bytes]
+    ) -> str:
+        """What is wrong with a result; nothing if it is the true one from these starts."""
+        first = [values[site] + int.from_bytes(starts.get(site, b""), "little") for site in members]
+        total = 0
+        for _ in range(self._n_mixing):
+            total = sum((value + total) % PRIME for value in first) % PRIME
+        if result.total != total or result.digest != digest_of(result.lost, total):
+            return f"{result.total}, not {total}"
+        return ""

@@ -1,0 +1,128 @@
+"""Keys for masks and masked numbers in the machine: shown, kept, sent once, and refused by name."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigenmesh import protocol as ep
+from eigenmesh.errors import CannotResumeError, FrameError
+from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol._statements import make_statement
+from eigenmesh.protocol._wire import Kind, array_body
+from eigenmesh.rehearsal._keys import SecretKeyring
+
+BODY = array_body((np.array([1]),), 64)
+KEYS = {name: name.encode() * 32 for name in "ABC"}
+
+
+def of_kind(effects, kind):
+    return [one for one in effects if isinstance(one, kind)]
+
+
+@pytest.fixture
+def masked(driven):
+    """Site B, in the middle, in a run with masks; A is met, and C may be heard of through it."""
+    site = driven("B")
+    site.machine.setup = replace(site.machine.setup, masked=True)
+    past = site.machine.past
+    site.machine = ep.SiteMachine(site.machine.setup, past, site.machine.random, 0.0)
+    site.met("A")
+    return site
+
+
+def shows(name, key, start=1, identity=""):
+    return make_statement(
+        SecretKeyring(name), bytes(16), "instance", name, [identity or name * 4, start, "n", key]
+    ).text
+
+
+def test_keys_are_answered_once_all_members_have_shown_theirs(masked):
+    own = masked.machine.past.site_key(()).public
+    masked.machine.membership._known.clear()
+    masked.machine.membership.add(masked.machine.make("instance", masked.machine.own_instance))
+    assert of_kind(masked.step(ep.Keys()), ep.Deliver) == []
+    assert masked.machine.waiting_for == ("A", "C")
+    masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
+    made = masked.hears(1, Kind.STATEMENT, shows("A", KEYS["A"].hex()))
+    assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Known({"A": KEYS["A"], "B": own, "C": KEYS["C"]}))]
+
+
+def test_a_member_without_a_key_ends_the_run_by_name(masked):
+    masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
+    (fail,) = of_kind(masked.step(ep.Keys()), ep.Fail)
+    assert "A shows no key for masks" in str(fail.error)
+
+
+def test_a_key_that_its_site_has_not_signed_is_refused(masked):
+    forged = shows("C", KEYS["C"].hex()).replace(KEYS["C"].hex(), KEYS["A"].hex())
+    made = masked.hears(1, Kind.STATEMENT, forged)
+    assert "a statement in the name of C is not signed by it" in of_kind(made, ep.Log)[0].text
+    assert of_kind(made, ep.Cut)
+
+
+def test_another_key_from_the_same_journal_ends_the_run(masked):
+    masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
+    (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), start=2)), ep.Fail)
+    assert isinstance(fail.error, CannotResumeError)
+    assert "C shows two keys for masks" in str(fail.error)
+
+
+def test_once_something_is_masked_no_site_may_begin_anew_with_another_key(masked):
+    masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
+    masked.step(ep.Mask(0, b"12345678"))
+    (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), identity="D" * 4)), ep.Fail)
+    assert "C has begun the run anew" in str(fail.error)
+
+
+def test_nothing_leaves_before_what_is_masked_is_on_the_disk(masked):
+    made = masked.step(ep.Mask(0, b"12345678"))
+    assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Masked(b"12345678"))]
+    (kept,) = of_kind(made, ep.Append)
+    assert kept.urgent
+    assert b"12345678" in kept.record
+    sent = masked.step(ep.Exchange(BODY, 0, ("A",), ()))
+    assert masked.written(sent, Kind.DATA) == []
+    records = len(of_kind(masked.effects, ep.Append))
+    assert masked.written(masked.step(ep.Durable(records - 1)), Kind.DATA) == []
+    assert len(masked.written(masked.step(ep.Durable(records)), Kind.DATA)) == 1
+
+
+def test_what_was_masked_before_a_crash_is_given_again(masked):
+    entry = ep.Entry(ep.Mark.MASKED, 1, 0, 3, 0, 8)
+    past = ep.Past(masked.machine.past.instance, (entry,), lambda one: b"as it was", "secret")
+    machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
+    assert machine.step(0.0, ep.Mask(3, b"other one")) == [ep.Deliver(ep.Masked(b"as it was"))]
+    made = machine.step(0.0, ep.Mask(4, b"a new one"))
+    assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Masked(b"a new one"))]
+
+
+def test_a_journal_with_other_sizes_does_not_fit(masked):
+    entry = ep.Entry(ep.Mark.MASKED, 1, 0, 0, 0, 8)
+    past = ep.Past(masked.machine.past.instance, (entry,), lambda one: b"as it was", "secret")
+    machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
+    (fail,) = of_kind(machine.step(0.0, ep.Mask(0, b"12345678")), ep.Fail)
+    assert "the journal does not fit this run: average 0 has 9 bytes there, but this run needs 8" in str(fail.error)
+
+
+def test_a_counter_that_goes_back_ends_the_run(masked):
+    masked.step(ep.Mask(5, b"12345678"))
+    (fail,) = of_kind(masked.step(ep.Mask(5, b"87654321")), ep.Fail)
+    assert "average 5 would be masked again; the next one is 6" in str(fail.error)
+
+
+def test_an_epoch_has_keys_and_masks_of_its_own(masked):
+    machine, lost = masked.machine, (("B", "C"),)
+    assert machine.past.site_key(()).public != machine.past.site_key(lost).public
+    before = machine.mask_context
+    machine.enter(lost)
+    assert (machine.mask_context.epoch, machine.mask_context.names) == (1, ("A", "B"))
+    assert machine.mask_context.run != before.run
+    assert machine.next_masked == 0
+
+
+def test_an_old_version_is_refused_by_its_number():
+    frame = bytearray(wire.encode(Kind.ACK, bytes(16), 0, 0, 0, wire.text_body("")))
+    frame[4] = 3
+    with pytest.raises(FrameError, match="version 3 of the format is not 4"):
+        wire.decode(bytes(frame), 64)
