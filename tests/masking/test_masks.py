@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import by_hand
 import numpy as np
@@ -208,3 +209,8 @@ def test_masked_numbers_add_up_to_their_sum():
     masked = np.array([one.masked(4, row) for one, row in zip(sites(), numbers, strict=True)])
     assert np.array_equal(masked.sum(axis=0, dtype=np.uint64), numbers.sum(axis=0, dtype=np.uint64))
     assert (masked != numbers).all()
+
+
+def test_the_page_has_these_vectors():
+    page = (Path(__file__).parents[2] / "docs" / "sites" / "masks.md").read_text(encoding="utf-8")
+    assert [vector for vector in (*PUBLICS, NORTH_WEST, *WORDS.values()) if f"`{vector}`" not in page] == []
