@@ -7,11 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh import graphs
-from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Gossip, Polynomial, Tree, averaging_by_name
+from eigenmesh.averaging import (
+    AVERAGINGS,
+    AllReduce,
+    Chebyshev,
+    Factored,
+    Gossip,
+    Integers,
+    Polynomial,
+    Tree,
+    averaging_by_name,
+)
 from eigenmesh.errors import GraphError, InputError, UnknownNameError
 from eigenmesh.networks import Stacked
 
-EXACT = [AllReduce(), Gossip(), Chebyshev(), Polynomial(), Tree(), Factored()]
+EXACT = [AllReduce(), Gossip(), Chebyshev(), Polynomial(), Tree(), Factored(), Integers(), Integers(AllReduce())]
 KERNELS = [*EXACT, Gossip(1e-4), Chebyshev(1e-4), Polynomial(1e-4)]
 TOPOLOGIES = ["erdos_renyi", "cycle", "path", "star", "complete", "grid", "binary_tree"]
 
@@ -176,6 +186,7 @@ def test_a_polynomial_on_a_one_way_ring_takes_its_diameter():
 def test_names():
     assert {type(averaging_by_name(name)) for name in AVERAGINGS} == {type(kernel) for kernel in EXACT}
     with pytest.raises(
-        UnknownNameError, match=r"'chebishev'.*chebyshev, factored, gossip, polynomial, tree.*Did you mean 'chebyshev'"
+        UnknownNameError,
+        match=r"'chebishev'.*chebyshev, factored, gossip, integers, polynomial, tree.*Did you mean 'chebyshev'",
     ):
         averaging_by_name("chebishev")

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from eigenmesh import DecentralizedPCA, run
-from eigenmesh.averaging import AllReduce, Tree
+from eigenmesh.averaging import AllReduce, Integers, Tree
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
 from eigenmesh.networks import Network, Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace
@@ -24,6 +24,8 @@ FITS = {
     "fit-tree": {"averaging": "tree"},
     "fit-allreduce": {"averaging": "allreduce"},
     "fit-auto": {},
+    "fit-integers": {"averaging": "integers"},
+    "fit-integers-allreduce": {"averaging": Integers(AllReduce())},
     "fit-share": {"averaging": "tree", "n_components": 0.8, "scale": True},
     "fit-float32": {"averaging": "polynomial", "tol": 1e-3},
     "fit-one-way": {"averaging": "tree", "topology": "directed_cycle"},

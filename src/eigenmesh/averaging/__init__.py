@@ -7,6 +7,7 @@ from eigenmesh.averaging._allreduce import AllReduce
 from eigenmesh.averaging._base import DEFAULT_ACCURACY, Average, Averaging, LinearRound
 from eigenmesh.averaging._factored import Factored
 from eigenmesh.averaging._gossip import Chebyshev, Gossip
+from eigenmesh.averaging._integers import Integers
 from eigenmesh.averaging._polynomial import Polynomial
 from eigenmesh.averaging._tree import Tree
 
@@ -15,6 +16,7 @@ OVER_LINKS: dict[str, Callable[[], Averaging]] = {
     "gossip": Gossip,
     "chebyshev": Chebyshev,
     "factored": Factored,
+    "integers": Integers,
     "polynomial": Polynomial,
     "tree": Tree,
 }
@@ -42,6 +44,7 @@ __all__ = [
     "Chebyshev",
     "Factored",
     "Gossip",
+    "Integers",
     "LinearRound",
     "Polynomial",
     "Tree",

@@ -36,3 +36,7 @@ class AllReduceAverage:
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         return network.reduced_mean(array)
+
+    def total(self, network: LinearNetwork, array: Array) -> Array:
+        """The sum over all nodes, at every node: (nodes, ...) -> (nodes, ...)."""
+        return network.reduced_sum(array)

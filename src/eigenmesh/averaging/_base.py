@@ -47,6 +47,7 @@ class LinearNetwork(Protocol):
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]: ...
     def reduced_mean(self, array: Array) -> Array: ...
+    def reduced_sum(self, array: Array) -> Array: ...
 
 
 class Average(Protocol):
@@ -133,3 +134,6 @@ class _Plain:
 
     def reduced_mean(self, array: Array) -> Array:
         return array.mean(axis=0, keepdims=True)
+
+    def reduced_sum(self, array: Array) -> Array:
+        return array.sum(axis=0, keepdims=True)

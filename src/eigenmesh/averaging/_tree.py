@@ -60,7 +60,16 @@ class TreeAverage:
         for level in self.up:
             (array,) = network.combine(level, array)
         # Only the root's value is used from here on; the others are overwritten on the way down.
-        array = array / self.n_nodes
+        return self.from_root(network, array / self.n_nodes)
+
+    def total(self, network: LinearNetwork, array: Array) -> Array:
+        """The sum over all nodes, at every node: (nodes, ...) -> (nodes, ...)."""
+        for level in self.up:
+            (array,) = network.combine(level, array)
+        return self.from_root(network, array)
+
+    def from_root(self, network: LinearNetwork, array: Array) -> Array:
+        """What the root has, at every node: (nodes, ...) -> (nodes, ...)."""
         for level in self.down:
             (array,) = network.combine(level, array)
         return array

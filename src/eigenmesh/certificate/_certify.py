@@ -144,14 +144,15 @@ def _averaged(covariance: Covariance, network: Network, X: Array) -> tuple[Array
     """Estimates in shared signs and order, their average, C times it, and the largest product of a node held here."""
     xp = ea.namespace(X)
     local = agree_on_signs(network, normalised(X))
-    mean = normalised(network.common_mean(local))
+    # Of unit vectors, so that the moduli of M nodes add up to M at most.
+    mean = normalised(network.common_mean(local, float(network.n_nodes)))
     products = product_to_average(covariance, mean, X.shape[0])
     product = network.common_mean(products)
     # `worst` gives every node the same bits, and so the same order.
     values = ea.to_numpy(network.worst(xp.sum(mean * product, axis=-2))[0, ...])
     order = xp.asarray(np.argsort(-values, kind="stable"), device=X.device)
     local, mean, product = (xp.take(array, order, axis=-1) for array in (local, mean, product))
-    return local, mean, product, xp.reshape(xp.max(column_norms(products)), (1, 1))
+    return local, mean, product, network.size_of_products(column_norms(products))
 
 
 class _Measured(NamedTuple):

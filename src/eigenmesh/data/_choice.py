@@ -28,7 +28,8 @@ class CovarianceKind(StrEnum):
 class Choice:
     """A kind, the bytes that it takes besides the data, and the reason.
 
-    asked: the user named the kind. pooled: it is that of all nodes' rows together.
+    asked: the user named the kind. pooled: it is that of all nodes' rows together. each: kinds of the nodes held here,
+    where every node is held as if it were alone.
     """
 
     kind: CovarianceKind
@@ -36,6 +37,7 @@ class Choice:
     reason: str
     asked: bool = False
     pooled: bool = False
+    each: tuple[CovarianceKind, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,32 @@ class Chunked:
         return np.array([sum(squares_beyond(rows, U) for _, rows in pieces) for pieces in chunks])
 
 
+@dataclass(frozen=True, eq=False)
+class OneByOne:
+    """Covariances of several nodes, each held and multiplied as where it is alone in a process: the same bits."""
+
+    parts: tuple[Covariance, ...]
+    rounding_size: float = 0.0
+
+    @property
+    def kind(self) -> CovarianceKind:
+        return self.parts[0].kind
+
+    @property
+    def n_features(self) -> int:
+        return self.parts[0].n_features
+
+    def place(self, values: np.ndarray) -> Array:
+        return self.parts[0].place(values)
+
+    def apply(self, X: Array) -> Array:
+        products = [part.apply(X[node : node + 1, ...]) for node, part in enumerate(self.parts)]
+        return namespace(X).concat(products, axis=0)
+
+    def traces_beyond(self, U: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.traces_beyond(U) for part in self.parts])
+
+
 def build_covariance(
     shards: Shards,
     moments: Moments,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import fsum
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -19,6 +20,8 @@ MISSING: dict[str, Missing] = {"error": "error", "mean": "mean"}
 NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
 # Squares may be this many times larger than squared deviations before those are summed in a pass of their own.
 MOST_LOST = 100.0
+# Share of the squared deviations that integers may round off.
+MOST_ROUNDED = 1e-12
 
 
 class Averager(Protocol):
@@ -53,7 +56,13 @@ class Moments:
     @property
     def total_variance(self) -> float:
         """Trace of the pooled covariance, after any scaling."""
-        return float(np.sum(self.variance if self.scale is None else self.variance / self.scale**2))
+        # Rounded once, so that it is the same on every processor.
+        return fsum(self.diagonal)
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """Diagonal of the pooled covariance, after any scaling: (d,)."""
+        return self.variance if self.scale is None else self.variance / self.scale**2
 
     def centring(self, n_nodes: int) -> Centring:
         """The map y -> a = sqrt(M/(N-1)) (y - mean) / scale, with which C_i = A_i^T A_i, eq (1)."""
@@ -75,6 +84,7 @@ def pooled_moments(
     missing: Missing = "error",
     facts: np.ndarray | None = None,
     check: Callable[[np.ndarray], None] = lambda agreed: None,
+    resolution: float = 0.0,
 ) -> Moments:
     """Moments of all M nodes' samples, by one pass over the data held here and one network average.
 
@@ -82,6 +92,7 @@ def pooled_moments(
     second pass and average take the squared deviations from the mean, and what was rounded off the mean. Accumulates in
     float64; reads in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of
     its column. Maxima of the ``facts`` over all nodes ride along, and are given to ``check`` before anything else.
+    With averages in integers, ``resolution`` is the largest error of a sum; all nodes then get the same bits.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
@@ -93,13 +104,34 @@ def pooled_moments(
 
     fills = missing_policy(missing) == "mean"
     first = np.stack([count_and_sum(shards, position, fills) for position in positions])
-    lost = np.array([[_lost_digits(one, shards.n_features, scale)] for one in first])
+    # Nodes that have the same bits decide by the pooled numbers, and none shows its own.
+    integers = resolution > 0
+    lost = np.array([[0.0 if integers else _lost_digits(one, shards.n_features, scale)] for one in first])
     ridden = lost if facts is None else np.hstack([lost, np.broadcast_to(facts, (len(first), len(facts)))])
     pooled, agreed = network.common_mean_and_worst(first, ridden)
     check(np.asarray(agreed[0, 1:]))
     # The maximum over the nodes, the same bits at each, so all of them make the second average or none does.
-    precise = bool(agreed[0, 0] <= MOST_LOST)
-    return moments_by_sums(over_nodes, shards, shards.n_nodes * pooled[0], precise, scale=scale, missing=missing)
+    precise = None if integers else bool(agreed[0, 0] <= MOST_LOST)
+    pooled = shards.n_nodes * pooled[0]
+    moments = moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing)
+    require_resolved(moments, resolution, shards)
+    return moments
+
+
+def require_resolved(moments: Moments, resolution: float, columns: Columns) -> None:
+    """Raise where squared deviations are so small that sums in integers round off what matters."""
+    squares = moments.variance * (moments.n_samples - 1)
+    least = resolution / MOST_ROUNDED
+    if moments.scale is None and squares.sum() < least * len(squares):
+        raise DataError(
+            f"squared deviations add up to {squares.sum():.2g} over all nodes, which integers of units of 2^-64 do not "
+            f"resolve (at least {least * len(squares):.2g}); multiply the data by a constant."
+        )
+    if moments.scale is not None and (squares < least).any():
+        names = column_labels(columns, squares < least)
+        raise DataError(
+            f"integers do not resolve squared deviations below {least:.2g}; multiply by a constant: {names}."
+        )
 
 
 def moments_by_sums(
@@ -137,7 +169,8 @@ def _lost_digits(summary: np.ndarray, d: int, scale: bool) -> float:
     sums, squares = summary[1 : 1 + d], summary[1 + d : 1 + 2 * d]
     observed = summary[1 + 2 * d :] if len(summary) > 1 + 2 * d else summary[0]
     away = squares - np.where(observed > 0, sums**2 / observed, 0.0)
-    squares, away = (squares[squares > 0], away[squares > 0]) if scale else (squares.sum(), away.sum())
+    # Sums that are rounded once are the same on every processor.
+    squares, away = (squares[squares > 0], away[squares > 0]) if scale else np.array([[fsum(squares)], [fsum(away)]])
     return float(np.max(np.where(away > 0, squares / away, np.inf), initial=1.0))
 
 

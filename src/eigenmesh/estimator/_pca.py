@@ -49,8 +49,8 @@ class DecentralizedPCA(Projection):
         How a graph gets its weights: "metropolis", "max_degree", "best_constant"; for one-way links "balanced", "push",
         "pull". "auto" is metropolis or, where links go one way, balanced.
     averaging : str or Averaging
-        How exact averages are made: "tree", "factored", "polynomial", "chebyshev", "gossip"; "auto" takes the quickest
-        but for "factored", whose search may take a minute.
+        How exact averages are made: "tree", "factored", "polynomial", "chebyshev", "gossip"; "integers" for the same
+        bits on any network and engine; "auto" takes the quickest but for "factored", whose search may take a minute.
     split : str or Split
         How one array is split over the nodes: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y),
         "sizes:10,20".

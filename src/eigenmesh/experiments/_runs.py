@@ -23,6 +23,7 @@ from eigenmesh.experiments._problems import Comparison, make_comparison
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Run
 from eigenmesh.fitting import fit
 from eigenmesh.networks import Stacked, Traffic
+from eigenmesh.networks._base import Bound
 
 Results: TypeAlias = dict[Run, Curve]
 # Called with each finished run.
@@ -47,9 +48,9 @@ class UncountedChecks(Stacked):
     def worst(self, values: Array) -> Array:
         return self._maximum(values)
 
-    def mean(self, array: Array) -> Array:
+    def mean(self, array: Array, bound: Bound = None) -> Array:
         before, exchanges = self.traffic.copy(), self.exchanges.copy()
-        averaged = super().mean(array)
+        averaged = super().mean(array, bound)
         self.traffic, self.exchanges = before, exchanges
         return averaged
 

@@ -1,7 +1,6 @@
 """The samples of a fit and the network that they are spread over."""
 
 import contextlib
-import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -12,10 +11,12 @@ from eigenmesh.arrays import everywhere
 from eigenmesh.averaging import Averaging, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
+from eigenmesh.data._covariance import OneByOne
 from eigenmesh.data._in_place import InPlace
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
 from eigenmesh.errors import DataError, InputError
+from eigenmesh.fitting._matching import facts_to_match, require_match
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._suspicious import warn_of_columns
 from eigenmesh.graphs import Weights
@@ -125,12 +126,14 @@ class NodeData:
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
     ) -> Choice:
         """By the sizes of the samples held here: nodes may choose differently, their products are the same."""
-        kind, place = request.covariance, self._place(request.device)
+        kind, place = request.covariance, self._place(request.device, network)
+        columns, products = solver.columns(n_components, self.shards.n_features), solver.traits.expected_products
+        if network is not None and network.integers:
+            return _choice_one_by_one(self.shards, kind, columns, products)
         pooled = None if network is None or kind is not None else self._pooled(network, solver, place)
         sizes = Sizes.of(pooled or self.shards, in_place=place == HOST)
         if kind is not None:
             return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
-        columns, products = solver.columns(n_components, self.shards.n_features), solver.traits.expected_products
         if not place.is_gpu:
             return replace(choose_by_size(sizes, columns, products), pooled=pooled is not None)
         # What is free beside the samples is the only limit to copies on a GPU.
@@ -147,11 +150,13 @@ class NodeData:
         self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
         """One average for the moments, two if means are large; then the covariances, without any message."""
-        place = self._place(device)
+        place = self._place(device, network)
         here = replace(self, shards=self.shards.moved(place))
         pooled = pooled_shards(self.shards) if choice.pooled else None
         moments = here._moments(network, scale, missing, pooled)
         warn_of_columns(self.shards, moments)
+        if network.integers:
+            return moments, here._one_by_one(moments, choice, place)
         held, kind = pooled or here.shards, choice.kind
         chosen = kind is CovarianceKind.MATRIX_FREE and not choice.asked and place == HOST
         if chosen and Sizes.of(held, in_place=True).in_place and InPlace.of(held, moments) is None:
@@ -163,17 +168,31 @@ class NodeData:
         each = partial(build_covariance, self.shards, moments, xp=place.xp, device=place.device)
         return moments, PooledCovariance(covariance, each, self.shards.n_nodes)
 
+    def _one_by_one(self, moments: Moments, choice: Choice, place: Place) -> Covariance:
+        """Each node's covariance as where it is alone. What cancels in a product is stated by pooled numbers."""
+        build = partial(build_covariance, moments=moments, xp=place.xp, device=place.device)
+        held = zip(self.shards.ids, choice.each, strict=True)
+        parts = tuple(build(self.shards.take([node]), kind=kind) for node, kind in held)
+        means = moments.mean if moments.scale is None else moments.mean / moments.scale
+        cancels = any(part.rounding_size > 0 for part in parts)
+        # The average over the nodes of N_i |w mu|^2, with weights w^2 = M / (N - 1).
+        return OneByOne(parts, 2 * float(means @ means) if cancels else 0.0)
+
     def _moments(self, network: Network, scale: bool, missing: Missing, pooled: Shards | None = None) -> Moments:
         facts, check = facts_to_match(self.shards), partial(require_match, shards=self.shards)
         settings: dict[str, Any] = {"scale": scale, "missing": missing, "facts": facts, "check": check}
+        settings["resolution"] = network.resolution
         if pooled is not None:
             # What is wrong with the samples is found once more below, with the name of its node.
             with contextlib.suppress(DataError):
                 return pooled_moments(pooled, _Together(network), **settings)
         return pooled_moments(self.shards, network, **settings)
 
-    def _place(self, device: str | None) -> Place:
-        """Where arrays are: where the samples lie if nothing else is asked for, or where the transport has them."""
+    def _place(self, device: str | None, network: Network | None = None) -> Place:
+        """Where arrays are: where the samples lie if nothing else is asked for, or where the transport has them.
+
+        With averages in integers they are in NumPy unless they are on a GPU: the same bits with every engine.
+        """
         if self.transport is None:
             lies = self.shards.device
             return Place.named(device if device is not None or lies is None else str(lies))
@@ -182,7 +201,23 @@ class NodeData:
             raise InputError(f"{type(self.transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
         if own is not None and device is not None and not str(own).startswith(device):
             raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
+        if own is not None and network is not None and network.integers and str(own) == "cpu":
+            own = None
         return Place.named(None if own is None else str(own))
+
+
+def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int, products: int) -> Choice:
+    """For each node what it would choose alone, so that its products are the same bits in any process.
+
+    Rows are never used in place, since whether they can be depends on how they got here.
+    """
+    choices = []
+    for node in shards.ids:
+        sizes = Sizes.of(shards.take([node]))
+        chosen = choose_by_size(sizes, columns, products)
+        choices.append(chosen if kind is None else Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True))
+    total = sum(choice.bytes for choice in choices)
+    return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
 
 
 class _Together(NamedTuple):
@@ -197,27 +232,3 @@ class _Together(NamedTuple):
     def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         both = (everywhere(each, self.network.n_nodes) for each in (array, values))
         return self.network.common_mean_and_worst(*both)
-
-
-def facts_to_match(shards: Shards) -> np.ndarray:
-    """What must be the same at all nodes, each number with its negative: maxima over all nodes show whether it is."""
-    here = np.array([shards.dtype == np.float32, _names_number(shards.feature_names)], dtype=float)
-    # Nodes without feature names have no say about them.
-    return np.where(np.isnan([here, -here]), -np.inf, [here, -here]).ravel()
-
-
-def require_match(agreed: np.ndarray, shards: Shards) -> None:
-    """Raise, at every node alike, where precision or feature names differ; unequal columns never get that far."""
-    (largest, smallest), label = agreed.reshape(2, -1) * [[1], [-1]], shards.node_label(0)
-    if largest[0] != smallest[0]:
-        raise DataError(f"some nodes hold float32, others wider numbers ({label}: {shards.dtype}); convert all to one.")
-    if np.isfinite(largest[1]) and largest[1] != smallest[1]:
-        raise DataError("feature names or their order differ from node to node; put the columns in the same order.")
-
-
-def _names_number(names: tuple[str, ...] | None) -> float:
-    """A number that stands for the names in their order, small enough for float64 to hold it; NaN for none."""
-    if names is None:
-        return float("nan")
-    digest = hashlib.sha256("\0".join(names).encode()).digest()
-    return float(int.from_bytes(digest[:6], "little"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.averaging import Tree, name_of
+from eigenmesh.averaging import name_of
 from eigenmesh.data import Choice, Moments
 from eigenmesh.errors import TransportError
 from eigenmesh.events import EventLog, LinkTraffic, Started
@@ -25,6 +25,8 @@ from eigenmesh.transports import Transport
 
 # Components of two nodes may differ by rounding, also where the certificate's bound is below it.
 SHARED_ROUNDING = 1e-7
+# What goes to all nodes with each component: its variance, its bound and the variance that is left.
+SHARED_ROWS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +92,7 @@ def fit(
         As for ``run``.
     share : bool
         True for components, variances and bounds that are the same bits at all nodes, whatever their processors: those
-        of one node go to all, which compare them with their own.
+        of one node go to all, which compare them with their own. Averages in integers always do.
     """
     request, network, covariance = prepared.request, prepared.network, prepared.covariance
     events = EventLog() if events is None else events
@@ -116,7 +118,7 @@ def fit(
     else:
         total, limit = prepared.moments.total_variance, prepared.largest_k
         result = run_to_fraction(prepared.solver, covariance, network, wanted, total, limit, **settings)
-    if share:
+    if share or network.integers:
         result = _shared(prepared, result, events)
     if events.listeners:
         for (sender, receiver), sent in network.link_traffic().items():
@@ -138,17 +140,12 @@ def fit(
 def _shared(prepared: Prepared, result: Result, events: EventLog) -> Result:
     """The result with the components, variances and bounds of one node, at all nodes."""
     network, before = prepared.network, prepared.network.traffic.copy()
-    certificate = result.certificate
-    own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds])
-    same_bits = isinstance(prepared.averaging, Tree)
-    root = network.weights.spectrum.centre if same_bits else 0
-    is_root = np.reshape([float(node == root) for node in network.ids], (-1, 1, 1))
-    if same_bits:
-        # The tree sends the root's sum down to all; times M, over M rounds, but once for all.
-        common = network.mean(own * is_root * network.n_nodes)[0]
-    else:
-        common = network.worst(np.where(is_root > 0, own, np.finfo(own.dtype).min))[0]
-    components, (variances, bounds) = common[:-2].T, common[-2:]
+    certificate, k = result.certificate, len(result.components)
+    left = np.full(k, result.variance_left)
+    own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds, left])
+    common = network.from_root(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
+    components = np.ascontiguousarray(common[:-SHARED_ROWS].T, result.components.dtype)
+    variances, bounds, left = common[-SHARED_ROWS:]
     # Both are within the bound of the true components, but for rounding.
     off = np.abs(components - result.components).max()
     limit = 4 * certificate.error_bound + SHARED_ROUNDING
@@ -162,7 +159,9 @@ def _shared(prepared: Prepared, result: Result, events: EventLog) -> Result:
     return replace(
         result,
         components=components,
+        node_components=np.broadcast_to(components, result.node_components.shape),
         explained_variance=variances,
+        variance_left=float(left[0]),
         certificate=replace(certificate, error_bounds=bounds),
         traffic=total,
         traffic_by_phase={**result.traffic_by_phase, "result": spent},

@@ -7,24 +7,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Average, Averaging, LinearRound
 from eigenmesh.averaging._allreduce import AllReduceAverage
+from eigenmesh.averaging._integers import IntegerAverage
+from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.fitting._request import Costs
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Stacked
+from eigenmesh.networks._base import Bound
 
 
 class NetworkCall(NamedTuple):
-    """One call of a network: bytes per message that are averaged, compared or mixed, None for what it does not do.
+    """One call of a network: bytes per message that are averaged, compared, mixed or spread, None for what it does not.
 
-    To compare is to take the maximum over all nodes. ``messages`` are those of the one round of mixing, over all nodes.
+    To compare is to take the maximum over all nodes, to spread to send what one node has to all. ``messages`` are those
+    of the one round of mixing, over all nodes.
     """
 
     averaged: int | None = None
     compared: int | None = None
     mixed: int | None = None
     messages: int = 0
+    spread: int | None = None
 
 
 class Batch(NamedTuple):
@@ -54,7 +62,9 @@ class Prices:
 
     def __init__(self, weights: Weights, average: Average, costs: Costs) -> None:
         self.weights, self.average, self.costs = weights, average, costs
-        self.collective = isinstance(average, AllReduceAverage)
+        over = average.over if isinstance(average, IntegerAverage) else average
+        self.collective = isinstance(over, AllReduceAverage)
+        self._down = over.down if isinstance(over, TreeAverage) else None
         self._degree = weights.most_receivers
 
     def of(self, calls: list[NetworkCall]) -> Price:
@@ -69,6 +79,12 @@ class Prices:
         """What one call sends, as a network counts it."""
         average, links = self.average, self.weights.messages
         averaged, compared = call.averaged, call.compared
+        if call.spread is not None and self._down is None:
+            # Without a tree it goes as the largest.
+            compared = call.spread
+        elif call.spread is not None:
+            in_turn = sum(level.in_turn for level in self._down or ())
+            yield Batch(len(self._down or ()), self.weights.n_nodes - 1, in_turn, call.spread)
         if call.mixed is not None:
             yield Batch(1, call.messages, self._degree, call.mixed)
         if averaged is not None:
@@ -99,8 +115,8 @@ class Recording(Stacked):
         self._note(NetworkCall(mixed=sum(self._size(array)[1] for array in arrays), messages=exchange.messages))
         return self._combine(exchange, arrays)
 
-    def mean(self, array: Array) -> Array:
-        self._note(NetworkCall(averaged=self._size(array)[1]))
+    def mean(self, array: Array, bound: Bound = None) -> Array:
+        self._note(NetworkCall(averaged=self._averaged_bytes(array, bound)))
         return self._mean_reducer(array)(array)
 
     def worst(self, values: Array) -> Array:
@@ -108,8 +124,20 @@ class Recording(Stacked):
         return self._maximum(values)
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
-        self._note(NetworkCall(averaged=self._size(array)[1], compared=self._size(values)[1]))
+        self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self._size(values)[1]))
         return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
+
+    def from_root(self, values: np.ndarray) -> np.ndarray:
+        self._note(NetworkCall(spread=self._size(values)[1]))
+        return values
+
+    def _averaged_bytes(self, array: Array, bound: Bound = None) -> int:
+        """Bytes of a message of an average; integers have 8 each, or 16 before their scales are known."""
+        n_bytes = self._size(array)[1]
+        if not self.integers:
+            return n_bytes
+        words = 2 if self.scales is None and bound is None else 1
+        return words * 8 * n_bytes // ea.item_bytes(array)
 
     def _note(self, call: NetworkCall) -> None:
         self.calls.append(call)

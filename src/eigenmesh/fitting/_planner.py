@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eigenmesh.averaging import Averaging, name_of
+from eigenmesh.averaging import Averaging, Tree, name_of
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._network_calls import Price, Prices
-from eigenmesh.fitting._prepare import Workload, decide
+from eigenmesh.fitting._prepare import Workload, decide, goes_with
 from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
 from eigenmesh.fitting._request import Costs, Request
 from eigenmesh.networks import Traffic
@@ -88,15 +88,16 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
     tell(f"rehearsing {first.name}")
-    rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first)
+    rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging)
     counted = Traffic() if decision.counting is None else decision.counting.traffic
     work, reduced = _Work(request, data, workload, rehearsal, counted), ReducedProblem(rehearsal, data.weights)
     runs = [rehearsal.rehearsed]
     for other in _others(solver, workload.n_features):
         tell(f"rehearsing {other.name}")
-        runs.append(reduced.rehearse(other, averaging))
+        runs.append(reduced.rehearse(other, averaging if goes_with(other, averaging) else Tree()))
     averagings = {name_of(each): each for each in (*workload.averagings(), averaging)}
-    lines = [work.forecast(run, name, each) for run in runs for name, each in averagings.items()]
+    pairs = [(run, name, each) for run in runs for name, each in averagings.items() if goes_with(run.solver, each)]
+    lines = [work.forecast(*pair) for pair in pairs]
     best = next(line for line in lines if (line.solver, line.averaging) == (solver.name, name_of(averaging)))
     lines.sort(key=lambda line: (line.seconds, line.bytes))
     return Plan(

@@ -4,15 +4,16 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Tree
+from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Integers, Tree
 from eigenmesh.data import Choice, Covariance, Moments
+from eigenmesh.errors import InputError
 from eigenmesh.fitting._data import Data, DataFacts
 from eigenmesh.fitting._network_calls import NetworkCall, Prices
 from eigenmesh.fitting._request import Costs, Request, expected_components
 from eigenmesh.fitting._seed import draw_seed
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Network, Traffic
-from eigenmesh.solvers import BlockKrylov, Solver
+from eigenmesh.solvers import SOLVERS, BlockKrylov, Solver
 
 
 class Workload(NamedTuple):
@@ -30,7 +31,8 @@ class Workload(NamedTuple):
     def averagings(self) -> list[Averaging]:
         """Ways to average that the network and its engine offer; of two that cost the same, the first is better."""
         # Factors have to be searched for, which may take a minute, so they are used only where they are asked for.
-        over_links = [make() for make in reversed(OVER_LINKS.values()) if make is not Factored]
+        # Integers take as long as what they go over, and are for those who ask for the same bits or for masks.
+        over_links = [make() for make in reversed(OVER_LINKS.values()) if make not in (Factored, Integers)]
         if not self.weights.averages:
             over_links = [Tree()]
         return [AllReduce(), *over_links] if self.has_all_reduce else over_links
@@ -124,6 +126,7 @@ def prepare(request: Request, data: Data) -> Prepared:
     moments, covariance = data.measure(
         network, choice, scale=request.scale, missing=request.missing, device=request.device
     )
+    network.learn_scales(moments.diagonal)
     wanted = request.components(moments.n_samples, data.facts.n_features)
     seed = draw_seed(network, covariance) if request.seed is None else request.seed
     sent = network.traffic.copy()
@@ -145,7 +148,17 @@ def choose_method(
     if averaging is None:
         numbers = d * solver.columns(workload.n_components, d)
         averaging = quickest_averaging(workload, costs, numbers)
+    if not goes_with(solver, averaging):
+        able = ", ".join(name for name, kind in SOLVERS.items() if kind.traits.integers)
+        raise InputError(
+            f"solver {solver.name!r} does not average in integers: it mixes, or has no public scales; {able} do."
+        )
     return solver, averaging
+
+
+def goes_with(solver: Solver, averaging: Averaging) -> bool:
+    """Whether the solver can use this averaging: integers have scales for the products of some solvers only."""
+    return solver.traits.integers or not isinstance(averaging, Integers)
 
 
 def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:

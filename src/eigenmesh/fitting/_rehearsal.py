@@ -6,13 +6,13 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh import arrays as ea
-from eigenmesh.averaging import Averaging, Tree
+from eigenmesh.averaging import Averaging, Integers, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Formed, Missing, Moments, Shards
 from eigenmesh.data._place import HOST
 from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
 from eigenmesh.fitting._data import NodeData
-from eigenmesh.fitting._fit import fit
+from eigenmesh.fitting._fit import SHARED_ROWS, fit
 from eigenmesh.fitting._network_calls import NetworkCall, Recording
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
@@ -80,7 +80,7 @@ class _Recorded(NodeData):
         return self.known or super()._moments(network, scale, missing, pooled)
 
 
-def rehearse(request: Request, data: NodeData, solver: Solver) -> Rehearsal:
+def rehearse(request: Request, data: NodeData, solver: Solver, averaging: Averaging) -> Rehearsal:
     """Solve a copy of the problem that has a few thousand rows, of all the nodes held here, as one node."""
     shards, wanted = data.shards, request.n_components
     k = wanted if isinstance(wanted, int) else 1
@@ -88,6 +88,9 @@ def rehearse(request: Request, data: NodeData, solver: Solver) -> Rehearsal:
     rows = min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // d), max(4 * k, MOST_NUMBERS // d))
     # A fixed seed, so that the same data always have the same plan.
     alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
+    if isinstance(averaging, Integers):
+        # They ask for more than a tree does.
+        alone = replace(alone, averaging=averaging)
     samples = shards.thinned(rows)
     copy = _Recorded(_pooled(samples), metropolis(complete(1)))
     try:
@@ -155,7 +158,9 @@ class ReducedProblem:
     def rehearse(self, solver: Solver, averaging: Averaging) -> Rehearsed:
         """Run the solver itself, within the budget of rounds that was asked for."""
         d, r = self.prepared.facts.n_features, self.covariance.n_features
-        network = Recording(self.weights, averaging, {r: d, r * (r + 1) // 2: d * (d + 1) // 2})
+        stands_for = {r: d, r * (r + 1) // 2: d * (d + 1) // 2, r + SHARED_ROWS: d + SHARED_ROWS}
+        network = Recording(self.weights, averaging, stands_for)
+        network.learn_scales(self.prepared.moments.diagonal)
         prepared = replace(
             self.prepared,
             facts=self.prepared.facts._replace(n_nodes=self.weights.n_nodes, n_features=r, node_names=None),

@@ -31,6 +31,8 @@ def steps_of(solver: Solver, covariance: Covariance, network: Network, like: Arr
     solver names the numbers of its state that its step depends on (``traits.replay_key``).
     """
     resident = covariance.kind in (CovarianceKind.FORMED, CovarianceKind.MATRIX_FREE)
+    # Integers are made on the host; and a replay would add the same masks twice.
+    resident = resident and not network.integers
     if on_gpu(like) and isinstance(network, Stacked) and resident and solver.traits.replay_key is not None:
         return ReplayedSteps(solver, covariance, network, cuda_graph)
     return PlainSteps(solver, covariance, network)

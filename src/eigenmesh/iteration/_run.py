@@ -284,4 +284,5 @@ def _by_rows(local: Array) -> np.ndarray:
 
 def _mean_trace(covariance: Covariance, network: Network, U: np.ndarray) -> float:
     traces = covariance.place(covariance.traces_beyond(U)[:, np.newaxis])
-    return float(ea.to_numpy(network.common_mean(traces))[0, 0])
+    bound = None if network.scales is None else network.n_nodes * network.scales.size
+    return float(ea.to_numpy(network.common_mean(traces, bound))[0, 0])

@@ -6,48 +6,28 @@ import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any, overload
+
+import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, LinearRound, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
+from eigenmesh.averaging._fixed_point import Wide
+from eigenmesh.averaging._integers import IntegerAverage
+from eigenmesh.averaging._tree import TreeAverage
+from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.graphs._weights import half_way
+from eigenmesh.networks._integers import Masking, ProductScales, fixed_point
+from eigenmesh.networks._traffic import Traffic
 
 # Shape and dtype of an array; every library has dtypes of its own.
 Kind = tuple[tuple[int, ...], Any]
-
-
-@dataclass
-class Traffic:
-    """What a run has sent, over the whole network."""
-
-    rounds: int = 0
-    """Synchronous neighbour exchanges."""
-    messages: int = 0
-    """Directed sends."""
-    matrices: int = 0
-    """Matrix blocks that a node sends to each neighbour; FAST-PCA sends two per iteration."""
-    bytes: int = 0
-    """Payload."""
-
-    def copy(self) -> Traffic:
-        """The count as it stands."""
-        return replace(self)
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
-
-    def __iadd__(self, other: Traffic) -> Traffic:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-        return self
-
-    def __sub__(self, earlier: Traffic) -> Traffic:
-        return Traffic(*(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)))
+# What moduli add up to over all nodes: of all entries, or of each.
+Bound = np.ndarray | float | None
 
 
 class Network(ABC):
@@ -61,8 +41,13 @@ class Network(ABC):
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         self.weights = weights
         self.average = (averaging or Tree()).prepare(weights)
+        self.integers = self.average if isinstance(self.average, IntegerAverage) else None
+        self._over = self.average if self.integers is None else self.integers.over
         # With an all-reduce the engine links all nodes, and maxima take that way too.
-        self.collective = isinstance(self.average, AllReduceAverage)
+        self.collective = isinstance(self._over, AllReduceAverage)
+        # For averages in integers: public scales of products, once they are known, and masks if there are any.
+        self.scales: ProductScales | None = None
+        self.masking: Masking | None = None
         self.traffic = Traffic()
         # Rounds by what was exchanged and bytes per message; the rounds of an all-reduce take no link of the graph.
         self.exchanges: Counter[tuple[LinearRound, int]] = Counter()
@@ -89,6 +74,14 @@ class Network(ABC):
     @abstractmethod
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
         """An average over all nodes by an all-reduce, made ready for arrays of one library, shape and dtype."""
+
+    @abstractmethod
+    def _reduced_sum(self, array: Array) -> Array:
+        """Sum over all nodes by an all-reduce."""
+
+    @abstractmethod
+    def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
+        """Sum over all nodes modulo 2^64, counted: (nodes, ...) -> (1 or nodes, ...) uint64."""
 
     @abstractmethod
     def _maximum(self, values: Array) -> Array:
@@ -119,6 +112,11 @@ class Network(ABC):
         traffic.bytes += sent
         return reduce(array)
 
+    def reduced_sum(self, array: Array) -> Array:
+        """Sum over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
+        self._count(self.average.messages, (array,))
+        return self._reduced_sum(array)
+
     @overload
     def mix(self, array: Array, /) -> Array: ...
     @overload
@@ -132,16 +130,63 @@ class Network(ABC):
         """One round half way: ``1/2 X_i + 1/2 sum_j w_ij X_j`` of each array, all in one message."""
         return self.combine(self._lazy_mixing, *arrays)
 
-    def mean(self, array: Array) -> Array:
-        """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...)."""
+    def mean(self, array: Array, bound: Bound = None) -> Array:
+        """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...).
+
+        Only averages in integers need the bound, a public number or array: what the moduli of all nodes' entries add up
+        to at most. Without one the array is a product ``C_i B``, (nodes, d, k), with columns of B that are no longer
+        than 1; before the scales of products are known (``learn_scales``), it is (nodes, n) of any numbers.
+        """
+        if self.integers is not None:
+            return self._integer_mean(self.integers, array, bound)
         return self.reduced_mean(array) if self.collective else self.average(self, array)
 
-    def common_mean(self, array: Array) -> Array:
+    def _integer_mean(self, average: IntegerAverage, array: Array, bound: Bound) -> Array:
+        codec = fixed_point(self.scales, bound, self.n_nodes)
+        words = codec.encode(ea.to_numpy(array).astype(np.float64, copy=False), self.ids)
+        total = self._total(words if self.masking is None else self.masking.added(words), average)
+        return ea.everywhere(ea.like(codec.decode(total[:1]) / self.n_nodes, array), array.shape[0])
+
+    @property
+    def resolution(self) -> float:
+        """Largest error of a sum of any numbers over all nodes where averages are made in integers, else 0."""
+        return Wide(self.n_nodes).resolution if self.integers else 0.0
+
+    def learn_scales(self, diagonal: np.ndarray) -> None:
+        """Take the scales of products from the diagonal of the pooled covariance, (d,), the same bits at all nodes."""
+        if self.integers:
+            self.scales = ProductScales.of(diagonal, self.n_nodes)
+
+    def size_of_products(self, norms: Array) -> Array:
+        """How large products ``C_i b`` are, for the certificate: (nodes, 1, k) norms of the nodes held here -> (1, 1).
+
+        Averages in integers are as accurate as their public scales, and no node shows how large its own products are.
+        """
+        xp = ea.namespace(norms)
+        if not self.integers:
+            return xp.reshape(xp.max(norms), (1, 1))
+        if self.scales is None:
+            raise InputError("averages in integers need the pooled variances; call network.learn_scales first.")
+        return xp.asarray([[self.scales.size]], dtype=norms.dtype, device=norms.device)
+
+    def from_root(self, values: np.ndarray) -> np.ndarray:
+        """The numbers of one node at all of them, the same bits: (nodes, ...) -> (nodes, ...) float64.
+
+        The root of the tree sends them down; without a tree, node 0 gives them in place of the largest.
+        """
+        own = np.ascontiguousarray(values, dtype=np.float64)
+        if isinstance(self._over, TreeAverage):
+            # As words, since a product with zero would lose the sign of zero.
+            return np.asarray(self._over.from_root(self, own.view(np.uint64))).view(np.float64)
+        is_first = np.reshape([node == 0 for node in self.ids], (-1, *[1] * (own.ndim - 1)))
+        return np.asarray(self.worst(np.where(is_first, own, np.finfo(np.float64).min)))
+
+    def common_mean(self, array: Array, bound: Bound = None) -> Array:
         """The average as one copy for all the nodes that this process holds: (nodes, ...) -> (1, ...).
 
         What follows from an average is the same at every node, so a process that holds many works it out once.
         """
-        return self.mean(array)[:1, ...]
+        return self.mean(array, bound)[:1, ...]
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
         """``common_mean(array)`` and ``worst(values)`` in the same messages.

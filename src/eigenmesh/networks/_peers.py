@@ -9,6 +9,7 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, Factored, LinearRound
+from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.networks._base import Network
@@ -82,6 +83,12 @@ class Peers(Network):
         if self._rider is not None:
             self._rider = _largest(stacks[-1])
         return tuple([part.total(stack) for stack in stacks[: len(arrays)]])
+
+    def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
+        return average.total(self, words)
+
+    def _reduced_sum(self, array: Array) -> Array:
+        return self.transport.all_reduce(array, "sum")
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
         return self.transport.reducer(like, "mean")

@@ -11,8 +11,9 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, on_gpu
 from eigenmesh.averaging import Averaging, LinearRound
+from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.graphs import Weights
-from eigenmesh.networks._base import Network
+from eigenmesh.networks._base import Bound, Network
 
 Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
@@ -35,17 +36,30 @@ class Stacked(Network):
     def ids(self) -> Sequence[int]:
         return range(self.n_nodes)
 
-    def mean(self, array: Array) -> Array:
+    def mean(self, array: Array, bound: Bound = None) -> Array:
         """What all nodes share is its own average: its rounds are counted, and nothing is computed."""
-        if self.collective or not ea.is_everywhere(array):
-            return super().mean(array)
+        if self.collective or self.integers or not ea.is_everywhere(array):
+            return super().mean(array, bound)
+        self._count_average(array)
+        return array
+
+    def _count_average(self, array: Array) -> None:
         if self._rounds_of_average is None:
             listed = _Listed()
             self.average(listed, np.zeros((self.n_nodes, 1)))
             self._rounds_of_average = tuple(listed.rounds)
         for exchange in self._rounds_of_average:
             self._count_rounds(exchange, (array,))
-        return array
+
+    def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
+        """All words are here, and their sum is the same in any order."""
+        if self.collective:
+            return np.asarray(self.reduced_sum(words))
+        self._count_average(words)
+        return np.asarray(self._reduced_sum(words))
+
+    def _reduced_sum(self, array: Array) -> Array:
+        return ea.namespace(array).sum(array, axis=0, keepdims=True)
 
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         # All arrays of a message have one library, dtype and device.
@@ -80,6 +94,9 @@ class _Listed:
         return arrays
 
     def reduced_mean(self, array: Array) -> Array:
+        return array
+
+    def reduced_sum(self, array: Array) -> Array:
         return array
 
 

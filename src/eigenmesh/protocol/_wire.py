@@ -36,7 +36,7 @@ CHECK_BYTES = 8
 ROOM_BYTES = HEAD_BYTES + MAX_ARRAYS * (2 + 8 * MAX_AXES + ALIGNMENT) + ALIGNMENT
 
 _DTYPES: dict[int, np.dtype] = {
-    code: np.dtype(name) for code, name in enumerate(("<f8", "<f4", "<i8", "<i4", "u1", "?"), start=1)
+    code: np.dtype(name) for code, name in enumerate(("<f8", "<f4", "<i8", "<i4", "u1", "?", "<u8"), start=1)
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 # NumPy builds a name each time it is asked, which would slow a round down; so does an enumeration, below.

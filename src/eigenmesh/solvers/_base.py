@@ -42,6 +42,9 @@ class Traits:
     """Done after a few dozen products at most, not after hundreds of rounds; what Dask accepts."""
     averages_products: bool = False
     """A step multiplies one block that all nodes share and only averages the products (``product_to_average``)."""
+    integers: bool = False
+    """All that is averaged are products with columns no longer than 1, for which integers have public scales; and
+    nothing else is sent that one node alone knows. What averages in integers, and masks, ask for."""
     sends_covariances: bool = False
     """A message holds a covariance as such; such a solver is never chosen automatically."""
     fixed_schedule: bool = False
@@ -122,8 +125,10 @@ def largest_norm(covariance: Covariance, network: Network, like: Array, products
     """Largest ``|C_i|`` over the nodes, by a local power iteration at each: a scale that all agree on.
 
     It is never below ``|C| = l_1`` by more than the power iteration's own error, since C is the mean of C_i. ``like``,
-    (nodes, d, k), gives the library, dtype and device.
+    (nodes, d, k), gives the library, dtype and device. With averages in integers it is tr C, which all know.
     """
+    if network.scales is not None:
+        return network.scales.size
     xp = ea.namespace(like)
     # Not a column of `like`, which a user may have put where C is zero.
     start = np.random.default_rng(0).standard_normal((1, like.shape[1], 1))

@@ -70,7 +70,7 @@ class BlockKrylov(Solver):
     max_width: int | None = None
     name: ClassVar[str] = "block-krylov"
     traits: ClassVar[Traits] = Traits(
-        exact_averages=True, few_exchanges=True, averages_products=True, expected_products=12
+        exact_averages=True, few_exchanges=True, averages_products=True, integers=True, expected_products=12
     )
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class BlockKrylov(Solver):
             report=xp.stack([values, residuals], axis=1),
             agreed=ea.to_numpy(agreed[0, ...]),
             before=state.agreed,
-            size=xp.maximum(state.size, xp.max(column_norms(ea.held(product)))),
+            size=xp.maximum(state.size, network.size_of_products(column_norms(ea.held(product)))),
             products=products,
         )
 

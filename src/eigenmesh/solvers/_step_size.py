@@ -87,4 +87,4 @@ class SteppedSolver(Solver):
 
 def common_basis(network: Network, X: Array) -> Array:
     """One orthonormal basis for all nodes, the average of their X, to start again from: (nodes, d, K) twice."""
-    return orthonormal(network.mean(normalised(X)))
+    return orthonormal(network.mean(normalised(X), float(network.n_nodes)))

@@ -41,7 +41,7 @@ class TreeCovariance(Solver):
 
     name: ClassVar[str] = "tree-covariance"
     traits: ClassVar[Traits] = Traits(
-        exact_averages=True, few_exchanges=True, sends_covariances=True, expected_products=1
+        exact_averages=True, few_exchanges=True, integers=True, sends_covariances=True, expected_products=1
     )
 
     def columns(self, n_components: int, n_features: int) -> int:
@@ -71,14 +71,16 @@ class TreeCovariance(Solver):
         flat = xp.asarray(rows * d + columns, device=state.X.device)
         covariances = covariance.apply(identity)
         packed = xp.take(xp.reshape(covariances, (n_nodes, d * d)), flat, axis=1)
-        pooled = ea.to_numpy(network.common_mean(packed[:, :, None]))[0, :, 0]
+        # Row j of a product with unit vectors bounds its entries.
+        bound = None if network.scales is None else network.scales.rows[rows, np.newaxis]
+        pooled = ea.to_numpy(network.common_mean(packed[:, :, None], bound))[0, :, 0]
         C = np.zeros((d, d), dtype=pooled.dtype)
         C[rows, columns] = C[columns, rows] = pooled
         values, vectors = np.linalg.eigh(C)
         leading = vectors[:, : -state.k - 1 : -1]
         X, CX = (ea.like(array[np.newaxis], state.X) for array in (leading, C @ leading))
         agreed = network.worst(ea.like(values[np.newaxis, ::-1], state.X))
-        size = xp.sqrt(xp.max(xp.sum(squared_norms(covariances), axis=-1, keepdims=True), axis=0, keepdims=True))
+        size = network.size_of_products(xp.sqrt(xp.sum(squared_norms(covariances), axis=-1)))
         return TreeCovarianceState(state.k, ea.everywhere(X, n_nodes), ea.to_numpy(agreed[0, ...]), CX, size)
 
     def common(self, state: TreeCovarianceState) -> Common | None:

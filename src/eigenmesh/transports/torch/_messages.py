@@ -56,6 +56,8 @@ def as_tensor(torch: Any, array: Array, device: Any) -> Tensor:
     if not isinstance(array, torch.Tensor):
         # A tensor cannot share read-only memory or negative strides.
         fits = array.flags.writeable and array.flags.c_contiguous
+        # PyTorch does not add up uint64; signed integers wrap around to the same bits.
+        array = array.view(np.int64) if array.dtype == np.uint64 else array
         array = torch.from_numpy(array if fits else np.array(array, order="C"))
     return array.detach().to(device).contiguous()
 
@@ -66,7 +68,7 @@ def kind_of(tensors: Sequence[Tensor]) -> str:
 
 
 def like_input(tensor: Tensor, array: Array) -> Array:
-    return tensor.cpu().numpy() if isinstance(array, np.ndarray) else tensor.to(array.device)
+    return tensor.cpu().numpy().view(array.dtype) if isinstance(array, np.ndarray) else tensor.to(array.device)
 
 
 def node_list(ranks: Sequence[int]) -> str:

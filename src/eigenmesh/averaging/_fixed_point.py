@@ -1,0 +1,114 @@
+"""Real numbers as whole ones modulo 2^64, so that sums over the nodes are the same bits in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from eigenmesh.errors import DataError
+
+# A sum may be as large as 2^BITS; one bit is kept for the sign, and one so that a single wrong node wraps nothing.
+BITS = 62
+# Units of a number that no bound is known of are 2^-FRACTION.
+FRACTION = 64
+
+
+class FixedPoint(Protocol):
+    """A way to write each node's numbers as words of 64 bits that can be added up."""
+
+    def encode(self, values: np.ndarray, ids: Sequence[int]) -> np.ndarray:
+        """Words of the nodes with these ids: (nodes, ...) -> (nodes, ...) uint64. Raises DataError if one is beyond."""
+        ...
+
+    def decode(self, total: np.ndarray) -> np.ndarray:
+        """Float64 of words that were added up modulo 2^64."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """One word per number: ``q = rint(x 2^(62 - e))`` with ``2^e >= sum over nodes of |x_i|``.
+
+    exponents: e, to be broadcast to one node's part. They are public: equal at all nodes, and no node's own.
+    """
+
+    exponents: np.ndarray
+
+    @classmethod
+    def within(cls, bound: np.ndarray | float) -> Scaled:
+        """For numbers whose moduli add up to at most ``bound`` over all nodes."""
+        # Unlike log2 this is the same on every processor.
+        return cls(np.frexp(np.asarray(bound, dtype=np.float64))[1])
+
+    def encode(self, values: np.ndarray, ids: Sequence[int]) -> np.ndarray:
+        scaled = np.rint(values * np.ldexp(1.0, BITS - self.exponents))
+        too_large = ~(np.abs(scaled) <= 2.0**BITS)
+        if too_large.any():
+            node, *place = np.argwhere(too_large)[0].tolist()
+            value, limit = values[node, *place], np.broadcast_to(np.ldexp(1.0, self.exponents), values.shape[1:])
+            raise DataError(
+                f"node {ids[node]} would send {value:.4g} in row {place[0] if place else 0}, beyond the common scale "
+                f"{limit[tuple(place)]:.4g}, so nothing is sent. Samples changed during the fit, or a product is wrong."
+            )
+        return np.asarray(scaled.astype(np.int64).view(np.uint64))
+
+    def decode(self, total: np.ndarray) -> np.ndarray:
+        return np.asarray(total.view(np.int64) * np.ldexp(1.0, self.exponents - BITS))
+
+
+@dataclass(frozen=True)
+class Wide:
+    """Two words per number, of which nothing need be known: whole units of 2^-64, at most ``2^(t - 1) / M`` a node.
+
+    Words are added up apart, so the lower one has ``t = 64 - ceil(log2 M)`` bits, and its sum still fits:
+    ``x = (high 2^t + low) 2^-64`` with ``0 <= low < 2^t``. Words of (nodes, n) are (nodes, 2 n): low, then high.
+    """
+
+    n_nodes: int
+
+    @property
+    def low_bits(self) -> int:
+        return FRACTION - max(1, (self.n_nodes - 1).bit_length())
+
+    @property
+    def limit(self) -> float:
+        """What a number of one node must be below, so that the sum of all nodes wraps nothing."""
+        return 2.0 ** (self.low_bits - 1) / self.n_nodes
+
+    @property
+    def resolution(self) -> float:
+        """Largest error of a sum over all nodes."""
+        return self.n_nodes * 2.0 ** -(FRACTION + 1)
+
+    def encode(self, values: np.ndarray, ids: Sequence[int]) -> np.ndarray:
+        too_large = ~(np.abs(values) < self.limit)
+        if too_large.any():
+            node, *place = np.argwhere(too_large)[0].tolist()
+            raise DataError(
+                f"node {ids[node]} would send {values[node, *place]:.4g}, but its counts, sums and squares must stay "
+                f"below {self.limit:.4g} to be added up as integers; nothing is sent. Divide the data by a constant."
+            )
+        units = np.rint(np.ldexp(np.abs(values), FRACTION))
+        high = np.floor(np.ldexp(units, -self.low_bits))
+        low = (units - np.ldexp(high, self.low_bits)).astype(np.uint64)
+        return np.concatenate(self._negated(low, high.astype(np.int64), values < 0), axis=-1)
+
+    def decode(self, total: np.ndarray) -> np.ndarray:
+        low, high = np.split(total, 2, axis=-1)
+        shift = np.uint64(self.low_bits)
+        carried = high + (low >> shift)
+        rest = low & np.uint64(2**self.low_bits - 1)
+        # Without the sign, so that nothing cancels when both parts become floating-point numbers.
+        negative = carried.view(np.int64) < 0
+        rest, carried = self._negated(rest, carried.view(np.int64), negative)
+        size = np.ldexp(carried.astype(np.float64), self.low_bits) + rest
+        return np.asarray(np.ldexp(np.where(negative, -size, size), -FRACTION))
+
+    def _negated(self, low: np.ndarray, high: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Words of the negative numbers, with a lower word that is not negative."""
+        borrow = where & (low > 0)
+        low = np.where(borrow, np.uint64(2**self.low_bits) - low, low)
+        return low, np.where(where, -high - borrow, high).view(np.uint64)

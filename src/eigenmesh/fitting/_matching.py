@@ -1,0 +1,32 @@
+"""What must be the same at all nodes, found by maxima over them."""
+
+import hashlib
+
+import numpy as np
+
+from eigenmesh.data import Shards
+from eigenmesh.errors import DataError
+
+
+def facts_to_match(shards: Shards) -> np.ndarray:
+    """What must be the same at all nodes, each number with its negative: maxima over all nodes show whether it is."""
+    here = np.array([shards.dtype == np.float32, _names_number(shards.feature_names)], dtype=float)
+    # Nodes without feature names have no say about them.
+    return np.where(np.isnan([here, -here]), -np.inf, [here, -here]).ravel()
+
+
+def require_match(agreed: np.ndarray, shards: Shards) -> None:
+    """Raise, at every node alike, where precision or feature names differ; unequal columns never get that far."""
+    (largest, smallest), label = agreed.reshape(2, -1) * [[1], [-1]], shards.node_label(0)
+    if largest[0] != smallest[0]:
+        raise DataError(f"some nodes hold float32, others wider numbers ({label}: {shards.dtype}); convert all to one.")
+    if np.isfinite(largest[1]) and largest[1] != smallest[1]:
+        raise DataError("feature names or their order differ from node to node; put the columns in the same order.")
+
+
+def _names_number(names: tuple[str, ...] | None) -> float:
+    """A number that stands for the names in their order, small enough for float64 to hold it; NaN for none."""
+    if names is None:
+        return float("nan")
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    return float(int.from_bytes(digest[:6], "little"))

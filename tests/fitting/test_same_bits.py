@@ -1,0 +1,142 @@
+"""With averages in integers a fit is the same to the last bit, whatever the network, the engine and the order."""
+
+import io
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.averaging import AllReduce, Integers
+from eigenmesh.data import Shards
+from eigenmesh.errors import DataError, InputError, TransportError
+from eigenmesh.fitting import NodeData, Request, fit, model_of, parse_weights, prepare
+from eigenmesh.transports import run_threads
+
+SIZES = (40, 7, 90, 25, 33, 60)
+
+
+def parts(mean=0.0, d=30, seed=0):
+    """Unlike nodes of unequal sizes."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((n, d)) * rng.uniform(0.2, 3, d) + rng.standard_normal(d) + mean for n in SIZES]
+
+
+def fitted(samples, topology="cycle", **settings):
+    settings = {"n_components": 3, "averaging": "integers", "random_state": 1, "topology": topology} | settings
+    return DecentralizedPCA(**settings).fit(samples)
+
+
+def bits(pca):
+    """All numbers of a fit that are the pooled data's and not the network's."""
+    found = (pca.components_, pca.explained_variance_, pca.explained_variance_ratio_, pca.mean_, pca.singular_values_)
+    certificate = pca.certificate_
+    found = (*found, certificate.error_bounds, certificate.residuals, certificate.gaps, certificate.chance)
+    return [np.asarray(one).tobytes() for one in (*found, pca.noise_variance_, pca.node_components_[0])]
+
+
+KINDS = {
+    "dense": {},
+    "large means": {"mean": 1e4},
+    "formed": {"covariance": "formed"},
+    "chunked": {"covariance": "chunked"},
+    "scaled": {"scale": True},
+    "a share of the variance": {"n_components": 0.6},
+    "tree covariance": {"solver": "tree-covariance"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits_on_any_network_in_any_order_with_any_engine(kind):
+    settings = dict(KINDS[kind])
+    samples = parts(settings.pop("mean", 0.0))
+    first = fitted(samples, **settings)
+    assert first.result_.converged
+    whole = np.linalg.svd(np.vstack(samples) - first.mean_, full_matrices=False)[2] if "scale" not in settings else None
+    if whole is not None:
+        cosines = np.sum(first.components_ * whole[: len(first.components_)], axis=1)
+        assert np.sqrt(np.maximum(0, 1 - cosines**2)).max() <= max(first.certificate_.error_bound, 1e-7)
+    others = [
+        fitted(samples, "star", **settings),
+        fitted(samples, averaging=Integers(AllReduce()), **settings),
+        fitted([samples[i] for i in (3, 5, 0, 1, 4, 2)], "erdos_renyi", **settings),
+        fitted(samples, transport="threads", **settings),
+    ]
+    for other in others:
+        assert bits(other) == bits(first)
+
+
+def test_one_array_that_is_split_gives_the_bits_of_its_parts():
+    samples = parts()
+    nodes = np.repeat(np.arange(len(SIZES)), SIZES)
+    order = np.random.default_rng(3).permutation(len(nodes))
+    mixed, nodes = np.vstack(samples)[order], nodes[order]
+    held = [mixed[nodes == node] for node in range(len(SIZES))]
+    pca = DecentralizedPCA(3, averaging="integers", random_state=1, topology="star").fit(mixed, nodes=nodes)
+    assert bits(pca) == bits(fitted(held))
+
+
+def test_sparse_samples_give_the_same_bits_too():
+    samples = [sparse.csr_array(np.where(part > 1, part, 0.0)) for part in parts()]
+    assert bits(fitted(samples)) == bits(fitted(samples[::-1], "path", transport="threads"))
+
+
+def test_saved_files_are_the_same_at_every_node():
+    samples, weights = parts(), parse_weights("erdos_renyi", "metropolis", len(SIZES), 0)
+    request = Request.parse(n_components=3, averaging="integers", random_state=1)
+
+    def node(transport):
+        own = Shards.from_list(samples, ids=range(len(SIZES))).take([transport.rank])
+        file = io.BytesIO()
+        model = model_of(fit(prepare(request, NodeData(own, weights, transport))))
+        np.savez(file, **{name: np.asarray(value) for name, value in vars(model).items() if value is not None})
+        return file.getvalue()
+
+    assert len(set(run_threads(len(SIZES), node))) == 1
+
+
+def test_a_node_whose_result_is_another_is_noticed():
+    samples, weights = parts(), parse_weights("path", "metropolis", len(SIZES), 0)
+    prepared = prepare(
+        Request.parse(n_components=2, averaging="integers", random_state=1),
+        NodeData(Shards.from_list(samples), weights),
+    )
+    network = prepared.network
+    network.from_root = lambda values: type(network).from_root(network, values) + 0.1
+    with pytest.raises(TransportError, match="a node is at fault"):
+        fit(prepared)
+
+
+@pytest.mark.parametrize("solver", ["fast-pca", "deepca", "tracked-subspace", "s-dot", "dsa", "krasulina"])
+def test_solvers_that_mix_are_refused_by_name(solver):
+    with pytest.raises(InputError, match=rf"solver '{solver}.*' does not average in integers.*block-krylov"):
+        fitted(parts(), solver=solver)
+
+
+def test_samples_that_change_during_the_fit_are_found_before_anything_is_sent():
+    samples = parts()
+    weights = parse_weights("path", "metropolis", len(SIZES), 0)
+    request = Request.parse(n_components=2, averaging="integers", random_state=1, covariance="chunked")
+    prepared = prepare(request, NodeData(Shards.from_list(samples), weights))
+    samples[3] *= 1e6
+    with pytest.raises(DataError, match=r"node 3 would send .* beyond the common scale .* nothing is sent"):
+        fit(prepared)
+    assert prepared.network.traffic.rounds == prepared.set_up.rounds
+
+
+def test_data_beyond_the_words_are_refused_by_name():
+    with pytest.raises(DataError, match=r"would send .* stay below .* Divide the data by a constant"):
+        fitted([1e9 * part for part in parts(1.0)])
+    with pytest.raises(DataError, match=r"do not resolve .* multiply the data by a constant"):
+        fitted([1e-9 * part for part in parts()])
+    with pytest.raises(DataError, match=r"do not resolve .* multiply by a constant: column 0"):
+        fitted([part * np.where(np.arange(30) == 0, 1e-9, 1.0) for part in parts()], scale=True)
+
+
+def test_integers_are_planned_for_where_they_are_asked_for():
+    asked = DecentralizedPCA(3, averaging="integers", random_state=1, topology="cycle")
+    plan, done = asked.plan(parts()), asked.fit(parts())
+    assert plan.best.averaging == "integers"
+    assert (plan.best.rounds, plan.best.bytes) == (done.traffic_.rounds, done.traffic_.bytes)
+    left_open = asked.set_params(averaging="auto").plan(parts()).forecasts
+    assert all(line.averaging != "integers" for line in left_open)
