@@ -106,21 +106,24 @@ def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile
 
 def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None = None) -> list[NewFile]:
     from eigenmesh.sites._authority_folder import issued_line
-    from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, make_certificate_authority
+    from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, load_certificate, make_certificate_authority
+    from eigenmesh.transports.grpc._keyring import key_fingerprint
 
     authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
     own = authority.certificate_and_key
     files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]
     files.append(NewFile(out / CA_FOLDER / AUTHORITY_FILE, own.certificate))
     log = b""
-    for name in names:
-        made, folder = authority.issue(name, days or SITE_CERTIFICATE_DAYS), out / name
+    issued = {name: authority.issue(name, days or SITE_CERTIFICATE_DAYS) for name in names}
+    pins = {name: key_fingerprint(load_certificate(made.certificate)) for name, made in issued.items()}
+    for name, made in issued.items():
+        folder = out / name
         log += issued_line(made.certificate, "init")
         files += [
             NewFile(folder / KEY_FILE, made.key, private=True),
             NewFile(folder / CERTIFICATE_FILE, made.certificate),
             NewFile(folder / AUTHORITY_FILE, own.certificate),
-            NewFile(folder / SITE_FILE, site_toml(network, name).encode()),
+            NewFile(folder / SITE_FILE, site_toml(network, name, pins).encode()),
         ]
     return [*files, NewFile(out / CA_FOLDER / ISSUED_FILE, log, private=True)]
 
@@ -137,6 +140,7 @@ def _tell(
     if requests:
         messages.tell(f"Have each {REQUEST_FILE} signed, and put the certificate beside it as {CERTIFICATE_FILE}.")
         messages.tell(f"Put the certificates of all authorities that sign into {AUTHORITY_FILE} at every site.")
+        messages.tell(f"Then pin the certificates of all sites at each: eigenmesh pin {SITE_FILE} CERT.pem ...")
     elif only == CA_FOLDER:
         messages.tell(f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}")
         messages.tell(f"Send {AUTHORITY_FILE} to every site, with its certificate.")

@@ -57,7 +57,7 @@ def check(site: Site) -> Iterator[Finding]:
 
 def _certificates(site: Site) -> Iterator[Finding]:
     try:
-        load_credentials(site.tls, site.name)
+        load_credentials(site.tls, site.name, site.fingerprints)
     except EigenmeshError as error:
         yield Finding("certificate", "problem", str(error))
         return
@@ -67,6 +67,11 @@ def _certificates(site: Site) -> Iterator[Finding]:
         soon: Verdict = "note" if days < SOON_DAYS else "ok"
         renew = "; renew it with eigenmesh renew" if days < SOON_DAYS else ""
         yield Finding(what, soon, f"valid until {end:%Y-%m-%d}, {days} days{renew}")
+    if site.fingerprints:
+        yield Finding("fingerprints", "ok", f"of the keys of all {len(site.fingerprints)} sites")
+    else:
+        pin = "the authority could make a second site; add them with eigenmesh pin"
+        yield Finding("fingerprints", "note", f"none: {pin}")
 
 
 def _listening(site: Site) -> Iterator[Finding]:

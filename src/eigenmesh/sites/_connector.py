@@ -31,7 +31,7 @@ class Connector:
             site.edges,
             frozenset(addresses),
             Run(manifest.run_id, manifest.text, settings.largest_message(self.n_features), _compare),
-            CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked),
+            CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked, site.fingerprints),
             patience_s=settings.patience_s,
             join_s=settings.join_s,
             # A live neighbour may itself wait for one that has not joined yet.

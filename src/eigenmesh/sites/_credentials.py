@@ -3,6 +3,7 @@
 import datetime as dt
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from cryptography import x509
@@ -14,10 +15,14 @@ from eigenmesh.sites._revocation import RevocationList
 from eigenmesh.sites._site import REVOKED_FILE, TlsFiles
 from eigenmesh.sites._x509 import alternative_names
 from eigenmesh.transports.grpc import Credentials
+from eigenmesh.transports.grpc._keyring import key_fingerprint
 
 
-def load_credentials(tls: TlsFiles, name: str) -> Credentials:
-    """Read the files and check that they fit together, name this site, are valid now, and that the key is private."""
+def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] | None = None) -> Credentials:
+    """Read the files and check that they fit together, name this site, are valid now, and that the key is private.
+
+    With fingerprints the key must be the one that the others have pinned.
+    """
     certificate, key, authorities = (_read(path) for path in (tls.certificate, tls.key, tls.ca))
     _require_private(tls.key)
     chain, trusted = _certificates(tls.certificate, certificate), _certificates(tls.ca, authorities)
@@ -36,6 +41,9 @@ def load_credentials(tls: TlsFiles, name: str) -> Credentials:
     if RevocationList(tls.ca).is_revoked(own):
         revoked = tls.ca.with_name(REVOKED_FILE)
         raise InputError(f"{tls.certificate} is revoked by {revoked}; make a new key and have its request signed.")
+    if (fingerprints or {}).get(name, known := key_fingerprint(own)) != known:
+        fix = "pin the certificate again at all sites: eigenmesh pin"
+        raise InputError(f"{tls.certificate} has another key than site.toml has the fingerprint of; {fix}.")
     return Credentials(key, certificate, authorities)
 
 

@@ -21,7 +21,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.sites._site import Site
 
-PROTOCOL = 1
+PROTOCOL = 2
 PLAIN_SETTINGS = ("n_components", "tol", "max_rounds", "scale", "missing", "seed", "dtype", "on_loss")
 # A manifest is sent in one control message.
 MAX_BYTES = 1 << 20
@@ -54,6 +54,7 @@ class Manifest:
                 "sites": _listed(site.sites),
                 "edges": _listed([" - ".join(edge) for edge in site.edges]),
                 "weights": weights_digest(site.weights),
+                "fingerprints": dict(site.fingerprints) or None,
                 "n_features": n_features,
                 "feature_names": None if feature_names is None else _listed(feature_names),
                 "solver": {"name": settings.solver, **_parameters(request.solver)},

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
 from eigenmesh.graphs._topologies import TWO_WAY
+from eigenmesh.sites._fingerprints import section
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
 from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE, INCOMING, KEY_FILE
@@ -148,8 +150,8 @@ def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str
     return in_order(names, [(names[a], names[b]) for a, b in graph.edges])
 
 
-def site_toml(network: NetworkFile, name: str) -> str:
-    """The settings of one site: the graph by names, the addresses that it calls, and the settings of the run."""
+def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] | None = None) -> str:
+    """The settings of one site: the graph by names, the addresses that it calls, the settings of the run, and keys."""
     listen, neighbours = network.site(name).listen, network.neighbours(name)
     lines = [
         f"# {name}: settings of this site for `eigenmesh peer site.toml`. Paths are relative to this file.",
@@ -190,6 +192,8 @@ def site_toml(network: NetworkFile, name: str) -> str:
     if parameters := settings["solver_parameters"]:
         lines += ["", "[settings.solver_parameters]"]
         lines += [f"{key} = {_value(value)}" for key, value in parameters.items()]
+    if fingerprints:
+        lines += ["", *section(fingerprints)]
     return "\n".join(lines) + "\n"
 
 

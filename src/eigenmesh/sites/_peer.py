@@ -46,7 +46,7 @@ class Peer:
     """
 
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
-        credentials = load_credentials(site.tls, site.name)
+        credentials = load_credentials(site.tls, site.name, site.fingerprints)
         table = read_samples(site.data)
         self.samples = table.source
         self.request = site.settings.request(site.data.covariance)

@@ -14,6 +14,8 @@ from eigenmesh.data import Block, CovarianceKind, Table, TableOptions, read_tabl
 from eigenmesh.data._columns import aligned
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.graphs import Weights, metropolis
+from eigenmesh.sites._fingerprints import TABLE as FINGERPRINTS
+from eigenmesh.sites._fingerprints import read_fingerprints
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
 from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._toml_fields import Fields
@@ -28,7 +30,7 @@ REVOKED_FILE = "revoked.pem"
 CA_FOLDER, CA_KEY, ISSUED_FILE = "ca", "ca.key", "issued.jsonl"
 # Written instead of an address if the neighbour calls this site.
 INCOMING = "incoming"
-TABLES = ("neighbours", "tls", "data", "out", "settings")
+TABLES = ("neighbours", "tls", "data", "out", "settings", FINGERPRINTS)
 FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", *TABLES)
 TLS_FIELDS = ("certificate", "key", "ca")
 
@@ -99,7 +101,8 @@ class Site:
     """A site: its name, links, files and settings.
 
     ``sites`` and ``edges`` are the whole graph, needed for its diameter, trees and spectrum. ``neighbours`` has the
-    address of each neighbour that this site calls, and None for one that calls at ``listen``.
+    address of each neighbour that this site calls, and None for one that calls at ``listen``. ``fingerprints`` are
+    those of the keys of all sites, or none.
     """
 
     path: Path
@@ -114,6 +117,7 @@ class Site:
     out: OutFolder
     settings: RunSettings
     metrics_port: int | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def weights(self) -> Weights:
@@ -156,6 +160,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         out=OutFolder(_path(out, "folder", "out")),
         settings=RunSettings.from_fields(fields.table("settings")),
         metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
+        fingerprints=MappingProxyType(read_fingerprints(fields, sites)),
     )
 
 

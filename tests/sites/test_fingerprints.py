@@ -1,0 +1,91 @@
+"""Fingerprints of keys: written by init and pin, kept over a renewal, and the only keys that are taken."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from eigenmesh.cli._pin import pin
+from eigenmesh.errors import InputError
+from eigenmesh.sites import read_site
+from eigenmesh.sites._credentials import load_credentials
+from eigenmesh.sites._fingerprints import fingerprint_of, pinned
+from eigenmesh.sites._manifest import Manifest
+from eigenmesh.sites._x509 import load_certificate_authority
+
+NAMES = ("oslo", "bergen", "trondheim")
+
+
+def certificates(mesh):
+    return [mesh / name / "cert.pem" for name in NAMES]
+
+
+def authority_of(mesh):
+    return load_certificate_authority((mesh / "ca" / "ca.pem").read_bytes(), (mesh / "ca" / "ca.key").read_bytes())
+
+
+def test_init_pins_the_keys_of_all_sites_at_each(mesh):
+    pins = dict(map(fingerprint_of, certificates(mesh)))
+    assert [dict(read_site(mesh / name / "site.toml").fingerprints) for name in NAMES] == [pins] * 3
+
+
+def test_pin_writes_what_is_missing_and_leaves_the_rest_of_the_file(mesh):
+    path = mesh / "oslo" / "site.toml"
+    text = path.read_text()
+    path.write_text(text[: text.index("[fingerprints]")] + "# the end\n")
+    app = typer.Typer()
+    app.command()(pin)
+    done = CliRunner().invoke(app, [str(path), *map(str, certificates(mesh))])
+    assert done.exit_code == 0, done.output
+    assert dict(read_site(path).fingerprints) == dict(map(fingerprint_of, certificates(mesh)))
+    assert "# the end\n" in path.read_text()
+    again, _ = pinned(path, certificates(mesh)[:1])
+    assert again == path.read_text()
+
+
+def test_a_new_key_is_pinned_in_the_place_of_the_old_one_and_a_renewed_certificate_changes_nothing(mesh, tmp_path):
+    path, authority = mesh / "oslo" / "site.toml", authority_of(mesh)
+    before = path.read_text()
+    other, renewed = tmp_path / "other.pem", tmp_path / "renewed.pem"
+    renewed.write_bytes(authority.renew((mesh / "bergen" / "cert.pem").read_bytes(), 100)[1])
+    assert pinned(path, [renewed])[0] == before
+    other.write_bytes(authority.issue("bergen").certificate)
+    text, pins = pinned(path, [other])
+    assert text != before
+    assert (pins["bergen"], pins["oslo"]) == (fingerprint_of(other)[1], fingerprint_of(mesh / "oslo" / "cert.pem")[1])
+    assert text.count("bergen = ") == before.count("bergen = ")
+
+
+def test_what_cannot_be_pinned_is_refused_by_name(mesh, tmp_path):
+    path, stranger = mesh / "oslo" / "site.toml", tmp_path / "cert.pem"
+    from eigenmesh.sites._x509 import make_certificate_authority
+
+    stranger.write_bytes(make_certificate_authority().issue("rome").certificate)
+    with pytest.raises(InputError, match="is for rome, which is no site of"):
+        pinned(path, [stranger])
+    text = path.read_text()
+    for old, new, what in (
+        ("[fingerprints]", "[fingerprints]\nrome = 'x'", "is no site of this network"),
+        ('trondheim = "', 'trondheim = "x', "is no fingerprint: 64 characters"),
+        ('trondheim = "', '# "', "has fingerprints, but none of trondheim"),
+    ):
+        head, table = text.split("[fingerprints]")
+        path.write_text(head + ("[fingerprints]" + table).replace(old, new))
+        with pytest.raises(InputError, match=what):
+            read_site(path)
+
+
+def test_a_site_with_another_key_than_the_pinned_one_does_not_start(mesh):
+    site = read_site(mesh / "oslo" / "site.toml")
+    made = authority_of(mesh).issue("oslo")
+    site.tls.certificate.write_bytes(made.certificate)
+    site.tls.key.write_bytes(made.key)
+    load_credentials(site.tls, "oslo")
+    with pytest.raises(InputError, match=r"has another key than site\.toml has the fingerprint of"):
+        load_credentials(site.tls, "oslo", site.fingerprints)
+
+
+def test_sites_that_have_pinned_other_keys_do_not_agree(mesh):
+    manifest = Manifest.of(read_site(mesh / "oslo" / "site.toml"), 4, None)
+    assert sorted(manifest.content["fingerprints"]) == sorted(NAMES)
