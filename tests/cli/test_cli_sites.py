@@ -242,7 +242,7 @@ def test_a_missing_entry_counts_as_the_mean_where_asked_for(do, write_csv, sampl
 def test_large_and_sparse_files_are_projected_piece_by_piece(do, samples, monkeypatch):
     from scipy import sparse
 
-    monkeypatch.setattr("eigenmesh.estimator._projection.PIECE_BYTES", 7 * 8 * 6)
+    monkeypatch.setattr("eigenmesh.data._scores.PIECE_BYTES", 7 * 8 * 6)
     pca, _ = _save_model(samples, names=False)
     np.save("new.npy", samples)
     sparse.save_npz("new.npz", sparse.csr_array(samples))

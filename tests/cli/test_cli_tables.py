@@ -79,3 +79,19 @@ def test_warnings_are_shown_once_and_the_fit_goes_on(call, files):
     assert "warning: column 0 ('nr') has 9" in done.stderr
     assert "--scale" in done.stderr
     assert done.stderr.count("warning: ") == 2
+
+
+def test_loadings_are_shown_and_in_the_numbers(call, files):
+    done = call("fit", "north.csv", "south.csv", "--columns", "a,b,c", "-k", "2", "--json", "r.json")
+    assert done.exit_code == 0, done.stderr
+    assert "largest loadings" in done.stdout
+    loadings = json.loads((files / "r.json").read_text())["loadings"]
+    truth = PCA(2).fit(X).components_
+    for component, found in zip(truth, loadings, strict=True):
+        values = np.abs([found[name] for name in "abc"])
+        assert np.allclose(values, np.abs(component), atol=1e-6)
+        assert list(found) == ["abc"[feature] for feature in np.argsort(-np.abs(component))]
+    first, value = next(iter(loadings[0].items()))
+    assert f"{first} {value:+.3f}" in done.stdout
+    (files / "plain.csv").write_text("\n".join(",".join(map(str, row)) for row in X))
+    assert "loadings" not in call("fit", "plain.csv", "-k", "1").stdout

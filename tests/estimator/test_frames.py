@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from sklearn.decomposition import PCA
 
-from eigenmesh import DecentralizedPCA
-from eigenmesh.errors import DataError, InputError
+from eigenmesh import DecentralizedPCA, load_model
+from eigenmesh.errors import DataError, InputError, MissingExtraError
 from eigenmesh.metrics import largest_angle
 
 RNG = np.random.default_rng(0)
@@ -91,3 +91,23 @@ def test_links_and_adjacency_are_networks(topology):
 def test_what_cannot_be_used_says_why(settings, given, nodes, message):
     with pytest.raises((DataError, InputError), match=message):
         DecentralizedPCA(2, **settings).fit(given, nodes=nodes)
+
+
+def test_loadings_are_a_frame_with_the_names_of_the_features(tmp_path):
+    pca = DecentralizedPCA(2).fit(FRAME, nodes="site")
+    loadings = pca.loadings_
+    assert loadings["feature"].tolist() == list("abcd")
+    assert np.array_equal(loadings[["pc1", "pc2"]].to_numpy(), pca.components_.T)
+    pca.save(tmp_path / "model.npz")
+    assert load_model(tmp_path / "model.npz").loadings_.equals(loadings)
+    assert DecentralizedPCA(1).fit(X).loadings_["feature"].tolist() == ["x0", "x1", "x2", "x3"]
+
+
+@pytest.mark.parametrize("missing", [["pandas"], ["pandas", "polars"]])
+def test_loadings_are_of_a_library_that_is_there(monkeypatch, missing):
+    monkeypatch.setattr("eigenmesh.data._frames.find_spec", lambda name: None if name in missing else name)
+    loadings = DecentralizedPCA(2).fit(X).loadings_
+    assert type(loadings).__module__.partition(".")[0] == ("polars" if len(missing) == 1 else "pyarrow")
+    monkeypatch.setattr("eigenmesh.data._frames.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="pip install pandas"):
+        _ = DecentralizedPCA(2).fit(X).loadings_

@@ -87,6 +87,9 @@ def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, pa
                 assert all(shape[-2:] != [64, 64] for shape in line["shapes"]), "a covariance"
                 assert all(len(parts[name]) not in shape for shape in line["shapes"]), "samples"
             check_events(mesh, name, lines)
+            scores = np.loadtxt(mesh.out(name) / "scores.csv", delimiter=",", skiprows=1)
+            model = mesh.result(name)
+            assert np.allclose(scores, (parts[name] - model["mean"]) @ model["components"].T, atol=1e-9)
             # Nothing to resume, and no key, sample or path in what is left behind.
             assert not list(mesh.out(name).glob("resume*"))
         numbers = mesh.numbers("oslo")

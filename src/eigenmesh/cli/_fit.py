@@ -17,7 +17,7 @@ from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table
-from eigenmesh.cli._problem import Problem, read_problem
+from eigenmesh.cli._problem import IMAGE_SHAPES, Problem, read_problem
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
@@ -164,7 +164,8 @@ def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: 
     with messages.progress() as show, event_log(outputs.events, show) as log:
         fitted = run_fit(prepared, events=log)
         log.emit(fitted.result.ended)
-    messages.tell_fit(fitted)
+    # The pixels of an image are looked at in a picture.
+    messages.tell_fit(fitted, loadings=problem.name not in IMAGE_SHAPES)
     written = outputs.write(model_of(fitted), fit_numbers(fitted, {**_asked(fitted, problem), **about}))
     if outputs.picture is not None:
         title = f"PCA of {problem.name}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"

@@ -19,8 +19,9 @@ from eigenmesh._text import readable_bytes
 from eigenmesh.cli._exit_codes import BAD_INPUT
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.events import Entry, JsonlWriter, Listener, Record, Started
+from eigenmesh.fitting._outputs import largest_loadings
 from eigenmesh.report._progress import live_progress
-from eigenmesh.report._tables import components_table, traffic_table
+from eigenmesh.report._tables import components_table, loadings_table, traffic_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,10 +109,12 @@ class Messages:
         """Print a warning or an error, quiet or not."""
         self.notices.print(text, style=style, markup=False, soft_wrap=_is_line(text, self.notices))
 
-    def tell_fit(self, fitted: Fit, true_sines: np.ndarray | None = None) -> None:
+    def tell_fit(self, fitted: Fit, true_sines: np.ndarray | None = None, loadings: bool = False) -> None:
         """What came out, what it cost, why the run ended, and what to know about the components."""
         result, certificate = fitted.result, fitted.result.certificate
         self.tell(components_table(certificate, fitted.total_variance, true_sines))
+        if loadings and fitted.facts.feature_names is not None:
+            self.tell(loadings_table(largest_loadings(fitted)))
         self.tell(traffic_table(result.traffic, result.traffic_by_phase))
         advice = option_names(result.stop_reason.advice)
         if result.converged:

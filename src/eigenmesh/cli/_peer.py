@@ -102,7 +102,7 @@ def _tell(messages: Messages, outcome: Outcome) -> None:
     if outcome.fit is None:
         messages.tell("The result of this run is there already; give the run another name to do it again.")
     else:
-        messages.tell_fit(outcome.fit)
+        messages.tell_fit(outcome.fit, loadings=True)
     notes = []
     if outcome.missing:
         lost = f"{', '.join(outcome.missing)} were lost on the way"

@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+from eigenmesh._atomic_write import require_writable
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions, missing_policy, read_table
-from eigenmesh.data._scores_file import require_scores_file, save_scores
+from eigenmesh.data._scores_file import save_scores, scores_file
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._saved_model import load_model
 
@@ -40,7 +41,7 @@ def transform(
     messages = Messages.of(quiet)
     if out.resolve() in (data.resolve(), model.resolve()):
         raise InputError(f"--out {out} is an input already; choose another name.")
-    require_scores_file(out)
+    require_writable(scores_file(out))
     saved = load_model(model, whiten=whiten, missing=missing_policy(missing))
     for warning in saved.warnings_:
         messages.alert(f"warning: {model}: {warning}.", style="yellow")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from eigenmesh.data._source import MatrixSource
 from eigenmesh.data._table_options import NOT_NUMERIC, column_label
-from eigenmesh.errors import DataError
+from eigenmesh.errors import DataError, MissingExtraError
 
 # Columns that a message lists.
 SHOWN = 5
+# Of which frames are made, the first that there is.
+LIBRARIES = ("pandas", "polars", "pyarrow")
 
 
 def as_narwhals(X: Any, what: str) -> Any:
@@ -25,6 +28,18 @@ def as_narwhals(X: Any, what: str) -> Any:
     except TypeError as error:
         kind = f"{type(X).__module__.partition('.')[0]}.{type(X).__name__}"
         raise DataError(f"{what} is a {kind}, which holds no rows yet or is not known; collect() it first.") from error
+
+
+def make_frame(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> Any:
+    """A frame with these columns, of the first library in ``LIBRARIES`` that is installed."""
+    import narwhals
+
+    library: Any = next((name for name in LIBRARIES if find_spec(name) is not None), None)
+    if library is None:
+        raise MissingExtraError(
+            f"a data frame needs one of {', '.join(LIBRARIES)}; install it with: pip install pandas"
+        )
+    return narwhals.from_dict(dict(columns), backend=library).to_native()
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 
-from eigenmesh._atomic_write import require_writable, write_atomically
+from eigenmesh._atomic_write import write_atomically
 from eigenmesh.data._block import Table
 from eigenmesh.data._table_options import TableOptions
 from eigenmesh.errors import InputError
@@ -20,11 +20,11 @@ AT_ONCE = 10_000
 Beside: TypeAlias = np.ndarray | None
 
 
-def require_scores_file(path: Path) -> None:
-    """Raise unless scores can be written there."""
+def scores_file(path: Path) -> Path:
+    """The path; raises unless scores can be in such a file."""
     if path.suffix.lower() not in KINDS:
         raise InputError(f"{path} must end in {', '.join(KINDS)}, the kinds of file that scores can be.")
-    require_writable(path)
+    return path
 
 
 def save_scores(path: Path, scores: np.ndarray, read: Table | None = None, options: TableOptions | None = None) -> None:

@@ -3,27 +3,17 @@
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigenmesh._lookup import find_name
 from eigenmesh.arrays import as_tensor, to_numpy
 from eigenmesh.dask import is_dask
-from eigenmesh.data import Block, Source, as_source
-from eigenmesh.data._columns import aligned
+from eigenmesh.data import Source, as_source
+from eigenmesh.data._frames import make_frame
+from eigenmesh.data._scores import Projector, kept_dtype
 from eigenmesh.data._source import is_device_array, is_mapped
-from eigenmesh.data._summaries import first_not_finite, stored
-from eigenmesh.data._table_options import column_label
-from eigenmesh.errors import DataError, InputError
-
-# Rows of a source that are made dense and centred at a time, as float64.
-PIECE_BYTES = 32 * 2**20
-
-
-def kept_dtype(dtype: np.dtype) -> np.dtype:
-    """float32 for float32, float64 for everything else, as scikit-learn's transformers keep them."""
-    return np.dtype(np.float32 if dtype == np.float32 else np.float64)
+from eigenmesh.errors import InputError
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -59,13 +49,22 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         checks: Any = {"ensure_min_samples": least, "ensure_all_finite": finite}
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **checks)
 
-    def _standardised(self, X: Any) -> np.ndarray:
-        """(X - mean) / scale, dense and in float64: (n, d)."""
-        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
-        centred = dense - self.mean_.astype(np.float64, copy=False)
-        if self._fills_missing:
-            centred = np.where(np.isfinite(centred), centred, 0.0)
-        return np.asarray(centred if self.scale_ is None else centred / self.scale_)
+    @property
+    def _projector(self) -> Projector:
+        spread = self._spread() if self.whiten else None
+        return Projector(self.components_, self.mean_, self.scale_, self._fills_missing, spread)
+
+    @property
+    def loadings_(self) -> Any:
+        """Weight of each feature in each component: a data frame with columns feature, pc1, .., pcK, and d rows.
+
+        A component is a unit vector, and these are its entries. The frame is of pandas, polars or pyarrow, the first
+        of them that is installed.
+        """
+        check_is_fitted(self)
+        names = self._feature_names or tuple(f"x{feature}" for feature in range(self.n_features_in_))
+        columns = {f"pc{k}": component for k, component in enumerate(self.components_, start=1)}
+        return make_frame({"feature": list(names), **columns})
 
     def transform(self, X: Any) -> Any:
         """Project samples onto the components: (n, d) -> (n, K).
@@ -77,33 +76,13 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             from eigenmesh.dask._data import lazy_scores
 
             return lazy_scores(self, X)
-        return self.project_source(X) if isinstance(X, Source) else self._project(self._checked(X, reset=False))
+        return (
+            self.project_source(X) if isinstance(X, Source) else self._projector.scores(self._checked(X, reset=False))
+        )
 
     def project_source(self, source: Source, where: str = "the source") -> np.ndarray:
         """Scores of a source of any size, a piece at a time: (n, d) -> (n, K). Errors name it as ``where``."""
-        names = self._feature_names
-        source = aligned(source, self.n_features_in_, names, where, "the model")
-        scores = np.empty((source.shape[0], self.n_components_), dtype=kept_dtype(source.dtype))
-        for start, read in Block(source).chunks(PIECE_BYTES):
-            piece = read if sparse.issparse(read) else to_numpy(read)
-            if not self._fills_missing and not np.isfinite(stored(piece)).all():
-                row, column, value = first_not_finite(piece)
-                known = Block(source).place(start + row, column)
-                place = known or f"{where}: row {start + row}, {column_label(names, column)}"
-                raise DataError(f'{place} is {value}; drop the row, or set missing="mean" (--missing mean).')
-            scores[start : start + piece.shape[0]] = self._project(piece)
-        return scores
-
-    def _project(self, X: Any) -> np.ndarray:
-        """Scores of samples that have been checked: (n, d) -> (n, K)."""
-        if sparse.issparse(X) and not self._fills_missing:
-            # Never densified: centre after the product instead of before.
-            components = self.components_.astype(np.float64, copy=False)
-            loadings = components if self.scale_ is None else components / self.scale_
-            scores = np.asarray(X @ loadings.T) - self.mean_ @ loadings.T
-        else:
-            scores = self._standardised(X) @ self.components_.T
-        return np.asarray(scores / self._spread() if self.whiten else scores, dtype=kept_dtype(X.dtype))
+        return self._projector.scores_of(source, self._feature_names, where)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Map scores back to the features: (n, K) -> (n, d); float32 gives float32."""
@@ -183,7 +162,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         check_is_fitted(self)
         self._known_noise()
-        Z = self._standardised(self._checked(X, reset=False))
+        Z = self._projector.standardised(self._checked(X, reset=False))
         scores = Z @ self.components_.T
         n_features, rest = Z.shape[1], Z.shape[1] - self.n_components_
         values = self._spread() ** 2

@@ -1,7 +1,8 @@
 """One place where a fit is decided: a request, ``prepare``, ``fit``; and the planner, which decides the same."""
 
 from eigenmesh.fitting._data import Data, DataFacts, NodeData
-from eigenmesh.fitting._fit import Fit, fit, fit_at_every_node, fit_numbers, model_of
+from eigenmesh.fitting._fit import Fit, fit, fit_at_every_node
+from eigenmesh.fitting._outputs import fit_numbers, model_of
 from eigenmesh.fitting._planner import Forecast, Plan, plan
 from eigenmesh.fitting._prepare import Prepared, Workload, choose_method, prepare
 from eigenmesh.fitting._request import Costs, Request

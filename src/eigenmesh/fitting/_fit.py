@@ -1,6 +1,5 @@
 """Run what was prepared: the components with everything that belongs to them, to be saved or shown."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,6 @@ from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result, run
 from eigenmesh.iteration._variance import run_to_fraction
-from eigenmesh.model_file import Model
 from eigenmesh.solvers._bases import random_basis
 from eigenmesh.solvers._step_size import common_basis
 from eigenmesh.transports import Transport
@@ -213,44 +211,3 @@ def fit_at_every_node(
     fits = run_nodes(data.shards.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])
     return replace(fits[0], result=replace(fits[0].result, node_components=everyone))
-
-
-def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Model:
-    """Everything of a fit that is needed to use it; a run of peers adds its id, and whole=False if sites were lost."""
-    result, moments = fit.result, fit.moments
-    return Model(
-        components=result.components,
-        # In double precision, as the estimator has them, so that a loaded model gives the same answers.
-        explained_variance=np.asarray(result.explained_variance, dtype=float),
-        explained_variance_ratio=fit.explained_variance_ratio,
-        singular_values=fit.singular_values,
-        mean=moments.mean,
-        scale=moments.scale,
-        noise_variance=fit.noise_variance,
-        n_samples=moments.n_samples,
-        node_components=result.node_components,
-        feature_names=fit.facts.feature_names,
-        node_names=fit.facts.node_names,
-        run_id=run_id,
-        whole=whole,
-        converged=result.converged,
-        tol=fit.request.tol,
-        error_bound=result.certificate.error_bound,
-        missing=fit.request.missing,
-    )
-
-
-def fit_numbers(fit: Fit, about: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of a fit for JSON: what was asked, what came out and what it cost."""
-    shares = fit.explained_variance_ratio.tolist()
-    plain: dict[str, Any] = _without_nan({**about, **fit.result.summary(), "explained_variance_ratio": shares})
-    return plain
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has neither NaN nor infinity: null stands for them."""
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,6 +13,8 @@ from eigenmesh.networks import Traffic
 
 # Rows of a table of components; output files have all of them.
 LONGEST = 20
+# Features of each component in the table of loadings.
+LOADINGS = 6
 
 
 def components_table(certificate: Certificate, total_variance: float, true_sines: np.ndarray | None = None) -> Table:
@@ -29,6 +31,16 @@ def components_table(certificate: Certificate, total_variance: float, true_sines
         table.add_row(*cells, *(f"{sine:.1e}" for sine in sines))
     if len(certificate.values) > LONGEST:
         table.caption = f"and {len(certificate.values) - LONGEST} more"
+    return table
+
+
+def loadings_table(loadings: list[dict[str, float]]) -> Table:
+    """One row per component: its features of largest weight."""
+    table = new_table("component", "largest loadings", left=2)
+    table.columns[1].overflow = "fold"
+    for k, weights in enumerate(loadings[:LONGEST]):
+        shown = list(weights.items())[:LOADINGS]
+        table.add_row(str(k + 1), ", ".join(f"{name} {weight:+.3f}" for name, weight in shown))
     return table
 
 

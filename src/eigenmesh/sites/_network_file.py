@@ -183,6 +183,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
         "",
         "[out]",
         'folder = "out"                   # result, audit, status and journal',
+        'scores = "scores.csv"            # scores of this site\'s own samples, which stay here; or .npz, .npy',
         "",
         "[settings]                       # the same at all sites",
     ]

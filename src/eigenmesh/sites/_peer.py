@@ -58,7 +58,7 @@ class Peer:
         own = fingerprint(site.data)
         self.connector = Connector(site, credentials, self.manifest, own, self.samples.shape[1])
         self.run_folder = RunFolder(site.out, own)
-        self.files = ResultFiles(site, self.manifest, self.run_folder)
+        self.files = ResultFiles(site, self.manifest, self.run_folder, table)
         # The last healthy estimate (d, K), to continue from after a loss.
         self.estimate: np.ndarray | None = None
         self.reporter = Reporter(site, listener)

@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from eigenmesh._atomic_write import require_writable, save_json
+from eigenmesh.data import Table
+from eigenmesh.data._scores import Projector
+from eigenmesh.data._scores_file import save_scores
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.fitting import Fit, fit_numbers, model_of
-from eigenmesh.model_file import read_model, write_model
+from eigenmesh.model_file import Model, read_model, write_model
 from eigenmesh.protocol import Membership
 from eigenmesh.sites._manifest import Manifest
 from eigenmesh.sites._run_folder import RunFolder
@@ -40,20 +43,21 @@ def result_digest(fit: Fit) -> str:
 
 
 class ResultFiles:
-    """Writes the model and the numbers of one run at one site, whose data and journals ``folder`` knows."""
+    """Writes model, scores and numbers of one run at one site; ``table`` has its data, ``folder`` its journals."""
 
-    def __init__(self, site: Site, manifest: Manifest, folder: RunFolder) -> None:
-        self.site, self.manifest, self.folder = site, manifest, folder
+    def __init__(self, site: Site, manifest: Manifest, folder: RunFolder, table: Table) -> None:
+        self.site, self.manifest, self.folder, self.table = site, manifest, folder, table
         out = site.out
         try:
             out.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UnreadableFileError(f"cannot make {out.folder}: {error.strerror}; choose another folder.") from error
-        for path in (out.result, out.numbers, out.status, out.events, out.audit):
-            require_writable(path)
+        for path in (out.result, out.numbers, out.status, out.events, out.audit, out.scores):
+            if path is not None:
+                require_writable(path)
 
     def write(self, fit: Fit, view: Membership, signed: dict[str, str]) -> Outcome:
-        """Write the model, then the numbers, which mark the run as done; ``signed`` are the members' statements."""
+        """Write model and scores, then the numbers, which mark the run as done; ``signed`` are members' statements."""
         out, run_id = self.site.out, self.manifest.run_id.hex()
         about = {
             "site": self.site.name,
@@ -69,9 +73,23 @@ class ResultFiles:
             "signatures": signed,
             "manifest": self.manifest.content,
         }
-        write_model(out.result, model_of(fit, run_id=run_id, whole=not view.missing))
+        model = model_of(fit, run_id=run_id, whole=not view.missing)
+        write_model(out.result, model)
+        self._write_scores(model)
         save_json(out.numbers, fit_numbers(fit, about))
-        return Outcome(fit, view.members, view.missing, (out.result, out.numbers), fit.result.converged)
+        return Outcome(fit, view.members, view.missing, self._written, fit.result.converged)
+
+    def _write_scores(self, model: Model) -> None:
+        """Scores of this site's own samples, which stay at the site, with their ids."""
+        if self.site.out.scores is not None:
+            onto = Projector(model.components, model.mean, model.scale, fills=model.missing == "mean")
+            scores = onto.scores_of(self.table.source, model.feature_names, str(self.site.data.file))
+            save_scores(self.site.out.scores, scores, self.table, self.site.data.table)
+
+    @property
+    def _written(self) -> tuple[Path, ...]:
+        out = self.site.out
+        return out.result, out.numbers, *([] if out.scores is None else [out.scores])
 
     def _has_model(self) -> bool:
         """Whether the model of this run is there; without its numbers the result is damaged."""
@@ -91,7 +109,7 @@ class ResultFiles:
             if numbers["run_id"] != self.manifest.run_id.hex():
                 return None
             members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])
-            done = Outcome(None, members, missing, (out.result, out.numbers), bool(numbers["converged"]))
+            done = Outcome(None, members, missing, self._written, bool(numbers["converged"]))
             if numbers["own_data"] != self.folder.fingerprint:
                 fix = "give the run another name at all sites, or choose another out.folder."
                 changed = f"the data of run {self.site.run!r} have changed since {out.numbers} was written"

@@ -63,8 +63,8 @@ class RunFolder:
         """Give everything of this run other names, which are returned."""
         self._require_unused()
         aside = []
-        for path in (self.path, self.out.result, self.out.numbers):
-            if path.exists():
+        for path in (self.path, self.out.result, self.out.numbers, self.out.scores):
+            if path is not None and path.exists():
                 number = 1
                 while (other := path.with_name(f"{path.name}.old-{number}")).exists():
                     number += 1

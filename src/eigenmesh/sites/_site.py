@@ -12,6 +12,7 @@ from typing import Any
 
 from eigenmesh.data import Block, CovarianceKind, Table, TableOptions, read_table
 from eigenmesh.data._columns import aligned
+from eigenmesh.data._scores_file import scores_file
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._fingerprints import TABLE as FINGERPRINTS
@@ -59,10 +60,14 @@ class DataFile:
 
 @dataclass(frozen=True)
 class OutFolder:
-    """The folder that runs write to, and the names of their files; ``run`` names what belongs to one run alone."""
+    """The folder that runs write to, and the names of their files; ``run`` names what belongs to one run alone.
+
+    ``scores`` is the file for the scores of this site's own samples, None where they are not asked for.
+    """
 
     folder: Path
     run: str = ""
+    scores: Path | None = None
 
     @property
     def result(self) -> Path:
@@ -146,7 +151,9 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         raise InputError(f'{fields.path}: listen is missing, but {who} will call this site; add listen = "host:port".')
     tls, out = fields.table("tls", required=True), fields.table("out")
     tls.require_known(TLS_FIELDS)
-    out.require_known(["folder"])
+    out.require_known(["folder", "scores"])
+    folder = _path(out, "folder", "out")
+    scores = out.checked("scores", scores_file, folder / out.text("scores")) if "scores" in out else None
     return Site(
         path=fields.path,
         name=name,
@@ -157,7 +164,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         listen=listen if callers else None,
         tls=TlsFiles(*(_path(tls, key) for key in TLS_FIELDS)),
         data=_data(fields.table("data", required=True)),
-        out=OutFolder(_path(out, "folder", "out")),
+        out=OutFolder(folder, scores=scores),
         settings=RunSettings.from_fields(fields.table("settings")),
         metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
         fingerprints=MappingProxyType(read_fingerprints(fields, sites)),

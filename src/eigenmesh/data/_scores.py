@@ -1,0 +1,71 @@
+"""Scores of samples: centred, scaled and projected onto components, a piece at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh.arrays import to_numpy
+from eigenmesh.data._block import Block
+from eigenmesh.data._columns import aligned
+from eigenmesh.data._source import Samples, Source
+from eigenmesh.data._summaries import first_not_finite, stored
+from eigenmesh.data._table_options import column_label
+from eigenmesh.errors import DataError
+
+# Rows of a source that are made dense and centred at a time, as float64.
+PIECE_BYTES = 32 * 2**20
+
+
+def kept_dtype(dtype: np.dtype) -> np.dtype:
+    """float32 for float32, float64 for everything else, as scikit-learn's transformers keep them."""
+    return np.dtype(np.float32 if dtype == np.float32 else np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Projector:
+    """The map y -> V (y - mean) / scale / spread onto components V (K, d); with ``fills``, a missing entry is the mean.
+
+    mean, scale: (d,). spread: what the scores of each component are divided by, (K,), or None.
+    """
+
+    components: np.ndarray
+    mean: np.ndarray
+    scale: np.ndarray | None = None
+    fills: bool = False
+    spread: np.ndarray | None = None
+
+    def standardised(self, X: Samples) -> np.ndarray:
+        """(X - mean) / scale, dense and in float64: (n, d)."""
+        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
+        centred = dense - self.mean.astype(np.float64, copy=False)
+        if self.fills:
+            centred = np.where(np.isfinite(centred), centred, 0.0)
+        return np.asarray(centred if self.scale is None else centred / self.scale)
+
+    def scores(self, X: Samples) -> np.ndarray:
+        """Scores of samples in memory, dense or CSR: (n, d) -> (n, K)."""
+        if sparse.issparse(X) and not self.fills:
+            # Never densified: centre after the product instead of before.
+            components = self.components.astype(np.float64, copy=False)
+            loadings = components if self.scale is None else components / self.scale
+            scores = np.asarray(X @ loadings.T) - self.mean @ loadings.T
+        else:
+            scores = self.standardised(X) @ self.components.T
+        return np.asarray(scores if self.spread is None else scores / self.spread, dtype=kept_dtype(X.dtype))
+
+    def scores_of(self, source: Source, names: tuple[str, ...] | None, where: str) -> np.ndarray:
+        """Scores of a source of any size, its columns aligned with the names of the features: (n, d) -> (n, K)."""
+        n_components, n_features = self.components.shape
+        block = Block(aligned(source, n_features, names, where, "the model"))
+        scores = np.empty((block.n_rows, n_components), dtype=kept_dtype(block.dtype))
+        for start, read in block.chunks(PIECE_BYTES):
+            piece = read if sparse.issparse(read) else to_numpy(read)
+            if not self.fills and not np.isfinite(stored(piece)).all():
+                row, column, value = first_not_finite(piece)
+                place = block.place(start + row, column) or f"{where}: row {start + row}, {column_label(names, column)}"
+                raise DataError(f'{place} is {value}; drop the row, or set missing="mean" (--missing mean).')
+            scores[start : start + piece.shape[0]] = self.scores(piece)
+        return scores

@@ -1,0 +1,68 @@
+"""What is kept of a fit: a model to use, and numbers to read."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.fitting._fit import Fit
+from eigenmesh.model_file import Model
+
+# Features that are listed for each component.
+MOST_FEATURES = 20
+
+
+def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Model:
+    """Everything of a fit that is needed to use it; a run of peers adds its id, and whole=False if sites were lost."""
+    result, moments = fit.result, fit.moments
+    return Model(
+        components=result.components,
+        # In double precision, as the estimator has them, so that a loaded model gives the same answers.
+        explained_variance=np.asarray(result.explained_variance, dtype=float),
+        explained_variance_ratio=fit.explained_variance_ratio,
+        singular_values=fit.singular_values,
+        mean=moments.mean,
+        scale=moments.scale,
+        noise_variance=fit.noise_variance,
+        n_samples=moments.n_samples,
+        node_components=result.node_components,
+        feature_names=fit.facts.feature_names,
+        node_names=fit.facts.node_names,
+        run_id=run_id,
+        whole=whole,
+        converged=result.converged,
+        tol=fit.request.tol,
+        error_bound=result.certificate.error_bound,
+        missing=fit.request.missing,
+    )
+
+
+def largest_loadings(fit: Fit, most: int = MOST_FEATURES) -> list[dict[str, float]]:
+    """For each component the features of largest weight, by name, largest first; empty where features have no names.
+
+    A component is a unit vector; the loading of a feature is its entry.
+    """
+    names = fit.facts.feature_names
+    if names is None:
+        return []
+    orders = np.argsort(-np.abs(fit.result.components), axis=1, kind="stable")[:, :most]
+    pairs = zip(fit.result.components, orders, strict=True)
+    return [{names[feature]: float(component[feature]) for feature in order} for component, order in pairs]
+
+
+def fit_numbers(fit: Fit, about: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of a fit for JSON: what was asked, what came out and what it cost."""
+    shares = fit.explained_variance_ratio.tolist()
+    plain: dict[str, Any] = _without_nan(
+        {**about, **fit.result.summary(), "explained_variance_ratio": shares, "loadings": largest_loadings(fit)}
+    )
+    return plain
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has neither NaN nor infinity: null stands for them."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
