@@ -23,6 +23,7 @@ BAD = {
     "n_nodes": [0, -1, 2.5, "3", np.inf, True, [3]],
     "weights": ["heavy", None, 3, np.eye(3)],
     "averaging": ["magic", None, 3, Tree, BlockKrylov(), True],
+    "privacy": ["mask", None, True, 2],
     "split": ["odd", "dirichlet:x", "sizes:", "random:3", None, 3, RandomSplit, True],
     "tol": ["a", 0, -1, 1, 2.0, np.nan, None, "1e-3", True, [1e-3]],
     "max_rounds": [0, -5, 10.5, "many", None, np.inf, True],

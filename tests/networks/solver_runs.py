@@ -26,6 +26,7 @@ FITS = {
     "fit-auto": {},
     "fit-integers": {"averaging": "integers"},
     "fit-integers-allreduce": {"averaging": Integers(AllReduce())},
+    "fit-masked": {"averaging": "tree", "privacy": "masked"},
     "fit-share": {"averaging": "tree", "n_components": 0.8, "scale": True},
     "fit-float32": {"averaging": "polynomial", "tol": 1e-3},
     "fit-one-way": {"averaging": "tree", "topology": "directed_cycle"},

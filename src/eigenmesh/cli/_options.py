@@ -40,6 +40,7 @@ TRANSPORT_HELP = (
     "Real messages instead of a simulation. Each node reads its own data alone and is "
     f"{', '.join(f'{kind.description} ({kind.name})' for kind in STARTED_BY_NAME)}. See also eigenmesh launch."
 )
+PRIVACY_HELP = "masked: nobody sees anything but sums over all nodes; open: neighbours see what they add up."
 AVERAGING_HELP = f"How exact averages are made: auto, {', '.join(AVERAGINGS)}."
 COMPONENTS_HELP = "How many (5 by default), or the share of the variance to explain, such as 0.9."
 COVARIANCE_HELP = f"How covariances are held: auto, {', '.join(CovarianceKind)}."
@@ -53,6 +54,7 @@ Scale = Annotated[bool, option(DATA, None, "Divide each column by its pooled sta
 Nodes = Annotated[int | None, option(NETWORK, "M", NODES_HELP, min=1)]
 Topology = Annotated[str, option(NETWORK, "NAME|FILE", TOPOLOGY_HELP)]
 WeightsName = Annotated[str, option(NETWORK, "NAME", f"auto, {', '.join(WEIGHTS)}.", "--weights")]
+PrivacyName = Annotated[str, option(NETWORK, "NAME", PRIVACY_HELP, "--privacy")]
 AveragingName = Annotated[str, option(NETWORK, "NAME", AVERAGING_HELP, "--averaging")]
 TransportName = Annotated[str | None, option(NETWORK, TRANSPORT_NAMES, TRANSPORT_HELP, "--transport")]
 Device = Annotated[str | None, option(METHOD, "NAME", "Arrays of NumPy if left out; cpu, cuda, cuda:1 with PyTorch.")]

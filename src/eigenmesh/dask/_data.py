@@ -48,7 +48,7 @@ class DaskData:
         blocks, names = self.blocks, self.blocks.layout.feature_names
         return DataFacts(blocks.n_blocks, blocks.n_features, blocks.dtype.itemsize, feature_names=names)
 
-    def count_samples(self) -> tuple[None, None]:
+    def count_samples(self, masked: bool) -> tuple[None, None]:
         """The chunk sizes may be unknown; the moments count the rows."""
         return None, None
 

@@ -19,7 +19,7 @@ from eigenmesh.fitting import Data, NodeData, count_nodes, parse_weights
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 # Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
-NOT_ON_DASK = ("topology", "weights", "averaging", "split", "transport", "device")
+NOT_ON_DASK = ("topology", "weights", "averaging", "privacy", "split", "transport", "device")
 
 
 def connect(pca: Any, X: Any, stack: ExitStack) -> tuple[Transport | None, Callable[..., list[Any]] | None]:

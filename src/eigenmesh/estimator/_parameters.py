@@ -15,6 +15,7 @@ from eigenmesh.averaging import AVERAGINGS, Averaging
 from eigenmesh.data import SPLITS, CovarianceKind, Missing, Split, split_by_name
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.fitting import Costs, Request
+from eigenmesh.fitting._request import PRIVACY
 from eigenmesh.fitting._topology import is_edge_list
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, Weights
 from eigenmesh.solvers import SOLVERS, Solver
@@ -81,6 +82,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "n_nodes": [COUNT, None],
     "weights": [Names("weights", ["auto", *WEIGHTS])],
     "averaging": [Names("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
+    "privacy": [Names("privacy", PRIVACY)],
     "split": [Names("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
     "tol": [Interval(Real, 0, 1, closed="neither")],
     "max_rounds": [COUNT],
@@ -124,7 +126,7 @@ def request_of(pca: Any) -> Request:
     """What the parameters of an estimator ask for, once they are checked."""
     require_parameters(pca)
     names = ("n_components", "solver", "averaging", "step_size", "tol", "max_rounds", "missing", "covariance")
-    settings = {name: getattr(pca, name) for name in (*names, "device", "random_state", "costs")}
+    settings = {name: getattr(pca, name) for name in (*names, "device", "random_state", "costs", "privacy")}
     return Request.parse(scale=bool(pca.scale), **settings)
 
 

@@ -51,6 +51,9 @@ class DecentralizedPCA(Projection):
     averaging : str or Averaging
         How exact averages are made: "tree", "factored", "polynomial", "chebyshev", "gossip"; "integers" for the same
         bits on any network and engine; "auto" takes the quickest but for "factored", whose search may take a minute.
+    privacy : "open" or "masked"
+        "masked": nobody sees what a node adds to an average, but only the sums over all nodes. Three nodes or more, and
+        a solver that only averages; same rounds and bytes, in integers.
     split : str or Split
         How one array is split over the nodes: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y),
         "sizes:10,20".
@@ -137,6 +140,7 @@ class DecentralizedPCA(Projection):
         n_nodes: int | None = None,
         weights: str = "auto",
         averaging: str | Averaging = "auto",
+        privacy: Literal["open", "masked"] = "open",
         split: str | Split = "random",
         tol: float = DEFAULT_TOL,
         max_rounds: int = DEFAULT_MAX_ROUNDS,
@@ -155,6 +159,7 @@ class DecentralizedPCA(Projection):
         self.n_components, self.solver, self.step_size = n_components, solver, step_size
         self.topology, self.n_nodes, self.weights = topology, n_nodes, weights
         self.averaging, self.split, self.random_state = averaging, split, random_state
+        self.privacy = privacy
         self.tol, self.max_rounds, self.costs = tol, max_rounds, costs
         self.scale, self.whiten, self.missing = scale, whiten, missing
         self.covariance, self.device, self.transport = covariance, device, transport

@@ -54,7 +54,7 @@ class KnownData:
     moments: Moments
     covariance: Covariance
 
-    def count_samples(self) -> tuple[int, None]:
+    def count_samples(self, masked: bool) -> tuple[int, None]:
         return self.moments.n_samples, None
 
     def check(self, request: Request) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from eigenmesh.arrays import everywhere
-from eigenmesh.averaging import Averaging, Tree
+from eigenmesh.averaging import Averaging, Integers, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
 from eigenmesh.data._covariance import OneByOne
@@ -17,6 +17,7 @@ from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._matching import facts_to_match, require_match
+from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._suspicious import warn_of_columns
 from eigenmesh.graphs import Weights
@@ -57,8 +58,11 @@ class Data(Protocol):
         """The network that the solver sees: one node where an engine sums over all nodes by itself."""
         ...
 
-    def count_samples(self) -> tuple[int | None, Network | None]:
-        """N over all nodes, None where only a pass over the data can tell; and the network that was asked."""
+    def count_samples(self, masked: bool) -> tuple[int | None, Network | None]:
+        """N over all nodes, None where only a pass over the data can tell; and the network that was asked.
+
+        ``masked``: no node shows how many it has; the network keeps the masks.
+        """
         ...
 
     def check(self, request: Request) -> None:
@@ -103,9 +107,11 @@ class NodeData:
     def check(self, request: Request) -> None:
         self._place(request.device)
 
-    def count_samples(self) -> tuple[int, Network]:
+    def count_samples(self, masked: bool) -> tuple[int, Network]:
         """N over all nodes, by one average of one number."""
-        network = self._network(Tree())
+        network = self._network(Integers() if masked else Tree())
+        if masked:
+            add_masks(network)
         counts = np.array([[float(block.n_rows)] for block in self.shards.blocks])
         return int(np.rint(self.shards.n_nodes * network.common_mean(counts)[0, 0])), network
 

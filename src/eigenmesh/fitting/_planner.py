@@ -9,6 +9,7 @@ from eigenmesh.averaging import Averaging, Tree, name_of
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._network_calls import Price, Prices
 from eigenmesh.fitting._prepare import Workload, decide, goes_with
+from eigenmesh.fitting._privacy import key_exchange
 from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
 from eigenmesh.fitting._request import Costs, Request
 from eigenmesh.networks import Traffic
@@ -92,7 +93,7 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     counted = Traffic() if decision.counting is None else decision.counting.traffic
     work, reduced = _Work(request, data, workload, rehearsal, counted), ReducedProblem(rehearsal, data.weights)
     runs = [rehearsal.rehearsed]
-    for other in _others(solver, workload.n_features):
+    for other in _others(solver, workload):
         tell(f"rehearsing {other.name}")
         runs.append(reduced.rehearse(other, averaging if goes_with(other, averaging) else Tree()))
     averagings = {name_of(each): each for each in (*workload.averagings(), averaging)}
@@ -107,19 +108,19 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
         _rehearsed_on(rehearsal, data),
         request.costs,
         request.max_rounds,
-        decision.n_samples or data.count_samples()[0],
+        decision.n_samples or data.count_samples(request.masked)[0],
         decision.n_components,
     )
 
 
-def _others(chosen: Solver, n_features: int) -> list[Solver]:
+def _others(chosen: Solver, workload: Workload) -> list[Solver]:
     """Solvers that are forecast beside block Krylov."""
     usual: list[Solver] = [TrackedSubspace(), FastPCA()]
-    if n_features <= LARGEST_FEATURES:
+    if workload.n_features <= LARGEST_FEATURES:
         usual.append(TreeCovariance())
     by_name = {solver.name: solver for solver in (*usual, chosen)}
     by_name.pop(BlockKrylov.name, None)
-    return list(by_name.values())
+    return [solver for solver in by_name.values() if solver.traits.integers or not workload.masked]
 
 
 class _Work:
@@ -129,8 +130,10 @@ class _Work:
         self, request: Request, data: NodeData, workload: Workload, rehearsal: Rehearsal, counted: Traffic
     ) -> None:
         self.request, self.data, self.workload, self.rehearsal = request, data, workload, rehearsal
-        # What it took to count the samples, if K depends on them.
+        # What it took to count the samples, if K depends on them; keys for masks are exchanged before the first sum.
         self.counted = counted
+        keys = [key_exchange(workload.weights.n_nodes)] if workload.masked and counted == Traffic() else []
+        self.set_up = [*keys, *rehearsal.set_up]
         # Nodes work at the same time, so the largest of them is waited for.
         self.rows = max(block.n_rows for block in data.shards.blocks)
 
@@ -150,7 +153,7 @@ class _Work:
             return Price(math.inf, math.inf, math.inf, math.inf)
         rounds, counted = self.counted.rounds, self.counted
         counting = Price(rounds, counted.messages, counted.bytes, rounds * costs.latency_s)
-        return counting + prices.of(self.rehearsal.set_up) + run_price + prices.of(run.calls[budgeted:])
+        return counting + prices.of(self.set_up) + run_price + prices.of(run.calls[budgeted:])
 
     def _memory(self, solver: Solver) -> float:
         """Bytes at one node: its covariance, held as a fit would hold it, and what the solver keeps."""

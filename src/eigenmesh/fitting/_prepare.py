@@ -9,6 +9,7 @@ from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import InputError
 from eigenmesh.fitting._data import Data, DataFacts
 from eigenmesh.fitting._network_calls import NetworkCall, Prices
+from eigenmesh.fitting._privacy import add_masks, in_integers, require_enough_nodes
 from eigenmesh.fitting._request import Costs, Request, expected_components
 from eigenmesh.fitting._seed import draw_seed
 from eigenmesh.graphs import Weights
@@ -19,7 +20,8 @@ from eigenmesh.solvers import SOLVERS, BlockKrylov, Solver
 class Workload(NamedTuple):
     """What a method is chosen by: numbers that all nodes know.
 
-    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes.
+    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes;
+    ``masked``: nobody may see what one node adds to an average.
     """
 
     weights: Weights
@@ -27,9 +29,12 @@ class Workload(NamedTuple):
     n_components: int
     item_bytes: int = 8
     has_all_reduce: bool = False
+    masked: bool = False
 
     def averagings(self) -> list[Averaging]:
         """Ways to average that the network and its engine offer; of two that cost the same, the first is better."""
+        if self.masked:
+            return [Integers(AllReduce()), Integers()] if self.has_all_reduce else [Integers()]
         # Factors have to be searched for, which may take a minute, so they are used only where they are asked for.
         # Integers take as long as what they go over, and are for those who ask for the same bits or for masks.
         over_links = [make() for make in reversed(OVER_LINKS.values()) if make not in (Factored, Integers)]
@@ -102,12 +107,19 @@ def decide(request: Request, data: Data) -> Decision:
     # What can be wrong without a message or a pass over the data is found first.
     request.components(sys.maxsize, facts.n_features)
     data.check(request)
+    asked = request.averaging
+    if request.masked:
+        require_enough_nodes(facts.n_nodes)
+        asked = None if asked is None else in_integers(asked)
+        require_goes_with(request.solver or BlockKrylov(), asked or Integers())
     depends = request.n_components is None or request.at_most
-    n_samples, counting = data.count_samples() if depends else (None, None)
+    n_samples, counting = data.count_samples(request.masked) if depends else (None, None)
     wanted = request.components(n_samples or sys.maxsize, facts.n_features)
     k = expected_components(wanted, facts.n_features)
-    workload = Workload(data.weights, facts.n_features, k, facts.item_bytes, facts.has_all_reduce)
-    solver, averaging = choose_method(workload, request.costs, request.solver, request.averaging)
+    # Integers take 8 bytes, whatever the precision of the samples.
+    item_bytes = 8 if request.masked else facts.item_bytes
+    workload = Workload(data.weights, facts.n_features, k, item_bytes, facts.has_all_reduce, request.masked)
+    solver, averaging = choose_method(workload, request.costs, request.solver, asked)
     return Decision(n_samples, wanted, workload, solver, averaging, counting)
 
 
@@ -123,6 +135,9 @@ def prepare(request: Request, data: Data) -> Prepared:
     if decision.counting is not None:
         network.traffic += decision.counting.traffic
         network.exchanges += decision.counting.exchanges
+        network.masking = decision.counting.masking
+    if request.masked and network.masking is None:
+        add_masks(network)
     moments, covariance = data.measure(
         network, choice, scale=request.scale, missing=request.missing, device=request.device
     )
@@ -148,12 +163,15 @@ def choose_method(
     if averaging is None:
         numbers = d * solver.columns(workload.n_components, d)
         averaging = quickest_averaging(workload, costs, numbers)
+    require_goes_with(solver, averaging)
+    return solver, averaging
+
+
+def require_goes_with(solver: Solver, averaging: Averaging) -> None:
     if not goes_with(solver, averaging):
         able = ", ".join(name for name, kind in SOLVERS.items() if kind.traits.integers)
-        raise InputError(
-            f"solver {solver.name!r} does not average in integers: it mixes, or has no public scales; {able} do."
-        )
-    return solver, averaging
+        why = "it mixes, or its products have no public scale"
+        raise InputError(f"solver {solver.name!r} does not average in integers, masked or not: {why}. Use {able}.")
 
 
 def goes_with(solver: Solver, averaging: Averaging) -> bool:

@@ -89,8 +89,8 @@ def rehearse(request: Request, data: NodeData, solver: Solver, averaging: Averag
     # A fixed seed, so that the same data always have the same plan.
     alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
     if isinstance(averaging, Integers):
-        # They ask for more than a tree does.
-        alone = replace(alone, averaging=averaging)
+        # They ask for more than a tree does; one node has nobody to hide from.
+        alone = replace(alone, averaging=averaging, privacy="open")
     samples = shards.thinned(rows)
     copy = _Recorded(_pooled(samples), metropolis(complete(1)))
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from eigenmesh.iteration._run import require_components, require_settings
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
 from eigenmesh.solvers._base import require_positive
 
+Privacy: TypeAlias = Literal["open", "masked"]
+PRIVACY: dict[str, Privacy] = {"open": "open", "masked": "masked"}
 # K where a number is needed before the share of the variance that was asked for is known to need it.
 USUAL_COMPONENTS = 10
 
@@ -77,6 +79,8 @@ class Request:
         Of the start; None for one that all nodes draw together, which no data can know.
     costs : Costs
         What the planner decides by.
+    privacy : "open" or "masked"
+        Whether neighbours see what a node adds to an average, or nobody sees anything but the sums over all nodes.
     """
 
     n_components: int | float | None = None
@@ -91,9 +95,11 @@ class Request:
     device: str | None = None
     seed: int | None = None
     costs: Costs = field(default_factory=Costs)
+    privacy: Privacy = "open"
 
     def __post_init__(self) -> None:
         require_settings(self.tol, self.max_rounds)
+        object.__setattr__(self, "privacy", lookup("privacy", self.privacy, PRIVACY))
         object.__setattr__(self, "missing", missing_policy(self.missing))
 
     @classmethod
@@ -117,6 +123,10 @@ class Request:
             costs=costs or Costs(),
             **settings,
         )
+
+    @property
+    def masked(self) -> bool:
+        return self.privacy == "masked"
 
     def components(self, n_samples: int, n_features: int) -> int | float:
         """K, or the share of the variance, for N samples of d features."""

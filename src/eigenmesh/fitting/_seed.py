@@ -12,10 +12,8 @@ import numpy as np
 from eigenmesh.arrays import to_numpy
 from eigenmesh.data import Covariance
 from eigenmesh.errors import TransportError
+from eigenmesh.fitting._tables import tell_all
 from eigenmesh.networks import Network
-
-# Bytes per number on the way: float64 holds 48 bits exactly.
-WORD = 6
 
 
 def draw_seed(network: Network, covariance: Covariance) -> int:
@@ -37,8 +35,8 @@ def agree_on_seed(network: Network, summary: bytes) -> int:
     nonce, salt = network.private_bytes(32), network.private_bytes(32)
     # The salt is never shown, so nobody can try out samples against the fingerprint.
     secret = hashlib.sha256(salt + summary).digest() + nonce
-    committed = _gather(network, rank, _commitment(rank, secret))
-    revealed = _gather(network, rank, secret)
+    committed = tell_all(network, {rank: _commitment(rank, secret)})
+    revealed = tell_all(network, {rank: secret})
     for node, (commitment, shown) in enumerate(zip(committed, revealed, strict=True)):
         if shown is None or commitment != _commitment(node, shown):
             problem = "revealed no number" if shown is None else "revealed another number than it had committed to"
@@ -49,14 +47,3 @@ def agree_on_seed(network: Network, summary: bytes) -> int:
 
 def _commitment(node: int, secret: bytes) -> bytes:
     return hashlib.sha256(b"commit %d " % node + secret).digest()
-
-
-def _gather(network: Network, rank: int, own: bytes) -> list[bytes | None]:
-    """What each node sends, at every node, by one exchange of maxima; None from a node that sent nothing."""
-    words = -(-len(own) // WORD)
-    padded = own.ljust(words * WORD, b"\0")
-    table = np.full((1, network.n_nodes, words), -1.0)
-    table[0, rank] = [int.from_bytes(padded[i : i + WORD], "big") for i in range(0, len(padded), WORD)]
-    rows = np.asarray(network.worst(table))[0]
-    texts = [b"".join(int(word).to_bytes(WORD, "big") for word in row) if (row >= 0).all() else None for row in rows]
-    return [None if text is None else text[: len(own)] for text in texts]

@@ -21,6 +21,7 @@ from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.graphs._weights import half_way
+from eigenmesh.masking import Masks
 from eigenmesh.networks._integers import Masking, ProductScales, fixed_point
 from eigenmesh.networks._traffic import Traffic
 
@@ -209,6 +210,10 @@ class Network(ABC):
     def private_bytes(self, count: int) -> bytes:
         """Bytes that no other process knows."""
         return secrets.token_bytes(count)
+
+    def given_masks(self) -> Masks | None:
+        """Masks that the transport has for the node held here; None where a fit makes keys of its own."""
+        return None
 
     def worst(self, values: Array) -> Array:
         """Elementwise maximum, the same bits at all nodes; NaN at one is NaN at all: (nodes, ...) -> (nodes, ...)."""

@@ -12,6 +12,7 @@ from eigenmesh.averaging import Averaging, Factored, LinearRound
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
+from eigenmesh.masking import Masks
 from eigenmesh.networks._base import Network
 from eigenmesh.transports._base import Transport
 
@@ -71,6 +72,9 @@ class Peers(Network):
 
     def private_bytes(self, count: int) -> bytes:
         return self.transport.private_bytes(count)
+
+    def given_masks(self) -> Masks | None:
+        return self.transport.masks()
 
     @property
     def ids(self) -> Sequence[int]:

@@ -1,0 +1,196 @@
+"""Masked fits: the same bits as open ones, and nothing leaves a node that shows its own numbers."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.averaging import AllReduce, Integers
+from eigenmesh.data import Shards
+from eigenmesh.errors import DataError, InputError, TransportError
+from eigenmesh.fitting import NodeData, Request, fit, parse_weights, prepare
+from eigenmesh.fitting._privacy import add_masks
+from eigenmesh.networks import Peers, Stacked
+from eigenmesh.transports._threads import ThreadTransport, run_threads
+
+SIZES = (40, 7, 90, 25, 33, 60)
+M = len(SIZES)
+
+
+def parts(seed=0, d=20):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((n, d)) * rng.uniform(0.2, 3, d) + rng.standard_normal(d) for n in SIZES]
+
+
+def fitted(samples=None, topology="cycle", **settings):
+    settings = {"n_components": 3, "random_state": 1, "topology": topology, "privacy": "masked"} | settings
+    return DecentralizedPCA(**settings).fit(parts() if samples is None else samples)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"n_components": None}, {"n_components": 0.7, "scale": True}, {"solver": "tree-covariance"}],
+    ids=str,
+)
+def test_masks_change_no_bit_and_no_round_but_for_the_keys(settings):
+    unmasked = fitted(**settings, privacy="open", averaging="integers")
+    keys = {}
+    for averaging, transport in (
+        ("auto", None),
+        ("tree", "threads"),
+        ("allreduce", None),
+        (Integers(AllReduce()), None),
+    ):
+        masked = fitted(**settings, averaging=averaging, transport=transport)
+        assert masked.components_.tobytes() == unmasked.components_.tobytes()
+        assert masked.explained_variance_.tobytes() == unmasked.explained_variance_.tobytes()
+        assert masked.noise_variance_ == unmasked.noise_variance_
+        assert masked.n_iter_ == unmasked.n_iter_
+        keys[str(averaging), transport] = masked.traffic_.rounds - unmasked.traffic_.rounds
+    # The diameter of a cycle of six; a count of the samples, where it is needed, is an average of both.
+    assert keys["auto", None] == keys["tree", "threads"] == 3
+
+
+class Recorded(ThreadTransport):
+    """Keeps what it sends."""
+
+    def __init__(self, link):
+        super().__init__(link._hub, link.rank)
+        self.messages = []
+
+    def exchange(self, arrays, links):
+        if links.send_to:
+            self.messages += [np.array(array) for array in arrays]
+        return super().exchange(arrays, links)
+
+
+def all_sent(samples, topology="star", **settings):
+    """The words and the other numbers that each node sends in a whole fit."""
+    weights = parse_weights(topology, "metropolis", M, 0)
+    asked = {"n_components": 3, "random_state": 1, "privacy": "masked"} | settings
+    request = Request.parse(**asked)
+
+    def node(link):
+        transport = Recorded(link)
+        own = NodeData(Shards.from_list(samples).take([link.rank]), weights, transport)
+        fit(prepare(request, own))
+        words = [one for one in transport.messages if one.dtype == np.uint64]
+        return words, [one for one in transport.messages if one.dtype != np.uint64]
+
+    return run_threads(M, node)
+
+
+def test_what_is_sent_in_the_clear_does_not_tell_who_has_which_samples():
+    samples = parts()
+    # The same pooled data, held by others.
+    exchanged = [samples[node] for node in (0, 2, 1, 5, 3, 4)]
+    before, after = (all_sent(one) for one in (samples, exchanged))
+    for (_, clear), (_, other) in zip(before, after, strict=True):
+        assert len(clear) == len(other) > 3
+        # The keys come first; their table has a row of six numbers for each node.
+        keys = [one.shape for one in clear].count((1, 6 * M))
+        assert keys > 0
+        assert [one.shape for one in clear[:keys]] == [(1, 6 * M)] * keys
+        assert all(one.tobytes() == two.tobytes() for one, two in zip(clear[keys:], other[keys:], strict=True))
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_components": None}], ids=str)
+def test_the_words_of_a_leaf_are_uniform_and_its_open_ones_are_not(settings):
+    def chances(sent):
+        # Every node but the centre of the star sends its own words only; its last ones are the result.
+        words = np.concatenate([one.ravel() for own, _ in sent[1:] for one in own])
+        counts = np.bincount(words.view(np.uint8), minlength=256)
+        return stats.chisquare(counts).pvalue, stats.kstest(words / 2.0**64, "uniform").pvalue, len(words)
+
+    *masked, count = chances(all_sent(parts(), **settings))
+    *plain, same = chances(all_sent(parts(), **settings, privacy="open", averaging="integers"))
+    assert count >= same > 1000
+    assert min(masked) > 1e-9
+    assert max(plain) < 1e-12
+
+
+def test_no_word_of_a_node_is_what_it_would_have_sent_openly():
+    masked, plain = all_sent(parts()), all_sent(parts(), privacy="open", averaging="integers")
+    for (words, _), (own, _) in zip(masked[1:], plain[1:], strict=True):
+        assert not any((one == two).any() for one, two in zip(words, own, strict=True))
+
+
+@pytest.mark.parametrize(
+    "solver", ["fast-pca", "deepca", "tracked-subspace", "s-dot", "sa-dot", "seq-dist-pm", "sanger"]
+)
+def test_solvers_that_mix_are_refused_by_name(solver):
+    with pytest.raises(
+        InputError, match=f"solver '{solver}' does not average in integers, masked or not.*block-krylov"
+    ):
+        fitted(solver=solver, n_components=None)
+
+
+@pytest.mark.parametrize("averaging", ["gossip", "chebyshev", "polynomial", "factored"])
+def test_averagings_that_weigh_are_refused_by_name(averaging):
+    with pytest.raises(InputError, match=f"averaging '{averaging}' cannot be masked.*tree, allreduce or integers"):
+        fitted(averaging=averaging)
+
+
+def test_two_nodes_and_unknown_names_are_refused():
+    with pytest.raises(InputError, match=r"2 nodes cannot be masked.*by subtraction.*at least 3"):
+        fitted(parts()[:2], "complete")
+    with pytest.raises(InputError, match=r"unknown privacy 'mask'; there are: masked, open. Did you mean 'masked'"):
+        fitted(privacy="mask")
+
+
+def test_a_product_beyond_its_scale_ends_the_run_before_anything_of_it_is_sent():
+    samples = parts()
+    weights = parse_weights("path", "metropolis", M, 0)
+    request = Request.parse(n_components=2, privacy="masked", random_state=1, covariance="chunked")
+    prepared = prepare(request, NodeData(Shards.from_list(samples), weights))
+    samples[3] *= 1e6
+    with pytest.raises(DataError, match=r"node 3 would send .* beyond the common scale .* nothing is sent"):
+        fit(prepared)
+    assert prepared.network.traffic.rounds == prepared.set_up.rounds
+
+
+def test_a_second_fit_of_what_was_prepared_uses_no_mask_again():
+    weights = parse_weights("path", "metropolis", M, 0)
+    request = Request.parse(n_components=2, privacy="masked", random_state=1)
+    prepared = prepare(request, NodeData(Shards.from_list(parts()), weights))
+    first, number = fit(prepared), prepared.network.masking.number
+    # A number that is used again is refused by the masks themselves.
+    assert fit(prepared).result.components.tobytes() == first.result.components.tobytes()
+    assert prepared.network.masking.number > number > 3
+
+
+def test_a_node_without_a_key_is_named(monkeypatch):
+    weights = parse_weights("path", "metropolis", M, 0)
+    network = Stacked(weights, Integers())
+    worst = network.worst
+
+    def without_two(table):
+        table[:, 2] = -1.0
+        return worst(table)
+
+    network.worst = without_two
+    with pytest.raises(TransportError, match="node 2 sent no key"):
+        add_masks(network)
+
+
+def test_masks_of_the_transport_are_taken_and_no_keys_are_made():
+    given = object()
+
+    def node(link):
+        link.masks = lambda: given
+        network = Peers(parse_weights("path", "metropolis", 3, 0), link, Integers())
+        add_masks(network)
+        return network.masking.masks == [given], network.traffic.messages
+
+    assert run_threads(3, node) == [(True, 0)] * 3
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_components": None}], ids=str)
+def test_the_planner_knows_what_masks_cost(settings):
+    asked = DecentralizedPCA(
+        **({"n_components": 3, "random_state": 1, "topology": "cycle"} | settings), privacy="masked"
+    )
+    plan, done = asked.plan(parts()), asked.fit(parts())
+    assert {line.averaging for line in plan.forecasts} == {"integers"}
+    assert {line.solver for line in plan.forecasts} == {"block-krylov", "tree-covariance"}
+    assert (plan.best.rounds, plan.best.bytes) == (done.traffic_.rounds, done.traffic_.bytes)
