@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
+from scipy.linalg import qr
 
 from eigenmesh.errors import DataError, InputError, import_extra
 
@@ -118,6 +119,16 @@ def orthonormal(X: Array) -> Array:
     Q, R = xp.linalg.qr(X)
     signs = xp.sign(xp.linalg.diagonal(R))
     return Q * xp.where(signs == 0, xp.ones_like(signs), signs)[:, None, :]
+
+
+def qr_in_place(X: Array) -> tuple[Array, Array]:
+    """QR factors of a tall matrix, which may be written over it: (1, d, k) -> (1, d, k) and (1, k, k)."""
+    if not isinstance(X, np.ndarray):
+        Q, R = namespace(X).linalg.qr(X)
+        return Q, R
+    # NumPy makes three copies.
+    Q, R = qr(X[0], overwrite_a=True, mode="economic", check_finite=False)
+    return Q[np.newaxis], R[np.newaxis]
 
 
 def on_gpu(array: Array) -> bool:

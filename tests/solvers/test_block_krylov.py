@@ -88,20 +88,27 @@ def test_an_eigenvalue_that_is_cut_by_k_is_a_choice():
 
 
 @pytest.mark.parametrize("rank", [3, 40], ids=["the space fills up", "restarts"])
-def test_what_is_kept_of_the_last_product_is_what_leaves_the_basis(rank):
+def test_products_with_the_basis_are_known_without_keeping_them(rank):
     covariance, _ = with_spectrum(np.where(np.arange(40) < rank, np.geomspace(1, 0.1, 40), 0.0))
     network, solver = Stacked(graphs.metropolis(graphs.cycle(5))), BlockKrylov(oversample=2, max_width=12)
     basis = np.broadcast_to(np.eye(40)[:, :2], (5, 40, 2))
     state = solver.init(covariance, network, basis)
     for _ in range(8):
+        earlier = state
+        before = earlier.V.times(np.eye(earlier.V.width)[np.newaxis])
         state = solver.step(covariance, network, state)
-        V, CV, leak = state.V[0], state.CV[0], state.leak[0]
-        outside = CV - V @ (V.T @ CV)
-        earlier, last = outside[:, : -leak.shape[1]], outside[:, -leak.shape[1] :]
-        np.testing.assert_allclose(earlier, 0.0, atol=1e-12)
-        np.testing.assert_allclose(leak.T @ leak, last.T @ last, atol=1e-12)
-        exact = np.linalg.norm(outside @ state.ritz[0], axis=0)
+        V, T, leak = state.V.times(np.eye(state.V.width)[np.newaxis])[0], state.T[0], state.leak[0]
+        CV = covariance.apply(np.broadcast_to(V, (5, *V.shape))).mean(axis=0)
+        present = np.diag(state.V.present[0])
+        np.testing.assert_allclose(V.T @ V, present, atol=1e-13)
+        reached = V @ T
+        reached[:, -leak.shape[1] :] += (state.B @ state.whitening)[0] @ leak
+        lost = np.linalg.norm(CV - reached)
+        assert lost <= state.lost[0, 0] + 1e-14
+        exact = np.linalg.norm((CV - V @ (V.T @ CV)) @ state.ritz[0], axis=0)
         np.testing.assert_allclose(state.report[0, 1], exact, atol=1e-12)
+        # A state that is kept does not change when the next one is made.
+        np.testing.assert_array_equal(earlier.V.times(np.eye(earlier.V.width)[np.newaxis]), before)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])

@@ -12,6 +12,7 @@ import torch
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
 from eigenmesh.averaging import Chebyshev
+from eigenmesh.certificate._basis import Basis
 from eigenmesh.data import Formed
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
@@ -96,8 +97,9 @@ def start(covariance, n_nodes, d, k):
 
 
 def copied(state) -> list[Any]:
-    """What a state holds, arrays copied."""
-    return [np.array(field) if hasattr(field, "shape") else field for field in state]
+    """What a state holds, arrays copied; of a basis its columns, not the room behind them."""
+    plain = [(field.rows, field.whitening) if isinstance(field, Basis) else (field,) for field in state]
+    return [np.array(field) if hasattr(field, "shape") else field for fields in plain for field in fields]
 
 
 def equal(ours, theirs) -> bool:

@@ -26,6 +26,8 @@ import numpy as np
 from eigenmesh.certificate._look import Complement
 
 Clusters = tuple[tuple[int, ...], ...]
+# Rounding of a product, in units of its last place.
+ROUNDING = 16
 
 
 class RitzView(NamedTuple):
@@ -78,7 +80,7 @@ class Precision(NamedTuple):
         An average is off by at most its accuracy times the norm over all nodes, which is at most sqrt(M) size.
         """
         size = max(size, largest)
-        floor = 16 * eps * size + accuracy * np.sqrt(n_nodes) * size
+        floor = ROUNDING * eps * size + accuracy * np.sqrt(n_nodes) * size
         # Never more than this, so that a loose average does not make the whole spectrum one.
         return cls(floor, min(16 * floor, 1e-6 * largest))
 

@@ -24,12 +24,11 @@ from eigenmesh.certificate._bounds import (
 )
 from eigenmesh.certificate._certificate import Certificate, Certified
 from eigenmesh.certificate._complement import agreed_complement, probe_complement
-from eigenmesh.certificate._krylov import asymmetry
+from eigenmesh.certificate._krylov import asymmetry, require_symmetric
 from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, Found, Look
 from eigenmesh.certificate._signs import agree_on_signs, own_signs
 from eigenmesh.data import Covariance
 from eigenmesh.data._pooled import product_to_average
-from eigenmesh.errors import DataError
 from eigenmesh.networks import Network
 
 # Random projections that show whether nodes hold the same components.
@@ -41,16 +40,17 @@ class Common(NamedTuple):
 
     Attributes
     ----------
-    product : array of shape (1, d, K)
-        C times the components.
+    coordinates, product : arrays of shape (1, n, K)
+        The components and C times them, in any orthonormal basis that holds both.
     size : array of shape (1, 1)
-        How large a product ``C_i b`` with a unit vector was at the nodes held here.
+        How large a product ``C_i b`` with a unit vector was at the nodes held here; its rounding is what these lack.
     defect : array of shape (1, 1)
         Largest asymmetry of ``V^T C V``, or size of its negative eigenvalues.
     look : Look or None
         A look beyond the components.
     """
 
+    coordinates: Array
     product: Array
     size: Array
     defect: Array
@@ -94,19 +94,21 @@ def certify(
     eps, accuracy = float(xp.finfo(X.dtype).eps), network.average.accuracy
     if common is None:
         local, mean, product, largest = _averaged(covariance, network, X)
+        coordinates, apart = mean, _apart(local, mean)
         defect = xp.maximum(
             asymmetry(mean.mT @ product), -xp.min(xp.sum(mean * product, axis=-2), axis=-1, keepdims=True)
         )
     else:
         # All nodes held here share one copy, which is measured once.
         signs = own_signs(X[:1, ...])
-        local, product, defect = X[:1, ...] * signs, common.product * signs, common.defect
-        mean, largest = local[:1, ...], common.size
+        local = mean = X[:1, ...] * signs
+        coordinates, product = common.coordinates * signs, common.product * signs
+        largest, defect, apart = common.size, common.defect, xp.zeros_like(signs[:, 0, :])
     # What cancels inside a product is rounded in float64, whatever the product is stored in.
     cancelled = covariance.rounding_size * float(np.finfo(np.float64).eps) / eps
     largest = xp.maximum(largest, xp.asarray(cancelled, dtype=X.dtype, device=X.device))
     total = xp.asarray([[total_variance]], dtype=X.dtype, device=X.device)
-    here = _Measured.of(local, mean, product, xp.concat([largest, defect, total], axis=1))
+    here = _Measured.of(mean, coordinates, product, apart, xp.concat([largest, defect, total], axis=1))
     look = None if common is None else common.look
 
     def found(measured: _Measured) -> Found:
@@ -127,17 +129,8 @@ def certify(
         complement = seen if patient or seen.chance <= LARGEST_CHANCE else complement
     if complement is None:
         complement = probe_complement(covariance, network, mean, X.shape[0], known, seed)
-    certificate = _certificate(network, measured, mean, product, complement, known, drawn)
+    certificate = _certificate(network, measured, coordinates, product, complement, known, drawn)
     return Certified(mean, ea.everywhere(local, X.shape[0]), certificate, complement, measured.total)
-
-
-def require_symmetric(defect: float, floor: float) -> None:
-    """Raise if products with C show that it is not a covariance, beyond rounding."""
-    if defect > 1000 * floor:
-        raise DataError(
-            f"products with the covariance are off by {defect:.2g} from those of one symmetric positive matrix, beyond "
-            f"rounding ({floor:.2g}). Samples changed during the fit, or a node multiplies wrongly."
-        )
 
 
 def _averaged(covariance: Covariance, network: Network, X: Array) -> tuple[Array, Array, Array, Array]:
@@ -155,6 +148,13 @@ def _averaged(covariance: Covariance, network: Network, X: Array) -> tuple[Array
     return local, mean, product, network.size_of_products(column_norms(products))
 
 
+def _apart(local: Array, mean: Array) -> Array:
+    """Sines of the angles between estimates and their average, the largest of the nodes held here: (1, K)."""
+    xp = ea.namespace(mean)
+    across = local - mean * xp.sum(local * mean, axis=-2, keepdims=True)
+    return xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
+
+
 class _Measured(NamedTuple):
     """What a process measured, (K,) and numbers; or the largest of it over all nodes."""
 
@@ -169,20 +169,18 @@ class _Measured(NamedTuple):
     projections: np.ndarray
 
     @classmethod
-    def of(cls, local: Array, mean: Array, product: Array, numbers: Array) -> _Measured:
+    def of(cls, mean: Array, coordinates: Array, product: Array, apart: Array, numbers: Array) -> _Measured:
         xp = ea.namespace(mean)
         k = mean.shape[-1]
-        values = xp.sum(mean * product, axis=-2)
-        residuals = column_norms(product - mean * values[:, None, :])[:, 0, :]
-        across = local - mean * xp.sum(local * mean, axis=-2, keepdims=True)
-        apart = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
+        values = xp.sum(coordinates * product, axis=-2)
+        residuals = column_norms(product - coordinates * values[:, None, :])[:, 0, :]
         gram = mean.mT @ mean
         skewness = xp.max(xp.abs(gram - xp.eye(k, dtype=gram.dtype, device=gram.device)), axis=-1)
         frame = np.random.default_rng(0).standard_normal((1, mean.shape[-2], PROJECTIONS))
         shown = xp.reshape(ea.like(frame, mean).mT @ mean, (1, PROJECTIONS * k))
         row = ea.to_numpy(xp.concat([values, residuals, apart, skewness, numbers, shown], axis=1))[0]
         values, residuals, apart, skewness, own, shown = np.split(row.astype(np.float64), np.cumsum([k, k, k, k, 3]))
-        ritz = RitzView(*(array[0] for array in ritz_view(ea.to_numpy(mean), ea.to_numpy(product))))
+        ritz = RitzView(*(array[0] for array in ritz_view(ea.to_numpy(coordinates), ea.to_numpy(product))))
         size, defect, total = own.tolist()
         return cls(values, residuals, apart, skewness, ritz, size, defect, total, shown)
 
@@ -211,7 +209,7 @@ class _Measured(NamedTuple):
 def _certificate(
     network: Network,
     measured: _Measured,
-    mean: Array,
+    coordinates: Array,
     product: Array,
     complement: Complement,
     found: Found,
@@ -223,7 +221,7 @@ def _certificate(
     angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(measured.ritz, complement, floor))
     for cluster in clusters:
         members = list(cluster)
-        angles[members] = residual_bounds(_span_residual(network, mean, product, members) + floor, gaps[members])
+        angles[members] = residual_bounds(_span_residual(network, coordinates, product, members) + floor, gaps[members])
     skewness = float(measured.skewness.max())
     # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
     if len(values) * skewness > 0.5 or complement.chance > LARGEST_CHANCE:
@@ -243,7 +241,7 @@ def _certificate(
     )
 
 
-def _span_residual(network: Network, mean: Array, product: Array, members: list[int]) -> float:
+def _span_residual(network: Network, coordinates: Array, product: Array, members: list[int]) -> float:
     """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, the largest over the nodes."""
-    view = ritz_view(ea.to_numpy(mean)[..., members], ea.to_numpy(product)[..., members])
-    return float(network.worst(ea.like(view.total, mean))[0, 0])
+    view = ritz_view(ea.to_numpy(coordinates)[..., members], ea.to_numpy(product)[..., members])
+    return float(network.worst(ea.like(view.total, coordinates))[0, 0])

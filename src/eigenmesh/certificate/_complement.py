@@ -1,10 +1,13 @@
 """A look of its own beyond the K components, for solvers that have none to offer."""
 
+from math import hypot
+
 import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, orthonormal
-from eigenmesh.certificate._krylov import look_beyond, soft_polar
+from eigenmesh.certificate._basis import Basis
+from eigenmesh.certificate._krylov import bordered, look_beyond, soft_polar
 from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, Found, Look
 from eigenmesh.data import Covariance
 from eigenmesh.data._pooled import product_to_average
@@ -31,21 +34,26 @@ def probe_complement(
     d, k = basis.shape[-2:]
     if k >= d:
         return NOTHING_BEYOND
-    xp, Q = ea.namespace(basis), orthonormal(basis)
+    Q = orthonormal(basis)
     # Keyed apart from the solver's own start so that the two are not the same directions.
     drawn = np.random.default_rng([seed, 0x5EED]).standard_normal((1, d, COLUMNS + found.multiplicity))
     G = _deflated(Q, ea.like(drawn, basis))
-    B, whitening = soft_polar(G, Q, noise=0.0)[:2]
-    V = CV = basis[:, :, :0]
+    columns, identity = G.shape[-1], ea.like(np.eye(k)[np.newaxis], basis)
+    V = Basis.empty(basis, min(LONGEST * columns, d) + k + columns).holding(Q).grown(identity)
+    B, whitening, _, start, _ = soft_polar(G, V, noise=0.0)
+    T, leak, lost = start[:, :0, :0], start[:, :, :0], 0.0
     complement = NOTHING_BEYOND
     for length in range(1, LONGEST + 1):
+        V = V.holding(B).grown(whitening)
         Z = _deflated(Q, network.common_mean(product_to_average(covariance, B, n_nodes)))
-        V, CV = xp.concat([V, B @ whitening], axis=-1), xp.concat([CV, Z @ whitening], axis=-1)
-        following = soft_polar(Z, xp.concat([Q, V], axis=-1), noise=network.average.accuracy)
+        following = soft_polar(Z, V, noise=network.average.accuracy)
+        T, leak = bordered(T, (following.along @ whitening)[:, k:, :], leak), following.leak @ whitening
+        lost = hypot(lost, float(np.linalg.norm(ea.to_numpy(following.faded @ whitening))))
         # The widths follow from d and K alone, so all nodes come to the same end.
-        full = V.shape[-1] >= d - k
+        full = V.width >= d
         if length % BATCH == 0 or full or length == LONGEST:
-            look = look_beyond(V, V.mT @ CV, following.leak @ whitening, G, found=0, room=d - k, products=length)
+            seen = V.present[:, k:]
+            look = look_beyond(T, seen, leak, lost, start, found=0, room=d - k, products=length)
             complement = agreed_complement(network, look, found, like=basis)
             if full or complement.chance <= LARGEST_CHANCE or complement.lower > found.smallest + found.resolution:
                 break

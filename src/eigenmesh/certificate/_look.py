@@ -81,6 +81,8 @@ class Look(NamedTuple):
         Products with A that the space was built from.
     whole : bool
         True if the space is all that there is beyond the components.
+    lost : float
+        Bound on the norm of what A times the space has outside it, beside the leak.
     """
 
     values: np.ndarray
@@ -88,6 +90,7 @@ class Look(NamedTuple):
     leak: np.ndarray
     products: int
     whole: bool
+    lost: float = 0.0
 
     def examine(self, found: Found, shared: int | None = None) -> Complement:
         """Bound the eigenvalues beyond K; ``shared`` is counted unless it is given."""
@@ -118,7 +121,7 @@ class Look(NamedTuple):
         return Complement(first, after if shared == 0 else first + self._residual(shared), shared, after, chance)
 
     def _residual(self, count: int) -> float:
-        return float(np.linalg.norm(self.leak[:, :count]))
+        return float(np.linalg.norm(self.leak[:, :count])) + self.lost
 
     def _limit(self, shared: int, places: np.ndarray, found: Found, multiplicity: int) -> tuple[float, float]:
         """The lowest of the places whose chance is small enough, and that chance."""
@@ -162,8 +165,8 @@ class Look(NamedTuple):
             vector = values * vector
         T = basis.mT @ (values * basis)
         inside, outside = values * basis - basis @ T, self.leak[:, taken_out:] @ basis
-        leaves = np.sqrt(np.sum(inside**2, axis=1) + np.sum(outside**2, axis=1))
-        residuals = np.linalg.norm(self.leak[:, :taken_out], axis=0)
+        leaves = np.sqrt(np.sum(inside**2, axis=1) + np.sum(outside**2, axis=1)) + self.lost
+        residuals = np.linalg.norm(self.leak[:, :taken_out], axis=0) + self.lost
         found = []
         for place in places:
             inverse = np.linalg.inv(place * np.eye(T.shape[-1]) - T)[:, 0, :]

@@ -159,7 +159,7 @@ def choose_method(
     if solver is None:
         solver = BlockKrylov()
         if item * solver.kept_numbers(workload.n_components, d) > costs.memory_bytes:
-            solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (2 * d * item))))
+            solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (d * item))))
     if averaging is None:
         numbers = d * solver.columns(workload.n_components, d)
         averaging = quickest_averaging(workload, costs, numbers)

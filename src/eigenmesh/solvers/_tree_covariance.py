@@ -89,7 +89,8 @@ class TreeCovariance(Solver):
             return None
         beyond = state.values[state.k :]
         look = Look(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
-        return Common(state.CX, state.size, asymmetry(state.X[:1, ...].mT @ state.CX), look)
+        X = state.X[:1, ...]
+        return Common(X, state.CX, state.size, asymmetry(X.mT @ state.CX), look)
 
     def watch(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> Watch:
         """Solved after one step, up to rounding and the accuracy of the average."""

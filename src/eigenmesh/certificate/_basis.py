@@ -1,0 +1,81 @@
+"""A basis that grows by blocks without being copied."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+
+
+class Basis(NamedTuple):
+    """Columns ``V = P H``, orthonormal or zero, of blocks P that lie side by side with room for more behind them.
+
+    Attributes
+    ----------
+    room : array of shape (1, capacity, d)
+        The columns of P as rows, so that a new block is written next to the others. Nothing but what lies behind the
+        columns of a basis is ever written, so one that was kept stays as it is.
+    whitening : array of shape (1, p, w)
+        H, block diagonal. A block with more columns than rows adds fewer columns to V than to P.
+    """
+
+    room: Array
+    whitening: Array
+
+    @classmethod
+    def empty(cls, like: Array, capacity: int) -> Basis:
+        """No columns: like (1, d, k) -> room for so many columns of length d."""
+        xp, kind = ea.namespace(like), {"dtype": like.dtype, "device": like.device}
+        return cls(xp.empty((1, capacity, like.shape[-2]), **kind), xp.empty((1, 0, 0), **kind))
+
+    @property
+    def width(self) -> int:
+        """Columns of V, w."""
+        return int(self.whitening.shape[-1])
+
+    @property
+    def rows(self) -> Array:
+        """P^T: (1, p, d)."""
+        return self.room[:, : self.whitening.shape[-2], :]
+
+    @property
+    def present(self) -> Array:
+        """1 where a column is a unit vector, 0 where it is zero: (1, w)."""
+        xp, H = ea.namespace(self.whitening), self.whitening
+        return xp.astype(xp.any(H != 0, axis=-2), H.dtype)
+
+    def following(self, count: int) -> Array:
+        """So many columns behind those of P: (1, d, count)."""
+        end = self.whitening.shape[-2]
+        return self.room[:, end : end + count, :].mT
+
+    def recent(self, count: int) -> Basis:
+        """Only the last columns, at most so many, to multiply with; whole blocks, as wide as they are in P."""
+        first = max(0, self.width - count)
+        return Basis(self.room[:, first:, :], self.whitening[:, first:, first:])
+
+    def holding(self, B: Array) -> Basis:
+        """With B (1, d, b) behind the columns, not yet one of them; more room if there is none."""
+        xp, room, first = ea.namespace(B), self.room, self.whitening.shape[-2]
+        end = first + B.shape[-1]
+        while room.shape[-2] < end:
+            room = xp.concat([room, xp.empty_like(room)], axis=-2)
+        room[:, first:end, :] = B.mT
+        return self._replace(room=room)
+
+    def grown(self, whitening: Array) -> Basis:
+        """With the block behind the columns as the next of them; B times its whitening is orthonormal."""
+        xp, (p, w), (b, r) = ea.namespace(whitening), self.whitening.shape[1:], whitening.shape[1:]
+        H = xp.zeros((1, p + b, w + r), dtype=whitening.dtype, device=whitening.device)
+        H[:, :p, :w], H[:, p:, w:] = self.whitening, whitening
+        return self._replace(whitening=H)
+
+    def times(self, small: Array) -> Array:
+        """``V small``: (1, w, k) -> (1, d, k)."""
+        # As rows, which is how they lie.
+        return ((self.whitening @ small).mT @ self.rows).mT
+
+    def along(self, Z: Array) -> Array:
+        """``V^T Z``: (1, d, k) -> (1, w, k)."""
+        return self.whitening.mT @ (self.rows @ Z)
