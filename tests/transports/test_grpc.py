@@ -207,14 +207,17 @@ def give_up(transport, rank):
 
 
 def test_a_silent_neighbour_is_lost_and_named():
-    sites = Sites(nx.path_graph(2))
+    sites, has_all = Sites(nx.path_graph(2)), threading.Event()
 
     def work(rank):
         transport = sites.transport(rank)
         rounds(transport, [1 - rank], 3)
         if rank == 1:
+            # With what it has still to send lost, the other one would wait out its whole patience.
+            assert has_all.wait(300.0)
             sites.crash(transport)
             return
+        has_all.set()
         with transport:
             until(lambda: transport.status().links[0].problem, "site1 is still there")
             give_up(transport, 1)
@@ -376,6 +379,25 @@ def test_a_neighbour_that_hashes_wrongly_is_found_out():
 
     errors = in_threads(work, 2)
     assert "site1 sent a hash in round 0 that is not that of the numbers, 3 times over" in str(errors[0])
+
+
+def test_a_mistake_in_the_machine_ends_the_run_and_not_only_a_stream(caplog):
+    sites = Sites(nx.path_graph(2), patience_s=1.0)
+
+    def received(event):
+        raise KeyError("a mistake")
+
+    def work(rank):
+        with sites.transport(rank) as transport:
+            rounds(transport, [1 - rank], 3)
+            if rank == 0:
+                transport.endpoint.machine.received = received
+            rounds(transport, [1 - rank], 1000, first=3)
+
+    errors = in_threads(work, 2)
+    assert isinstance(errors[0], KeyError)
+    assert isinstance(errors[1], TransportError)
+    assert "the protocol of site0 failed" in caplog.text
 
 
 @pytest.mark.slow

@@ -10,15 +10,24 @@ import pytest
 
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import Mark, record
+from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol._wire import Kind
 from eigenmesh.transports.grpc._journal import Journal, has_rounds
 
 HEAD = {"run id": "00", "own data": "abc"}
 # Length, checksum, mark, sender, epoch and round of a record.
 FIELDS = 25
+
+
+def frame(text):
+    """A frame whose body is this text."""
+    return wire.encode(Kind.HEARTBEAT, bytes(16), 0, 0, 0, wire.text_body(text))
+
+
 CONTENTS = [
-    (Mark.FRAME, 1, 0, b"first"),
+    (Mark.FRAME, 1, 0, frame("first")),
     (Mark.DONE, 2, 0, b""),
-    (Mark.FRAME, 1, 1, b"x" * 256),
+    (Mark.FRAME, 1, 1, frame("x" * 192)),
     (Mark.EPOCH, 2, 3, b"z"),
 ]
 
@@ -55,11 +64,11 @@ def test_records_come_back_in_order_and_more_can_follow(tmp_path):
     journal = opened(path)
     assert contents(journal) == CONTENTS
     assert journal.past.resumed
-    journal.append(made(Mark.FRAME, 1, 2, b"more"))
+    journal.append(made(Mark.FRAME, 1, 2, frame("more")))
     journal.close()
     journal.close()
     journal = opened(path)
-    assert contents(journal) == [*CONTENTS, (Mark.FRAME, 1, 2, b"more")]
+    assert contents(journal) == [*CONTENTS, (Mark.FRAME, 1, 2, frame("more"))]
     journal.close()
 
 
@@ -80,7 +89,7 @@ def test_records_are_called_durable_only_once_they_are_in_the_file(tmp_path):
     path, seen = tmp_path / "journal", []
     journal = Journal(path, HEAD, lambda count: seen.append((count, path.read_bytes())), lambda reason: None)
     for number in range(50):
-        journal.append(made(Mark.FRAME, 1, number, b"frame %d." % number))
+        journal.append(made(Mark.FRAME, 1, number, frame(f"frame {number}.")))
     assert journal.flush(10.0)
     journal.close()
     # The first record is that of the start.
@@ -102,9 +111,9 @@ def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
     monkeypatch.setattr("eigenmesh.transports.grpc._journal.FLUSH_BYTES", 1000)
     safe, flushed = [], threading.Event()
     journal = Journal(tmp_path / "journal", HEAD, lambda count: (safe.append(count), flushed.set()), lambda _: None)
-    journal.append(made(Mark.FRAME, 1, 0, b"little"))
+    journal.append(made(Mark.FRAME, 1, 0, frame("little")))
     assert not flushed.wait(0.3)
-    journal.append(made(Mark.FRAME, 1, 1, b"x" * 2000))
+    journal.append(made(Mark.FRAME, 1, 1, frame("x" * 2000)))
     assert flushed.wait(10.0)
     assert safe == [3]
     journal.close()
@@ -114,7 +123,7 @@ def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
 def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path):
     path = tmp_path / "journal"
     written(path)
-    whole, after = path.read_bytes(), (Mark.FRAME, 3, 9, b"after")
+    whole, after = path.read_bytes(), (Mark.FRAME, 3, 9, frame("after"))
     ends = [len(whole) - sum(FIELDS + len(content) for *_, content in CONTENTS)]
     for *_, content in CONTENTS:
         ends.append(ends[-1] + FIELDS + len(content))
@@ -216,9 +225,9 @@ def full_disk(path, frames):
     safe, failures = [], []
     journal = opened(path, safe=safe, failures=failures)
     for number in range(frames):
-        journal.append(made(Mark.FRAME, 1, number, b"x" * 4096))
+        journal.append(made(Mark.FRAME, 1, number, frame("x" * 4032)))
         assert journal.flush(10.0)
-    journal.append(made(Mark.FRAME, 1, frames, b"later"))
+    journal.append(made(Mark.FRAME, 1, frames, frame("later")))
     assert journal.flush(10.0)
     journal.close()
     assert failures == ["No space left on device"]

@@ -166,12 +166,12 @@ class Cut(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Write a record to the journal, after those before it; Durable tells when it is on the disk.
+    """Write the parts of a record to the journal, after those before it; Durable tells when it is on the disk.
 
     Messages wait for one that is ``urgent``.
     """
 
-    record: bytes
+    record: tuple[bytes, ...]
     urgent: bool = False
 
 

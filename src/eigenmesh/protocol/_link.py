@@ -204,6 +204,6 @@ def misfit_of(arrived: Arrived | None, message: Message) -> str:
     if frame.tag != message.tag:
         return f"is in a round of kind {frame.tag} where this site is in one of kind {message.tag}"
     shapes, dtypes = shapes_and_dtypes(frame.arrays)
-    if (shapes, dtypes) != (message.shapes, message.dtypes):
+    if shapes != message.shapes or dtypes != message.dtypes:
         return f"sent shapes {shapes} of {dtypes} where {message.shapes} of {message.dtypes} are expected"
     return ""

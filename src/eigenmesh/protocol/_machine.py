@@ -90,8 +90,9 @@ class SiteMachine(Exchanging):
                 self._question = None
                 self._effects.append(ev.Fail(self.failure))
         elif isinstance(event, ev.Exchange):
-            message = self.message(Kind.DATA, event.body, self.round, event.tag)
-            self._question.message = message
+            # Mostly the same for all receivers, so that none of them needs a frame of its own.
+            safe = max((self.links[name].safe_here for name in event.send_to), default=0)
+            self._question.message = self.message(Kind.DATA, event.body, self.round, event.tag, safe)
         elif isinstance(event, ev.Sign):
             self.state(RESULT, [self.epoch, event.digest])
         elif isinstance(event, ev.Begin):

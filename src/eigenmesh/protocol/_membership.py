@@ -28,7 +28,8 @@ class Membership:
     def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Link], lost: Iterable[Link] = ()) -> None:
         self.name, self.sites = name, tuple(sites)
         self.edges = tuple(ordered(edge) for edge in edges)
-        self._lost = {ordered(link) for link in lost}
+        # Sorted.
+        self.lost = tuple(sorted({ordered(link) for link in lost}))
         self._known: dict[tuple[object, ...], Statement] = {}
         # Whether no numbers of any site have been used here: then a site may still begin anew.
         self.fresh = True
@@ -39,7 +40,7 @@ class Membership:
             return False
         self._known[self._key(statement)] = statement
         if statement.kind == LOST:
-            self._lost.add(ordered(statement.content))
+            self.lost = tuple(sorted({*self.lost, ordered(statement.content)}))
         return True
 
     def is_new(self, statement: Statement) -> bool:
@@ -96,7 +97,7 @@ class Membership:
 
     def keys(self) -> dict[str, bytes]:
         """Public keys of the members that have shown one for the present view; all at once where none is lost."""
-        kind = VIEW if self._lost else INSTANCE
+        kind = VIEW if self.lost else INSTANCE
         found = {site: self._known.get((kind, site)) for site in self.members}
         return {site: bytes.fromhex(known.content[-1]) for site, known in found.items() if known is not None}
 
@@ -106,19 +107,14 @@ class Membership:
         return {site: statement for site, statement in found.items() if statement is not None}
 
     @property
-    def lost(self) -> tuple[Link, ...]:
-        """Lost links, sorted."""
-        return tuple(sorted(self._lost))
-
-    @property
     def view(self) -> list[object]:
         """The view to sign: how many links are lost, and their digest."""
-        return [len(self._lost), view_digest(self._lost)]
+        return [len(self.lost), view_digest(self.lost)]
 
     @property
     def links(self) -> tuple[Link, ...]:
         """Remaining links, in the order of the network."""
-        return tuple(edge for edge in self.edges if edge not in self._lost)
+        return tuple(edge for edge in self.edges if edge not in self.lost)
 
     @property
     def members(self) -> tuple[str, ...]:

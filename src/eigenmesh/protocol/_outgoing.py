@@ -112,9 +112,12 @@ class Outgoing:
                 link.replay.append(entry)
                 link.next_in = link.safe_here = link.told = entry.round + 1
 
-    def message(self, kind: Kind, body: Body = NO_TEXT, round_: int | None = None, tag: int = 0) -> Message:
+    def message(
+        self, kind: Kind, body: Body = NO_TEXT, round_: int | None = None, tag: int = 0, acknowledged: int = 0
+    ) -> Message:
         round_ = self.round if round_ is None else round_
-        return Message(kind, round_, tag, *body[1:], wire.encode(kind, self.run_id, self.epoch, round_, 0, body, tag))
+        frame = wire.encode(kind, self.run_id, self.epoch, round_, acknowledged, body, tag)
+        return Message(kind, round_, tag, *body[1:], frame)
 
     def write(self, link: Link, message: Message, stream: int | None = None) -> None:
         """Put a message on record and send it; once that fails, only the reason of the end may leave."""

@@ -1,7 +1,8 @@
 """Records of a journal as bytes: what a site has received and said, so that it can continue after a crash.
 
-A record has a length, a CRC-32 of all that follows it, and the fields of ``Entry``. A tail that was being written when
-the process died, or that is damaged, is not believed.
+A record has a length, a CRC-32, and the fields of ``Entry``. The CRC covers the fields and the content; of a frame only
+its head, which has the hash of the numbers that follow: it was verified when the frame came in, and is again when it is
+read. A tail that was being written when the process died, or that is damaged, is not believed.
 """
 
 import json
@@ -10,6 +11,8 @@ import zlib
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
+
+from eigenmesh.protocol import _wire as wire
 
 _LENGTH = struct.Struct("<II")
 _FIELDS = struct.Struct("<BIIQ")
@@ -39,9 +42,24 @@ class Entry(NamedTuple):
     length: int
 
 
-def record(mark: Mark, content: bytes = b"", sender: int = 0, epoch: int = 0, round_: int = 0) -> bytes:
+def record(mark: Mark, content: bytes = b"", sender: int = 0, epoch: int = 0, round_: int = 0) -> tuple[bytes, bytes]:
+    """The head of a record and its content, which follow each other in the journal."""
     fields = _FIELDS.pack(mark, sender, epoch, round_)
-    return b"".join((_LENGTH.pack(len(content), zlib.crc32(content, zlib.crc32(fields))), fields, content))
+    return _LENGTH.pack(len(content), _checksum(fields, content)) + fields, content
+
+
+def _checksum(fields: bytes, content: bytes) -> int:
+    covered = content[: wire.HEAD_BYTES] if fields[0] == Mark.FRAME else content
+    return zlib.crc32(covered, zlib.crc32(fields))
+
+
+def is_whole(head: bytes, content: bytes) -> bool:
+    """Whether a record is the one that was written."""
+    length, checksum = _LENGTH.unpack_from(head)
+    fields = head[_LENGTH.size :]
+    if len(content) != length or checksum != _checksum(fields, content):
+        return False
+    return fields[0] != Mark.FRAME or wire.is_intact(content)
 
 
 def scan(read: Callable[[int, int], bytes], start: int, size: int) -> tuple[list[Entry], int]:
@@ -49,9 +67,8 @@ def scan(read: Callable[[int, int], bytes], start: int, size: int) -> tuple[list
     entries, offset = [], start
     while offset + RECORD_BYTES <= size:
         head = read(offset, RECORD_BYTES)
-        length, checksum = _LENGTH.unpack_from(head)
-        begin = offset + RECORD_BYTES
-        if begin + length > size or checksum != zlib.crc32(read(begin, length), zlib.crc32(head[_LENGTH.size :])):
+        length, begin = _LENGTH.unpack_from(head)[0], offset + RECORD_BYTES
+        if begin + length > size or not is_whole(head, read(begin, length)):
             break
         mark, sender, epoch, round_ = _FIELDS.unpack_from(head, _LENGTH.size)
         entries.append(Entry(Mark(mark), sender, epoch, round_, begin, length))

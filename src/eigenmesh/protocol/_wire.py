@@ -122,7 +122,7 @@ def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
 
 
 def shapes_and_dtypes(arrays: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    return tuple(array.shape for array in arrays), tuple(_NAMES[array.dtype] for array in arrays)
+    return tuple([array.shape for array in arrays]), tuple([_NAMES[array.dtype] for array in arrays])
 
 
 def require_finite(array: np.ndarray, error: type[TransportError]) -> None:

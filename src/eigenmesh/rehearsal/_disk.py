@@ -53,7 +53,7 @@ class Disk:
             raise CannotResumeError(f"the journal of {self.site} is damaged.")
         del self.content[end:]
         starts = 1 + sum(entry.mark is Mark.START for entry in entries)
-        self.content += record(Mark.START)
+        self.content += b"".join(record(Mark.START))
         entries, self.synced = scan(self.read, HEAD_BYTES, len(self.content))
         self._noted_before = self.noted = self.synced
         self.rounds, self.masked, self.farewells, self.statements = {}, {}, set(), set()

@@ -90,10 +90,11 @@ class Process:
         elif kind is ep.Write:
             self._write(effect)
         elif kind is ep.Append:
-            self.disk.append(effect.record)
-            self.world.watch.kept(self.site, self.disk, effect.record)
+            record = b"".join(effect.record)
+            self.disk.append(record)
+            self.world.watch.kept(self.site, self.disk, record)
             if self.site in self.world.triggers:
-                self.world.triggers[self.site](effect.record)
+                self.world.triggers[self.site](record)
             if not self._syncing:
                 self._syncing = True
                 self.time.after(0.0, self._sync)

@@ -65,7 +65,7 @@ class AuditWriter:
 
     def record(self, sent: Sent) -> None:
         # Only round and hash change in every message, and they need no quoting; the rest is cached.
-        rest = _message_fields(sent._replace(round=0, sha256=""))
+        rest = _message_fields(*sent[:3], *sent[4:8], sent.again)
         self._write(f'{rest},"round":{sent.round},"sha256":"{sent.sha256}"')
         self.messages += 1
         self.data_messages += sent.kind == DATA
@@ -100,7 +100,8 @@ class AuditWriter:
                 reason = error.strerror or str(error)
             if not reason:
                 self._before = hash_of(line)
-                self._written.set()
+                if not self._written.is_set():
+                    self._written.set()
         if reason:
             self._fail(reason)
             # Without the path: the message also goes to other sites.
@@ -171,9 +172,9 @@ def _date(second: int) -> str:
 
 
 @lru_cache(maxsize=64)
-def _message_fields(sent: Sent) -> str:
-    fields = {"to": sent.neighbour, **sent._asdict()}
-    return _fields({key: value for key, value in fields.items() if key not in ("neighbour", "round", "sha256")})
+def _message_fields(*values: Any) -> str:
+    names = ("to", "kind", "epoch", "shapes", "dtypes", "bytes", "frame_bytes", "again")
+    return _fields(dict(zip(names, values, strict=True)))
 
 
 def _fields(content: dict[str, Any]) -> str:

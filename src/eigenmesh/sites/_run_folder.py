@@ -7,7 +7,8 @@ from pathlib import Path
 from eigenmesh._atomic_write import save_text, sync_folder
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.sites._site import OutFolder
-from eigenmesh.transports.grpc._journal import has_rounds, lock, wipe
+from eigenmesh.transports.grpc._journal import has_rounds, wipe
+from eigenmesh.transports.grpc._journal_file import lock
 
 OWN_DATA = "own-data"
 

@@ -1,6 +1,7 @@
 """One process of a site: drives the protocol's machine with gRPC streams, a journal, an audit and the solver."""
 
 import logging
+import queue
 import random
 import secrets
 import threading
@@ -10,39 +11,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from eigenmesh import protocol as ep
 from eigenmesh.errors import EigenmeshError, InputError, TransportError
-from eigenmesh.protocol import (
-    Append,
-    Audit,
-    Cut,
-    Deliver,
-    Dial,
-    DiskFailed,
-    Durable,
-    Fail,
-    Finish,
-    Instance,
-    Past,
-    Question,
-    Sent,
-    Setup,
-    SiteMachine,
-    Started,
-    Stop,
-    Write,
-)
 from eigenmesh.transports.grpc._journal import Journal
 from eigenmesh.transports.grpc._security import Credentials
 from eigenmesh.transports.grpc._streams import Streams
 
 logger = logging.getLogger("eigenmesh.transports.grpc")
 
-# How often a waiting thread looks whether the thread that it waits for is still there.
+# How often the solver, while it waits, looks whether the thread that steps the machine is still there.
 POLL_S = 0.5
 
 
 class Endpoint:
     """A site's end of all its links, from the start of the process to the farewell.
+
+    Only the communication thread steps the machine; the solver and the journal hand it their events and go on, so that
+    no thread waits for another one to have stepped.
 
     Parameters
     ----------
@@ -57,33 +42,34 @@ class Endpoint:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: ep.Setup,
         credentials: Credentials,
         addresses: Mapping[str, str],
         *,
         listen: str | None,
         journal: Path | None = None,
         fingerprint: str = "",
-        on_sent: Callable[[Sent], None] | None = None,
+        on_sent: Callable[[ep.Sent], None] | None = None,
     ) -> None:
         callers = [name for name in setup.neighbours if name not in setup.dials]
         if callers and listen is None:
             raise InputError(f"{', '.join(callers)} dial this site, so it must listen; give host:port.")
         self.setup, self._on_sent = setup, on_sent
-        self._lock = threading.Condition()
-        self._answer: Any = None
+        self._lock = threading.Lock()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._failure: Exception | None = None
+        self._mistake: Exception | None = None
         self._closed = False
         self._streams: Streams | None = None
         self._journal = None if journal is None else self._open_journal(journal, fingerprint)
         past = _new_past() if self._journal is None else self._journal.past
         try:
             self._records = len(past.entries)
-            self._machine = SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
+            self._machine = ep.SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
             most = setup.run.max_message_bytes
             slots = 4 * len(setup.sites) + 16
-            self._streams = Streams(self._feed, credentials, addresses, listen if callers else None, most, slots)
-            self._feed(Started())
+            self._streams = Streams(self._step, credentials, addresses, listen if callers else None, most, slots)
+            self._feed(ep.Started())
             self._streams.begin()
         except BaseException:
             self._release()
@@ -95,8 +81,8 @@ class Endpoint:
         return Journal(
             path,
             head,
-            lambda records: self._feed(Durable(records)),
-            lambda reason: self._feed(DiskFailed("journal", reason)),
+            lambda records: self._feed(ep.Durable(records)),
+            lambda reason: self._feed(ep.DiskFailed("journal", reason)),
         )
 
     @property
@@ -120,33 +106,38 @@ class Endpoint:
         return self._machine.past.secret
 
     @property
-    def machine(self) -> SiteMachine:
+    def machine(self) -> ep.SiteMachine:
         return self._machine
 
     @property
-    def lock(self) -> threading.Condition:
-        """Guards the machine."""
+    def lock(self) -> threading.Lock:
+        """Is held while the machine is stepped: for those who look at it."""
         return self._lock
 
     @property
     def journal_problem(self) -> str:
         return "" if self._journal is None else self._journal.failed
 
-    def ask(self, event: Question) -> Any:
+    def ask(self, event: ep.Question) -> Any:
         """Ask the machine, and wait for its answer; raises what has ended the run."""
-        with self._lock:
-            if self._closed and not isinstance(event, Finish):
-                raise TransportError("the transport is closed.")
-            self._answer = None
-            self._step(event)
-            while self._answer is None:
-                if self._failure is not None and not isinstance(event, Finish):
-                    # A fresh traceback for each raise.
-                    raise self._failure.with_traceback(None)
-                if self._streams is None or not self._streams.thread.is_alive():
-                    raise TransportError(f"the communication thread of {self.setup.name} has ended.")
-                self._lock.wait(POLL_S)
-            return self._answer
+        if self._closed and not isinstance(event, ep.Finish):
+            raise TransportError("the transport is closed.")
+        # Of this question alone: an answer to one that was given up, as by Ctrl-C, goes nowhere.
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._hand_over(self._put, event, answers)
+        while True:
+            try:
+                answer = answers.get(timeout=POLL_S)
+            except queue.Empty:
+                answer = None
+            if answer is not None:
+                return answer
+            ended = self._mistake if isinstance(event, ep.Finish) else self._failure
+            if ended is not None:
+                # A fresh traceback for each raise.
+                raise ended.with_traceback(None)
+            if self._streams is None or not self._streams.thread.is_alive():
+                raise TransportError(f"the communication thread of {self.setup.name} has ended.")
 
     def check(self) -> None:
         """Raise what has ended the run, if anything has."""
@@ -156,7 +147,7 @@ class Endpoint:
     def stop(self, reason: str, parks: bool = False) -> None:
         """End the run at every site, or put it off until all are started again."""
         if not self._closed:
-            self._feed(Stop(reason, parks))
+            self._feed(ep.Stop(reason, parks))
 
     def close(self) -> tuple[str, ...]:
         """Part from the neighbours, then release everything; the neighbours that may need this site again."""
@@ -167,7 +158,7 @@ class Endpoint:
             if self._journal is not None:
                 self._journal.flush(self.setup.patience_s if self._failure is None else 1.0)
             self._closed = True
-            owed = self.ask(Finish()).owed
+            owed = self.ask(ep.Finish()).owed
         finally:
             self._closed = True
             self._release()
@@ -180,41 +171,64 @@ class Endpoint:
             self._journal.close()
 
     def _feed(self, event: Any) -> None:
-        with self._lock:
-            self._step(event)
+        self._hand_over(self._step, event)
 
-    def _step(self, first: Any) -> None:
-        """Step the machine and do what it says; the lock is held."""
+    def _hand_over(self, call: Callable[..., None], *values: Any) -> None:
+        """Have the communication thread do something, after all that it was given before; in vain once it has ended."""
+        if self._streams is not None:
+            self._streams.call(call, *values)
+
+    def _put(self, question: Any, answers: queue.SimpleQueue[Any]) -> None:
+        self._answers = answers
+        self._step(question)
+
+    def _step(self, event: Any) -> None:
+        """Step the machine and do what it says, in the communication thread; a mistake in it ends the run."""
+        out: list[ep.Write | ep.Cut | ep.Dial] = []
+        try:
+            with self._lock:
+                out = self._effects(event) if self._mistake is None else []
+        except Exception as error:
+            logger.exception("the protocol of %s failed", self.setup.name)
+            self._mistake = error
+        if self._mistake is not None:
+            self._end(self._mistake)
+        elif self._streams is not None:
+            self._streams.perform(out)
+
+    def _end(self, error: Exception) -> None:
+        self._failure = error
+        self._answers.put(None)
+
+    def _effects(self, first: Any) -> list[ep.Write | ep.Cut | ep.Dial]:
+        """Step the machine, do what concerns this site alone; what is left to do."""
         events: deque[Any] = deque([first])
-        out: list[Write | Cut | Dial] = []
+        out: list[ep.Write | ep.Cut | ep.Dial] = []
         while events:
             for effect in self._machine.step(time.monotonic(), events.popleft()):
                 match effect:
-                    case Write() | Cut() | Dial():
+                    case ep.Write() | ep.Cut() | ep.Dial():
                         out.append(effect)
-                    case Audit(sent):
+                    case ep.Audit(sent):
                         problem = self._record(sent)
                         if problem:
-                            events.append(DiskFailed("audit", problem))
+                            events.append(ep.DiskFailed("audit", problem))
                             break
-                    case Append(record, urgent):
+                    case ep.Append(record, urgent):
                         self._records += 1
                         if self._journal is not None:
                             self._journal.append(record, urgent)
                         else:
-                            events.append(Durable(self._records))
-                    case Deliver(answer):
-                        self._answer = answer
-                        self._lock.notify_all()
-                    case Fail(error):
-                        self._failure = error
-                        self._lock.notify_all()
+                            events.append(ep.Durable(self._records))
+                    case ep.Deliver(answer):
+                        self._answers.put(answer)
+                    case ep.Fail(error):
+                        self._end(error)
                     case _:
                         logger.log(effect.level, "%s", effect.text)
-        if out and self._streams is not None:
-            self._streams.perform(out)
+        return out
 
-    def _record(self, sent: Sent) -> str:
+    def _record(self, sent: ep.Sent) -> str:
         if self._on_sent is None:
             return ""
         try:
@@ -225,6 +239,6 @@ class Endpoint:
         return ""
 
 
-def _new_past() -> Past:
+def _new_past() -> ep.Past:
     """Of a site without a journal."""
-    return Past(Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))
+    return ep.Past(ep.Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))

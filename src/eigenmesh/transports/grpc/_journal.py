@@ -22,24 +22,18 @@ from typing import Any
 from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import Entry, Instance, Mark, Past, record, scan
+from eigenmesh.transports.grpc._journal_file import MAGIC, lock, note_synced, read, write
 
 logger = logging.getLogger(__name__)
 
-MAGIC = b"EGNMJRN3"
 # Bytes of the file that are on the disk; length and CRC-32 of the description.
 _HEAD = struct.Struct("<QII")
 MAX_HEAD_BYTES = 1 << 16
 IDENTITY, SECRET = "identity", "secret"
-# What one call may be given to write; POSIX takes no more parts, macOS no more bytes.
-MAX_PARTS, MAX_BYTES = 1024, 1 << 30
 # Least time between two flushes, which take longer than the rounds; unless so much waits that neighbours might too.
 FLUSH_EVERY_S, FLUSH_BYTES = 0.1, 8 << 20
 # A site that starts again while others continue would mix two runs.
 START_ANEW = "start again at all sites: give the run another name there."
-
-# Called with the number of records that are on the disk.
-OnDurable = Callable[[int], None]
-OnFailure = Callable[[str], None]
 
 
 class Journal:
@@ -51,9 +45,11 @@ class Journal:
     one.
     """
 
-    def __init__(self, path: Path, head: dict[str, str], on_durable: OnDurable, on_failure: OnFailure) -> None:
+    def __init__(
+        self, path: Path, head: dict[str, str], on_durable: Callable[[int], None], on_failure: Callable[[str], None]
+    ) -> None:
         self.path, self._on_durable, self._on_failure = path, on_durable, on_failure
-        self._queue: queue.SimpleQueue[bytes | threading.Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[bytes, ...] | threading.Event | None] = queue.SimpleQueue()
         self.failed = ""
         self._waiting_bytes, self._hurry = 0, threading.Event()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
@@ -80,7 +76,7 @@ class Journal:
             parts = [MAGIC, _HEAD.pack(0, len(data), zlib.crc32(data)), data]
         else:
             start, synced, identity, secret = known
-            entries, end = scan(lambda offset, length: _read(self._file, length, offset), start, size)
+            entries, end = scan(lambda offset, length: read(self._file, length, offset), start, size)
             if end < synced:
                 lost = f"journal {self.path} is damaged: of {synced} bytes that were on the disk {end} can be read"
                 raise CannotResumeError(f"{lost}; {START_ANEW}")
@@ -91,29 +87,29 @@ class Journal:
             parts = []
         begun = Instance(identity, 1 + sum(entry.mark is Mark.START for entry in entries), secrets.token_hex(8))
         # On the disk before anybody is called, so that no start is counted twice.
-        self._write_now([*parts, record(Mark.START, begun.nonce.encode())])
+        self._write_now([*parts, *record(Mark.START, begun.nonce.encode())])
         entries.append(Entry(Mark.START, 0, 0, 0, 0, 0))
         return Past(begun, tuple(entries), self.read, secret)
 
     def _write_now(self, parts: list[bytes]) -> None:
         try:
-            _write(self._file, parts)
+            write(self._file, parts)
             os.fsync(self._file)
-            _note_synced(self._file)
+            note_synced(self._file)
             sync_folder(self.path.parent)
         except OSError as error:
             raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; make room.") from error
 
-    def append(self, data: bytes, urgent: bool = False) -> None:
+    def append(self, parts: tuple[bytes, ...], urgent: bool = False) -> None:
         """Write a record, after those before it; at once if it is urgent."""
-        self._queue.put(data)
-        self._waiting_bytes += len(data)
+        self._queue.put(parts)
+        self._waiting_bytes += sum(map(len, parts))
         if urgent or self._waiting_bytes > FLUSH_BYTES:
             self._hurry.set()
 
     def read(self, entry: Entry) -> bytes:
         """The frame of a record that was there when the journal was opened."""
-        data = _read(self._file, entry.length, entry.offset)
+        data = read(self._file, entry.length, entry.offset)
         if len(data) != entry.length:
             raise UnreadableFileError(f"journal {self.path} has become shorter while it was read.")
         return data
@@ -146,19 +142,19 @@ class Journal:
             while not self._queue.empty():
                 items.append(self._queue.get())
             closing = None in items
-            if batch := [item for item in items if isinstance(item, bytes)]:
+            if batch := [item for item in items if isinstance(item, tuple)]:
                 self._store(batch)
             for item in items:
                 if isinstance(item, threading.Event):
                     item.set()
 
-    def _store(self, batch: list[bytes]) -> None:
+    def _store(self, batch: list[tuple[bytes, ...]]) -> None:
         if self.failed:
             return
         try:
-            _write(self._file, batch)
+            write(self._file, [part for parts in batch for part in parts])
             getattr(os, "fdatasync", os.fsync)(self._file)
-            _note_synced(self._file)
+            note_synced(self._file)
             # Only a restart reads it again, so it need not fill the memory of the machine; where that can be said.
             with contextlib.suppress(AttributeError, OSError):
                 os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -183,51 +179,16 @@ def wipe(path: Path) -> None:
             os.fsync(file.fileno())
 
 
-def _write(file: int, parts: list[bytes]) -> None:
-    """Write all parts, where the system can do that without bringing them together first."""
-    for first in range(0, len(parts), MAX_PARTS):
-        some = parts[first : first + MAX_PARTS]
-        size = sum(map(len, some))
-        written = os.writev(file, some) if hasattr(os, "writev") and size < MAX_BYTES else 0
-        if written < size:
-            data = memoryview(b"".join(some))[written:]
-            while data:
-                data = data[os.write(file, data) :]
-
-
-def _read(file: int, length: int, offset: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(file, length, offset)
-    # Without pread the place to append at has to be kept.
-    place = os.lseek(file, 0, os.SEEK_CUR)
-    os.lseek(file, offset, os.SEEK_SET)
-    data = os.read(file, length)
-    os.lseek(file, place, os.SEEK_SET)
-    return data
-
-
-def _note_synced(file: int) -> None:
-    """Note in the head that all is on the disk; if the note itself is lost in a crash, the one before it counts."""
-    end = os.lseek(file, 0, os.SEEK_CUR)
-    note = struct.pack("<Q", end)
-    if hasattr(os, "pwrite"):
-        os.pwrite(file, note, len(MAGIC))
-        return
-    os.lseek(file, len(MAGIC), os.SEEK_SET)
-    os.write(file, note)
-    os.lseek(file, end, os.SEEK_SET)
-
-
 def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[int, int, str, str] | None:
     """Where records start, what is on the disk, identity and secret; None if the head was not written to the end."""
     start = len(MAGIC) + _HEAD.size
-    first = _read(file, start, 0)
+    first = read(file, start, 0)
     if not first.startswith(MAGIC[: len(first)]):
         raise UnreadableFileError(f"{path} is no journal that this eigenmesh can read; name another file.")
     if len(first) < start:
         return None
     synced, length, checksum = _HEAD.unpack_from(first, len(MAGIC))
-    data = _read(file, min(length, MAX_HEAD_BYTES), start)
+    data = read(file, min(length, MAX_HEAD_BYTES), start)
     if zlib.crc32(data) != checksum:
         if start + length >= size and not synced:
             return None
@@ -241,17 +202,6 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     return int(start + length), int(synced), identity, secret
 
 
-def lock(file: int, path: Path) -> None:
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        return
-    except OSError:
-        raise InputError(f"journal {path} is in use by another process; is this site running already?") from None
-
-
 def has_rounds(path: Path) -> bool:
     """Whether anything but starts and statements is in the journal of any run; what cannot be read counts."""
     with path.open("rb") as file:
@@ -260,5 +210,5 @@ def has_rounds(path: Path) -> bool:
             return False
         start = len(first) + _HEAD.unpack_from(first, len(MAGIC))[1]
         size = os.fstat(file.fileno()).st_size
-        entries, end = scan(lambda offset, length: _read(file.fileno(), length, offset), start, size)
+        entries, end = scan(lambda offset, length: read(file.fileno(), length, offset), start, size)
         return end < size or any(entry.mark not in (Mark.START, Mark.STATEMENT) for entry in entries)

@@ -1,7 +1,6 @@
 """The thread that communicates: gRPC streams that are opened, read, written and ended as the machine says."""
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import threading
@@ -25,7 +24,7 @@ class Streams:
     """Runs the loop in a thread of its own, from construction to ``stop``.
 
     ``feed`` takes events, in that thread. ``addresses`` are those of the neighbours that this site dials, ``listen`` is
-    the address for the others. ``perform`` may be called from any thread.
+    the address for the others.
     """
 
     def __init__(
@@ -54,29 +53,27 @@ class Streams:
             self.thread.join()
             raise self.error
 
-    def perform(self, effects: list[Write | Cut | Dial]) -> None:
-        if threading.current_thread() is self.thread:
-            self._perform(effects)
-            return
+    def call(self, work: Callable[..., None], *values: Any) -> None:
+        """Have the thread of the streams call something, after all that it was given before; from any thread."""
         try:
-            self._loop.call_soon_threadsafe(self._perform, effects)
+            self._loop.call_soon_threadsafe(work, *values)
         except RuntimeError:
             # The loop has ended, and so have the streams.
-            logger.debug("too late for %d effects.", len(effects))
+            logger.debug("too late for %r.", values)
 
     def begin(self) -> None:
         """Feed events from now on."""
-        self._loop.call_soon_threadsafe(self._begun.set)
+        self.call(self._begun.set)
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """End all streams after what is to be written, and the thread."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        self.call(self._stopping.set)
         self.thread.join(timeout_s)
         if self.thread.is_alive():
             logger.error("the communication thread did not end within %g s.", timeout_s)
 
-    def _perform(self, effects: Iterable[Write | Cut | Dial]) -> None:
+    def perform(self, effects: Iterable[Write | Cut | Dial]) -> None:
+        """Do what the machine says; in the thread of the streams."""
         for effect in effects:
             if isinstance(effect, Dial):
                 if not self._stopping.is_set():

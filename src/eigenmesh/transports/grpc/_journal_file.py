@@ -1,0 +1,57 @@
+"""How the file of a journal is read, written and locked, on systems with and without the calls of POSIX."""
+
+import os
+import struct
+from pathlib import Path
+
+from eigenmesh.errors import InputError
+
+MAGIC = b"EGNMJRN4"
+# What one call may be given to write; POSIX takes no more parts, macOS no more bytes.
+MAX_PARTS, MAX_BYTES = 1024, 1 << 30
+
+
+def write(file: int, parts: list[bytes]) -> None:
+    """Write all parts, where the system can do that without bringing them together first."""
+    for first in range(0, len(parts), MAX_PARTS):
+        some = parts[first : first + MAX_PARTS]
+        size = sum(map(len, some))
+        written = os.writev(file, some) if hasattr(os, "writev") and size < MAX_BYTES else 0
+        if written < size:
+            data = memoryview(b"".join(some))[written:]
+            while data:
+                data = data[os.write(file, data) :]
+
+
+def read(file: int, length: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(file, length, offset)
+    # Without pread the place to append at has to be kept.
+    place = os.lseek(file, 0, os.SEEK_CUR)
+    os.lseek(file, offset, os.SEEK_SET)
+    data = os.read(file, length)
+    os.lseek(file, place, os.SEEK_SET)
+    return data
+
+
+def note_synced(file: int) -> None:
+    """Note in the head that all is on the disk; if the note itself is lost in a crash, the one before it counts."""
+    end = os.lseek(file, 0, os.SEEK_CUR)
+    note = struct.pack("<Q", end)
+    if hasattr(os, "pwrite"):
+        os.pwrite(file, note, len(MAGIC))
+        return
+    os.lseek(file, len(MAGIC), os.SEEK_SET)
+    os.write(file, note)
+    os.lseek(file, end, os.SEEK_SET)
+
+
+def lock(file: int, path: Path) -> None:
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        return
+    except OSError:
+        raise InputError(f"journal {path} is in use by another process; is this site running already?") from None
