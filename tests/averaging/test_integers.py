@@ -74,6 +74,9 @@ def test_products_are_averaged_to_the_stated_accuracy(topology, over):
     made.learn_scales(np.diag(pooled).copy())
     off = made.mean(covariances @ block)[0] - pooled @ block
     size = made.scales.size
+    average = np.linalg.norm(pooled @ block, axis=0)
+    bound = made.size_of_products(np.zeros((M, 1, 3)), average)[0, 0]
+    assert np.linalg.norm(covariances @ block, axis=1).mean(axis=0).max() <= bound <= size
     assert np.linalg.norm(off, axis=0).max() <= np.sqrt(M) * made.average.accuracy * size + 4e-16 * size
     assert made.mean(covariances @ block).tobytes() == network_on("path", np.diag(pooled), covariances @ block)
 
@@ -107,7 +110,7 @@ def test_sums_too_large_for_two_words_are_named_and_nothing_is_sent():
 
 def test_products_need_scales_and_integers_a_sum():
     with pytest.raises(InputError, match="learn_scales"):
-        network().size_of_products(np.ones((M, 1, 2)))
+        network().size_of_products(np.ones((M, 1, 2)), np.ones((1, 1, 2)))
     with pytest.raises(InputError, match=r"over Tree\(\) or AllReduce\(\), not over Gossip"):
         Integers(Gossip())
 

@@ -64,7 +64,7 @@ class IntegerAverage:
         """As for other averages, relative to the public size of a product, ``tr C``.
 
         Each node rounds by half a unit of ``2^(e_j - 62)`` at most and ``2^e_j`` is at most twice its bound, so an
-        averaged column is off by less than ``M 2^-62 tr C``; the certificate multiplies by sqrt(M) itself.
+        averaged column is off by less than ``M 2^-62 tr C``; the norm over all nodes is sqrt(M) times that of one.
         """
         # Twice that covers what is added to the bounds against rounding.
         return float(np.sqrt(self.n_nodes) * 2.0 ** (1 - BITS))

@@ -145,7 +145,7 @@ def _averaged(covariance: Covariance, network: Network, X: Array) -> tuple[Array
     values = ea.to_numpy(network.worst(xp.sum(mean * product, axis=-2))[0, ...])
     order = xp.asarray(np.argsort(-values, kind="stable"), device=X.device)
     local, mean, product = (xp.take(array, order, axis=-1) for array in (local, mean, product))
-    return local, mean, product, network.size_of_products(column_norms(products))
+    return local, mean, product, network.size_of_products(column_norms(products), column_norms(product))
 
 
 def _apart(local: Array, mean: Array) -> Array:

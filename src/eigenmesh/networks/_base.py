@@ -1,12 +1,10 @@
-"""What every network can do: mix, mean, worst; and the one place where traffic is counted."""
+"""What every network can do: mix, mean, worst."""
 
 from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, overload
 
 import numpy as np
@@ -23,7 +21,7 @@ from eigenmesh.graphs import Weights
 from eigenmesh.graphs._weights import half_way
 from eigenmesh.masking import Masks
 from eigenmesh.networks._integers import Masking, ProductScales, fixed_point
-from eigenmesh.networks._traffic import Traffic
+from eigenmesh.networks._traffic import Counted
 
 # Shape and dtype of an array; every library has dtypes of its own.
 Kind = tuple[tuple[int, ...], Any]
@@ -31,7 +29,7 @@ Kind = tuple[tuple[int, ...], Any]
 Bound = np.ndarray | float | None
 
 
-class Network(ABC):
+class Network(Counted, ABC):
     """Nodes that exchange arrays with their neighbours in rounds.
 
     Every array has a leading axis over *the nodes this process holds*: all M when stacked, one at a peer. All
@@ -40,6 +38,7 @@ class Network(ABC):
     """
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
+        super().__init__()
         self.weights = weights
         self.average = (averaging or Tree()).prepare(weights)
         self.integers = self.average if isinstance(self.average, IntegerAverage) else None
@@ -49,13 +48,8 @@ class Network(ABC):
         # For averages in integers: public scales of products, once they are known, and masks if there are any.
         self.scales: ProductScales | None = None
         self.masking: Masking | None = None
-        self.traffic = Traffic()
-        # Rounds by what was exchanged and bytes per message; the rounds of an all-reduce take no link of the graph.
-        self.exchanges: Counter[tuple[LinearRound, int]] = Counter()
-        self._riding_bytes = 0
         self._mixing = LinearRound(weights.matrix)
         self._lazy_mixing = LinearRound(half_way(weights.matrix))
-        self._sizes: dict[tuple[type, Any, Any], tuple[int, int]] = {}
         self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
 
     @property
@@ -158,17 +152,19 @@ class Network(ABC):
         if self.integers:
             self.scales = ProductScales.of(diagonal, self.n_nodes)
 
-    def size_of_products(self, norms: Array) -> Array:
-        """How large products ``C_i b`` are, for the certificate: (nodes, 1, k) norms of the nodes held here -> (1, 1).
+    def size_of_products(self, norms: Array, averaged: Array) -> Array:
+        """How large products ``C_i b`` are, for the certificate, from their norms and those of their average: (1, 1).
 
-        Averages in integers are as accurate as their public scales, and no node shows how large its own products are.
+        The first are those of the nodes held here, (nodes, 1, k). Averages in integers do without: no node shows how
+        large its own products are, and the public scales bound them.
         """
         xp = ea.namespace(norms)
         if not self.integers:
             return xp.reshape(xp.max(norms), (1, 1))
         if self.scales is None:
             raise InputError("averages in integers need the pooled variances; call network.learn_scales first.")
-        return xp.asarray([[self.scales.size]], dtype=norms.dtype, device=norms.device)
+        size = self.scales.size_of(float(xp.max(averaged)), self.n_nodes)
+        return xp.asarray([[size]], dtype=norms.dtype, device=norms.device)
 
     def from_root(self, values: np.ndarray) -> np.ndarray:
         """The numbers of one node at all of them, the same bits: (nodes, ...) -> (nodes, ...) float64.
@@ -223,37 +219,3 @@ class Network(ABC):
         else:
             self._count_rounds(self._mixing, (values,), self.weights.spectrum.diameter)
         return self._maximum(values)
-
-    def link_traffic(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Messages and bytes that went over each link of the graph so far, by (sender, receiver)."""
-        messages, sent = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
-        for (exchange, size), rounds in self.exchanges.items():
-            receivers, senders = exchange.sends
-            for link in zip(senders.tolist(), receivers.tolist(), strict=True):
-                messages[link] += rounds
-                sent[link] += rounds * size
-        return {link: (messages[link], sent[link]) for link in sorted(messages)}
-
-    def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1) -> None:
-        self.exchanges[exchange, self._count(exchange.messages, arrays, rounds)] += rounds
-
-    def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> int:
-        """Count rounds in which as many messages carry the arrays; gives the bytes of one message."""
-        traffic, sent = self.traffic, self._riding_bytes
-        traffic.rounds += rounds
-        traffic.messages += messages * rounds
-        for array in arrays:
-            matrices, size = self._size(array)
-            traffic.matrices += rounds * matrices
-            sent += size
-        traffic.bytes += messages * rounds * sent
-        return sent
-
-    def _size(self, array: Array) -> tuple[int, int]:
-        """Matrices and bytes in one node's part of the array; kept, for it is asked for every round."""
-        # With the type, since libraries do not like their dtypes to be compared with those of others.
-        key = (type(array), array.shape, array.dtype)
-        if key not in self._sizes:
-            shape = array.shape[1:]
-            self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.item_bytes(array))
-        return self._sizes[key]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenmesh.averaging._fixed_point import FixedPoint, Scaled, Wide
+from eigenmesh.averaging._fixed_point import BITS, FixedPoint, Scaled, Wide
 from eigenmesh.masking import Masks
 
 # Room for a start whose columns are not quite unit vectors, and for rounding in rows that have no variance.
@@ -35,7 +35,7 @@ class ProductScales:
 
     By Cauchy and Schwarz ``sum_i |(C_i b)_j| <= M sqrt(C_jj b^T C b) <= M sqrt(C_jj tr C)``.
 
-    rows: (d,), of the sum over all nodes in row j. size: of the average over all nodes of ``|C_i b|``.
+    rows: (d,), of the sum over all nodes in row j. size: tr C.
     """
 
     rows: np.ndarray
@@ -47,6 +47,15 @@ class ProductScales:
         # A sum that is rounded once is the same on every processor.
         total = math.fsum(diagonal.tolist())
         return cls(SLACK * n_nodes * (np.sqrt(diagonal * total) + LEAST_ROW * total), SLACK * total)
+
+    def size_of(self, averaged: float, n_nodes: int) -> float:
+        """Bound of the average over all nodes of ``|C_i b|`` where ``|C b|`` is at most ``averaged``.
+
+        It is at most ``sqrt(tr C b^T C b)``, again by Cauchy and Schwarz. The certificate takes the rounding of double
+        precision from it, so it is made large enough to cover what integers round off, ``2 M 2^-62 tr C`` a column.
+        """
+        rounded_off = 2 * n_nodes * 2.0**-BITS / float(np.finfo(np.float64).eps)
+        return max(math.sqrt(self.size * averaged), rounded_off * self.size)
 
 
 def fixed_point(scales: ProductScales | None, bound: np.ndarray | float | None, n_nodes: int) -> FixedPoint:

@@ -1,8 +1,15 @@
-"""What a run has sent."""
+"""What a run has sent, and the one place where it is counted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import LinearRound
 
 
 @dataclass
@@ -32,3 +39,48 @@ class Traffic:
 
     def __sub__(self, earlier: Traffic) -> Traffic:
         return Traffic(*(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)))
+
+
+class Counted:
+    """Counts messages as they are asked for, over the whole network."""
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+        # Rounds by what was exchanged and bytes per message; the rounds of an all-reduce take no link of the graph.
+        self.exchanges: Counter[tuple[LinearRound, int]] = Counter()
+        self._riding_bytes = 0
+        self._sizes: dict[tuple[type, Any, Any], tuple[int, int]] = {}
+
+    def link_traffic(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Messages and bytes that went over each link of the graph so far, by (sender, receiver)."""
+        messages, sent = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        for (exchange, size), rounds in self.exchanges.items():
+            receivers, senders = exchange.sends
+            for link in zip(senders.tolist(), receivers.tolist(), strict=True):
+                messages[link] += rounds
+                sent[link] += rounds * size
+        return {link: (messages[link], sent[link]) for link in sorted(messages)}
+
+    def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1) -> None:
+        self.exchanges[exchange, self._count(exchange.messages, arrays, rounds)] += rounds
+
+    def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> int:
+        """Count rounds in which as many messages carry the arrays; gives the bytes of one message."""
+        traffic, sent = self.traffic, self._riding_bytes
+        traffic.rounds += rounds
+        traffic.messages += messages * rounds
+        for array in arrays:
+            matrices, size = self._size(array)
+            traffic.matrices += rounds * matrices
+            sent += size
+        traffic.bytes += messages * rounds * sent
+        return sent
+
+    def _size(self, array: Array) -> tuple[int, int]:
+        """Matrices and bytes in one node's part of the array; kept, for it is asked for every round."""
+        # With the type, since libraries do not like their dtypes to be compared with those of others.
+        key = (type(array), array.shape, array.dtype)
+        if key not in self._sizes:
+            shape = array.shape[1:]
+            self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.item_bytes(array))
+        return self._sizes[key]

@@ -118,8 +118,9 @@ class BlockKrylov(Solver):
     def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
         xp = ea.namespace(state.whitening)
         product = product_to_average(covariance, state.B, state.n_nodes)
-        size = xp.maximum(state.size, network.size_of_products(column_norms(ea.held(product))))
+        norms = column_norms(ea.held(product))
         Z, agreed = network.common_mean_and_worst(product, state.report)
+        size = xp.maximum(state.size, network.size_of_products(norms, column_norms(Z)))
         V, T, leak, lost, b = state.V, state.T, state.leak, state.lost, state.whitening.shape[-1]
         # A block with nothing new in it means that the space is full; what it is then says nothing of the product.
         grows = bool(xp.any(state.whitening != 0))

@@ -80,7 +80,8 @@ class TreeCovariance(Solver):
         leading = vectors[:, : -state.k - 1 : -1]
         X, CX = (ea.like(array[np.newaxis], state.X) for array in (leading, C @ leading))
         agreed = network.worst(ea.like(values[np.newaxis, ::-1], state.X))
-        size = network.size_of_products(xp.sqrt(xp.sum(squared_norms(covariances), axis=-1)))
+        norms = xp.sqrt(xp.sum(squared_norms(covariances), axis=-1))
+        size = network.size_of_products(norms, ea.like(np.array([np.trace(C)]), norms))
         return TreeCovarianceState(state.k, ea.everywhere(X, n_nodes), ea.to_numpy(agreed[0, ...]), CX, size)
 
     def common(self, state: TreeCovarianceState) -> Common | None:
