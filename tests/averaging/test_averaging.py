@@ -15,6 +15,7 @@ from eigenmesh.averaging import (
     Gossip,
     Integers,
     Polynomial,
+    PushSum,
     Tree,
     averaging_by_name,
 )
@@ -22,7 +23,7 @@ from eigenmesh.errors import GraphError, InputError, UnknownNameError
 from eigenmesh.networks import Stacked
 
 EXACT = [AllReduce(), Gossip(), Chebyshev(), Polynomial(), Tree(), Factored(), Integers(), Integers(AllReduce())]
-KERNELS = [*EXACT, Gossip(1e-4), Chebyshev(1e-4), Polynomial(1e-4)]
+KERNELS = [*EXACT, PushSum(), Gossip(1e-4), Chebyshev(1e-4), Polynomial(1e-4)]
 TOPOLOGIES = ["erdos_renyi", "cycle", "path", "star", "complete", "grid", "binary_tree"]
 
 

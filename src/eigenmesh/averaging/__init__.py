@@ -9,6 +9,7 @@ from eigenmesh.averaging._factored import Factored
 from eigenmesh.averaging._gossip import Chebyshev, Gossip
 from eigenmesh.averaging._integers import Integers
 from eigenmesh.averaging._polynomial import Polynomial
+from eigenmesh.averaging._push_sum import PushSum
 from eigenmesh.averaging._tree import Tree
 
 # Kernels that use only the links of the graph, from neighbour to neighbour.
@@ -47,6 +48,7 @@ __all__ = [
     "Integers",
     "LinearRound",
     "Polynomial",
+    "PushSum",
     "Tree",
     "averaging_by_name",
     "name_of",

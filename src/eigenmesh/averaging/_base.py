@@ -121,6 +121,8 @@ def measured_accuracy(average: Average, weights: Weights) -> float:
     following rounds.
     """
     n_nodes = weights.n_nodes
+    if n_nodes == 1:
+        return 0.0
     probe = np.eye(n_nodes) if n_nodes <= 256 else np.random.default_rng(0).standard_normal((n_nodes, 64))
     away = average(_Plain(), probe) - probe.mean(axis=0)
     return float(np.linalg.norm(away, 2) / np.linalg.norm(probe - probe.mean(axis=0), 2))

@@ -112,7 +112,9 @@ class Recording(Stacked):
         self._prices = Prices(weights, self.average, Costs())
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
-        self._note(NetworkCall(mixed=sum(self._size(array)[1] for array in arrays), messages=exchange.messages))
+        mixed = self._riding_bytes + sum(self._size(array)[1] for array in arrays)
+        self._note(NetworkCall(mixed=mixed, messages=exchange.messages))
+        self._rider_rounds += exchange.messages == self._mixing.messages
         return self._combine(exchange, arrays)
 
     def mean(self, array: Array, bound: Bound = None) -> Array:

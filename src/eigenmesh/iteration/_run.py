@@ -208,8 +208,7 @@ class _Loop:
 
     def _interval(self, rounds_an_iteration: int) -> int:
         """Iterations between checks so that the `worst` of a check costs about a tenth of the rounds at most."""
-        diameter = self.network.weights.spectrum.diameter
-        return max(1, -(-10 * max(1, diameter) // max(1, rounds_an_iteration)))
+        return max(1, -(-10 * max(1, self.network.flood_rounds) // max(1, rounds_an_iteration)))
 
     def _certify(self, X: Array, state: Any = None, last: bool = True) -> Certified:
         """Certify X, the readout of the state where there is one; for the last time, or to know whether to go on."""

@@ -84,6 +84,8 @@ class CertificateGate:
         """Decide from the (K,) residuals that all nodes agree on; None means that the solver has no estimate."""
         if residual is None:
             return True
+        if not np.isfinite(residual).all():
+            return False
         known = gaps if gaps is not None else self.gaps
         largest = np.inf if self.scale is None else self.scale
         # Where a gap is not positive the certificate will have to say more.

@@ -11,9 +11,10 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.averaging import Averaging, LinearRound, Tree
+from eigenmesh.averaging import Average, Averaging, LinearRound, Polynomial, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._fixed_point import Wide
+from eigenmesh.averaging._gossip import ChebyshevAverage, GossipAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.errors import InputError
@@ -21,7 +22,8 @@ from eigenmesh.graphs import Weights
 from eigenmesh.graphs._weights import half_way
 from eigenmesh.masking import Masks
 from eigenmesh.networks._integers import Masking, ProductScales, fixed_point
-from eigenmesh.networks._traffic import Counted
+from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, rounds_to_contract
+from eigenmesh.networks._traffic import Counted, Traffic
 
 # Shape and dtype of an array; every library has dtypes of its own.
 Kind = tuple[tuple[int, ...], Any]
@@ -38,9 +40,14 @@ class Network(Counted, ABC):
     """
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
+        self._weights = weights
+        self._mixing = LinearRound(weights.matrix)
+        self._lazy_mixing = LinearRound(half_way(weights.matrix))
+        self._begin((averaging or Tree()).prepare(weights))
+
+    def _begin(self, average: Average) -> None:
         super().__init__()
-        self.weights = weights
-        self.average = (averaging or Tree()).prepare(weights)
+        self.average = average
         self.integers = self.average if isinstance(self.average, IntegerAverage) else None
         self._over = self.average if self.integers is None else self.integers.over
         # With an all-reduce the engine links all nodes, and maxima take that way too.
@@ -48,14 +55,56 @@ class Network(Counted, ABC):
         # For averages in integers: public scales of products, once they are known, and masks if there are any.
         self.scales: ProductScales | None = None
         self.masking: Masking | None = None
-        self._mixing = LinearRound(weights.matrix)
-        self._lazy_mixing = LinearRound(half_way(weights.matrix))
+        self._rider: Array | None = None
+        self._rider_rounds = 0
+        self._mixes: dict[float, Mixes] = {}
         self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
+
+    @property
+    def weights(self) -> Weights:
+        """The weights, where they stay the same."""
+        return self._weights
 
     @property
     def n_nodes(self) -> int:
         """M, the number of nodes of the whole network."""
         return self.weights.n_nodes
+
+    @property
+    def arrived(self) -> Traffic:
+        """What has arrived of what was sent: all of it, unless links lose messages."""
+        return self.traffic
+
+    @property
+    def flood_rounds(self) -> int:
+        """Rounds over all links after which every node has heard from every other."""
+        return self.weights.spectrum.diameter
+
+    @property
+    def contraction(self) -> float:
+        """Factor by which one round of mixing shrinks disagreement."""
+        return self.weights.spectrum.beta
+
+    @property
+    def second_eigenvalue(self) -> float:
+        """lambda_2 of the weights, or the contraction where they change."""
+        return self.weights.spectrum.second
+
+    def mixes(self, rounds: int, before: Mixes | None = None) -> Mixes:
+        """So many rounds of mixing; what is still on its way from the mixes ``before`` will come in."""
+        if not self.weights.averages:
+            return PushMixes(rounds, self.contraction**rounds, self.mix)
+        if self.weights.symmetric:
+            return AveragingMixes(ChebyshevAverage.of_rounds(self.weights, rounds))
+        return AveragingMixes(GossipAverage(self._mixing, rounds, self.contraction**rounds))
+
+    def mixes_to(self, contraction: float, before: Mixes | None = None) -> Mixes:
+        """As many rounds of mixing as shrink disagreement to this share; ``before`` as for ``mixes``."""
+        if not self.weights.averages:
+            return self.mixes(rounds_to_contract(contraction, self.contraction), before)
+        if contraction not in self._mixes:
+            self._mixes[contraction] = AveragingMixes(Polynomial(contraction).prepare(self.weights))
+        return self._mixes[contraction]
 
     @property
     @abstractmethod
@@ -88,8 +137,30 @@ class Network(Counted, ABC):
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
         """Carry out one linear round on each of the arrays, all in one message, and count it."""
-        self._count_rounds(exchange, arrays)
+        self._count_rounds(exchange, arrays, riding=self._riding_bytes)
+        self._rider_rounds += exchange.messages == self._mixing.messages
         return self._combine(exchange, arrays)
+
+    def ride(self, values: Array) -> None:
+        """Send values, (nodes, k), along with the mixes that follow, so that all agree on their maximum for free."""
+        self._rider, self._rider_rounds, self._riding_bytes = values, 0, self._size(values)[1]
+
+    def ridden(self) -> Array | None:
+        """The elementwise maximum of what rides, once all nodes know it; None before that, or if nothing rides."""
+        if self._rider is None or self._rider_rounds < self.flood_rounds:
+            return None
+        agreed = self._end_of_ride(self._rider)
+        self._rider, self._riding_bytes = None, 0
+        return agreed
+
+    @property
+    def riding(self) -> bool:
+        """Whether values ride along with mixes."""
+        return self._rider is not None
+
+    def _end_of_ride(self, rider: Array) -> Array:
+        """The maximum, at a network that has carried the values over its links all the way."""
+        return rider
 
     def reduced_mean(self, array: Array) -> Array:
         """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
@@ -193,11 +264,12 @@ class Network(Counted, ABC):
         """
         if self.collective:
             return self.common_mean(array), self.worst(values)
+        rider, riding = self._rider, self._riding_bytes
         before, self._riding_bytes = self.traffic.rounds, self._size(values)[1]
         try:
             averaged, agreed = self._common_mean_and_maximum(array, values)
         finally:
-            self._riding_bytes = 0
+            self._rider, self._riding_bytes = rider, riding
         # A loose average on a dense graph may be done sooner than the maxima.
         rounds = max(0, self.weights.spectrum.diameter - (self.traffic.rounds - before))
         self._count_rounds(self._mixing, (values,), rounds)

@@ -66,7 +66,6 @@ class Peers(Network):
         senders = sorted(weights.graph.predecessors(transport.rank)) if weights.graph.is_directed() else receivers
         self._neighbours = transport.links(receivers, senders)
         self._parts: dict[int, tuple[LinearRound, Part]] = {}
-        self._rider: Array | None = None
         if isinstance(averaging, Factored) and averaging.factors is None:
             self.average = averaging.shared(self, weights).prepare(weights)
 
@@ -115,11 +114,8 @@ class Peers(Network):
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         # The values travel in the messages of the average, and take the maximum with each that is received.
         self._rider = _flat(values)
-        try:
-            averaged = self.common_mean(array)
-            agreed = self._rider
-        finally:
-            self._rider = None
+        averaged = self.common_mean(array)
+        agreed, self._rider = self._rider, None
         return averaged, self._spread_maximum(agreed, self.weights.spectrum.diameter - self.average.rounds, values)
 
     def _part(self, exchange: LinearRound) -> Part:

@@ -36,6 +36,9 @@ class Stacked(Network):
     def ids(self) -> Sequence[int]:
         return range(self.n_nodes)
 
+    def _end_of_ride(self, rider: Array) -> Array:
+        return self._maximum(rider)
+
     def mean(self, array: Array, bound: Bound = None) -> Array:
         """What all nodes share is its own average: its rounds are counted, and nothing is computed."""
         if self.collective or self.integers or not ea.is_everywhere(array):
@@ -49,7 +52,7 @@ class Stacked(Network):
             self.average(listed, np.zeros((self.n_nodes, 1)))
             self._rounds_of_average = tuple(listed.rounds)
         for exchange in self._rounds_of_average:
-            self._count_rounds(exchange, (array,))
+            self._count_rounds(exchange, (array,), riding=self._riding_bytes)
 
     def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
         """All words are here, and their sum is the same in any order."""

@@ -61,12 +61,12 @@ class Counted:
                 sent[link] += rounds * size
         return {link: (messages[link], sent[link]) for link in sorted(messages)}
 
-    def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1) -> None:
-        self.exchanges[exchange, self._count(exchange.messages, arrays, rounds)] += rounds
+    def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1, riding: int = 0) -> None:
+        self.exchanges[exchange, self._count(exchange.messages, arrays, rounds, riding)] += rounds
 
-    def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1) -> int:
-        """Count rounds in which as many messages carry the arrays; gives the bytes of one message."""
-        traffic, sent = self.traffic, self._riding_bytes
+    def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1, riding: int = 0) -> int:
+        """Count rounds in which as many messages carry the arrays and ``riding`` bytes; gives the bytes of one."""
+        traffic, sent = self.traffic, riding
         traffic.rounds += rounds
         traffic.messages += messages * rounds
         for array in arrays:

@@ -57,5 +57,5 @@ def drift(network: Network, state: SteppedState, mixed: Array, X: Array) -> Arra
     """
     xp = ea.namespace(X)
     moved, spread = (xp.sqrt(squared_norms(array - state.X)) for array in (X, mixed))
-    apart = spread / (1 - network.weights.spectrum.second)
+    apart = spread / (1 - network.second_eigenvalue)
     return (moved / state.step_size + state.scale * apart) / xp.sqrt(squared_norms(X))

@@ -53,7 +53,7 @@ class SteppedSolver(Solver):
         scale = largest_norm(covariance, network, basis)
         step_size = self.step_size
         if step_size == "auto":
-            step_size = self.suggested_step(scale, network.weights.spectrum.second)
+            step_size = self.suggested_step(scale, network.second_eigenvalue)
         return SteppedState(basis, unmeasured(basis), float(step_size), scale, anchor=basis, best=np.inf)
 
     def readout(self, state: Any) -> Array:

@@ -6,20 +6,23 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms, squared_norms
-from eigenmesh.averaging import Average, Polynomial
-from eigenmesh.averaging._gossip import ChebyshevAverage
+from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate._bounds import gaps_from_ritz
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch, largest_norm
+from eigenmesh.networks._mixes import Mixes
+from eigenmesh.solvers._base import Solver, Traits, Watch
 from eigenmesh.solvers._bases import widened
 
-# The first contraction of disagreement per iteration, and the part of it that may be made up for by unlike nodes.
-FIRST_CONTRACTION, SAFETY = 0.1, 0.3
-# Checks without half the residual before the mixes are raised.
-PATIENCE = 2
+# Disagreement that an iteration may leave: before anything is known, and as a share of what is stable (see ``mixes``).
+FIRST_CONTRACTION, SHARE = 2.0**-4, 0.5
+# Looks without half the residual before the mixes are raised, and the power to which they are.
+PATIENCE, RAISED = 20, 2
+# Disagreement need not be made smaller than this.
+LEAST_CONTRACTION = 1e-12
+# Products that find how unlike the nodes are: at the start, and in every iteration.
+FIRST_PRODUCTS, PRODUCTS = 10, 2
 # A little less than the smallest Ritz value, or the last column never gets clear of what lies beyond the block.
 MOMENTUM_SHARE = 0.95
 
@@ -29,17 +32,18 @@ class TrackedSubspaceState(NamedTuple):
 
     k: int  # K; the block has b = K + oversample columns, or d
     X: Array  # (nodes, d, b) orthonormal basis
-    S: Array  # (nodes, d, b) tracker of the mean of C_i X_i
+    S: Array  # (nodes, d, b) tracker of the sum of C_i X_i
+    y: Array  # (nodes, 1, 1) push weight
     CX: Array  # (nodes, d, b) C_i X_i
     X_before: Array  # (nodes, d, b) the X before
     R: Array  # (nodes, b, b) the square root that made X
-    start: Array  # (nodes, d, b) the common basis of the last start
-    spread: Array  # (nodes,) how far S was from agreement before it was mixed, relative to S
+    moved: Array  # (nodes, d, b) what the last mixes changed in Z: how far the nodes were from agreement before
+    unlike: Array  # (nodes, d, 1) P_i C_i P_i times a unit vector, P_i = I - X_i X_i^T
     momentum: float  # coefficient, the same at all nodes
-    mixing: Average  # the polynomial that mixes S
-    scale: float  # largest |C_i|
+    mixing: Mixes  # how S and y are mixed
+    power: int  # to which the contraction of the rule is raised
     best: float  # the largest residual at its least
-    waited: int  # checks since it last halved
+    waited: int  # looks since it last halved
 
 
 @dataclass(frozen=True)
@@ -48,21 +52,22 @@ class TrackedSubspace(Solver):
 
     ::
 
-        Y_i = S_i - c X_i(t-1) R_i^-1,   X_i(t+1) = Y_i R_i^-1 with R_i = (Y_i^T Y_i)^(1/2)
-        S_i = mixes of ( S_i + C_i X_i(t+1) - C_i X_i(t) )
+        Z_i = S_i / y_i,   Y_i = Z_i - c X_i(t-1) R_i^-1,   X_i(t+1) = Y_i R_i^-1 with R_i = (Y_i^T Y_i)^(1/2)
+        (S_i, y_i) = mixes of ( S_i + C_i X_i(t+1) - C_i X_i(t), y_i ),   y_i = 1 at the start
 
-    The mean of S_i is the mean of C_i X_i after every round, whatever the mixes leave undone. The polar factor stops
-    turning once the span is invariant (QR does not), so close eigenvalues cost nothing. Components are read off
-    locally: ``x = X_i v`` with ``sym(X_i^T S_i) = v Theta v^T``. For networks where an exact average is not to be had.
+    The sum of S_i is the sum of C_i X_i after every round, whatever the mixes leave undone, as long as what a node
+    keeps and sends adds up to what it had; y_i, which is mixed alike, gives the scale. So the links may go one way,
+    change from round to round and lose messages. The polar factor stops turning once the span is invariant (QR does
+    not), so close eigenvalues cost nothing. Components are read off locally: ``x = X_i v`` with
+    ``sym(X_i^T Z_i) = v Theta v^T``. For networks where an exact average is not to be had.
 
     Parameters
     ----------
     oversample : int
         Columns beyond K.
     mixes : int or "auto"
-        Rounds of (Chebyshev) mixing per iteration; "auto" begins with a contraction of 0.1, goes to what the unlikeness
-        of the nodes asks for once that is known (``0.3 theta_b / max |C_i|``), and on while the residual does not
-        shrink. When it rises while the nodes are far apart, all begin again from the common basis.
+        Rounds of mixing per iteration; "auto" takes as many as shrink disagreement to ``0.5 / (1 + 3 u)`` with
+        ``u = max_i |P_i C_i P_i| / theta_b``, which says how unlike the nodes are; more if the residual does not fall.
     momentum : float or "auto"
         Coefficient c; "auto" is ``(0.95 theta_b)^2 / 4`` with theta_b the smallest Ritz value of the block, the same at
         all nodes; 0 is plain subspace iteration.
@@ -85,91 +90,96 @@ class TrackedSubspace(Solver):
     def columns(self, n_components: int, n_features: int) -> int:
         return min(n_components + self.oversample, n_features)
 
+    def largest_message(self, n_components: int, n_features: int) -> int:
+        # S, and what is agreed on along with it: residuals, Ritz values and two numbers.
+        return (n_features + 2) * self.columns(n_components, n_features) + 2
+
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> TrackedSubspaceState:
         """X_i(0) = the basis and fresh directions; S_i(0) = C_i X_i(0), mixed once."""
+        xp = ea.namespace(basis)
         n_nodes, d, k = basis.shape
         width = self.columns(k, d)
         common = widened(ea.to_numpy(basis[0, ...]), width, seed)
-        start = ea.like(np.broadcast_to(common, (n_nodes, d, width)), basis)
-        scale = largest_norm(covariance, network, basis)
-        mixing: Average
-        if self.mixes == "auto":
-            mixing = Polynomial(FIRST_CONTRACTION).prepare(network.weights)
-        else:
-            mixing = ChebyshevAverage.of_rounds(network.weights, self.mixes)
-        return self._begin(covariance, network, k, start, mixing, scale)
-
-    def _begin(
-        self, covariance: Covariance, network: Network, k: int, start: Array, mixing: Average, scale: float
-    ) -> TrackedSubspaceState:
-        xp = ea.namespace(start)
-        CX = covariance.apply(start)
-        S = mixing(network, CX)
-        identity = ea.like(np.broadcast_to(np.eye(start.shape[-1]), (*start.shape[:1], *start.shape[-1:] * 2)), start)
+        X = ea.like(np.broadcast_to(common, (n_nodes, d, width)), basis)
+        drawn = np.random.default_rng([seed, k]).standard_normal((1, d, 1))
+        unlike = _outside(covariance, X, ea.everywhere(ea.like(drawn, basis), n_nodes), FIRST_PRODUCTS)
+        CX, y = covariance.apply(X), xp.ones((n_nodes, 1, 1), dtype=basis.dtype, device=basis.device)
+        mixing = network.mixes_to(FIRST_CONTRACTION) if self.mixes == "auto" else network.mixes(self.mixes)
+        S, y = mixing(network, CX, y)
+        identity = ea.like(np.broadcast_to(np.eye(width), (n_nodes, width, width)), basis)
         momentum = 0.0 if self.momentum == "auto" else self.momentum
-        return TrackedSubspaceState(
-            k, start, S, CX, xp.zeros_like(start), identity, start, _spread(CX, S), momentum, mixing, scale, np.inf, 0
-        )
+        kept = (xp.zeros_like(X), identity, S / y - CX, unlike)
+        return TrackedSubspaceState(k, X, S, y, CX, *kept, momentum, mixing, 1, np.inf, 0)
 
     def step(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> TrackedSubspaceState:
-        Y = state.S
+        Y = state.S / state.y
         if state.momentum:
             Y = Y - state.momentum * (state.X_before @ _inverse(state.R))
         X, R = polar(Y)
         CX = covariance.apply(X)
         unmixed = state.S + (CX - state.CX)
-        S = state.mixing(network, unmixed)
-        return state._replace(X=X, S=S, CX=CX, X_before=state.X, R=R, spread=_spread(unmixed, S))
+        if not network.riding:
+            # What is known of the state so far travels with the mixes.
+            network.ride(_numbers(state))
+        S, y = state.mixing(network, unmixed, state.y)
+        unlike = _outside(covariance, X, state.unlike, PRODUCTS)
+        moved = S / y - unmixed / state.y
+        return state._replace(X=X, S=S, y=y, CX=CX, X_before=state.X, R=R, moved=moved, unlike=unlike)
 
     def readout(self, state: TrackedSubspaceState) -> Array:
-        """``X_i v`` for the leading eigenvectors v of ``sym(X_i^T S_i)``."""
+        """``X_i v`` for the leading eigenvectors v of ``sym(X_i^T Z_i)``."""
         _, vectors = _ritz(state)
         return state.X @ vectors[:, :, : state.k]
 
     def watch(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> Watch:
-        """Agree on residuals, disagreement and the smallest Ritz value; set momentum and mixes by them."""
-        xp = ea.namespace(state.X)
-        values, vectors = _ritz(state)
-        away = state.S @ vectors - (state.X @ vectors) * values[:, None, :]
-        # What the mixes leave undone counts too: a square X sees no residual at all, however far the nodes are apart.
-        undone = state.mixing.accuracy * state.spread[:, None] * xp.abs(values)
-        residuals = column_norms(away)[:, 0, :] + undone
-        numbers = xp.concat([residuals, values, -values[:, -1:], state.spread[:, None]], axis=1)
-        agreed = ea.to_numpy(network.worst(numbers)[0, ...])
-        spread, smallest = float(agreed[-1]), -float(agreed[-2])
-        residual, ritz = np.split(agreed[:-2], 2)
-        if not np.isfinite(agreed).all():
-            return Watch(state, residual[: state.k], healthy=False)
-        if self.momentum == "auto":
-            state = state._replace(momentum=(MOMENTUM_SHARE * max(smallest, 0.0)) ** 2 / 4)
-        if self.mixes == "auto":
-            largest = float(residual[: state.k].max())
-            state = self._mix_enough(covariance, network, state, largest, spread, smallest)
-        return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k))
+        """Take what has come with the mixes: residuals, Ritz values, unlikeness; set momentum and mixes by them."""
+        agreed = network.ridden()
+        if agreed is None:
+            return Watch(state, np.full(state.k, np.inf), healthy=True, free=True)
+        numbers = ea.to_numpy(agreed)[0]
+        residual, ritz = np.split(numbers[:-2], 2)
+        if not np.isfinite(numbers).all():
+            return Watch(state, residual[: state.k], healthy=False, free=True)
+        state = self._adjusted(network, state, numbers)
+        return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k), free=True)
 
-    def _mix_enough(
-        self,
-        covariance: Covariance,
-        network: Network,
-        state: TrackedSubspaceState,
-        residual: float,
-        spread: float,
-        smallest: float,
-    ) -> TrackedSubspaceState:
-        """Raise the mixes where the nodes are too unlike for them, or what they leave undone holds the residual up."""
-        waited = 0 if residual < 0.5 * state.best else state.waited + 1
-        state = state._replace(best=min(residual, state.best), waited=waited)
-        contraction = state.mixing.accuracy
-        # A product turns disagreement of X into up to max |C_i| / theta_b times as much in S.
-        needed = SAFETY * max(smallest, 0.0) / state.scale
-        if waited >= PATIENCE:
-            needed = min(needed, contraction**2)
-        if contraction <= max(needed, 1e-12):
+    def _adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
+        """Momentum and mixes by numbers that all nodes agree on."""
+        residual, (smallest, unlike) = float(numbers[: state.k].max()), (-numbers[-2], numbers[-1])
+        smallest = max(float(smallest), 0.0)
+        if self.momentum == "auto":
+            state = state._replace(momentum=(MOMENTUM_SHARE * smallest) ** 2 / 4)
+        if self.mixes != "auto" or smallest == 0.0:
             return state
-        mixing = Polynomial(max(needed, 1e-12)).prepare(network.weights)
-        if spread < 0.1:
-            return state._replace(mixing=mixing, waited=0)
-        return self._begin(covariance, network, state.k, state.start, mixing, state.scale)
+        waited = 0 if residual < 0.5 * state.best else state.waited + 1
+        power = state.power * (RAISED if waited >= PATIENCE else 1)
+        wanted = max((SHARE / (1 + 3 * float(unlike) / smallest)) ** power, LEAST_CONTRACTION)
+        # A power of two, so that few polynomials have to be worked out.
+        mixing = network.mixes_to(2.0 ** np.floor(np.log2(wanted)), state.mixing)
+        waited = 0 if waited >= PATIENCE else waited
+        return state._replace(mixing=mixing, power=power, best=min(residual, state.best), waited=waited)
+
+
+def _numbers(state: TrackedSubspaceState) -> Array:
+    """What nodes agree on the maxima of, (nodes, 2 b + 2): residuals, Ritz values, less the smallest, |P C P|."""
+    xp = ea.namespace(state.X)
+    values, vectors = _ritz(state)
+    away = (state.S / state.y) @ vectors - (state.X @ vectors) * values[:, None, :]
+    # What the mixes leave undone counts too: a square X sees no residual at all, however far the nodes are apart.
+    undone = state.mixing.accuracy * column_norms(state.moved @ vectors)
+    residuals = (column_norms(away) + undone)[:, 0, :]
+    return xp.concat([residuals, values, -values[:, -1:], column_norms(state.unlike)[:, 0, :]], axis=1)
+
+
+def _outside(covariance: Covariance, X: Array, vector: Array, products: int) -> Array:
+    """``P_i C_i P_i v`` with v from a local power iteration, P_i = I - X_i X_i^T: (nodes, d, b), (nodes, d, 1)."""
+    xp = ea.namespace(X)
+    for _ in range(products):
+        vector = vector - X @ (X.mT @ vector)
+        norm = column_norms(vector)
+        image = covariance.apply(vector / xp.where(norm > 0, norm, xp.ones_like(norm)))
+        vector = image - X @ (X.mT @ image)
+    return vector
 
 
 def polar(Y: Array) -> tuple[Array, Array]:
@@ -191,16 +201,8 @@ def _inverse(R: Array) -> Array:
 
 
 def _ritz(state: TrackedSubspaceState) -> tuple[Array, Array]:
-    """Eigenpairs of ``sym(X_i^T S_i)``, largest first: (nodes, b), (nodes, b, b)."""
+    """Eigenpairs of ``sym(X_i^T Z_i)``, largest first: (nodes, b), (nodes, b, b)."""
     xp = ea.namespace(state.X)
-    T = state.X.mT @ state.S
+    T = state.X.mT @ (state.S / state.y)
     values, vectors = xp.linalg.eigh((T + T.mT) / 2)
     return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
-
-
-def _spread(before: Array, after: Array) -> Array:
-    """How much mixing changed an array, relative to it: (nodes, d, b) twice -> (nodes,)."""
-    xp = ea.namespace(after)
-    change = xp.sum(squared_norms(after - before), axis=-1)
-    size = xp.sum(squared_norms(after), axis=-1)
-    return xp.sqrt(change / xp.where(size > 0, size, xp.ones_like(size)))

@@ -1,0 +1,83 @@
+"""Push sums: averages on networks whose weights only keep sums, as accurate as random probes show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.averaging._base import LinearNetwork, LinearRound, Mixing, ToAccuracy, measured_accuracy
+from eigenmesh.graphs import Weights, rounds_to_average
+
+# Random numbers per node that show how far a push sum has come. A vector e of M weights has ``|e^T G|^2 / |e|^2`` of a
+# chi-squared law with so many degrees of freedom: below SMALLEST with a chance of 2.5e-13.
+PROBES, SMALLEST = 16, 0.2
+
+
+class Probes(NamedTuple):
+    """Random numbers that all nodes know, mixed with what is averaged: their mean is known, so their error is.
+
+    start : (M, 16) standard normal numbers, drawn from a number that is not used twice.
+    """
+
+    start: np.ndarray
+
+    @classmethod
+    def drawn(cls, n_nodes: int, number: int) -> Probes:
+        rows = [np.random.default_rng([0xA11, number, node]).standard_normal(PROBES) for node in range(n_nodes)]
+        return cls(np.stack(rows))
+
+    def error(self, moved: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Bound of ``|e_i|`` where node i holds ``mean + e_i^T (x - mean)``, but for the chance above: (M,).
+
+        The e_i are the same for all that goes through the same rounds, whatever was lost or late on the way.
+        """
+        away = moved / y - self.start.mean(axis=0)
+        return np.asarray(np.linalg.norm(away, axis=1) / np.sqrt(SMALLEST))
+
+
+@dataclass(frozen=True)
+class PushSum(ToAccuracy):
+    """Mix sums and weights that began as ones, with columns that sum to one, and divide: ``x_i / y_i``.
+
+    It needs nothing but what a node knows of itself, so it works where links go one way, change and lose messages.
+    There it goes on until random numbers that are mixed alike have come to their mean, which all nodes know: that
+    measures how accurate the average is, and all nodes agree on it.
+    """
+
+    def prepare(self, weights: Weights) -> StaticPushSum:
+        """Choose the rounds for weights that stay the same."""
+        average = StaticPushSum(LinearRound(weights.matrix), rounds_to_average(weights.spectrum, self.accuracy), 0.0)
+        while (reached := measured_accuracy(average, weights)) > self.accuracy:
+            average = replace(average, rounds=average.rounds + 1 + average.rounds // 32)
+        return replace(average, accuracy=reached)
+
+
+@dataclass(frozen=True)
+class StaticPushSum(Mixing):
+    """A push sum prepared for one network that stays the same."""
+
+    accuracy: float
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        xp = ea.namespace(array)
+        y = xp.ones((array.shape[0], *[1] * (array.ndim - 1)), dtype=array.dtype, device=array.device)
+        for _ in range(self.rounds):
+            array, y = network.combine(self.mixing, array, y)
+        return array / y
+
+
+@dataclass(frozen=True)
+class PushSumAverage:
+    """What the last push sum on a changing network took."""
+
+    rounds: int
+    messages: int
+    in_turn: float
+    accuracy: float
+
+    def __call__(self, network: LinearNetwork, array: Array) -> Array:
+        return network.reduced_mean(array)

@@ -1,0 +1,178 @@
+"""Networks over time: who sends to whom in each round, with which weights, and how reliably."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import networkx as nx
+import numpy as np
+
+from eigenmesh.errors import GraphError
+from eigenmesh.graphs._existing import require_simple
+from eigenmesh.graphs._weights import Weights, adjacency
+
+# Links of one round: (M, M), true where the node of the column sends to the node of the row.
+Links = np.ndarray
+
+
+@dataclass(frozen=True)
+class NetworkSequence:
+    """A network that changes from round to round, or loses messages.
+
+    Weights are those of the moment: a node knows whom it is linked to now. Where links go both ways they are
+    Metropolis weights, ``1 / (1 + max(deg_i, deg_j))``; where they go one way, ``1 / (1 + out-degree_j)``. Both have
+    columns that sum to one.
+
+    Attributes
+    ----------
+    n_nodes : int
+        M.
+    links_at : callable
+        Round, counted from 0 -> links (M, M), true where the node of the column sends to that of the row; or a networkx
+        graph of the nodes 0..M-1. The same round must give the same links at every node.
+    one_way : bool
+        True if links go one way.
+    loss : float
+        Share of the messages that never arrive.
+    delay : int
+        Rounds that a message may be late; each number from 0 on is as likely. Late messages overtake each other.
+    duplicates : float
+        Share of the messages that arrive twice, the second time as late as the first may be.
+    seed : int
+        Of what happens to messages.
+    """
+
+    n_nodes: int
+    links_at: Callable[[int], Links | nx.Graph]
+    one_way: bool = False
+    loss: float = 0.0
+    delay: int = 0
+    duplicates: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if operator.index(self.n_nodes) < 1:
+            raise GraphError(f"n_nodes={self.n_nodes} must be at least 1.")
+        if not 0 <= self.loss < 1:
+            raise GraphError(f"loss={self.loss} must be from 0 to below 1: where all is lost nobody agrees.")
+        if not 0 <= self.duplicates <= 1:
+            raise GraphError(f"duplicates={self.duplicates} must be a share, from 0 to 1.")
+        if operator.index(self.delay) < 0:
+            raise GraphError(f"delay={self.delay} must be a number of rounds, 0 or more.")
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every message arrives, once and in its round."""
+        return self.loss == self.delay == self.duplicates == 0
+
+    def weights_at(self, round_: int) -> np.ndarray:
+        """Weights W(t) of a round: (M, M), columns sum to one; nodes may have no link at all."""
+        given = self.links_at(round_)
+        links = adjacency(given).toarray() > 0 if isinstance(given, nx.Graph) else np.asarray(given, dtype=bool)
+        if links.shape != (self.n_nodes, self.n_nodes):
+            raise GraphError(f"round {round_} has links of shape {links.shape}; there are {self.n_nodes} nodes.")
+        if not self.one_way and (links != links.T).any():
+            raise GraphError(f"round {round_} has links that go one way; say one_way=True.")
+        links = links & ~np.eye(self.n_nodes, dtype=bool)
+        sends = links.sum(axis=0)
+        shares = 1.0 / (1.0 + (sends[np.newaxis] if self.one_way else np.maximum(sends[:, np.newaxis], sends)))
+        weights = np.where(links, shares, 0.0)
+        np.fill_diagonal(weights, 1.0 - weights.sum(axis=0))
+        return np.asarray(weights)
+
+    def arrivals(self, round_: int) -> list[np.ndarray]:
+        """How many rounds late messages of this round arrive, -1 for never: (M, M) for the first copies, and second."""
+        rng, shape = np.random.default_rng([self.seed, round_]), (self.n_nodes, self.n_nodes)
+        copies = []
+        for share in (1.0, self.duplicates):
+            late = rng.integers(0, self.delay + 1, shape) if self.delay else np.zeros(shape, dtype=int)
+            there = (rng.random(shape) < share) & (rng.random(shape) >= self.loss)
+            copies.append(np.where(there, late, -1))
+        return copies[: 2 if self.duplicates else 1]
+
+
+def over_time(network: nx.Graph | Weights | NetworkSequence) -> NetworkSequence:
+    """A graph as a network that stays the same."""
+    if isinstance(network, NetworkSequence):
+        return network
+    graph = network.graph if isinstance(network, Weights) else network
+    require_simple(graph)
+    links = adjacency(graph).toarray() > 0
+    return NetworkSequence(len(graph), lambda round_: links, one_way=graph.is_directed())
+
+
+def lossy(
+    network: nx.Graph | Weights | NetworkSequence,
+    loss: float = 0.1,
+    delay: int = 0,
+    duplicates: float = 0.0,
+    seed: int = 0,
+) -> NetworkSequence:
+    """The network with messages that get lost, come late, overtake each other or come twice."""
+    return replace(over_time(network), loss=loss, delay=delay, duplicates=duplicates, seed=seed)
+
+
+def links_up(network: nx.Graph | Weights | NetworkSequence, probability: float = 0.7, seed: int = 0) -> NetworkSequence:
+    """Each link works in each round with this probability, by itself."""
+    if not 0 < probability <= 1:
+        raise GraphError(f"probability={probability} must be above 0 and at most 1.")
+    whole = over_time(network)
+
+    def links_at(round_: int) -> Links:
+        drawn = np.random.default_rng([seed, round_]).random((whole.n_nodes, whole.n_nodes)) < probability
+        # A link that goes both ways works both ways or not at all.
+        up = drawn if whole.one_way else np.triu(drawn, 1) | np.triu(drawn, 1).T
+        return np.asarray((whole.weights_at(round_) > 0) & up)
+
+    return replace(whole, links_at=links_at)
+
+
+def fresh_graphs(n_nodes: int, p: float = 0.2, seed: int = 0, one_way: bool = False) -> NetworkSequence:
+    """A new graph every round, each pair linked with probability p; it need not be connected."""
+    if not 0 < p <= 1:
+        raise GraphError(f"p={p} must be a probability above 0.")
+    return links_up(nx.complete_graph(n_nodes, nx.DiGraph() if one_way else None), p, seed)
+
+
+def periodic(networks: Sequence[nx.Graph]) -> NetworkSequence:
+    """Graphs of the same nodes in turn, again and again."""
+    if not networks:
+        raise GraphError("a periodic network needs at least 1 graph.")
+    parts = [over_time(graph) for graph in networks]
+    one_way = any(part.one_way for part in parts)
+    links = [part.weights_at(0) > 0 for part in parts]
+    return NetworkSequence(parts[0].n_nodes, lambda round_: links[round_ % len(links)], one_way=one_way)
+
+
+def dealt_out(graph: nx.Graph, rounds: int = 5, seed: int = 0) -> NetworkSequence:
+    """The links of a graph dealt out to so many rounds, in turn: connected only over all of them."""
+    links = list(graph.edges)
+    order = np.random.default_rng(seed).permutation(len(links))
+    hands = [[links[place] for place in order[start::rounds]] for start in range(rounds)]
+    kind = nx.DiGraph if graph.is_directed() else nx.Graph
+    parts = [kind() for _ in hands]
+    for part, hand in zip(parts, hands, strict=True):
+        part.add_nodes_from(graph)
+        part.add_edges_from(hand)
+    return periodic(parts)
+
+
+def matchings(network: nx.Graph | Weights | NetworkSequence, seed: int = 0) -> NetworkSequence:
+    """In each round every node has one partner at most, drawn from its links: pairwise gossip."""
+    whole = over_time(network)
+    if whole.one_way:
+        raise GraphError("matchings need links that go both ways, but the graph is directed.")
+
+    def links_at(round_: int) -> Links:
+        links = np.argwhere(np.triu(whole.weights_at(round_) > 0, 1))
+        matched = np.zeros((whole.n_nodes, whole.n_nodes), dtype=bool)
+        taken: set[int] = set()
+        for one, other in np.random.default_rng([seed, round_]).permutation(links).tolist():
+            if taken.isdisjoint((one, other)):
+                taken.update((one, other))
+                matched[one, other] = matched[other, one] = True
+        return matched
+
+    return replace(whole, links_at=links_at)

@@ -1,0 +1,137 @@
+"""Networks that change or lose messages: sums that are kept, averages as accurate as they say, maxima or a name."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from eigenmesh import graphs, run
+from eigenmesh.averaging import PushSum
+from eigenmesh.averaging._push_sum import Probes
+from eigenmesh.data import geometric_spectrum
+from eigenmesh.errors import GraphError, InputError
+from eigenmesh.graphs import NetworkSequence
+from eigenmesh.networks import Changing, Traffic
+from eigenmesh.networks._running_sums import RunningSums
+from eigenmesh.solvers import SDOT, DeEPCA
+from problems import make_problem
+
+M = 12
+ER = graphs.erdos_renyi(M, seed=1)
+NETWORKS = {
+    "one way": graphs.over_time(graphs.random_out(M)),
+    "links up": graphs.links_up(ER, 0.4, seed=1),
+    "fresh one way": graphs.fresh_graphs(M, 0.3, one_way=True),
+    "over 5 rounds": graphs.dealt_out(ER, 5),
+    "matchings": graphs.matchings(ER),
+    "loss": graphs.lossy(ER, 0.3),
+    "all that can be": graphs.lossy(graphs.links_up(graphs.random_out(M), 0.8), 0.2, delay=3, duplicates=0.3),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_averages_are_as_accurate_as_they_say_and_maxima_are_everywhere(name):
+    network = Changing(NETWORKS[name], PushSum(1e-9))
+    rng = np.random.default_rng(0)
+    X, values = rng.standard_normal((M, 5, 3)) + 4, rng.standard_normal((M, 2))
+    away = X - X.mean(axis=0)
+    for _ in range(5):
+        averaged = network.mean(X)
+        assert np.abs(averaged - X.mean(axis=0)).max() <= 1e-9 * np.linalg.norm(away, axis=0).max()
+    assert (network.worst(values) == values.max(axis=0)).all()
+    mean, worst = network.common_mean_and_worst(X, values)
+    assert np.allclose(mean, X.mean(axis=0), rtol=0, atol=1e-8)
+    assert (worst == values.max(axis=0)).all()
+    assert 0 < network.contraction < 1
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_values_that_ride_with_mixes_are_known_to_all_in_time(name):
+    network = Changing(NETWORKS[name])
+    values = np.random.default_rng(0).standard_normal((M, 3))
+    mixes = network.mixes(1)
+    S, y = np.ones((M, 4, 2)), np.ones((M, 1, 1))
+    network.ride(values)
+    for _ in range(network.flood_rounds):
+        assert network.ridden() is None
+        S, y = mixes(network, S, y)
+    assert (network.ridden() == values.max(axis=0)).all()
+    assert not network.riding
+    np.testing.assert_allclose(S / y, 1, rtol=0, atol=1e-12)
+
+
+def test_running_sums_lose_nothing_and_are_a_plain_reading_of_the_equations():
+    sequence = graphs.lossy(graphs.links_up(ER, 0.8), 0.3, delay=2, duplicates=0.3, seed=3)
+    network = Changing(sequence)
+    sums = RunningSums(network)
+    x = start = np.random.default_rng(0).standard_normal((M, 2))
+    sent, last, number = np.zeros((M, M, 2)), np.zeros((M, M, 2)), np.full((M, M), -1)
+    on_the_way = []
+    expected = start
+    for t in range(40):
+        W = sequence.weights_at(t)
+        expected_next = W.diagonal()[:, None] * expected
+        for i, j in np.argwhere(W > 0):
+            if i != j:
+                sent[i, j] += W[i, j] * expected[j]
+                on_the_way += [
+                    (t + late[i, j], t, i, j, sent[i, j].copy()) for late in sequence.arrivals(t) if late[i, j] >= 0
+                ]
+        for due, numbered, i, j, total in on_the_way:
+            if due == t and numbered > number[i, j]:
+                expected_next[i] += total - last[i, j]
+                last[i, j], number[i, j] = total, numbered
+        expected = expected_next
+        (x,) = sums.mix(x)
+        np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
+        # Nothing is lost: what is not at a node is on a link.
+        np.testing.assert_allclose(x.sum(axis=0) + (sent - last).sum(axis=(0, 1)), start.sum(axis=0), atol=1e-12)
+
+
+def test_traffic_counts_what_was_sent_and_what_arrived():
+    network = Changing(graphs.lossy(ER, 0.25, seed=2))
+    mixes = network.mixes(50)
+    before, came = network.traffic.copy(), network.arrived.copy()
+    mixes(network, np.ones((M, 4, 2)), np.ones((M, 1, 1)))
+    links = 2 * ER.number_of_edges()
+    assert network.traffic - before == Traffic(50, 50 * links, 50 * 2, 50 * links * 9 * 8)
+    arrived = network.arrived - came
+    assert arrived.messages == pytest.approx(0.75 * 50 * links, rel=0.05)
+    assert arrived.bytes == arrived.messages * 9 * 8
+    assert sum(messages for messages, _ in network.link_traffic().values()) == network.traffic.messages
+
+
+def test_probes_bound_the_error_of_every_average():
+    rng = np.random.default_rng(0)
+    for number in range(200):
+        probes = Probes.drawn(M, number)
+        E = rng.random((M, M))
+        E /= E.sum(axis=1, keepdims=True)
+        error = probes.error(E @ probes.start, np.ones((M, 1)))
+        assert (error >= np.linalg.norm(E - 1 / M, axis=1)).all()
+
+
+@pytest.mark.parametrize(
+    "links", [nx.disjoint_union(nx.path_graph(3), nx.path_graph(2)), nx.empty_graph(5)], ids=["two parts", "no links"]
+)
+def test_nodes_that_never_hear_from_each_other_end_with_a_name(links):
+    network = Changing(NetworkSequence(5, lambda t: links))
+    with pytest.raises(GraphError, match=r"node \d has not heard from node .* within \d+ rounds"):
+        network.mean(np.ones((5, 2)))
+
+
+def test_a_flood_that_fails_later_is_noticed():
+    links = [nx.cycle_graph(4)]
+    network = Changing(NetworkSequence(4, lambda t: links[-1]))
+    network.worst(np.zeros((4, 1)))
+    links.append(nx.empty_graph(4))
+    with pytest.raises(GraphError, match="has not heard from"):
+        network.worst(np.zeros((4, 1)))
+
+
+@pytest.mark.parametrize("solver", [DeEPCA(), SDOT()], ids=lambda solver: solver.name)
+def test_solvers_that_need_what_is_not_there_name_the_one_to_use(solver):
+    problem = make_problem(geometric_spectrum(10, 2, 0.6), M)
+    with pytest.raises(InputError, match="use the solver tracked-subspace"):
+        run(solver, problem.covariance(), Changing(NETWORKS["links up"]), 2)
+    with pytest.raises(InputError, match=r"running sums; use the solver tracked-subspace"):
+        Changing(NETWORKS["loss"]).mix(np.ones((M, 2)))

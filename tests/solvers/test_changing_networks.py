@@ -1,0 +1,83 @@
+"""The pooled components on networks that go one way, change and lose messages, and certificates that hold there."""
+
+import numpy as np
+import pytest
+
+from eigenmesh import graphs, run
+from eigenmesh.data import paper_spectrum
+from eigenmesh.networks import Changing, Stacked
+from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace
+from problems import angles, make_problem
+
+M, K = 20, 5
+NETWORKS = {
+    "out-degree 3": lambda seed: Stacked(graphs.push(graphs.random_out(M, seed=seed))),
+    "out-degree 3, balanced": lambda seed: Stacked(graphs.balanced(graphs.random_out(M, seed=seed))),
+    "one-way chords": lambda seed: Stacked(graphs.balanced(graphs.directed_chords(M, seed=seed))),
+    "fresh graph each round": lambda seed: Changing(graphs.fresh_graphs(M, seed=seed)),
+    "fresh one-way graph": lambda seed: Changing(graphs.fresh_graphs(M, seed=seed, one_way=True)),
+    "links up 70 %": lambda seed: Changing(graphs.links_up(graphs.erdos_renyi(M, seed=seed), 0.7, seed)),
+    "links up 30 %": lambda seed: Changing(graphs.links_up(graphs.erdos_renyi(M, seed=seed), 0.3, seed)),
+    "connected over 5 rounds": lambda seed: Changing(graphs.dealt_out(graphs.erdos_renyi(M, seed=seed), 5, seed)),
+    "matchings": lambda seed: Changing(graphs.matchings(graphs.erdos_renyi(M, seed=seed), seed)),
+    "loss 0.1": lambda seed: Changing(graphs.lossy(graphs.erdos_renyi(M, seed=seed), 0.1, seed=seed)),
+    "loss 0.3, late, twice": lambda seed: Changing(
+        graphs.lossy(graphs.erdos_renyi(M, seed=seed), 0.3, delay=2, duplicates=0.2, seed=seed)
+    ),
+}
+ROWS = [(name, seed, seed % 2 == place % 2) for place, name in enumerate(NETWORKS) for seed in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "unlike"), [pytest.param(*row, marks=[pytest.mark.slow] if row[1] else []) for row in ROWS]
+)
+def test_every_node_ends_with_the_pooled_components(name, seed, unlike):
+    problem = make_problem(paper_spectrum(20, K, 0.8), M, seed=seed, unlike=unlike)
+    result = run(TrackedSubspace(), problem.covariance(), NETWORKS[name](seed), K, seed=seed)
+    true = angles(result.node_components, problem.vectors).max(axis=0)
+    assert result.converged
+    assert np.mean(true**2) < 1e-10
+    assert (result.certificate.error_bounds >= true).all()
+
+
+@pytest.mark.parametrize("name", ["links up 30 %", "loss 0.3, late, twice"])
+def test_block_krylov_takes_push_sums_for_averages(name):
+    problem = make_problem(paper_spectrum(40, K, 0.8), M, unlike=True)
+    result = run(BlockKrylov(), problem.covariance(), NETWORKS[name](0), K)
+    true = angles(result.node_components, problem.vectors).max(axis=0)
+    assert result.converged
+    assert (result.certificate.error_bounds >= true).all()
+
+
+@pytest.mark.parametrize("name", ["fresh graph each round", "out-degree 3, balanced"])
+def test_fast_pca_on_weights_of_the_moment(name):
+    problem = make_problem(paper_spectrum(20, K, 0.8), M)
+    result = run(FastPCA(), problem.covariance(), NETWORKS[name](0), K, tol=1e-4)
+    assert result.converged
+    assert angles(result.node_components, problem.vectors).max() < 1e-4
+
+
+def test_the_sums_of_the_tracker_are_kept_over_one_way_links():
+    problem = make_problem(paper_spectrum(20, K, 0.8), M, unlike=True)
+    covariance, network = problem.covariance(), NETWORKS["out-degree 3"](0)
+    solver = TrackedSubspace(mixes=2)
+    basis = np.repeat(np.linalg.qr(np.random.default_rng(0).standard_normal((20, K)))[0][np.newaxis], M, axis=0)
+    state = solver.init(covariance, network, basis)
+    for _ in range(10):
+        state = solver.step(covariance, network, state)
+        assert np.allclose(state.S.sum(axis=0), state.CX.sum(axis=0), rtol=0, atol=1e-10)
+        assert state.y.sum() == pytest.approx(M, abs=1e-12)
+    assert np.ptp(state.y) > 0.1
+
+
+def test_unlike_nodes_get_more_mixes():
+    rounds = []
+    for unlike in (False, True):
+        problem = make_problem(paper_spectrum(20, K, 0.8), M, unlike=unlike)
+        covariance, network = problem.covariance(), NETWORKS["links up 70 %"](0)
+        solver, basis = TrackedSubspace(), np.broadcast_to(np.eye(20)[:, :K], (M, 20, K))
+        state = solver.init(covariance, network, basis)
+        for _ in range(12):
+            state = solver.watch(covariance, network, solver.step(covariance, network, state)).state
+        rounds.append(state.mixing.rounds)
+    assert rounds[0] < rounds[1]
