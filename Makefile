@@ -94,7 +94,7 @@ faults: $(VENV)/.made ## 100,000 rehearsals of a run of sites with faults, on al
 mutations: $(VENV)/.made ## take one safeguard of the sites' protocol away at a time: which seed notices
 	$(BIN)/python tools/mutations.py --workers 0
 
-trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, damaged files, full disks, clones
+trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, clocks (apt install libfaketime), damaged files
 	$(BIN)/python benchmarks/trials.py --trials 200 --workers 2
 
 clean: ## remove what the targets made

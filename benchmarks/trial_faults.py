@@ -1,4 +1,4 @@
-"""The faults of ``trials.py``: what is done to a mesh of real peers, by kind.
+"""Faults of ``trials.py`` that are done to processes and links.
 
 Each starts the sites and does its harm; the trial then waits, starts again what may be, and looks at the results.
 """
@@ -11,31 +11,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
+from trial import require
 
 from ports import free_ports
 from processes import Forked, command
 from transports.proxy import Proxy
 
 if TYPE_CHECKING:
-    from trials import Trial
+    from trial import Trial
 
 # What the journals of a run come to, about.
 JOURNAL_BYTES = 40_000
 BEGIN_S = 60.0
-
-
-class WrongError(Exception):
-    """Something that must never be."""
-
-
-def require(condition: bool, words: str) -> None:
-    if not condition:
-        raise WrongError(words)
 
 
 def moment(trial: Trial, name: str) -> None:
@@ -95,63 +85,6 @@ def kill_all(trial: Trial) -> None:
         trial.mesh.start()
 
 
-def damage(trial: Trial, path: Path) -> None:
-    """Flip, cut, zero, lengthen or remove."""
-    if not path.exists():
-        return
-    data = bytearray(path.read_bytes())
-    place = int(trial.rng.integers(len(data))) if data else 0
-    how = str(trial.rng.choice(["flip", "cut", "zero", "lengthen", "remove", "empty"]))
-    if how == "remove":
-        path.unlink()
-        return
-    if how == "flip" and data:
-        data[place] ^= 1 << int(trial.rng.integers(8))
-    elif how == "cut":
-        del data[place:]
-    elif how == "zero":
-        data[place : place + 512] = bytes(len(data[place : place + 512]))
-    elif how == "lengthen":
-        data += trial.rng.bytes(300)
-    else:
-        data.clear()
-    path.write_bytes(data)
-
-
-def damaged_journal(trial: Trial) -> None:
-    trial.mesh.start()
-    (name,) = trial.pick()
-    moment(trial, name)
-    kill(trial, name)
-    damage(trial, trial.mesh.resume(name) / "journal")
-    trial.mesh.start(name)
-
-
-def damaged_result(trial: Trial) -> None:
-    """Of a site that is done: started again, it must not say that all is well."""
-    trial.mesh.start()
-    trial.finish()
-    (name,) = trial.pick()
-    damage(trial, trial.mesh.out(name) / str(trial.rng.choice(["result.npz", "result.json"])))
-    trial.mesh.start(name)
-
-
-def damaged_audit(trial: Trial) -> None:
-    """The run goes on; ``eigenmesh audit`` reads what is there, and says whether the chain is whole."""
-    trial.mesh.start()
-    (name,) = trial.pick()
-    moment(trial, name)
-    kill(trial, name)
-    audit = trial.mesh.out(name) / "audit.jsonl"
-    damage(trial, audit)
-    trial.mesh.start(name)
-    trial.finish()
-    said = trial.root / "audit.txt"
-    code = Forked(command, "audit", str(audit), output=said).wait(60)
-    words = said.read_text()
-    require(code in (0, 1, 2) and "Traceback" not in words, f"eigenmesh audit ended with {code}: {words}")
-
-
 def stepped_clock(trial: Trial) -> None:
     """The wall clock of one site jumps, perhaps with a restart meanwhile, and is set right later."""
     (name,) = trial.pick()
@@ -195,25 +128,6 @@ def stopped(trial: Trial) -> None:
         trial.mesh.kill(name, signal.SIGCONT)
 
 
-def full_disk(trial: Trial) -> None:
-    """All that a site writes, its journal or its audit is on a disk that fills; later there is room."""
-    (name,) = trial.pick()
-    what = str(trial.rng.choice(["out", "journal", "audit"]))
-    disk, out = trial.root / "disk", trial.mesh.out(name)
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o"]
-    subprocess.run([*mount, f"size={4 * int(trial.rng.integers(2, 12))}k", "tmpfs", disk], check=True)
-    trial.stack.callback(subprocess.run, ["umount", "-l", disk], check=True)
-    place = {"out": out, "journal": trial.mesh.resume(name), "audit": out / "audit.jsonl"}[what]
-    place.parent.mkdir(exist_ok=True)
-    place.symlink_to(disk / ("audit.jsonl" if what == "audit" else ""))
-    trial.mesh.start()
-    trial.wait()
-    subprocess.run([*mount, "remount,size=64m", "tmpfs", disk], check=True)
-    # A disk that is full when a site starts is bad input, and the site is to be started again too.
-    trial.mesh.start(*[one for one, code in trial.codes.items() if code != 4])
-
-
 def one_way(trial: Trial) -> None:
     """A link that lets through one direction only, for a while or for good; perhaps it is cut meanwhile."""
     caller, called = trial.edges[int(trial.rng.integers(len(trial.edges)))]
@@ -230,27 +144,6 @@ def one_way(trial: Trial) -> None:
     if trial.on_loss == "wait" or trial.rng.random() < 0.5:
         trial.pause(12.0)
         proxy.stall()
-
-
-def swapped_data(trial: Trial) -> None:
-    """Other numbers in a file of the same size and time between a crash and the restart; perhaps put back later."""
-    (name,) = trial.pick()
-    file = trial.mesh.folder(name) / "data.npy"
-    before, times = file.read_bytes(), file.stat()
-    trial.mesh.start()
-    moment(trial, name)
-    kill(trial, name)
-    other = trial.rng.standard_normal(trial.mesh.parts[name].shape)
-    np.save(file, other)
-    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    require(file.stat().st_size == len(before), "the other data have another size")
-    trial.truths.append({**trial.mesh.parts, name: other})
-    trial.mesh.start(name)
-    if trial.rng.random() < 0.5:
-        trial.pause(3.0)
-        kill(trial, name)
-        file.write_bytes(before)
-        trial.mesh.start(name)
 
 
 def cloned_site(trial: Trial) -> None:
@@ -283,21 +176,3 @@ def cloned_site(trial: Trial) -> None:
         trial.mesh.start(name)
     said = (copy / "said.txt").read_text()
     require("Traceback" not in said, said)
-
-
-FAULTS: dict[str, Callable[[Trial], None]] = {
-    "kill, wait": kill_and_wait,
-    "kill, continue": kill_and_continue,
-    "kill all": kill_all,
-    "damaged journal": damaged_journal,
-    "damaged result": damaged_result,
-    "damaged audit": damaged_audit,
-    "clock": stepped_clock,
-    "pause": stopped,
-    "pause, continue": stopped,
-    "full disk": full_disk,
-    "one way": one_way,
-    "one way, continue": one_way,
-    "swapped data": swapped_data,
-    "cloned site": cloned_site,
-}

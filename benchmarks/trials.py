@@ -12,12 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import io
-import itertools
 import multiprocessing
-import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,40 +23,28 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from trial_faults import FAULTS, WrongError, require
+from trial import NAMES, HungError, Trial, WrongError
+from trial_damage import damaged_audit, damaged_journal, damaged_result, full_disk, swapped_data
+from trial_faults import cloned_site, kill_all, kill_and_continue, kill_and_wait, one_way, stepped_clock, stopped
 
-from eigenmesh.protocol import read_statement
-from eigenmesh.sites import read_site
-from eigenmesh.sites._credentials import load_credentials
-from eigenmesh.transports.grpc import CertificateKeyring
-from mesh import Mesh, pooled_components, ring
-from problems import angles
-from processes import Forked
-
-NAMES = ("oslo", "bergen", "tromso", "bodo", "voss")
-EDGES = {
-    "ring": ring(NAMES),
-    "complete": [(a, b) for place, a in enumerate(NAMES) for b in NAMES[place + 1 :]],
-    "star": [(NAMES[0], other) for other in NAMES[1:]],
-    "path": list(itertools.pairwise(NAMES)),
+FAULTS = {
+    "kill, wait": kill_and_wait,
+    "kill, continue": kill_and_continue,
+    "kill all": kill_all,
+    "damaged journal": damaged_journal,
+    "damaged result": damaged_result,
+    "damaged audit": damaged_audit,
+    "clock": stepped_clock,
+    "pause": stopped,
+    "pause, continue": stopped,
+    "full disk": full_disk,
+    "one way": one_way,
+    "one way, continue": one_way,
+    "swapped data": swapped_data,
+    "cloned site": cloned_site,
 }
-SOLVERS: tuple[dict[str, Any], ...] = ({}, {"averaging": "polynomial"}, {"averaging": "gossip"})
-BAD_INPUT, ENDED, CANNOT_RESUME, PARKED = 2, 4, 5, 75
-DOCUMENTED = {0, BAD_INPUT, ENDED, CANNOT_RESUME, PARKED}
-# Longer than everything that a site may wait for, one after the other.
-LIMIT_S = 150.0
-MAX_RESTARTS = 6
-BOUND = 1e-8
-# Through a module of this package; gRPC sometimes prints one of its own about a call that was cancelled.
-TRACEBACK = re.compile(r'File "[^"]*eigenmesh/')
-
-
-class HungError(Exception):
-    """Somebody still waits, though nobody has to."""
 
 
 class Verdict(NamedTuple):
@@ -70,146 +53,6 @@ class Verdict(NamedTuple):
     verdict: str
     why: str
     seconds: float
-
-
-class Trial:
-    """One mesh that a fault is done to.
-
-    Attributes
-    ----------
-    truths : the data that the result may be of: those that a site has now, and those that it had.
-    gone : sites that are not started again.
-    others : second processes of a site.
-    """
-
-    def __init__(self, seed: int, kind: str, root: Path, stack: ExitStack, faketime: str) -> None:
-        self.rng, self.root, self.stack, self.faketime = np.random.default_rng(seed), root, stack, faketime
-        X = self.rng.standard_normal((500, 16)) * np.sqrt(np.linspace(8, 1, 16))
-        X[:, 0] *= 1.8
-        X[:, 1] *= 1.4
-        parts = {name: X[place::5][: 100 - 5 * place] for place, name in enumerate(NAMES)}
-        self.edges = EDGES[str(self.rng.choice(list(EDGES)))]
-        self.on_loss = "continue" if "continue" in kind else "wait"
-        settings = {"n_components": 2, "join_s": 30, "round_s": 60, **SOLVERS[self.rng.integers(len(SOLVERS))]}
-        patience = {"on_loss": self.on_loss, "patience_s": 8}
-        with contextlib.redirect_stdout(io.StringIO()):
-            self.mesh = stack.enter_context(Mesh(root, parts, self.edges, **settings, **patience))
-        self.truths: list[Mapping[str, np.ndarray]] = [parts]
-        self.gone: set[str] = set()
-        self.others: list[Forked] = []
-        self.codes: dict[str, int] = {}
-
-    def pick(self, count: int = 1) -> list[str]:
-        return [str(name) for name in self.rng.choice(NAMES, count, replace=False)]
-
-    def pause(self, longest_s: float) -> None:
-        time.sleep(float(self.rng.uniform(0, longest_s)))
-
-    def wait(self) -> None:
-        """Until all have ended; a site that does not is said to hang."""
-        end = time.monotonic() + LIMIT_S
-        for name, process in self.mesh.running.items():
-            try:
-                self.codes[name] = process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise HungError(self.who_waits()) from None
-        for second in self.others:
-            try:
-                code = second.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise HungError("the second process of a site does not end") from None
-            require(code in DOCUMENTED, f"the second process of a site ended with {code}")
-
-    def who_waits(self) -> str:
-        words = []
-        for name in self.mesh.running:
-            status = self.mesh.status(name)
-            waits = [link["name"] for link in status.get("neighbours", ()) if link["waiting"]]
-            code = self.mesh.running[name].poll()
-            place = f"round {status['round']}, epoch {status.get('epoch')}"
-            words.append(f"{name} ({status['phase']}, {place}, exit {code}) waits for {', '.join(waits) or 'nobody'}")
-        return "; ".join(words)
-
-    def finish(self) -> bool:
-        """Start again what may be, until all are done or one is refused; whether all that are left have ended well.
-
-        As operators do when a run is parked: all are started, those too that are done, as others may need them.
-        """
-        for _ in range(MAX_RESTARTS):
-            self.wait()
-            killed = -signal.SIGKILL
-            later = [name for name in NAMES if self.codes[name] in (PARKED, killed) and name not in self.gone]
-            refused = [name for name in NAMES if self.codes[name] not in (0, PARKED, killed)]
-            if not later or refused:
-                return not refused and not later
-            self.mesh.start(*[name for name in NAMES if name not in self.gone])
-        raise HungError(f"put off again and again: {self.last_words()}")
-
-    def begin_anew(self) -> None:
-        """What the messages of refused sites advise; all have to come to the result."""
-        before = f"{self.codes}: {self.last_words()}"
-        self.gone.clear()
-        self.others.clear()
-        self.mesh.start(options=["--fresh"])
-        if not self.finish():
-            raise WrongError(f"cannot begin anew {self.codes}: {self.last_words()} (before: {before})")
-        if self.check() != list(NAMES):
-            raise WrongError(f"begun anew, but not of all: {self.codes}")
-
-    def noise(self) -> str:
-        noisy = [name for name in NAMES if "Traceback" in self.mesh.said(name)]
-        return f"; gRPC printed a traceback at {', '.join(noisy)}" if noisy else ""
-
-    def last_words(self) -> str:
-        said = {name: _last_line(self.mesh.said(name)) for name in NAMES if self.codes.get(name)}
-        return "; ".join(f"{name} ({self.codes[name]}) {words}" for name, words in said.items())
-
-    def check(self) -> list[str]:
-        """Look at every result there is; the members that it names, if all of them have it."""
-        for name, code in self.codes.items():
-            said = self.mesh.said(name)
-            if found := TRACEBACK.search(said):
-                raise WrongError(f"{name} shows a traceback: {said[found.start() : found.start() + 3000]}")
-            if code not in DOCUMENTED | {-signal.SIGKILL}:
-                raise WrongError(f"{name} ended with {code}")
-            if code > 0 and not _last_line(said):
-                raise WrongError(f"{name} ended with {code} and said nothing")
-        found = {name: self.mesh.numbers(name) for name in NAMES if self._has_result(name)}
-        if not found:
-            return []
-        if len({(numbers["result_sha256"], *numbers["sites"]) for numbers in found.values()}) > 1:
-            raise WrongError(f"results differ: { {name: one['sites'] for name, one in found.items()} }")
-        for name, numbers in found.items():
-            self._check_one(name, numbers)
-        members = next(iter(found.values()))["sites"]
-        return members if set(members) <= found.keys() and all(self.codes[one] == 0 for one in members) else []
-
-    def _has_result(self, name: str) -> bool:
-        # A damaged one is not taken for a result, if its site says so.
-        return (self.mesh.out(name) / "result.json").exists() and self.codes[name] != BAD_INPUT
-
-    def _check_one(self, name: str, numbers: dict[str, Any]) -> None:
-        members, model = numbers["sites"], self.mesh.result(name)
-        if numbers["whole"] != (members == list(NAMES)) or set(numbers["signatures"]) != set(members):
-            raise WrongError(f"{name} calls it whole={numbers['whole']} with {members}, {set(numbers['signatures'])}")
-        site = read_site(self.mesh.folder(name) / "site.toml")
-        keyring = CertificateKeyring(load_credentials(site.tls, name))
-        for signer, text in numbers["signatures"].items():
-            word = read_statement(text, keyring, bytes.fromhex(numbers["run_id"]))
-            if word.site != signer or word.content[1] != numbers["result_sha256"]:
-                raise WrongError(f"{name} has a signature of {signer} for something else")
-        far = [
-            angles(model["components"], pooled_components(np.vstack([parts[one] for one in members]))).max()
-            for parts in self.truths
-        ]
-        if min(far) > BOUND:
-            raise WrongError(f"{name} is off by {far} of {members}")
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if re.match("(error|parked|cannot resume|stopped)", line)]
-    return (told or lines or [""])[-1][:200]
 
 
 def play(seed: int, kind: str, faketime: str) -> Verdict:
@@ -237,6 +80,11 @@ def play(seed: int, kind: str, faketime: str) -> Verdict:
     return Verdict(seed, kind, verdict, why, time.monotonic() - began)
 
 
+def find_faketime() -> str:
+    """The library that steps the clock of a process, where ``apt install libfaketime`` has put it; else nothing."""
+    return next(map(str, Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), "")
+
+
 def _all_words(trial: Trial) -> Iterator[tuple[str, str]]:
     for name in NAMES:
         with contextlib.suppress(OSError):
@@ -251,7 +99,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=list(FAULTS), help="only this kind")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no trial after so long")
-    parser.add_argument("--faketime", default="", help="libfaketime.so.1, to step clocks; else peers are paused")
+    parser.add_argument("--faketime", default=find_faketime(), help="libfaketime.so.1; without it peers are paused")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.trials) if options.seed is None else [options.seed]
     kinds = list(FAULTS)
