@@ -55,7 +55,7 @@ def _span_s(mesh: Mesh, network: NetworkFile, delay_s: float) -> float:
     for caller, called in network.edges:
         ours, theirs = context.Pipe()
         context.Process(target=delay, args=(mesh.ports[called], delay_s, theirs), daemon=True).start()
-        mesh.edit(caller, rf'\n{called} = ".*?"', f'\n{called} = "{ours.recv()}"')
+        mesh.reroute(caller, called, ours.recv())
         pipes.append(ours)
     mesh.start_anew()
     ended = mesh.wait()

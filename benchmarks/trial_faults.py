@@ -134,7 +134,7 @@ def one_way(trial: Trial) -> None:
     if list(trial.mesh.parts).index(caller) > list(trial.mesh.parts).index(called):
         caller, called = called, caller
     proxy = trial.stack.enter_context(Proxy("127.0.0.1", trial.mesh.ports[called]))
-    trial.mesh.edit(caller, f'{called} = ".*?"', f'{called} = "{proxy.address}"')
+    trial.mesh.reroute(caller, called, proxy.address)
     trial.mesh.start()
     moment(trial, caller)
     proxy.stall(str(trial.rng.choice(["there", "back"])))

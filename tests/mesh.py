@@ -76,6 +76,10 @@ class Mesh:
         assert count, f"{pattern} is not in {path}"
         path.write_text(changed)
 
+    def reroute(self, caller: str, called: str, address: str) -> None:
+        """Have a site call a neighbour at another address."""
+        self.edit(caller, rf'\n{called} = "[^"]*:\d+"', f'\n{called} = "{address}"')
+
     def start(self, *names: str, work: Callable[..., None] = command, options: Sequence[str] = ()) -> None:
         """Start some sites, or all; ``work`` runs the words of a command."""
         for name in names or self.parts:

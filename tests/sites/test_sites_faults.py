@@ -89,7 +89,7 @@ def assert_no_result(mesh, *names):
 
 def test_a_link_that_is_cut_delayed_and_garbled_loses_no_round(tmp_path, alike, undisturbed):
     with Mesh(tmp_path, alike, ring(NAMES), **PATIENT) as mesh, Proxy("127.0.0.1", mesh.ports["bergen"]) as proxy:
-        mesh.edit("oslo", 'bergen = ".*?"', f'bergen = "{proxy.address}"')
+        mesh.reroute("oslo", "bergen", proxy.address)
         mesh.start()
         underway(mesh, "oslo")
         faults = [
