@@ -91,6 +91,20 @@ def test_a_later_process_that_has_lost_rounds_is_refused_for_ever(driven):
     assert refusal.tag == 2
 
 
+def test_a_manifest_is_shown_to_neighbours_alone_and_nobody_is_met_by_that(driven):
+    site = driven("B")
+    site.step(ep.Opened(1, ("A",)))
+    effects = site.hears(1, Kind.MANIFEST)
+    assert [frame.text for frame in site.written(effects, Kind.MANIFEST)] == ["sum"]
+    assert effects[-1] == ep.Cut(1)
+    assert of_kind(effects, ep.Append) == []
+    assert not site.machine.links["A"].joined
+    site.step(ep.Opened(2, ("D",)))
+    effects = site.hears(2, Kind.MANIFEST)
+    assert of_kind(effects, ep.Write) == []
+    assert effects[-1] == ep.Cut(2, refused=True)
+
+
 def test_one_call_at_a_time(driven):
     site = driven("B")
     assert of_kind(site.step(ep.Started()), ep.Dial) == [ep.Dial("C", 0.0)]

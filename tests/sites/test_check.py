@@ -61,6 +61,22 @@ def test_a_neighbour_that_is_not_up_is_a_note_and_one_that_is_up_is_met(two):
     assert findings(two, "bergen")["listen"].verdict == "problem"
 
 
+def test_manifests_are_compared_with_those_of_neighbours_that_are_up(two):
+    two.start("bergen")
+    until(lambda: findings(two)["neighbour bergen"].verdict == "ok", "bergen is never up")
+    assert findings(two)["manifest of bergen"].text == "the same as here"
+    two.edit("oslo", "n_components = 3", "n_components = 2")
+    found = findings(two)["manifest of bergen"]
+    assert found.verdict == "problem"
+    assert "n_components: 2 here, 3 there" in found.text
+    two.edit("oslo", "n_components = 2", "n_components = 3")
+    # bergen has shown what it is set up for, and still waits for oslo to join.
+    assert '"kind":"MANIFEST"' in (two.out("bergen") / "audit.jsonl").read_text()
+    two.start("oslo")
+    assert set(two.wait().values()) == {0}
+    two.assert_exact()
+
+
 def test_a_neighbour_with_another_certificate_is_a_problem(two):
     """Someone else has the port: oslo's own certificate, which is not for bergen."""
     with socket.create_server(("127.0.0.1", two.ports["bergen"])) as listener:

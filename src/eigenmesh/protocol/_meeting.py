@@ -77,8 +77,16 @@ class Meeting(Streams):
             self.hear_end(link, frame)
         elif stream.refused is not None:
             self.cut(stream)
+        elif link is not None and frame.kind is Kind.MANIFEST and not stream.called:
+            self._show_manifest(link, stream)
         else:
             self._hear_greeting(stream, frame)
+
+    def _show_manifest(self, link: Link, stream: Stream) -> None:
+        """A neighbour asks before the run what this site is set up for; it is not met by that."""
+        self.log(f"{link.name} asks for the manifest.", logging.INFO)
+        self.write(link, self.message(Kind.MANIFEST, wire.text_body(self.setup.run.manifest), 0), stream.number)
+        self.cut(stream)
 
     def _hear_greeting(self, stream: Stream, frame: Frame) -> None:
         greeting = read_greeting(frame, Kind.WELCOME if stream.called else Kind.HELLO)

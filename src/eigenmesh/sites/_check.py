@@ -16,10 +16,11 @@ from eigenmesh.data import Shards, Source
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.fitting import NodeData, plan
 from eigenmesh.sites._credentials import dates, load_credentials
-from eigenmesh.sites._manifest import Manifest
+from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._names import Address
 from eigenmesh.sites._settings import MAX_MESSAGE_BYTES
 from eigenmesh.sites._site import Site, read_samples
+from eigenmesh.transports.grpc import manifest_of
 
 Verdict = Literal["ok", "note", "problem"]
 CONNECT_S = 5.0
@@ -44,14 +45,19 @@ def check(site: Site) -> Iterator[Finding]:
     """Everything that can be known before a run; a part that fails does not keep the others from being looked at."""
     yield from _certificates(site)
     yield from _listening(site)
-    for name, address in site.neighbours.items():
-        yield _neighbour(site, name, address)
+    found = {name: _neighbour(site, name, address) for name, address in site.neighbours.items()}
+    yield from found.values()
     try:
         table = read_samples(site.data)
     except EigenmeshError as error:
         yield Finding("data", "problem", str(error))
         return
     yield from _data(site, table.source, table.feature_names)
+    manifest = Manifest.of(site, table.source.shape[1], table.feature_names)
+    yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
+    for name, address in site.neighbours.items():
+        if address is not None and found[name].verdict == "ok":
+            yield _manifest(site, manifest, name, address)
     yield from _traffic(site, table.source)
 
 
@@ -121,6 +127,20 @@ def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
         return dict(secure.getpeercert() or {})
 
 
+def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Finding:
+    """Whether a neighbour that is up is set up for the same run; else the fields that differ."""
+    about = f"manifest of {name}"
+    try:
+        credentials = load_credentials(site.tls, site.name, site.fingerprints)
+        theirs = Manifest.parse(manifest_of(name, str(address), credentials, ours.run_id, CONNECT_S))
+    except EigenmeshError as error:
+        return Finding(about, "problem", one_line(str(error)))
+    differing = differences(ours, theirs)
+    if differing:
+        return Finding(about, "problem", f"it is set up for another run: {one_line('; '.join(differing))}")
+    return Finding(about, "ok", "the same as here")
+
+
 def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterator[Finding]:
     n_samples, n_features = samples.shape
     named = f"{names[0]} .. {names[-1]}" if names else "without names; data.feature_names can give them"
@@ -134,8 +154,6 @@ def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterato
     if constant.any():
         what = "they cannot be scaled if they are so at all sites" if site.settings.scale else "they add nothing here"
         yield Finding("constant", "note", f"{_listed(labels, constant)}; {what}")
-    manifest = Manifest.of(site, n_features, names)
-    yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
 
 
 def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:

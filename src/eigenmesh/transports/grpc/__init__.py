@@ -2,10 +2,11 @@
 
 from eigenmesh.transports.grpc._endpoint import Endpoint
 from eigenmesh.transports.grpc._keyring import CertificateKeyring
+from eigenmesh.transports.grpc._manifest_of import manifest_of
 from eigenmesh.transports.grpc._security import Credentials
 from eigenmesh.transports.grpc._transport import GrpcTransport, TransportStatus
 
-__all__ = ["CertificateKeyring", "Credentials", "Endpoint", "GrpcTransport", "TransportStatus"]
+__all__ = ["CertificateKeyring", "Credentials", "Endpoint", "GrpcTransport", "TransportStatus", "manifest_of"]
 
 
 def __dir__() -> list[str]:
