@@ -234,6 +234,8 @@ def test_every_solver_averaging_weight_and_covariance_is_understood(call, tmp_pa
     for words in (
         ("--averaging", "chebyshev"),
         ("--averaging", "gossip", "--topology", "complete"),
+        ("--averaging", "integers"),
+        ("--privacy", "masked", "--transport", "threads"),
         ("--weights", "best_constant"),
         ("--covariance", "matrix-free"),
         ("--covariance", "chunked"),

@@ -23,7 +23,7 @@ from eigenmesh.experiments._problems import Comparison, make_comparison
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Run
 from eigenmesh.fitting import fit
 from eigenmesh.networks import Stacked, Traffic
-from eigenmesh.networks._base import Bound
+from eigenmesh.networks._integers import Bound
 
 Results: TypeAlias = dict[Run, Curve]
 # Called with each finished run.

@@ -145,7 +145,8 @@ def _shared(prepared: Prepared, result: Result, events: EventLog) -> Result:
     components = np.ascontiguousarray(common[:-SHARED_ROWS].T, result.components.dtype)
     variances, bounds, left = common[-SHARED_ROWS:]
     # Both are within the bound of the true components, but for rounding.
-    off = np.abs(components - result.components).max()
+    shift = np.abs(variances - result.explained_variance).max() / result.explained_variance.max()
+    off = max(np.abs(components - result.components).max(), shift)
     limit = 4 * certificate.error_bound + SHARED_ROUNDING
     if not off <= limit:
         raise TransportError(f"the common result is {off:.1e} from this node's, above {limit:.1e}: a node is at fault.")

@@ -18,7 +18,7 @@ from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.fitting._request import Costs
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Stacked
-from eigenmesh.networks._base import Bound
+from eigenmesh.networks._integers import Bound
 
 
 class NetworkCall(NamedTuple):

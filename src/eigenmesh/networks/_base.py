@@ -9,29 +9,23 @@ from typing import Any, overload
 
 import numpy as np
 
-from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Average, Averaging, LinearRound, Polynomial, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
-from eigenmesh.averaging._fixed_point import Wide
 from eigenmesh.averaging._gossip import ChebyshevAverage, GossipAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
-from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.graphs._weights import half_way
-from eigenmesh.masking import Masks
-from eigenmesh.networks._integers import Masking, ProductScales, fixed_point
+from eigenmesh.networks._integers import Bound, InIntegers
 from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, rounds_to_contract
 from eigenmesh.networks._traffic import Counted, Traffic
 
 # Shape and dtype of an array; every library has dtypes of its own.
 Kind = tuple[tuple[int, ...], Any]
-# What moduli add up to over all nodes: of all entries, or of each.
-Bound = np.ndarray | float | None
 
 
-class Network(Counted, ABC):
+class Network(Counted, InIntegers, ABC):
     """Nodes that exchange arrays with their neighbours in rounds.
 
     Every array has a leading axis over *the nodes this process holds*: all M when stacked, one at a peer. All
@@ -52,9 +46,7 @@ class Network(Counted, ABC):
         self._over = self.average if self.integers is None else self.integers.over
         # With an all-reduce the engine links all nodes, and maxima take that way too.
         self.collective = isinstance(self._over, AllReduceAverage)
-        # For averages in integers: public scales of products, once they are known, and masks if there are any.
-        self.scales: ProductScales | None = None
-        self.masking: Masking | None = None
+        self.scales, self.masking = None, None
         self._rider: Array | None = None
         self._rider_rounds = 0
         self._mixes: dict[float, Mixes] = {}
@@ -122,10 +114,6 @@ class Network(Counted, ABC):
     @abstractmethod
     def _reduced_sum(self, array: Array) -> Array:
         """Sum over all nodes by an all-reduce."""
-
-    @abstractmethod
-    def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
-        """Sum over all nodes modulo 2^64, counted: (nodes, ...) -> (1 or nodes, ...) uint64."""
 
     @abstractmethod
     def _maximum(self, values: Array) -> Array:
@@ -207,36 +195,6 @@ class Network(Counted, ABC):
             return self._integer_mean(self.integers, array, bound)
         return self.reduced_mean(array) if self.collective else self.average(self, array)
 
-    def _integer_mean(self, average: IntegerAverage, array: Array, bound: Bound) -> Array:
-        codec = fixed_point(self.scales, bound, self.n_nodes)
-        words = codec.encode(ea.to_numpy(array).astype(np.float64, copy=False), self.ids)
-        total = self._total(words if self.masking is None else self.masking.added(words), average)
-        return ea.everywhere(ea.like(codec.decode(total[:1]) / self.n_nodes, array), array.shape[0])
-
-    @property
-    def resolution(self) -> float:
-        """Largest error of a sum of any numbers over all nodes where averages are made in integers, else 0."""
-        return Wide(self.n_nodes).resolution if self.integers else 0.0
-
-    def learn_scales(self, diagonal: np.ndarray) -> None:
-        """Take the scales of products from the diagonal of the pooled covariance, (d,), the same bits at all nodes."""
-        if self.integers:
-            self.scales = ProductScales.of(diagonal, self.n_nodes)
-
-    def size_of_products(self, norms: Array, averaged: Array) -> Array:
-        """How large products ``C_i b`` are, for the certificate, from their norms and those of their average: (1, 1).
-
-        The first are those of the nodes held here, (nodes, 1, k). Averages in integers do without: no node shows how
-        large its own products are, and the public scales bound them.
-        """
-        xp = ea.namespace(norms)
-        if not self.integers:
-            return xp.reshape(xp.max(norms), (1, 1))
-        if self.scales is None:
-            raise InputError("averages in integers need the pooled variances; call network.learn_scales first.")
-        size = self.scales.size_of(float(xp.max(averaged)), self.n_nodes)
-        return xp.asarray([[size]], dtype=norms.dtype, device=norms.device)
-
     def from_root(self, values: np.ndarray) -> np.ndarray:
         """The numbers of one node at all of them, the same bits: (nodes, ...) -> (nodes, ...) float64.
 
@@ -278,10 +236,6 @@ class Network(Counted, ABC):
     def private_bytes(self, count: int) -> bytes:
         """Bytes that no other process knows."""
         return secrets.token_bytes(count)
-
-    def given_masks(self) -> Masks | None:
-        """Masks that the transport has for the node held here; None where a fit makes keys of its own."""
-        return None
 
     def worst(self, values: Array) -> Array:
         """Elementwise maximum, the same bits at all nodes; NaN at one is NaN at all: (nodes, ...) -> (nodes, ...)."""

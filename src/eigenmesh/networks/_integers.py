@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
 from eigenmesh.averaging._fixed_point import BITS, FixedPoint, Scaled, Wide
+from eigenmesh.averaging._integers import IntegerAverage
+from eigenmesh.errors import InputError
 from eigenmesh.masking import Masks
+
+# What moduli add up to over all nodes: of all entries, or of each.
+Bound = np.ndarray | float | None
 
 # Room for a start whose columns are not quite unit vectors, and for rounding in rows that have no variance.
 SLACK, LEAST_ROW = 1.01, 2.0**-20
@@ -58,7 +66,62 @@ class ProductScales:
         return max(math.sqrt(self.size * averaged), rounded_off * self.size)
 
 
-def fixed_point(scales: ProductScales | None, bound: np.ndarray | float | None, n_nodes: int) -> FixedPoint:
+class InIntegers(ABC):
+    """The part of a network that averages in integers; it does nothing where ``integers`` is None."""
+
+    integers: IntegerAverage | None
+    # Public scales of products, once they are known, and masks if there are any.
+    scales: ProductScales | None
+    masking: Masking | None
+
+    @property
+    @abstractmethod
+    def n_nodes(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def ids(self) -> Sequence[int]: ...
+
+    @abstractmethod
+    def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
+        """Sum over all nodes modulo 2^64, counted: (nodes, ...) -> (1 or nodes, ...) uint64."""
+
+    def given_masks(self) -> Masks | None:
+        """Masks that the transport has for the node held here; None where a fit makes keys of its own."""
+        return None
+
+    @property
+    def resolution(self) -> float:
+        """Largest error of a sum of any numbers over all nodes where averages are made in integers, else 0."""
+        return Wide(self.n_nodes).resolution if self.integers else 0.0
+
+    def learn_scales(self, diagonal: np.ndarray) -> None:
+        """Take the scales of products from the diagonal of the pooled covariance, (d,), the same bits at all nodes."""
+        if self.integers:
+            self.scales = ProductScales.of(diagonal, self.n_nodes)
+
+    def size_of_products(self, norms: Array, averaged: Array) -> Array:
+        """How large products ``C_i b`` are, for the certificate, from their norms and those of their average: (1, 1).
+
+        The first are those of the nodes held here, (nodes, 1, k). Averages in integers do without: no node shows how
+        large its own products are, and the public scales bound them.
+        """
+        xp = ea.namespace(norms)
+        if not self.integers:
+            return xp.reshape(xp.max(norms), (1, 1))
+        if self.scales is None:
+            raise InputError("averages in integers need the pooled variances; call network.learn_scales first.")
+        size = self.scales.size_of(float(xp.max(averaged)), self.n_nodes)
+        return xp.asarray([[size]], dtype=norms.dtype, device=norms.device)
+
+    def _integer_mean(self, average: IntegerAverage, array: Array, bound: Bound) -> Array:
+        codec = fixed_point(self.scales, bound, self.n_nodes)
+        words = codec.encode(ea.to_numpy(array).astype(np.float64, copy=False), self.ids)
+        total = self._total(words if self.masking is None else self.masking.added(words), average)
+        return ea.everywhere(ea.like(codec.decode(total[:1]) / self.n_nodes, array), array.shape[0])
+
+
+def fixed_point(scales: ProductScales | None, bound: Bound, n_nodes: int) -> FixedPoint:
     """How to write the numbers of an average: by their bound, else as products, else, before scales, as any numbers."""
     if bound is not None:
         return Scaled.within(bound)

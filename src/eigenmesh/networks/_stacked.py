@@ -13,7 +13,8 @@ from eigenmesh.arrays import Array, on_gpu
 from eigenmesh.averaging import Averaging, LinearRound
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.graphs import Weights
-from eigenmesh.networks._base import Bound, Network
+from eigenmesh.networks._base import Network
+from eigenmesh.networks._integers import Bound
 
 Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
