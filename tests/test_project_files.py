@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,10 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
     (tmp_path / UNIT.name).write_text(text.replace("User=eigenmesh", "User=root"))
     done = subprocess.run(["systemd-analyze", "verify", tmp_path / UNIT.name], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_two_test_modules_share_a_name():
+    """Those outside packages are imported by their bare names, so that the second would be taken for the first."""
+    modules = (path for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists())
+    names = Counter(path.name for path in modules if path.name != "conftest.py")
+    assert [name for name, times in names.items() if times > 1] == []

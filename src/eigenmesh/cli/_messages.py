@@ -47,6 +47,7 @@ OPTION_NAMES = {
     "label_column": "--label-column",
     "id_column": "--id-column",
     "categories": "--category",
+    "(drop)": "(--drop)",
     "drop=": "--drop ",
     "id_column=": "--id-column ",
     "encoding=": "--encoding ",

@@ -13,7 +13,7 @@ from eigenmesh.errors import DataError, InputError, UnknownNameError
 # A column by its name, or by its number from 0.
 Column: TypeAlias = str | int
 SHOWN_NAMES = 10
-NOT_NUMERIC = "leave it out with drop=, name it as id_column or label_column, or give its categories"
+NOT_NUMERIC = "leave it out (drop), name it as id_column or label_column, or give its categories"
 
 
 class Roles(NamedTuple):
