@@ -5,6 +5,7 @@
     EigenmeshError
     ├── InputError (ValueError)            a value that cannot be worked with
     │   ├── DataError                      samples: shape, emptiness, NaN, constant columns
+    │   ├── TooFewSamplesError             fewer samples than components; a stream waits for more
     │   ├── GraphError                     networks: not connected, weights not doubly stochastic
     │   ├── UnknownNameError               a name that is not in a list; the message gives the list
     │   └── DisagreementError              a neighbour was set up for another run; carries what it was set up for
@@ -42,6 +43,7 @@ __all__ = [
     "MembersChangedError",
     "MissingExtraError",
     "ParkedError",
+    "TooFewSamplesError",
     "TransportError",
     "UnknownNameError",
     "UnreadableFileError",
@@ -59,6 +61,10 @@ class InputError(EigenmeshError, ValueError):
 
 class DataError(InputError):
     """Samples that cannot be worked with."""
+
+
+class TooFewSamplesError(InputError):
+    """Fewer samples than the components that are asked for need."""
 
 
 class GraphError(InputError):

@@ -36,6 +36,8 @@ BAD = {
     "transport": ["carrier-pigeon", "grpc", 3, ThreadTransport, True],
     "random_state": ["x", -1, 1.5, True, [0]],
     "costs": [3, "cheap", Costs, {"latency_s": 1.0}, True],
+    "forgetting": [0.0, 1.5, "half", None],
+    "averages_per_batch": [1, 2.5, "two"],
     "callback": [3, "print", True, [print]],
     "verbose": ["loud", 2, None],
 }

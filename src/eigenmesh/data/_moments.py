@@ -175,7 +175,7 @@ def _lost_digits(summary: np.ndarray, d: int, scale: bool) -> float:
 
 
 def moments_about(
-    about: Moments, sums: np.ndarray, observed: np.ndarray | int, columns: Columns, *, scale: bool
+    about: Moments, sums: np.ndarray, observed: np.ndarray | float, columns: Columns, *, scale: bool
 ) -> Moments:
     """Moments from sums of deviations (d,) and, in place of the variance, of their squares about any centre.
 

@@ -78,7 +78,7 @@ def _data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
 def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> Shards:
     if y is not None or nodes is not None:
         raise InputError("y= and nodes= split one array; with a transport this process is one node.")
-    if _is_parts(X):
+    if is_parts(X):
         raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
     if isinstance(X, Shards):
         return _shards(pca, X, None, None, seed=0)
@@ -87,7 +87,7 @@ def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> S
 
 
 def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
-    if isinstance(X, Shards) or _is_parts(X):
+    if isinstance(X, Shards) or is_parts(X):
         if nodes is not None:
             raise InputError("nodes= goes with one array; the data given are already in parts.")
         shards = X if isinstance(X, Shards) else _from_parts(X)
@@ -138,7 +138,7 @@ def _from_parts(X: Any) -> Shards:
     return Shards.from_list(parts, node_names=names)
 
 
-def _is_parts(X: Any) -> bool:
+def is_parts(X: Any) -> bool:
     """True for a list or dict of matrices or of paths; a nested list of numbers is one matrix."""
     parts = list(X.values()) if isinstance(X, Mapping) else X
     if not isinstance(parts, Sequence) or isinstance(parts, str) or not len(parts):

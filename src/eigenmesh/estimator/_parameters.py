@@ -95,6 +95,8 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "transport": [Names("transport", STARTED), instances("a Transport object", Transport), None],
     "random_state": [Interval(Integral, 0, None, closed="left"), GENERATORS, None],
     "costs": [instances("a Costs object", Costs), None],
+    "forgetting": [Interval(Real, 0, 1, closed="right")],
+    "averages_per_batch": [Interval(Integral, 2, None, closed="left"), None],
     "callback": [callable, None],
     "verbose": ["boolean"],
 }

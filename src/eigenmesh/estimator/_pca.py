@@ -17,6 +17,7 @@ from eigenmesh.data import Split, missing_policy
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._inputs import connect, data_for, event_log
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
+from eigenmesh.estimator._partial_fit import Streaming
 from eigenmesh.estimator._projection import Projection
 from eigenmesh.events import Record
 from eigenmesh.fitting import Costs, Fit, NodeData, Plan, fit, fit_at_every_node, model_of, plan, prepare
@@ -26,7 +27,7 @@ from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
 
-class DecentralizedPCA(Projection):
+class DecentralizedPCA(Streaming, Projection):
     """Exact PCA of samples that are spread over the nodes of a network without a server.
 
     The fitted attributes are those of ``sklearn.decomposition.PCA``, and they are equal to what it gives on the
@@ -83,6 +84,11 @@ class DecentralizedPCA(Projection):
         that no data can know it; split and graph are then always the same.
     costs : Costs or None
         Latency, bandwidth, speed and memory of the nodes, by which "auto" decides; None for the defaults.
+    forgetting : float
+        What a sample still counts after one more batch of ``partial_fit``, in (0, 1]; 1 forgets nothing.
+    averages_per_batch : int or None
+        Budget of ``partial_fit``, at least 2 averages for each batch; the certificate says how good the components are.
+        None: as many as ``tol`` needs.
     callback : callable or None
         Called with a ``Record`` every few rounds.
     verbose : bool
@@ -102,6 +108,8 @@ class DecentralizedPCA(Projection):
         Mean of the variances beyond K.
     n_components_, n_samples_, n_features_in_, n_nodes_, n_iter_ : int
         K, N, d, M and the iterations taken.
+    n_samples_seen_ : int
+        Samples of all batches of ``partial_fit``, at this process; ``n_samples_`` is then what they still count.
     node_components_ : array of shape (M, K, d)
         The estimate of each node; (1, K, d) at a process that is one node.
     node_names_ : tuple of str
@@ -153,6 +161,8 @@ class DecentralizedPCA(Projection):
         transport: Transport | str | None = None,
         random_state: Any = None,
         costs: Costs | None = None,
+        forgetting: float = 1.0,
+        averages_per_batch: int | None = None,
         callback: Callable[[Record], Any] | None = None,
         verbose: bool = False,
     ) -> None:
@@ -163,6 +173,7 @@ class DecentralizedPCA(Projection):
         self.tol, self.max_rounds, self.costs = tol, max_rounds, costs
         self.scale, self.whiten, self.missing = scale, whiten, missing
         self.covariance, self.device, self.transport = covariance, device, transport
+        self.forgetting, self.averages_per_batch = forgetting, averages_per_batch
         self.callback, self.verbose = callback, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> Self:
@@ -189,12 +200,17 @@ class DecentralizedPCA(Projection):
             else:
                 fitted = fit(prepare(request, data), events=events)
         self._set_fitted(fitted)
+        # A stream ends here: its moments are not those of these samples.
+        self.__dict__.pop("_stream", None)
+        self._warn_unless_converged()
+        return self
+
+    def _warn_unless_converged(self) -> None:
         if not self.result_.converged:
             reason, bound = self.stop_reason_, self.certificate_.error_bound
             message = f"stopped after {self.traffic_.rounds} rounds ({reason.label}): "
             message += f"the angles to the true components are bounded by {bound:.2g}, not by tol = {self.tol:g}. "
-            warnings.warn(message + reason.advice, ConvergenceWarning, stacklevel=2)
-        return self
+            warnings.warn(message + reason.advice, ConvergenceWarning, stacklevel=3)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""

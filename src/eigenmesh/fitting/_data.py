@@ -1,5 +1,7 @@
 """The samples of a fit and the network that they are spread over."""
 
+from __future__ import annotations
+
 import contextlib
 from dataclasses import dataclass, replace
 from functools import partial
@@ -104,6 +106,10 @@ class NodeData:
         names = shards.feature_names, shards.node_names
         return DataFacts(shards.n_nodes, shards.n_features, shards.dtype.itemsize, reduces, *names)
 
+    def at_node(self, transport: Transport) -> NodeData:
+        """As it is at one of the nodes."""
+        return replace(self, shards=self.shards.take([transport.rank]), transport=transport)
+
     def check(self, request: Request) -> None:
         self._place(request.device)
 
@@ -117,16 +123,10 @@ class NodeData:
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""
-        network = self._network(averaging)
-        accuracy = network.average.accuracy
-        if accuracy > LOOSEST_MEAN:
-            raise InputError(f"accuracy {accuracy:.1g} is too loose for exact moments; use {LOOSEST_MEAN:g} or less.")
-        return network
+        return with_exact_averages(self._network(averaging))
 
     def _network(self, averaging: Averaging) -> Network:
-        if self.transport is None:
-            return Stacked(self.weights, averaging)
-        return Peers(self.weights, self.transport, averaging)
+        return network_over(self.weights, self.transport, averaging)
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
@@ -224,6 +224,19 @@ def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int
         choices.append(chosen if kind is None else Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True))
     total = sum(choice.bytes for choice in choices)
     return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
+
+
+def network_over(weights: Weights, transport: Transport | None, averaging: Averaging) -> Network:
+    """All nodes stacked, or this node with its neighbours behind a transport."""
+    return Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
+
+
+def with_exact_averages(network: Network) -> Network:
+    """The network, if its averages are good enough for moments."""
+    accuracy = network.average.accuracy
+    if accuracy > LOOSEST_MEAN:
+        raise InputError(f"accuracy {accuracy:.1g} is too loose for exact moments; use {LOOSEST_MEAN:g} or less.")
+    return network
 
 
 class _Together(NamedTuple):

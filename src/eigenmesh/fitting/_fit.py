@@ -14,6 +14,7 @@ from eigenmesh.events import EventLog, LinkTraffic, Started
 from eigenmesh.fitting._data import DataFacts, NodeData
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
+from eigenmesh.fitting._stream import StreamData
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result, run
 from eigenmesh.iteration._variance import run_to_fraction
@@ -76,6 +77,8 @@ def fit(
     reference: np.ndarray | None = None,
     check_every: int | None = None,
     share: bool = False,
+    max_iterations: int | None = None,
+    keep: int = 0,
 ) -> Fit:
     """Find the components.
 
@@ -91,6 +94,8 @@ def fit(
     share : bool
         True for components, variances and bounds that are the same bits at all nodes, whatever their processors: those
         of one node go to all, which compare them with their own. Averages in integers always do.
+    max_iterations, keep
+        As for ``run``.
     """
     request, network, covariance = prepared.request, prepared.network, prepared.covariance
     events = EventLog() if events is None else events
@@ -108,6 +113,8 @@ def fit(
         "events": events,
         "on_estimate": on_estimate,
         "reference": reference,
+        "max_iterations": max_iterations,
+        "keep": keep,
         "spent": {"set-up": prepared.set_up + (network.traffic - before)},
     }
     if isinstance(wanted, int):
@@ -198,17 +205,22 @@ def _noise_variance(moments: Moments, result: Result) -> float:
 
 
 def fit_at_every_node(
-    run_nodes: Callable[..., list[Fit]], request: Request, data: NodeData, events: EventLog | None = None
+    run_nodes: Callable[..., list[Fit]],
+    request: Request,
+    data: NodeData | StreamData,
+    events: EventLog | None = None,
+    **settings: Any,
 ) -> Fit:
     """Fit with all nodes in this process, each at its own end of a transport: real messages, nothing to launch.
 
-    ``run_nodes`` of the table of transports starts the nodes; node 0 alone tells ``events``.
+    ``run_nodes`` of the table of transports starts the nodes; node 0 alone tells ``events``. ``settings`` are those of
+    ``fit``.
     """
 
     def node(transport: Transport) -> Fit:
-        own = NodeData(data.shards.take([transport.rank]), data.weights, transport)
-        return fit(prepare(request, own), events=events if transport.rank == 0 else None)
+        own = data.at_node(transport)
+        return fit(prepare(request, own), events=events if transport.rank == 0 else None, **settings)
 
-    fits = run_nodes(data.shards.n_nodes, node)
+    fits = run_nodes(data.facts.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])
     return replace(fits[0], result=replace(fits[0].result, node_components=everyone))

@@ -1,21 +1,31 @@
 """What must be the same at all nodes, found by maxima over them."""
 
 import hashlib
+from typing import Protocol
 
 import numpy as np
 
-from eigenmesh.data import Shards
 from eigenmesh.errors import DataError
 
 
-def facts_to_match(shards: Shards) -> np.ndarray:
+class Alike(Protocol):
+    """Samples of nodes, as far as they must be alike, and the name of the first one held here for messages."""
+
+    @property
+    def dtype(self) -> np.dtype: ...
+    @property
+    def feature_names(self) -> tuple[str, ...] | None: ...
+    def node_label(self, position: int) -> str: ...
+
+
+def facts_to_match(shards: Alike) -> np.ndarray:
     """What must be the same at all nodes, each number with its negative: maxima over all nodes show whether it is."""
     here = np.array([shards.dtype == np.float32, _names_number(shards.feature_names)], dtype=float)
     # Nodes without feature names have no say about them.
     return np.where(np.isnan([here, -here]), -np.inf, [here, -here]).ravel()
 
 
-def require_match(agreed: np.ndarray, shards: Shards) -> None:
+def require_match(agreed: np.ndarray, shards: Alike) -> None:
     """Raise, at every node alike, where precision or feature names differ; unequal columns never get that far."""
     (largest, smallest), label = agreed.reshape(2, -1) * [[1], [-1]], shards.node_label(0)
     if largest[0] != smallest[0]:

@@ -15,6 +15,7 @@ from eigenmesh.fitting._seed import draw_seed
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import SOLVERS, BlockKrylov, Solver
+from eigenmesh.solvers._warm_krylov import Known, WarmKrylov
 
 
 class Workload(NamedTuple):
@@ -143,9 +144,20 @@ def prepare(request: Request, data: Data) -> Prepared:
     )
     network.learn_scales(moments.diagonal)
     wanted = request.components(moments.n_samples, data.facts.n_features)
+    solver = warm(solver, wanted, getattr(covariance, "known", None))
     seed = draw_seed(network, covariance) if request.seed is None else request.seed
     sent = network.traffic.copy()
     return Prepared(request, data.facts, wanted, solver, averaging, network, moments, covariance, choice, seed, sent)
+
+
+def warm(solver: Solver, n_components: int | float, known: Known | None) -> Solver:
+    """The solver, begun from a space whose image is known where it can be."""
+    if known is None or type(solver) is not BlockKrylov or not isinstance(n_components, int):
+        return solver
+    # Too narrow a space says nothing of the eigenvalue after the components.
+    if known.basis.shape[1] < solver.columns(n_components, len(known.basis)):
+        return solver
+    return WarmKrylov(known, solver.oversample)
 
 
 def choose_method(

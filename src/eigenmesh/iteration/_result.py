@@ -30,6 +30,8 @@ class Result:
         Of the start, with which the run can be repeated.
     total_variance, variance_left : float
         Trace of the pooled covariance, and what the components leave of it; NaN after a ``run`` that was not told.
+    space : array of shape (d, w) or None
+        Orthonormal columns for a next start, where they were asked for.
     """
 
     solver: str
@@ -47,6 +49,7 @@ class Result:
     seed: int = 0
     total_variance: float = np.nan
     variance_left: float = np.nan
+    space: np.ndarray | None = None
 
     def __repr__(self) -> str:
         traffic, bound = self.traffic, self.certificate.error_bound

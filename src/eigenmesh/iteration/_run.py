@@ -12,7 +12,7 @@ from eigenmesh.arrays import Array
 from eigenmesh.certificate import Certified, certify
 from eigenmesh.certificate._look import LARGEST_CHANCE, Complement
 from eigenmesh.data import Covariance
-from eigenmesh.errors import InputError
+from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.events import BoundCertified, EventLog, Record, on_record
 from eigenmesh.iteration._cuda_graphs import steps_of
 from eigenmesh.iteration._result import Result
@@ -45,6 +45,8 @@ def run(
     spent: Mapping[str, Traffic] | None = None,
     events: EventLog | None = None,
     total_variance: float = np.nan,
+    max_iterations: int | None = None,
+    keep: int = 0,
 ) -> Result:
     """Iterate a solver until its certificate is good enough, or say why it is not.
 
@@ -74,6 +76,10 @@ def run(
         True if the seed was drawn at run time, so that no data could know it.
     total_variance : float
         Trace of C, from which the result gets the variance that the components leave out.
+    max_iterations : int or None
+        Budget of iterations, after which the certificate makes do with what the solver knows and sends no product.
+    keep : int
+        So many directions at most that the solver has found are kept in ``Result.space``, for a next start.
     """
     require_components(n_components, covariance.n_features)
     require_settings(tol, max_rounds)
@@ -83,7 +89,7 @@ def run(
     if callback is not None:
         events.listeners.append(on_record(callback))
     settings = (tol, max_rounds, seed, drawn, events, on_estimate, reference, dict(spent or {}), total_variance)
-    loop = _Loop(solver, covariance, network, *settings)
+    loop = _Loop(solver, covariance, network, *settings, max_iterations, keep)
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     placed = ea.everywhere(covariance.place(start[np.newaxis]), len(network.ids))
     with np.errstate(all="ignore"), ea.small_work_on_host(placed):
@@ -100,7 +106,8 @@ def require_components(n_components: int, n_features: int, n_samples: int | None
     if n_components > n_features:
         raise InputError(f"{asked} must be at most {n_features}, the number of features; ask for fewer.")
     if n_samples is not None and n_components >= n_samples:
-        raise InputError(f"{asked} must be at most {n_samples - 1}, the number of samples less one; ask for fewer.")
+        most = f"at most {n_samples - 1:g}, the number of samples less one"
+        raise TooFewSamplesError(f"{asked} must be {most}; ask for fewer.")
 
 
 def require_basis(basis: np.ndarray, shape: tuple[int, int]) -> None:
@@ -136,8 +143,11 @@ class _Loop:
     reference: np.ndarray | None
     spent: dict[str, Traffic]
     total_variance: float
+    max_iterations: int | None
+    keep: int
     complement: Complement | None = None
     iteration: int = 0
+    space: Array | None = None
 
     def __post_init__(self) -> None:
         self.iterations_before = max((record.iteration for record in self.events.history), default=0)
@@ -165,7 +175,8 @@ class _Loop:
             self.iteration += n
             rounds_taken = (self._rounds - rounds_before) // n
             # A solver on one node may exchange nothing at all; its iterations count as rounds then.
-            over = max(self._rounds, self.iteration) >= self.max_rounds
+            spent = self.max_iterations is not None and self.iteration >= self.max_iterations
+            over = spent or max(self._rounds, self.iteration) >= self.max_rounds
             if self.iteration < next_check and not over:
                 if self.reference is not None:
                     self._record(state, np.nan)
@@ -184,8 +195,9 @@ class _Loop:
             if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
                 gate.scale = self._booked("checks", largest_norm, start)
             if gate.opens(residual, watch.gaps) or over or stalled:
-                certified = self._certify(self.solver.readout(state), state, last=over or stalled)
+                certified = self._certify(self.solver.readout(state), state, last=(over or stalled) and not spent)
                 if certified.certificate.error_bound <= self.tol or over or stalled:
+                    self.space = self.solver.space(state, self.keep) if self.keep else None
                     return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
                 gate.learn(residual, certified.certificate.gaps)
 
@@ -272,6 +284,7 @@ class _Loop:
             seed=self.seed,
             total_variance=self.total_variance,
             variance_left=left,
+            space=None if self.space is None else ea.to_numpy(self.space)[0],
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms, squared_norms
+from eigenmesh.arrays import Array, column_norms, orthonormal, squared_norms
 from eigenmesh.certificate import Common
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
@@ -99,6 +99,13 @@ class Solver(ABC):
     def common(self, state: Any) -> Common | None:
         """What all nodes know of ``readout(state)``, which spares the certificate its averages; by default nothing."""
         return None
+
+    def space(self, state: Any, width: int) -> Array:
+        """At most so many orthonormal columns for a next start, the estimates among them: state -> (1, d, w).
+
+        By default the estimates of the first node held here.
+        """
+        return orthonormal(self.readout(state)[:1, ...])
 
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
         """Check the state every few rounds; agree through ``network.worst`` alone; by default on ``state.residual``."""

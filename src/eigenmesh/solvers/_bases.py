@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+
 
 def random_basis(n_features: int, n_components: int, seed: int) -> np.ndarray:
     """Orthonormal columns drawn uniformly, the same for every node: (d, K)."""
@@ -32,3 +35,14 @@ def widened(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
     for _ in range(2):
         fresh = np.linalg.qr(fresh - found @ (found.T @ fresh))[0]
     return np.hstack([found, fresh])
+
+
+def in_fixed_frame(Q: Array) -> Array:
+    """Another orthonormal basis of the span of Q that depends on the span alone: (1, w, k) -> (1, w, k).
+
+    Of all bases it is the nearest to a fixed random frame, so nodes whose last digits differ get the same one.
+    """
+    xp = ea.namespace(Q)
+    frame = ea.like(np.random.default_rng(0).standard_normal((1, *Q.shape[1:])), Q)
+    left, _, right = xp.linalg.svd(Q.mT @ frame, full_matrices=False)
+    return Q @ (left @ right)

@@ -16,7 +16,7 @@ from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Traits, Watch
-from eigenmesh.solvers._bases import gaussian_start, widened
+from eigenmesh.solvers._bases import gaussian_start, in_fixed_frame, widened
 
 # Widest basis by default, in blocks, and the memory that it may take in this process.
 USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
@@ -184,16 +184,25 @@ class BlockKrylov(Solver):
             ritz = align_clusters(state.V, ritz, state.agreed[0], state.resolution)
         return ritz[:, :, : state.k]
 
+    def space(self, state: BlockKrylovState, width: int) -> Array:
+        ritz = leading_pairs(state.T, state.V.present, min(width, state.V.width))[1]
+        return in_fixed_frame(state.V.times(ritz))
+
     def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
         """Residuals that came with the last average, carried forward by the rate at which they fall."""
         (values, residuals), k = state.agreed, state.k
-        earlier = state.before[1]
-        fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
-        forecast = residuals * np.clip(fall, 0.0, 1.0)
-        if not np.isfinite(forecast).all():
+        forecast = forecast_residuals(residuals, state.before[1])
+        if forecast is None:
             return Watch(state, np.full(k, np.inf), healthy=True, free=True)
         # The forecast says when to ask for a certificate, which measures.
         return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)
+
+
+def forecast_residuals(residuals: np.ndarray, earlier: np.ndarray) -> np.ndarray | None:
+    """Residuals of the next step, if they fall as they did in the last one; None where they are not known: (b,)."""
+    fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
+    forecast = residuals * np.clip(fall, 0.0, 1.0)
+    return forecast if np.isfinite(forecast).all() else None
 
 
 def _restarted(V: Basis, T: Array, leak: Array, lost: Array, ritz: Array) -> tuple[Basis, Array, Array, Array, Array]:

@@ -1,0 +1,157 @@
+"""Samples that arrive in batches: what the nodes keep of them is data like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from eigenmesh.arrays import everywhere
+from eigenmesh.averaging import Averaging, Integers, Tree
+from eigenmesh.data import Choice, Covariance, Missing, Moments
+from eigenmesh.data._moments import moments_about
+from eigenmesh.data._running import Running, RunningCovariance
+from eigenmesh.data._table_options import column_label
+from eigenmesh.errors import InputError, TooFewSamplesError
+from eigenmesh.fitting._data import DataFacts, network_over, with_exact_averages
+from eigenmesh.fitting._matching import facts_to_match, require_match
+from eigenmesh.fitting._request import Request
+from eigenmesh.graphs import Weights
+from eigenmesh.networks import Network
+from eigenmesh.solvers import Solver
+from eigenmesh.solvers._warm_krylov import Known
+from eigenmesh.transports import Transport
+
+
+@dataclass(frozen=True, eq=False)
+class StreamCovariance(RunningCovariance):
+    """The covariances of a stream, and C times a basis that came with the average of the moments, if there was one."""
+
+    known: Known | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StreamData:
+    """What the nodes held here keep of a stream, the network between them, and what is known from the last batch.
+
+    Attributes
+    ----------
+    nodes : sequence of Running
+        Of all M nodes in a simulation, of one node with a transport.
+    last : Moments or None
+        Pooled moments after the last batch.
+    space : array of shape (d, w) or None
+        Orthonormal directions that the last fit has kept, the same at all nodes.
+    """
+
+    nodes: Sequence[Running]
+    weights: Weights
+    transport: Transport | None = None
+    last: Moments | None = None
+    space: np.ndarray | None = None
+    feature_names: tuple[str, ...] | None = None
+    node_names: tuple[str, ...] | None = None
+    dtype: ClassVar[np.dtype] = np.dtype(np.float64)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.nodes[0].mean)
+
+    def column_label(self, column: int) -> str:
+        return column_label(self.feature_names, column)
+
+    def node_label(self, position: int) -> str:
+        return "this node" if self.transport is not None else f"node {position}"
+
+    @property
+    def facts(self) -> DataFacts:
+        reduces = self.transport is not None and self.transport.reduces
+        names = self.feature_names, self.node_names
+        return DataFacts(self.weights.n_nodes, self.n_features, self.dtype.itemsize, reduces, *names)
+
+    def at_node(self, transport: Transport) -> StreamData:
+        """As it is at one of the nodes."""
+        return replace(self, nodes=[self.nodes[transport.rank]], transport=transport)
+
+    def check(self, request: Request) -> None:
+        """Raise for what needs all samples at once, or another place than NumPy."""
+        if request.missing != "error":
+            raise InputError(
+                'missing="mean" needs all samples at once, so a stream has none of it; fill them in first.'
+            )
+        if request.masked or isinstance(request.averaging, Integers):
+            raise InputError("a stream has no public scales yet, so averages in integers, masked or not, are for fit.")
+        own = getattr(self.transport, "device", None)
+        if request.device is not None or (own is not None and str(own) != "cpu"):
+            raise InputError(f"a stream is kept in NumPy; leave out device = {request.device or str(own)!r}.")
+
+    def count_samples(self, masked: bool) -> tuple[int, Network]:
+        """N over all nodes, by one average of one number."""
+        network = network_over(self.weights, self.transport, Tree())
+        counts = np.array([[node.count] for node in self.nodes])
+        return int(np.rint(self.weights.n_nodes * network.common_mean(counts)[0, 0])), network
+
+    def network(self, averaging: Averaging) -> Network:
+        return with_exact_averages(network_over(self.weights, self.transport, averaging))
+
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
+        return Choice(self.nodes[0].kind, sum(node.n_bytes for node in self.nodes), "kept of the stream", asked=True)
+
+    def measure(
+        self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
+    ) -> tuple[Moments, Covariance]:
+        """One average, which also brings C times the space that the last fit has kept; one more for the first batch.
+
+        With c the last pooled mean, a node sends ``[(S_i + n_i (m_i - c)(m_i - c)^T) X, n_i (m_i - c)]``, the squared
+        deviations from c and n_i. From ``s = sum n_i (m_i - c)`` follow the mean ``c + s / N`` and
+
+            C X = (sum_i (S_i + n_i (m_i - c)(m_i - c)^T) X - s (s^T X) / N) / (N - 1).
+        """
+        M, d, last = self.weights.n_nodes, self.n_features, self.last
+        centre = self._first_centre(network) if last is None else last.mean
+        before = 1.0 if last is None or last.scale is None else last.scale
+        basis = np.zeros((d, 0)) if self.space is None else self.space
+        X = (basis.T / before).T
+        about = RunningCovariance(self.nodes, centre, 1.0)
+        products = about.apply(everywhere(X[np.newaxis], len(self.nodes)))
+        shifts = np.stack([node.count * (node.mean - centre) for node in self.nodes])
+        squares = np.stack([node.squares + node.count * (node.mean - centre) ** 2 for node in self.nodes])
+        counts = np.array([[node.count] for node in self.nodes])
+        sent = np.hstack([products.reshape(len(products), -1), shifts, squares, counts])
+        own = everywhere(facts_to_match(self)[np.newaxis], len(self.nodes))
+        pooled, agreed = network.common_mean_and_worst(sent, own)
+        require_match(agreed[0], self)
+        product, s, squares, (count,) = np.split(M * np.asarray(pooled[0]), np.cumsum([basis.size, d, d]))
+        if count < 2:
+            raise TooFewSamplesError(f"n_samples = {count:g} so far over all nodes; a covariance needs at least 2.")
+        # Weights that are forgotten do not add up to a whole number; the divisor is what they add up to, less one.
+        n_samples = max(2, int(np.rint(count)))
+        share = (n_samples - 1) / (count - 1)
+        about_centre = Moments(n_samples, centre, share * squares)
+        moments = moments_about(about_centre, share * s, share * count, self, scale=scale)
+        after = 1.0 if moments.scale is None else moments.scale
+        factor = M / (count - 1)
+        known = None
+        if self.space is not None:
+            image = (product.reshape(d, -1) - np.outer(s, s @ X) / count) / (count - 1)
+            known = _known((X.T * after).T, (image.T / after).T, factor * products, after)
+        return moments, StreamCovariance(self.nodes, moments.mean, factor, after, known)
+
+    def _first_centre(self, network: Network) -> np.ndarray:
+        """The pooled mean, for digits that a far centre would cost: (d,)."""
+        sent = np.stack([np.append(node.count * node.mean, node.count) for node in self.nodes])
+        *total, count = np.asarray(network.common_mean(sent)[0])
+        if count <= 0:
+            raise TooFewSamplesError("n_samples = 0 so far over all nodes; a covariance needs at least 2.")
+        return np.asarray(np.asarray(total) / count)
+
+
+def _known(basis: np.ndarray, image: np.ndarray, products: np.ndarray, scale: np.ndarray | float) -> Known:
+    """Orthonormal columns and their image; a change of scale has left those of the last batch a little skew."""
+    Q, R = np.linalg.qr(basis)
+    sizes = np.linalg.norm(products / np.reshape(scale, (-1, 1)), axis=1)
+    return Known(Q, np.linalg.solve(R.T, image.T).T, float(sizes.max()))

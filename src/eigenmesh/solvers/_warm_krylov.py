@@ -1,0 +1,192 @@
+"""Block Krylov from a space that is nearly right, such as that of the last batch of a stream."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array, column_norms
+from eigenmesh.certificate import Common
+from eigenmesh.certificate._basis import Basis
+from eigenmesh.certificate._bounds import Precision, gaps_from_ritz
+from eigenmesh.certificate._krylov import asymmetry, leading_pairs, look_beyond, soft_polar
+from eigenmesh.data import Covariance
+from eigenmesh.data._pooled import product_to_average
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Solver, Traits, Watch
+from eigenmesh.solvers._bases import fresh_directions, in_fixed_frame
+from eigenmesh.solvers._block_krylov import align_clusters, forecast_residuals
+
+# Gaussian columns beside what is known, from which the certificate learns the chance that something new was missed.
+LOOKING = 16
+# Widest basis, in blocks; then it is cut to its leading Ritz vectors, and the certificate makes a look of its own.
+MOST_BLOCKS = 20
+
+
+class Known(NamedTuple):
+    """An orthonormal basis (d, w) that all nodes share, its image under C, and the largest product at a node here."""
+
+    basis: np.ndarray
+    image: np.ndarray
+    size: float
+
+
+class WarmState(NamedTuple):
+    """A space and its image. All but the number of nodes is the same at every node, so there is one copy."""
+
+    k: int
+    n_nodes: int  # nodes held here
+    V: Basis  # (1, d, w) orthonormal or zero columns, and behind them the next block B (1, d, c)
+    CV: Array  # (1, d, w) C V
+    whitening: Array  # (1, c, c) B times it has orthonormal or zero columns
+    T: Array  # (1, w, w) V^T C V
+    leak: Array  # (1, w, w) what C V has outside the space, in an orthonormal basis
+    ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
+    report: Array  # (1, 2, b) Ritz values and residuals, to be agreed on with the next average
+    agreed: np.ndarray  # (2, b) the same as all nodes saw them one step ago
+    before: np.ndarray  # (2, b) two steps ago
+    resolution: float  # eigenvalues this close, relative to the largest, are one
+    start: Array  # (1, d, s) Gaussian columns
+    size: Array  # (1, 1) largest norm of a product C_i b with a column of a block at the nodes held here
+    products: int | None = 0  # with the Gaussian columns; None once V has lost them
+
+
+@dataclass(frozen=True, eq=False)
+class WarmKrylov(Solver):
+    """Rayleigh-Ritz on a space whose image is known, and which grows by what C takes out of it.
+
+    The basis V begins with that of ``known``, at least b = K + oversample columns. Each step is one average of a
+    (d, b + s) matrix::
+
+        B <- polar((I - V V^T) C V [Y, H]),  Z = mean(C_i B),  V <- [V, B],  CV <- [CV, Z],
+
+    where Y are the leading b Ritz vectors and H the last Krylov vectors of s Gaussian columns, both in the basis V. In
+    the first step these columns themselves stand for C V H: what is known is not random, so they alone tell the
+    certificate whether a direction was missed.
+    """
+
+    known: Known = field(repr=False)
+    oversample: int = 5
+    name: ClassVar[str] = "block-krylov"
+    traits: ClassVar[Traits] = Traits(
+        exact_averages=True, few_exchanges=True, averages_products=True, expected_products=4
+    )
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        return min(n_components + self.oversample, n_features)
+
+    def largest_message(self, n_components: int, n_features: int) -> int:
+        return (n_features + 2) * min(self.columns(n_components, n_features) + LOOKING, n_features)
+
+    def kept_numbers(self, n_components: int, n_features: int) -> int:
+        # The widest basis and its image.
+        return 2 * n_features * MOST_BLOCKS * self.columns(n_components, n_features)
+
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> WarmState:
+        xp, known, (n_nodes, d, k) = ea.namespace(basis), self.known, basis.shape
+        b, w = self.columns(k, d), known.basis.shape[1]
+        first, CV = (ea.like(part[np.newaxis], basis) for part in (known.basis, known.image))
+        identity = ea.like(np.eye(w)[np.newaxis], basis)
+        V = Basis.empty(first, w + 5 * (b + LOOKING)).holding(first).grown(identity)
+        unknown = np.stack([np.zeros(b), np.full(b, np.inf)])
+        precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
+        start = ea.like(fresh_directions(known.basis, w + LOOKING, seed)[np.newaxis], basis)
+        size = ea.like(np.array([[known.size]]), basis)
+        # The estimate follows from V and C V.
+        estimate = (identity, identity, identity, identity[:, :, :b], identity[:, :2, :b], unknown, unknown)
+        state = WarmState(k, n_nodes, V, CV, *estimate, precision.resolution, start, size)
+        return self._with_next_block(network, state, b)
+
+    def step(self, covariance: Covariance, network: Network, state: WarmState) -> WarmState:
+        xp = ea.namespace(state.CV)
+        product = product_to_average(covariance, state.V.following(state.whitening.shape[-2]), state.n_nodes)
+        norms = column_norms(ea.held(product))
+        Z, agreed = network.common_mean_and_worst(product, state.report)
+        V, CV = state.V, state.CV
+        # A block with nothing new in it means that the space is full.
+        if bool(xp.any(state.whitening != 0)):
+            V, CV = V.grown(state.whitening), xp.concat([CV, Z @ state.whitening], axis=-1)
+        grown = state._replace(
+            V=V,
+            CV=CV,
+            agreed=ea.to_numpy(agreed[0, ...]),
+            before=state.agreed,
+            size=xp.maximum(state.size, network.size_of_products(norms, column_norms(Z))),
+            products=None if state.products is None else state.products + 1,
+        )
+        return self._with_next_block(network, grown, state.report.shape[-1])
+
+    def _with_next_block(self, network: Network, state: WarmState, b: int) -> WarmState:
+        """Estimates from V and C V, and the block that is to be multiplied next."""
+        xp = ea.namespace(state.CV)
+        V, CV, products = state.V, state.CV, state.products
+        T = V.along(CV)
+        values, ritz = leading_pairs(T, V.present, b)
+        leak = xp.linalg.qr(CV - V.times(T)).R
+        residuals = column_norms(leak @ ritz)[:, 0, :]
+        if V.width + b + LOOKING > max(MOST_BLOCKS * b, state.start.shape[-1] + self.known.basis.shape[1] + b):
+            first, eye = V.times(ritz), ea.like(np.eye(b)[np.newaxis], CV)
+            V, CV, leak = Basis.empty(first, V.room.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
+            T, ritz, products = ritz.mT @ T @ ritz, eye, None
+        Z = CV @ self._directions(T, ritz, V.along(state.start), products)
+        if products == 0:
+            # Of one size, so that neither is taken for rounding beside the other.
+            Z = xp.concat([Z / xp.max(column_norms(Z)), state.start / xp.max(column_norms(state.start))], axis=-1)
+        following = soft_polar(Z, V, network.average.accuracy)
+        return state._replace(
+            V=V.holding(following.B),
+            CV=CV,
+            whitening=following.whitening,
+            T=T,
+            leak=leak,
+            ritz=ritz,
+            report=xp.stack([values, residuals], axis=1),
+            products=products,
+        )
+
+    def _directions(self, T: Array, ritz: Array, start: Array, products: int | None) -> Array:
+        """[Y, H] in the basis V, in a frame that all nodes share: (1, w, b + s) orthonormal."""
+        xp = ea.namespace(T)
+        chosen = ritz
+        if products:
+            last = start
+            for _ in range(products):
+                last = xp.linalg.qr(start - ritz @ (ritz.mT @ start)).Q
+                start = T @ last
+            chosen = xp.concat([ritz, last], axis=-1)
+        return in_fixed_frame(xp.linalg.qr(chosen).Q)
+
+    def readout(self, state: WarmState) -> Array:
+        return ea.everywhere(state.V.times(self._turned(state)), state.n_nodes)
+
+    def _turned(self, state: WarmState) -> Array:
+        """K leading Ritz vectors in the basis V, in a frame that all nodes share where eigenvalues coincide."""
+        ritz = state.ritz
+        if np.isfinite(state.agreed[1]).all():
+            ritz = align_clusters(state.V, ritz, state.agreed[0], state.resolution)
+        return ritz[:, :, : state.k]
+
+    def common(self, state: WarmState) -> Common | None:
+        """C U is at hand, and so is a look beyond the components, once the Gaussian columns have been multiplied."""
+        xp, T, leak, turned = ea.namespace(state.T), state.T, state.leak, self._turned(state)
+        defect, look = asymmetry(T), None
+        if state.products:
+            kept = (T, state.V.present, leak, 0.0, state.V.along(state.start))
+            look = look_beyond(*kept, found=state.k, room=state.CV.shape[-2], products=state.products)
+            defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
+        image = xp.concat([T @ turned, leak @ turned], axis=-2)
+        found = xp.concat([turned, xp.zeros_like(leak @ turned)], axis=-2)
+        return Common(found, image, state.size * state.V.width**0.5, defect, look)
+
+    def space(self, state: WarmState, width: int) -> Array:
+        ritz = leading_pairs(state.T, state.V.present, min(width, state.V.width))[1]
+        return in_fixed_frame(state.V.times(ritz))
+
+    def watch(self, covariance: Covariance, network: Network, state: WarmState) -> Watch:
+        """Residuals that came with the last average, carried forward by the rate at which they fall."""
+        (values, residuals), k = state.agreed, state.k
+        forecast = forecast_residuals(residuals, state.before[1])
+        if forecast is None:
+            return Watch(state, np.full(k, np.inf), healthy=True, free=True)
+        return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)

@@ -1,0 +1,218 @@
+"""partial_fit: after every batch the answer is that of all samples so far, certified, with few averages."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.decomposition import PCA, IncrementalPCA
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.data import gaussian, power_law_spectrum
+from eigenmesh.errors import DataError, DataWarning, InputError
+from problems import angles
+
+D, K, BATCH = 150, 4, 120
+
+
+def stream(n_batches=8, seed=0):
+    """Batches (120, 150) with a mean far from zero, which drifts, and the node of each row; node 3 is never asked."""
+    rng = np.random.default_rng(seed)
+    rows = gaussian(power_law_spectrum(D, 1.0), n_batches * BATCH, seed) + 30 * rng.standard_normal(D)
+    rows += np.linspace(0, 1, len(rows))[:, np.newaxis] * rng.standard_normal(D)
+    owners = rng.choice([0, 1, 2, 4], p=[0.1, 0.2, 0.3, 0.4], size=len(rows))
+    return [(rows[k : k + BATCH], owners[k : k + BATCH]) for k in range(0, len(rows), BATCH)]
+
+
+def sines(pca, X, weights=None):
+    """Angles of the components of all nodes to those of the weighted covariance of X."""
+    C = np.cov(X.T) if weights is None else weighted_covariance(X, weights)[1]
+    truth = np.linalg.eigh(C)[1][:, ::-1][:, : pca.n_components_]
+    return max(angles(each, truth).max() for each in pca.node_components_)
+
+
+def weighted_covariance(X, weights):
+    total = weights.sum()
+    mean = weights @ X / total
+    return mean, (X - mean).T @ ((X - mean) * weights[:, np.newaxis]) / (total - 1)
+
+
+def follow(pca, batches):
+    for X, nodes in batches:
+        pca.partial_fit(X, nodes=nodes)
+    return pca
+
+
+def test_every_batch_is_certified_in_few_averages():
+    pca, seen, averages = DecentralizedPCA(K, n_nodes=5, topology="complete"), [], []
+    for X, nodes in stream():
+        pca.partial_fit(X, nodes=nodes)
+        seen.append(X)
+        assert pca.result_.converged
+        assert pca.certificate_.seed_drawn
+        assert sines(pca, np.vstack(seen)) <= pca.certificate_.error_bound <= 1e-6
+        assert np.allclose(pca.mean_, np.vstack(seen).mean(axis=0), rtol=1e-13)
+        averages.append(pca.traffic_.rounds)
+    assert pca.n_samples_seen_ == pca.n_samples_ == len(np.vstack(seen))
+    # Of the rounds one is the exchange of maxima that ends the certificate.
+    assert np.mean(averages[4:]) - 1 <= 5 < averages[0] - 1
+    assert pca.result_.traffic_by_phase["set-up"].rounds == 1
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_the_last_answer_is_that_of_fit_on_everything_in_any_order(scale):
+    batches = stream(5)
+    whole = np.vstack([X for X, _ in batches])
+    fitted = DecentralizedPCA(K, n_nodes=5, tol=1e-10, scale=scale).fit(whole)
+    rng = np.random.default_rng(1)
+    turned = [(X, rng.permutation(nodes)) for X, nodes in (batches[k] for k in rng.permutation(5))]
+    for order in (batches, turned):
+        pca = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-10, scale=scale), order)
+        assert np.abs(pca.components_ - fitted.components_).max() < 1e-9
+        for name in (
+            "explained_variance_",
+            "mean_",
+            "noise_variance_",
+            "singular_values_",
+            "explained_variance_ratio_",
+        ):
+            assert np.allclose(getattr(pca, name), getattr(fitted, name), rtol=1e-10), name
+        assert (pca.scale_ is None) if not scale else np.allclose(pca.scale_, fitted.scale_, rtol=1e-12)
+
+
+def test_two_averages_a_batch_follow_far_closer_than_incremental_pca():
+    pca = DecentralizedPCA(K, n_nodes=5, topology="complete", averages_per_batch=2)
+    theirs = IncrementalPCA(K)
+    batches = sorted(stream(12), key=lambda batch: batch[0][0, 0])
+    for X, nodes in batches:
+        pca.partial_fit(X, nodes=nodes)
+        theirs.partial_fit(X)
+    assert pca.traffic_.rounds == 3
+    truth = PCA(K).fit(np.vstack([X for X, _ in batches])).components_.T
+    ours, other = (np.mean(angles(each.components_, truth) ** 2) for each in (pca, theirs))
+    assert ours < 1e-7 < 1e-3 * other
+    # So few products cannot rule out that something was missed, and that is said.
+    assert "nothing is certified" in pca.certificate_.warnings[0]
+
+
+def test_a_direction_that_appears_is_found_at_once():
+    rng = np.random.default_rng(3)
+    pca = DecentralizedPCA(K, n_nodes=5)
+    for tick in range(6):
+        X = rng.standard_normal((BATCH, D)) * np.where(np.arange(D) < 60, np.linspace(3, 1, D), 0.0)
+        if tick == 5:
+            X[:, 140] += 40 * rng.standard_normal(BATCH)
+        pca.partial_fit(X, nodes=rng.integers(0, 5, BATCH))
+        assert pca.result_.converged
+    assert np.argmax(np.abs(pca.components_[0])) == 140
+
+
+def test_forgetting_is_direct_weighting():
+    batches, weights = stream(6), []
+    pca = DecentralizedPCA(K, n_nodes=5, tol=1e-9, forgetting=0.8)
+    for X, nodes in batches:
+        weights = [0.8 * w for w in weights] + [np.ones(len(X))]
+        pca.partial_fit(X, nodes=nodes)
+    seen, weights = np.vstack([X for X, _ in batches]), np.concatenate(weights)
+    mean, C = weighted_covariance(seen, weights)
+    assert np.allclose(pca.mean_, mean, rtol=1e-12)
+    assert np.allclose(pca.explained_variance_, np.linalg.eigvalsh(C)[::-1][:K], rtol=1e-12)
+    assert sines(pca, seen, weights) < 1e-9
+    assert pca.n_samples_seen_ == len(seen) > pca.n_samples_ == round(weights.sum())
+
+
+def test_more_components_than_samples_wait_and_say_so():
+    pca = DecentralizedPCA(3, n_nodes=2)
+    rows = np.random.default_rng(0).standard_normal((9, 6))
+    for row in rows[:3]:
+        with pytest.warns(ConvergenceWarning, match="nothing is fitted yet"):
+            pca.partial_fit(row[np.newaxis])
+        with pytest.raises(NotFittedError):
+            pca.transform(rows)
+    pca.partial_fit(rows[3:])
+    assert sines(pca, rows) < 1e-6
+    assert pca.n_samples_seen_ == 9
+
+
+def test_threads_give_the_answer_of_the_simulation():
+    batches = stream(3)
+    here = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9), batches)
+    threads = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9, transport="threads"), batches)
+    assert np.abs(here.components_ - threads.components_).max() < 1e-8
+    assert abs(threads.n_iter_ - here.n_iter_) <= 1
+    assert threads.node_components_.shape == (5, K, D)
+
+
+def test_a_stream_can_be_saved_and_goes_on():
+    batches = stream(4)
+    pca = follow(DecentralizedPCA(K, n_nodes=5, random_state=0), batches[:2])
+    again = pickle.loads(pickle.dumps(pca))
+    for each in (pca, again):
+        follow(each, batches[2:])
+    assert (pca.components_ == again.components_).all()
+    assert pca.result_.seed != follow(DecentralizedPCA(K, n_nodes=5, random_state=0), batches[:1]).result_.seed
+
+
+def test_names_and_parts():
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((40, 3)), columns=["a", "b", "c"])
+    pca = DecentralizedPCA(2).partial_fit(frame, nodes=["north", "south"] * 20)
+    pca.partial_fit(frame[:5], nodes=["south"] * 5)
+    assert pca.node_names_ == ("north", "south")
+    assert list(pca.feature_names_in_) == ["a", "b", "c"]
+    assert list(pca.get_feature_names_out()) == ["decentralizedpca0", "decentralizedpca1"]
+    rows = frame.to_numpy()
+    parts = (
+        DecentralizedPCA(2).partial_fit([rows[:30], rows[:0], rows[30:]]).partial_fit([rows[:0], rows[:5], rows[:0]])
+    )
+    assert np.allclose(np.abs(parts.components_), np.abs(pca.components_), atol=1e-6)
+    assert parts.n_nodes_ == 3
+
+
+BATCH_0 = np.random.default_rng(0).standard_normal((30, 6))
+
+
+@pytest.mark.parametrize(
+    ("batch", "settings", "message"),
+    [
+        (BATCH_0[:, :5], {}, "6 features"),
+        (BATCH_0.astype(np.float32), {}, "is float32, but the stream has float64"),
+        (np.where(np.eye(30, 6) > 0, np.nan, BATCH_0), {}, "row 0, column 0 is nan"),
+        ([BATCH_0, BATCH_0], {}, "for 2 nodes, but the stream has 3"),
+        (BATCH_0, {"nodes": [7] * 30}, "node 7 is not one of the stream's"),
+        (BATCH_0, {"nodes": [0] * 29}, "one entry for each of 30"),
+        (BATCH_0, {"batch": "monday"}, "batch 'monday' was counted before"),
+    ],
+    ids=["columns", "dtype", "nan", "parts", "node", "nodes", "twice"],
+)
+def test_a_bad_batch_is_refused_and_not_counted(batch, settings, message):
+    pca = DecentralizedPCA(2, n_nodes=3).partial_fit(BATCH_0, batch="monday")
+    before = pca.components_
+    with pytest.raises(ValueError, match=message):
+        pca.partial_fit(batch, **settings)
+    assert pca.n_samples_seen_ == 30
+    assert (pca.partial_fit(BATCH_0, batch="tuesday").components_ == before).mean() < 1
+    assert pca.n_samples_ == 60
+    assert issubclass(DataError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"forgetting": 0.0}, "forgetting = 0.0 must be"),
+        ({"forgetting": 1.1}, "forgetting = 1.1 must be"),
+        ({"averages_per_batch": 1}, "averages_per_batch = 1 must be"),
+        ({"missing": "mean"}, "needs all samples at once"),
+        ({"device": "cpu"}, "kept in NumPy"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        DecentralizedPCA(2, **settings).partial_fit(BATCH_0)
+
+
+def test_a_stream_after_a_fit_begins_anew_and_says_so():
+    pca = DecentralizedPCA(2).partial_fit(BATCH_0).fit(BATCH_0[:20])
+    with pytest.warns(DataWarning, match="the stream begins with this batch"):
+        pca.partial_fit(BATCH_0)
+    assert pca.n_samples_ == pca.n_samples_seen_ == 30
