@@ -81,7 +81,8 @@ def rehearsed(network: NetworkFile, parts: dict[str, np.ndarray], delay_s: float
 
 def overhead(size: int, n_features: int, delay_s: float) -> float:
     """Seconds that a round of bare exchanges on a ring takes beside the delay, with journal and audit."""
-    return measure(size, (1, n_features, N_COMPONENTS), (3, 15), delay_s, True)["grpc"] - delay_s
+    times = measure(size, (1, n_features, N_COMPONENTS), (5, 10), delay_s, True)["grpc"]
+    return statistics.median(times) - delay_s
 
 
 def network_of(names: list[str], settings: dict[str, Any]) -> NetworkFile:

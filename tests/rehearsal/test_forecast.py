@@ -65,6 +65,15 @@ def test_times_that_are_not_stated_are_measured_and_scaled(tmp_path):
     assert found.work["bergen"] == (0.003, 0.001)
 
 
+def test_what_the_solver_computes_beside_its_products_takes_time_where_times_are_measured(tmp_path):
+    measured, _ = play(tmp_path, '[[site]]\nname = "oslo"\nslowdown = 1000\n')
+    stated = measured.sites["bodo"].computes_s
+    product_s, n_products = measured.work["oslo"].product_s, round((stated - 0.003) / 0.001)
+    beside_s = measured.sites["oslo"].computes_s - measured.work["oslo"].set_up_s - n_products * product_s
+    assert beside_s > 0
+    assert stated == pytest.approx(0.003 + 0.001 * n_products)
+
+
 def test_a_narrow_link_takes_the_time_of_its_bytes(tmp_path):
     """0.01 Mbit/s are 1250 bytes a second; the end waits for everything that was sent before it."""
     found, _ = play(tmp_path, "[links]\nlatency_ms = 0\nbandwidth_mbit = 0.01\n", edges=PATH)

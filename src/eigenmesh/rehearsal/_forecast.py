@@ -96,7 +96,7 @@ class ForecastWorld(World):
         self.waits = settings.patience_s, settings.join_s, settings.round_s + settings.join_s
         self.max_starts = 1 if conditions.restart_parked_s is None else MAX_STARTS
         self._work = work_of(conditions.hosts, tables, settings)
-        self._fit = MadeUpProblem(network, tables, self._work)
+        self._fit = MadeUpProblem(network, tables, self._work, conditions.hosts)
         scenario = Scenario(seed, network.names, network.edges, settings.on_loss, 0, WINDOW_FRAMES, conditions.faults)
         super().__init__(scenario, problem=self._fit)
         self.links = Links(self.time, conditions.links)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -15,7 +16,8 @@ from eigenmesh.data import Covariance, Shards, geometric_spectrum, unlike_nodes
 from eigenmesh.fitting import NodeData, Prepared, Request, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.rehearsal._conditions import Host
-from eigenmesh.rehearsal._fits import FitProblem, Found
+from eigenmesh.rehearsal._fits import Ask, FitProblem, Found
+from eigenmesh.rehearsal._sums import Position
 from eigenmesh.sites import NetworkFile, RunSettings
 
 if TYPE_CHECKING:
@@ -82,23 +84,58 @@ class MadeUpProblem(FitProblem):
     compute_s = 0.0
     max_journal_bytes = float("inf")
 
-    def __init__(self, network: NetworkFile, tables: Mapping[str, np.ndarray], work: Mapping[str, Work]) -> None:
+    def __init__(
+        self,
+        network: NetworkFile,
+        tables: Mapping[str, np.ndarray],
+        work: Mapping[str, Work],
+        hosts: Mapping[str, Host],
+    ) -> None:
         settings = network.settings
         request: Request = settings.request()
         super().__init__(network.names, network.edges, request)
         self._tables, self._work, self._dtype = tables, work, np.dtype(settings.dtype)
         self.max_message_bytes = settings.largest_message(next(iter(tables.values())).shape[1])
         self.owed_s = dict.fromkeys(network.names, 0.0)
+        # Where times are stated, nothing is measured, so that a seed decides everything.
+        self._slowdown = {site: 0.0 if host.product_ms is not None else host.slowdown for site, host in hosts.items()}
+        self._clock: dict[str, float] = {}
 
     def table(self, process: Process) -> np.ndarray:
         return self._tables[process.site]
 
     def prepared(self, process: Process, data: NodeData) -> Prepared:
         site = process.site
-        done = super().prepared(process, replace(data, shards=replace(data.shards, precision=self._dtype)))
+        data = replace(data, shards=replace(data.shards, precision=self._dtype))
+        # Its time is that of the set-up, which is not counted twice.
+        slowdown, self._slowdown[site] = self._slowdown[site], 0.0
+        try:
+            done = super().prepared(process, data)
+        finally:
+            self._slowdown[site] = slowdown
+        self._lap(site)
         self.owed_s[site] += self._work[site].set_up_s
-        counted = _Counted(done.covariance, self.owed_s, site, self._work[site].product_s)
+        counted = _Counted(done.covariance, lambda X: self.counted(site, self._work[site].product_s, apply, X))
+        apply = done.covariance.apply
         return replace(done, covariance=cast(Covariance, counted))
+
+    def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[Found | None, np.ndarray | None]:
+        """The fit, with what its thread computes beside the set-up and the products: bases, the certificate."""
+        self._lap(process.site)
+        return super()._epoch(process, position, lambda question: self.counted(process.site, 0.0, ask, question))
+
+    def counted(self, site: str, seconds: float, work: Callable[[Any], Any], about: Any) -> Any:
+        """Do work that takes a stated time; what the thread has computed before it has taken its own."""
+        self.owed_s[site] += self._slowdown[site] * self._lap(site)
+        done = work(about)
+        self._lap(site)
+        self.owed_s[site] += seconds
+        return done
+
+    def _lap(self, site: str) -> float:
+        """Seconds that the thread of a site has computed since the last call."""
+        before, self._clock[site] = self._clock.get(site, math.inf), time.thread_time()
+        return max(0.0, self._clock[site] - before)
 
     def fault_of(self, result: Found, members: Any, values: Any, starts: Any) -> str:
         """Nothing: whether it has converged, its certificate says."""
@@ -108,12 +145,8 @@ class MadeUpProblem(FitProblem):
 class _Counted:
     """A covariance whose products take a stated time."""
 
-    def __init__(self, covariance: Covariance, owed_s: dict[str, float], site: str, product_s: float) -> None:
-        self._covariance, self._owed_s, self._site, self._product_s = covariance, owed_s, site, product_s
-
-    def apply(self, X: Any) -> Any:
-        self._owed_s[self._site] += self._product_s
-        return self._covariance.apply(X)
+    def __init__(self, covariance: Covariance, apply: Callable[[Any], Any]) -> None:
+        self._covariance, self.apply = covariance, apply
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._covariance, name)
