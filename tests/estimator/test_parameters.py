@@ -37,6 +37,8 @@ BAD = {
     "random_state": ["x", -1, 1.5, True, [0]],
     "costs": [3, "cheap", Costs, {"latency_s": 1.0}, True],
     "forgetting": [0.0, 1.5, "half", None],
+    "window": [0, 2.5, "day"],
+    "store": [3, True],
     "averages_per_batch": [1, 2.5, "two"],
     "callback": [3, "print", True, [print]],
     "verbose": ["loud", 2, None],

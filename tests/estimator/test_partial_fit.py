@@ -122,6 +122,33 @@ def test_forgetting_is_direct_weighting():
     assert pca.n_samples_seen_ == len(seen) > pca.n_samples_ == round(weights.sum())
 
 
+def test_a_window_is_fit_on_what_is_in_it(tmp_path):
+    batches = stream(6)
+    inside = np.vstack([X for X, _ in batches[-3:]])
+    for settings in ({}, {"store": tmp_path}):
+        pca = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9, window=3, **settings), batches)
+        assert sines(pca, inside) < 1e-9
+        assert np.allclose(pca.mean_, inside.mean(axis=0), rtol=1e-13)
+        assert (pca.n_samples_, pca.n_samples_seen_) == (3 * BATCH, 6 * BATCH)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) == inside.nbytes
+    again = pickle.loads(pickle.dumps(pca))
+    del pca
+    assert sines(follow(again, batches[:2]), np.vstack([X for X, _ in [batches[-1], *batches[:2]]])) < 1e-9
+    del again
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"forgetting": 0.7}, {"scale": True}])
+def test_rows_in_files_give_the_answer_of_moments(tmp_path, settings):
+    moments, rows = (
+        follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9, store=store, **settings), stream(4))
+        for store in (None, tmp_path)
+    )
+    assert np.abs(moments.components_ - rows.components_).max() < 1e-8
+    assert np.allclose(moments.explained_variance_, rows.explained_variance_, rtol=1e-12)
+    assert np.allclose(moments.noise_variance_, rows.noise_variance_, rtol=1e-12)
+
+
 def test_more_components_than_samples_wait_and_say_so():
     pca = DecentralizedPCA(3, n_nodes=2)
     rows = np.random.default_rng(0).standard_normal((9, 6))

@@ -1,5 +1,6 @@
 """What the parameters of an estimator may be, declared as scikit-learn does; our own errors for what they may not."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -96,6 +97,8 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "random_state": [Interval(Integral, 0, None, closed="left"), GENERATORS, None],
     "costs": [instances("a Costs object", Costs), None],
     "forgetting": [Interval(Real, 0, 1, closed="right")],
+    "window": [COUNT, None],
+    "store": [instances("the path of a folder", str, os.PathLike), None],
     "averages_per_batch": [Interval(Integral, 2, None, closed="left"), None],
     "callback": [callable, None],
     "verbose": ["boolean"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,14 +15,15 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
-from eigenmesh.data import split_by_name
-from eigenmesh.data._running import RunningScatter
+from eigenmesh.data import MEMORY_BYTES, split_by_name
+from eigenmesh.data._running import Running, RunningScatter
+from eigenmesh.data._running_rows import RunningRows
 from eigenmesh.data._summaries import first_not_finite
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, DataWarning, InputError, TooFewSamplesError
 from eigenmesh.estimator._inputs import connect, event_log, is_parts
 from eigenmesh.estimator._parameters import request_of
-from eigenmesh.fitting import Fit, count_nodes, fit, fit_at_every_node, parse_weights, prepare
+from eigenmesh.fitting import Costs, Fit, count_nodes, fit, fit_at_every_node, parse_weights, prepare
 from eigenmesh.fitting._stream import StreamData
 from eigenmesh.transports import Transport
 
@@ -210,11 +213,24 @@ def _begun(pca: Any, X: np.ndarray, labels: tuple[Any, ...], seed: int, transpor
     """A stream of the columns and nodes of the first batch, without a sample yet."""
     names = getattr(pca, "feature_names_in_", None)
     weights = parse_weights(pca.topology, pca.weights, len(labels), seed)
+    held = len(labels) if transport is None else 1
     data = StreamData(
-        [RunningScatter.empty(X.shape[1])] * (len(labels) if transport is None else 1),
+        [_kept_by_a_node(pca, held, X.shape[1])] * held,
         weights,
         transport,
         feature_names=None if names is None else tuple(map(str, names)),
         node_names=None if labels == tuple(range(len(labels))) else tuple(map(str, labels)),
     )
     return Stream(data, X.dtype, labels)
+
+
+def _kept_by_a_node(pca: Any, n_held: int, n_features: int) -> Running:
+    """The moments alone where they fit into memory; otherwise, and for a window, the rows."""
+    limit = min(MEMORY_BYTES, (pca.costs or Costs()).memory_bytes)
+    if pca.window is None and pca.store is None and 8 * n_held * n_features**2 <= limit:
+        return RunningScatter.empty(n_features)
+    small_enough = pca.window is not None and pca.store is None
+    folder = None if small_enough else tempfile.gettempdir() if pca.store is None else os.fspath(pca.store)
+    if folder is not None and not os.path.isdir(folder):
+        raise InputError(f"store = {folder!r} must be a folder that exists; make it first.")
+    return RunningRows(n_features, pca.window, folder)

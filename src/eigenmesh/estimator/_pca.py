@@ -86,6 +86,12 @@ class DecentralizedPCA(Streaming, Projection):
         Latency, bandwidth, speed and memory of the nodes, by which "auto" decides; None for the defaults.
     forgetting : float
         What a sample still counts after one more batch of ``partial_fit``, in (0, 1]; 1 forgets nothing.
+    window : int or None
+        Only the samples of so many batches of ``partial_fit`` count; None for all. The nodes keep their rows.
+    store : path or None
+        Folder where ``partial_fit`` keeps rows in files instead of d x d moments in memory; the answer is the same.
+        None: moments if those of the nodes held here fit into 2 GiB, else the folder for temporary files. Files take
+        as much as the rows that count, and go with the estimator.
     averages_per_batch : int or None
         Budget of ``partial_fit``, at least 2 averages for each batch; the certificate says how good the components are.
         None: as many as ``tol`` needs.
@@ -162,6 +168,8 @@ class DecentralizedPCA(Streaming, Projection):
         random_state: Any = None,
         costs: Costs | None = None,
         forgetting: float = 1.0,
+        window: int | None = None,
+        store: str | os.PathLike[str] | None = None,
         averages_per_batch: int | None = None,
         callback: Callable[[Record], Any] | None = None,
         verbose: bool = False,
@@ -173,7 +181,8 @@ class DecentralizedPCA(Streaming, Projection):
         self.tol, self.max_rounds, self.costs = tol, max_rounds, costs
         self.scale, self.whiten, self.missing = scale, whiten, missing
         self.covariance, self.device, self.transport = covariance, device, transport
-        self.forgetting, self.averages_per_batch = forgetting, averages_per_batch
+        self.forgetting, self.window, self.store = forgetting, window, store
+        self.averages_per_batch = averages_per_batch
         self.callback, self.verbose = callback, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> Self:
