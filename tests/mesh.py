@@ -41,6 +41,8 @@ class Mesh:
         ports = dict(zip(parts, free_ports(len(parts)), strict=True))
         self.ports = ports
         settings = {"n_components": 3, "tol": 1e-9, "seed": 0, "patience_s": 30, **settings}
+        mixes = settings.get("solver", "block-krylov") != "block-krylov" or settings.get("averaging", "tree") != "tree"
+        settings.setdefault("privacy", "open" if mixes or len(parts) < 3 else "masked")
         lines = ['run = "test"', f"edges = {json.dumps(edges)}"]
         for name in parts:
             lines += ["[[site]]", f'name = "{name}"', f'address = "127.0.0.1:{ports[name]}"']
@@ -49,6 +51,8 @@ class Mesh:
         (root / "network.toml").write_text("\n".join(lines))
         init(root / "network.toml", root / "mesh")
         for name, part in parts.items():
+            if (settings["privacy"], settings.get("on_loss")) == ("masked", "continue"):
+                self.edit(name, "agrees_to_continue = false", "agrees_to_continue = true")
             file = "data.npy" if headers is None else "data.csv"
             self.edit(name, r'file = ".*?"', f'file = "{file}"')
             if headers is None:

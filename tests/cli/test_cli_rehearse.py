@@ -55,7 +55,7 @@ def test_its_own_example_runs_on_that_of_init(call, files):
     ("on_loss", "status", "end"), [("wait", 75, "parked"), ("abort", 4, "ended"), ("continue", 0, "converged")]
 )
 def test_the_status_is_that_of_a_real_peer(call, files, on_loss, status, end):
-    network = NETWORK.replace('on_loss = "wait"', f'on_loss = "{on_loss}"')
+    network = NETWORK.replace('on_loss = "wait"', f'on_loss = "{on_loss}"').replace('"masked"', '"open"')
     done = call("rehearse", *files(TIMES + '[[kill]]\nsite = "bergen"\nat_s = 0.2\n', network))
     assert done.exit_code == status
     assert any("oslo" in line and end in line for line in done.stdout.splitlines())
@@ -65,6 +65,7 @@ def test_the_status_is_that_of_a_real_peer(call, files, on_loss, status, end):
 
 def test_a_run_that_needs_more_rounds_than_it_may_take_has_not_converged(call, files):
     network = NETWORK.replace("max_rounds = 5000", "max_rounds = 12").replace('"block-krylov"', '"fast-pca"')
+    network = network.replace('"masked"', '"open"')
     done = call("rehearse", *files(network=network))
     assert done.exit_code == 1
     assert "not converged" in done.stdout

@@ -101,7 +101,7 @@ def test_a_killed_site_that_comes_back_takes_the_run_up_again(tmp_path):
     found, _ = play(tmp_path, KILL + "restart_after_s = 5\n")
     assert set(ends(found).values()) == {"converged"}
     assert found.sites["bergen"].starts == 2
-    assert 5 < found.run_s < 10
+    assert 5 < found.run_s < 15
 
 
 @pytest.mark.parametrize(("on_loss", "end"), [("wait", "parked"), ("abort", "ended")])
@@ -144,5 +144,5 @@ def test_faults_after_the_end_are_told(tmp_path):
 def test_a_flush_of_the_journal_takes_as_long_as_that_of_a_real_site(tmp_path):
     journal = pytest.importorskip("eigenmesh.transports.grpc._journal")
     assert FLUSH_EVERY_S == journal.FLUSH_EVERY_S
-    found, _ = play(tmp_path)
+    found, _ = play(tmp_path, privacy="open")
     assert found.sites["oslo"].waits_s[OWN_DISK] > FLUSH_EVERY_S

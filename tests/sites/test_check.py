@@ -38,7 +38,7 @@ def verdicts(found):
 
 def test_a_site_that_is_ready_and_what_it_would_send(two):
     found = findings(two, "bergen")
-    assert verdicts(found) == {}
+    assert verdicts(found) == {"privacy": "note"}
     assert not two.out("bergen").exists()
     assert "897 samples of 20 columns" in found["data"].text
     assert "products of 20 x 8; the largest has 2.6 kB" in found["messages"].text
@@ -53,7 +53,7 @@ def test_a_site_that_is_ready_and_what_it_would_send(two):
 
 def test_a_neighbour_that_is_not_up_is_a_note_and_one_that_is_up_is_met(two):
     assert "is not up" in findings(two)["neighbour bergen"].text
-    assert verdicts(findings(two)) == {"neighbour bergen": "note"}
+    assert verdicts(findings(two)) == {"neighbour bergen": "note", "privacy": "note"}
     two.start("bergen")
     until(lambda: findings(two)["neighbour bergen"].verdict == "ok", "bergen is never up")
     assert "takes this site's certificate" in findings(two)["neighbour bergen"].text
@@ -102,13 +102,13 @@ def test_missing_and_constant_columns_and_a_solver_that_is_too_slow(two):
     X[3, 4], X[:, 7] = np.nan, 2.0
     np.save(path, X)
     found = findings(two, "bergen")
-    assert verdicts(found) == {"missing": "problem", "constant": "note", "forecast": "problem"}
+    assert verdicts(found) == {"privacy": "note", "missing": "problem", "constant": "note", "forecast": "problem"}
     assert "1 entries in column 4" in found["missing"].text
     assert "column 7" in found["constant"].text
     two.edit("bergen", 'missing = "error"', 'missing = "mean"')
     two.edit("bergen", "max_rounds = .*", "max_rounds = 3")
     found = findings(two, "bergen")
-    assert verdicts(found) == {"missing": "note", "constant": "note", "forecast": "problem"}
+    assert verdicts(found) == {"privacy": "note", "missing": "note", "constant": "note", "forecast": "problem"}
     assert "within 3 rounds" in found["forecast"].text
 
 

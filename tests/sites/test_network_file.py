@@ -65,6 +65,8 @@ def test_the_guide_lists_every_setting_with_its_default():
         default = setting.default
         if setting.name == "solver_parameters":
             assert "`solver_parameters`" in GUIDE.read_text("utf-8")
+        elif setting.name == "privacy":
+            assert listed["privacy"] == "masked"
         elif default is None:
             assert listed[setting.name] == "drawn by all sites"
         elif isinstance(default, str):

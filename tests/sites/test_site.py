@@ -70,7 +70,7 @@ def test_the_weights_are_those_of_the_graph(write_site):
 
 def test_settings_make_a_request(write_site):
     more = 'averaging = "polynomial"\n[settings.solver_parameters]\noversample = 7'
-    site = read_site(write_site(('averaging = "tree"', ""), ('on_loss = "wait"', more)))
+    site = read_site(write_site(('averaging = "tree"', ""), ('"masked"', '"open"'), ("min_samples_per_site = 0", more)))
     request = site.settings.request()
     assert request.solver == BlockKrylov(oversample=7)
     assert request.averaging == Polynomial()

@@ -120,6 +120,8 @@ def _words(found: RunSummary) -> list[str]:
         lines.append(f"No message had the shape of samples ({found.n_samples:,} rows of {d}).")
     if not found.covariance_shaped:
         lines.append(f"No message had the shape of a covariance ({d} x {d}).")
+    if found.masked:
+        return lines + _learned(found)
     most = max((count.columns for count in found.by_neighbour.values()), default=0)
     if most < found.enough_columns:
         shown = f"They show this site's covariance on that many of its {d} dimensions at most."
@@ -127,11 +129,28 @@ def _words(found: RunSummary) -> list[str]:
     return lines
 
 
+def _learned(found: RunSummary) -> list[str]:
+    """What a masked run has told whom."""
+    d, columns = f"{found.n_features:,}", min(found.pooled_columns, found.n_features)
+    whole = ", which is all of it" if columns == found.n_features else f" of {d}"
+    lines = [
+        "Masked: what this site added to a sum left it under a mask; nobody has learned a number of this site alone.",
+        "All sites now know N, mean and variances of all samples together, and products that show the pooled "
+        f"covariance on at most {columns:,} dimensions{whole}.",
+    ]
+    if len(found.by_epoch) > 1:
+        what = "number of samples, mean, variances and some products follow from the difference of the two sums"
+        lines.append(f"Sites were lost in this run: the others know more of them, as their {what}.")
+    return lines
+
+
 def _warnings(found: RunSummary) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for times, what in ((found.sample_shaped, "samples"), (found.covariance_shaped, "a covariance")):
         if times:
             lines.append(f"warning: {times:,} messages had the shape of {what}; the numbers may be something else.")
+    if found.masked:
+        return lines
     many = [name for name, count in found.by_neighbour.items() if count.columns >= found.enough_columns]
     if many:
         got = f"{found.enough_columns:,} or more columns of {found.n_features:,} numbers"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Integers, Tree
 from eigenmesh.data import Choice, Covariance, Moments
-from eigenmesh.errors import InputError
+from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._data import Data, DataFacts
 from eigenmesh.fitting._network_calls import NetworkCall, Prices
 from eigenmesh.fitting._privacy import add_masks, in_integers, require_enough_nodes
@@ -113,8 +113,12 @@ def decide(request: Request, data: Data) -> Decision:
         require_enough_nodes(facts.n_nodes)
         asked = None if asked is None else in_integers(asked)
         require_goes_with(request.solver or BlockKrylov(), asked or Integers())
-    depends = request.n_components is None or request.at_most
+    depends = request.n_components is None or request.at_most or request.min_samples > 0
     n_samples, counting = data.count_samples(request.masked) if depends else (None, None)
+    if n_samples is not None and n_samples < request.min_samples:
+        raise DataError(
+            f"all nodes have {n_samples} samples together; min_samples = {request.min_samples} asks for more."
+        )
     wanted = request.components(n_samples or sys.maxsize, facts.n_features)
     k = expected_components(wanted, facts.n_features)
     # Integers take 8 bytes, whatever the precision of the samples.

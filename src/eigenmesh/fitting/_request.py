@@ -81,6 +81,8 @@ class Request:
         What the planner decides by.
     privacy : "open" or "masked"
         Whether neighbours see what a node adds to an average, or nobody sees anything but the sums over all nodes.
+    min_samples : int
+        With fewer samples over all nodes the fit ends after they were counted, before anything else is sent.
     """
 
     n_components: int | float | None = None
@@ -96,6 +98,7 @@ class Request:
     seed: int | None = None
     costs: Costs = field(default_factory=Costs)
     privacy: Privacy = "open"
+    min_samples: int = 0
 
     def __post_init__(self) -> None:
         require_settings(self.tol, self.max_rounds)

@@ -1,6 +1,6 @@
 """Pairwise masks: every site adds words that only pairs of sites know, and in the sum over all sites they cancel."""
 
-from eigenmesh.masking._graph import ALL_PAIRS_UP_TO, MaskGraph, mask_graph
+from eigenmesh.masking._graph import ALL_PAIRS_UP_TO, MaskGraph, mask_graph, mask_rule
 from eigenmesh.masking._keys import MaskContext, SiteKey, pair_key
 from eigenmesh.masking._masks import MIN_SITES, Masks, PairwiseMasks, pairwise_masks
 
@@ -13,6 +13,7 @@ __all__ = [
     "PairwiseMasks",
     "SiteKey",
     "mask_graph",
+    "mask_rule",
     "pair_key",
     "pairwise_masks",
 ]

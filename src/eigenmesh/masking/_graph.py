@@ -70,6 +70,12 @@ class MaskGraph:
         )
 
 
+def mask_rule(sites: int) -> str:
+    """Who shares a mask with whom among so many sites, in words that are the same at all of them."""
+    graph = mask_graph(MaskContext("", 0, b"", tuple(map(str, range(sites)))))
+    return "all pairs" if graph.is_complete else f"{graph.degree} partners, drawn from the context"
+
+
 @lru_cache(maxsize=8)
 def mask_graph(context: MaskContext, all_pairs_up_to: int = ALL_PAIRS_UP_TO) -> MaskGraph:
     """All pairs up to so many sites; beyond, a random graph of degree k = 2 ceil(log2 M), drawn from the context."""

@@ -34,6 +34,7 @@ from eigenmesh.protocol._events import (
     Unreachable,
     Write,
 )
+from eigenmesh.protocol._journalled_masks import JournalledMasks
 from eigenmesh.protocol._link import LinkStatus
 from eigenmesh.protocol._machine import HEARTBEAT_S, SiteMachine
 from eigenmesh.protocol._membership import Membership
@@ -59,6 +60,7 @@ __all__ = [
     "Fail",
     "Finish",
     "Instance",
+    "JournalledMasks",
     "Keyring",
     "Keys",
     "Known",

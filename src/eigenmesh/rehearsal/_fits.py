@@ -16,7 +16,8 @@ from eigenmesh.errors import MembersChangedError
 from eigenmesh.fitting import NodeData, Prepared, Request, fit, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.iteration import Result
-from eigenmesh.protocol import Begin, Exchange, MembersChanged, Membership, Sign
+from eigenmesh.masking import Masks
+from eigenmesh.protocol import Begin, Exchange, JournalledMasks, Keys, MembersChanged, Membership, Sign
 from eigenmesh.protocol._wire import array_body
 from eigenmesh.rehearsal._sums import Links, Position
 from eigenmesh.transports._base import Arrays, Transport
@@ -122,6 +123,10 @@ class RehearsedTransport(Transport):
     def private_bytes(self, count: int) -> bytes:
         self._drawn += 1
         return hashlib.shake_256(f"{self._secret} {self._drawn}".encode()).digest(count)
+
+    def masks(self) -> Masks | None:
+        machine = self._process.machine
+        return JournalledMasks(machine, self._ask, self._answer(Keys())) if machine.setup.masked else None
 
     def exchange(self, arrays: Arrays, links: Round) -> dict[int, Arrays]:
         own = [np.asarray(array) for array in arrays]

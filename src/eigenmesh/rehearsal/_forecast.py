@@ -97,11 +97,14 @@ class ForecastWorld(World):
         self.max_starts = 1 if conditions.restart_parked_s is None else MAX_STARTS
         self._work = work_of(conditions.hosts, tables, settings)
         self._fit = MadeUpProblem(network, tables, self._work, conditions.hosts)
-        scenario = Scenario(seed, network.names, network.edges, settings.on_loss, 0, WINDOW_FRAMES, conditions.faults)
+        terms = settings.on_loss, 0, WINDOW_FRAMES, conditions.faults, settings.masked
+        scenario = Scenario(seed, network.names, network.edges, *terms)
         super().__init__(scenario, problem=self._fit)
         self.links = Links(self.time, conditions.links)
         self.network.delay_s, self.network.travel_s = self.links.latency_s, self.links.travel_s
-        self.disk_s = {site: FLUSH_EVERY_S + host.disk_ms / 1e3 for site, host in conditions.hosts.items()}
+        # What is masked is flushed at once.
+        wait_s = 0.0 if settings.masked else FLUSH_EVERY_S
+        self.disk_s = {site: wait_s + host.disk_ms / 1e3 for site, host in conditions.hosts.items()}
         self._asked_at: dict[str, float] = {}
         self._first_sent: dict[str, float] = {}
         self._last_sent = 0.0

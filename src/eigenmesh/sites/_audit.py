@@ -44,7 +44,7 @@ class AuditWriter:
     with numbers.
     """
 
-    def __init__(self, path: Path, site: str, run: str, n_features: int, n_samples: int) -> None:
+    def __init__(self, path: Path, site: str, run: str, n_features: int, n_samples: int, privacy: str = "open") -> None:
         self.path, self.failure = path, ""
         self.messages = self.data_messages = self.bytes = 0
         self._lock, self._written, self._closing = threading.Lock(), threading.Event(), threading.Event()
@@ -58,7 +58,7 @@ class AuditWriter:
         self._thread.start()
         start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
         try:
-            self._write(_fields({**start, "pid": os.getpid()}), b"\n" if torn else b"")
+            self._write(_fields({**start, "privacy": privacy, "pid": os.getpid()}), b"\n" if torn else b"")
         except UnreadableFileError:
             self.close()
             raise

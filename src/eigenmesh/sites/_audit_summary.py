@@ -46,6 +46,7 @@ class RunSummary:
     run: str = ""
     n_features: int = 0
     n_samples: int = 0
+    privacy: str = "open"
     starts: int = 0
     first: str = ""
     last: str = ""
@@ -61,6 +62,19 @@ class RunSummary:
     covariance_shaped: int = 0
     sample_shaped: int = 0
     example: dict[str, Any] | None = None
+
+    @property
+    def masked(self) -> bool:
+        return self.privacy == "masked"
+
+    @property
+    def pooled_columns(self) -> int:
+        """At most so many columns of products with the pooled covariance are known to all sites of a masked run.
+
+        A site sends one message for its part of a sum, and others that pass sums on: one neighbour gets all of the
+        former, or all sums come from one.
+        """
+        return max((count.columns for count in self.by_neighbour.values()), default=0)
 
     @property
     def enough_columns(self) -> int:
@@ -156,9 +170,10 @@ class AuditSummary:
     def _start(self, entry: dict[str, Any]) -> None:
         """Continue the last run if it has this name and these data; else begin another."""
         self._hang_up()
-        facts = str(entry.get("site", "")), str(entry.get("run", "")), entry["n_features"], entry["n_samples"]
+        names = str(entry.get("site", "")), str(entry.get("run", ""))
+        facts = (*names, entry["n_features"], entry["n_samples"], str(entry.get("privacy", "open")))
         last = self.runs[-1] if self.runs else None
-        if last is None or (last.site, last.run, last.n_features, last.n_samples) != facts:
+        if last is None or (last.site, last.run, last.n_features, last.n_samples, last.privacy) != facts:
             last = RunSummary(*facts, first=entry["at"])
             self.runs.append(last)
         last.starts += 1

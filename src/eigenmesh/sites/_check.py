@@ -15,11 +15,13 @@ from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.data import Shards, Source
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.fitting import NodeData, plan
+from eigenmesh.masking import ALL_PAIRS_UP_TO, mask_rule
 from eigenmesh.sites._credentials import dates, load_credentials
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._names import Address
 from eigenmesh.sites._settings import MAX_MESSAGE_BYTES
 from eigenmesh.sites._site import Site, read_samples
+from eigenmesh.sites._terms import require_terms
 from eigenmesh.transports.grpc import manifest_of
 
 Verdict = Literal["ok", "note", "problem"]
@@ -52,6 +54,7 @@ def check(site: Site) -> Iterator[Finding]:
     except EigenmeshError as error:
         yield Finding("data", "problem", str(error))
         return
+    yield _privacy(site, int(table.source.shape[0]))
     yield from _data(site, table.source, table.feature_names)
     manifest = Manifest.of(site, table.source.shape[1], table.feature_names)
     yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
@@ -75,9 +78,21 @@ def _certificates(site: Site) -> Iterator[Finding]:
         yield Finding(what, soon, f"valid until {end:%Y-%m-%d}, {days} days{renew}")
     if site.fingerprints:
         yield Finding("fingerprints", "ok", f"of the keys of all {len(site.fingerprints)} sites")
-    else:
+    elif not site.settings.masked:
         pin = "the authority could make a second site; add them with eigenmesh pin"
         yield Finding("fingerprints", "note", f"none: {pin}")
+
+
+def _privacy(site: Site, n_samples: int) -> Finding:
+    """Who would see what, and whether the terms of the run are met here."""
+    try:
+        require_terms(site, n_samples)
+    except EigenmeshError as error:
+        return Finding("privacy", "problem", str(error))
+    if not site.settings.masked:
+        return Finding("privacy", "note", "open: neighbours see what they add up, see the threat model")
+    colluding = f"; {len(site.sites) - 2} may collude" if len(site.sites) <= ALL_PAIRS_UP_TO else ""
+    return Finding("privacy", "ok", f"masked, {mask_rule(len(site.sites))} of {len(site.sites)} sites{colluding}")
 
 
 def _listening(site: Site) -> Iterator[Finding]:

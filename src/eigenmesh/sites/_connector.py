@@ -37,6 +37,7 @@ class Connector:
             # A live neighbour may itself wait for one that has not joined yet.
             round_s=settings.round_s + settings.join_s,
             on_loss=settings.on_loss,
+            masked=settings.masked,
         )
         return Endpoint(
             setup,

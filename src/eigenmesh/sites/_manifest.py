@@ -19,10 +19,11 @@ from scipy import sparse
 from eigenmesh import __version__
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
+from eigenmesh.masking import mask_rule
 from eigenmesh.sites._site import Site
 
 PROTOCOL = 2
-PLAIN_SETTINGS = ("n_components", "tol", "max_rounds", "scale", "missing", "seed", "dtype", "on_loss")
+PLAIN_SETTINGS = ("n_components", "tol", "max_rounds", "scale", "missing", "seed", "dtype", "on_loss", "privacy")
 # A manifest is sent in one control message.
 MAX_BYTES = 1 << 20
 # Lists that are longer than this as text are replaced by digests of their parts.
@@ -60,6 +61,8 @@ class Manifest:
                 "solver": {"name": settings.solver, **_parameters(request.solver)},
                 "averaging": {"name": settings.averaging, **_parameters(request.averaging)},
                 **{name: getattr(settings, name) for name in PLAIN_SETTINGS},
+                "masks": mask_rule(len(site.sites)) if settings.masked else None,
+                "min_samples": {"in all": settings.min_samples, "per site": settings.min_samples_per_site},
             }
         )
 

@@ -52,6 +52,9 @@ patience_s = 300                  # how long to wait for a silent neighbour
 join_s = 3600                     # how long to wait for a neighbour to start
 round_s = 3600                    # how long a neighbour may be alive and send no numbers
 on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it, "continue" finishes without it
+privacy = "masked"                # nobody sees a site's numbers, only sums over all; "open": neighbours see them
+min_samples = 0                   # in all sites together; with fewer the run ends before anything else is sent
+min_samples_per_site = 0
 """
 
 
@@ -103,7 +106,8 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     run = fields.text("run", "run-1")
     fields.checked("run", require_run, run)
     sites = _sites(fields)
-    settings = RunSettings.from_fields(fields.table("settings"))
+    table = fields.table("settings")
+    settings = RunSettings.from_fields(table).for_sites(len(sites), table)
     edges = _edges(fields, tuple(site.name for site in sites), settings.seed or 0)
     network = NetworkFile(fields.path, run, sites, edges, settings)
     for first, second in edges:
@@ -165,7 +169,11 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
     ]
     if listen is not None and None in neighbours.values():
         lines += ["# Where neighbours call this site.", f"listen = {_value(str(listen))}", ""]
-    lines += ["# metrics_port = 9400            # Prometheus metrics, on 127.0.0.1 only", ""]
+    lines += ["# metrics_port = 9400            # Prometheus metrics, on 127.0.0.1 only"]
+    if network.settings.masked and network.settings.on_loss == "continue":
+        lines += ["# The others may go on without a site that is lost, and then learn more of it: its own numbers."]
+        lines += ["agrees_to_continue = false       # the run begins once all sites say true"]
+    lines += [""]
     lines += ["[neighbours]                     # an address to call, or incoming for one that calls this site"]
     lines += [f"{other} = {_value(str(address or INCOMING))}" for other, address in neighbours.items()]
     lines += ["", "[tls]", f'certificate = "{CERTIFICATE_FILE}"', f'key = "{KEY_FILE}"', f'ca = "{AUTHORITY_FILE}"', ""]

@@ -31,6 +31,7 @@ from eigenmesh.sites._results import Outcome, ResultFiles, result_digest
 from eigenmesh.sites._run_folder import RunFolder
 from eigenmesh.sites._site import Site, fingerprint, read_samples
 from eigenmesh.sites._status import Status
+from eigenmesh.sites._terms import require_terms
 from eigenmesh.transports.grpc import GrpcTransport
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Peer:
         credentials = load_credentials(site.tls, site.name, site.fingerprints)
         table = read_samples(site.data)
         self.samples = table.source
+        require_terms(site, int(self.samples.shape[0]))
         self.request = site.settings.request(site.data.covariance)
         self.manifest = Manifest.of(site, int(self.samples.shape[1]), table.feature_names)
         # Settings are in the run id, so that a run with others has other journals.
@@ -68,10 +70,9 @@ class Peer:
         done = self.files.written_before()
         if done is not None:
             return done
-        site, (n_samples, n_features) = self.site, map(int, self.samples.shape)
         self.run_folder.open()
         self.spare = SpareDescriptors()
-        with AuditWriter(site.out.audit, site.name, site.run, n_features, n_samples) as audit, self.reporter:
+        with self._audit() as audit, self.reporter:
             try:
                 outcome = self._epochs(audit)
             except BaseException as error:
@@ -81,6 +82,11 @@ class Peer:
                 raise
             self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
             return outcome
+
+    def _audit(self) -> AuditWriter:
+        site, (n_samples, n_features) = self.site, map(int, self.samples.shape)
+        privacy = site.settings.privacy or "open"
+        return AuditWriter(site.out.audit, site.name, site.run, n_features, n_samples, privacy)
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
         """Run with all sites; after a loss, and if ``on_loss`` is "continue", again with the remaining ones."""
@@ -129,7 +135,7 @@ class Peer:
         signed = transport.sign(result_digest(found))
         self.spare.release()
         try:
-            return self.files.write(found, view, signed)
+            return self.files.write(found, view, signed, transport.masked_columns(shards.n_features))
         except OSError as error:
             reason = f"its result cannot be written: {error.strerror or error}. {START_AGAIN}"
             transport.park(reason)

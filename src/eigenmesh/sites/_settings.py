@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
-from eigenmesh.averaging import OVER_LINKS
+from eigenmesh.averaging import OVER_LINKS, Integers
 from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
 from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
 from eigenmesh.fitting import Request
+from eigenmesh.fitting._prepare import require_goes_with
+from eigenmesh.fitting._privacy import in_integers
+from eigenmesh.fitting._request import PRIVACY, Privacy
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
+from eigenmesh.masking import MIN_SITES
 from eigenmesh.sites._toml_fields import Fields
-from eigenmesh.solvers import SOLVERS
+from eigenmesh.solvers import SOLVERS, BlockKrylov
 
 Missing = Literal["error", "mean"]
 DType = Literal["float64", "float32"]
@@ -36,6 +40,9 @@ class RunSettings:
     patience_s : how long to wait for a silent neighbour; join_s : for a neighbour that has not started yet;
         round_s : for a neighbour that is alive but sends no numbers.
     on_loss : what happens to the run after that.
+    privacy : "masked": nobody sees anything but sums over all sites; "open": neighbours see what they add up; None
+        for "masked", where there are sites enough.
+    min_samples, min_samples_per_site : with fewer, in all or at one site, the run ends before any other number leaves.
     """
 
     n_components: int | float = 5
@@ -52,6 +59,9 @@ class RunSettings:
     join_s: float = 3600.0
     round_s: float = 3600.0
     on_loss: OnLoss = "wait"
+    privacy: Privacy | None = None
+    min_samples: int = 0
+    min_samples_per_site: int = 0
 
     @classmethod
     def from_fields(cls, fields: Fields) -> RunSettings:
@@ -73,12 +83,35 @@ class RunSettings:
             join_s=fields.number("join_s", 0, 1e9, cls.join_s),
             round_s=fields.number("round_s", 0, 1e9, cls.round_s),
             on_loss=cast(OnLoss, fields.text("on_loss", cls.on_loss, get_args(OnLoss))),
+            privacy=cast(Privacy, fields.text("privacy", None, tuple(PRIVACY))) if "privacy" in fields else None,
+            min_samples=fields.whole("min_samples", 0, cls.min_samples),
+            min_samples_per_site=fields.whole("min_samples_per_site", 0, cls.min_samples_per_site),
         )
         try:
             settings.request()
         except (EigenmeshError, TypeError) as error:
             raise fields.error("solver_parameters", f"do not fit {solver}: {error}") from error
         return settings
+
+    def for_sites(self, count: int, fields: Fields) -> RunSettings:
+        """With the privacy that so many sites have if nothing else is said; raises where masks hide nothing."""
+        settings = replace(self, privacy=self.privacy or ("masked" if count >= MIN_SITES else None))
+        if settings.privacy is None or (settings.masked and count < MIN_SITES):
+            why = "of two sites each knows the other's numbers by subtraction, so masks hide nothing"
+            raise fields.error("privacy", f'{why}; add a third site, or write privacy = "open" if that may be.')
+        if settings.masked:
+            request = settings.request()
+            try:
+                averaging = Integers() if request.averaging is None else in_integers(request.averaging)
+                require_goes_with(request.solver or BlockKrylov(), averaging)
+            except InputError as error:
+                default = "" if self.privacy else " (the default for three sites or more)"
+                raise fields.error("privacy", f'= "masked"{default}: {error} Or write privacy = "open".') from error
+        return settings
+
+    @property
+    def masked(self) -> bool:
+        return self.privacy == "masked"
 
     def request(self, covariance: str = "auto") -> Request:
         """The settings as a request; each site chooses how it holds its covariance."""
@@ -92,6 +125,8 @@ class RunSettings:
             missing=self.missing,
             covariance=covariance,
             random_state=self.seed,
+            privacy=self.privacy or "open",
+            min_samples=self.min_samples,
         )
 
     def largest_message(self, n_features: int) -> int:
@@ -100,7 +135,8 @@ class RunSettings:
         # A share of the variance may need all components.
         k = min(wanted, d) if isinstance(wanted, int) else d
         iteration = int(solver.largest_message(k, d))
-        return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * d + 1) + 4096), MAX_MESSAGE_BYTES)
+        # Moments have up to three numbers per column, of two words each where they are integers.
+        return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * (3 * d + 1)) + 4096), MAX_MESSAGE_BYTES)
 
 
 def _components(fields: Fields) -> int | float:

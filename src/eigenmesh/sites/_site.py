@@ -32,7 +32,7 @@ CA_FOLDER, CA_KEY, ISSUED_FILE = "ca", "ca.key", "issued.jsonl"
 # Written instead of an address if the neighbour calls this site.
 INCOMING = "incoming"
 TABLES = ("neighbours", "tls", "data", "out", "settings", FINGERPRINTS)
-FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", *TABLES)
+FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", "agrees_to_continue", *TABLES)
 TLS_FIELDS = ("certificate", "key", "ca")
 
 
@@ -107,7 +107,8 @@ class Site:
 
     ``sites`` and ``edges`` are the whole graph, needed for its diameter, trees and spectrum. ``neighbours`` has the
     address of each neighbour that this site calls, and None for one that calls at ``listen``. ``fingerprints`` are
-    those of the keys of all sites, or none.
+    those of the keys of all sites, or none. ``agrees_to_continue`` is the word of this site that a masked run may go on
+    without a site that is lost, this one too, although the others then learn more of it.
     """
 
     path: Path
@@ -123,6 +124,7 @@ class Site:
     settings: RunSettings
     metrics_port: int | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
+    agrees_to_continue: bool = False
 
     @cached_property
     def weights(self) -> Weights:
@@ -154,6 +156,8 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     out.require_known(["folder", "scores"])
     folder = _path(out, "folder", "out")
     scores = out.checked("scores", scores_file, folder / out.text("scores")) if "scores" in out else None
+    table = fields.table("settings")
+    settings = RunSettings.from_fields(table).for_sites(len(sites), table)
     return Site(
         path=fields.path,
         name=name,
@@ -165,9 +169,10 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         tls=TlsFiles(*(_path(tls, key) for key in TLS_FIELDS)),
         data=_data(fields.table("data", required=True)),
         out=OutFolder(folder, scores=scores),
-        settings=RunSettings.from_fields(fields.table("settings")),
+        settings=settings,
         metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
         fingerprints=MappingProxyType(read_fingerprints(fields, sites)),
+        agrees_to_continue=fields.flag("agrees_to_continue", False),
     )
 
 

@@ -2,16 +2,14 @@
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from eigenmesh import arrays as ea
 from eigenmesh.errors import InputError, MembersChangedError
-from eigenmesh.masking import Masks, pairwise_masks
-from eigenmesh.protocol import Begin, Exchange, Keys, LinkStatus, Mask, MembersChanged, Sign
+from eigenmesh.masking import Masks
+from eigenmesh.protocol import Begin, Exchange, JournalledMasks, Keys, LinkStatus, MembersChanged, Sign
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.transports._base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.grpc._endpoint import Endpoint
@@ -34,21 +32,6 @@ class TaggedLinks(Links):
     tag: int = 0
 
 
-class JournalledMasks:
-    """Masks whose words are in the journal before they leave, and leave again as they are after a crash."""
-
-    def __init__(self, endpoint: Endpoint, publics: Mapping[str, bytes]) -> None:
-        machine = endpoint.machine
-        context = machine.mask_context
-        keys, rank = [publics[name] for name in context.names], context.names.index(endpoint.setup.name)
-        self._endpoint, self._masks = endpoint, pairwise_masks(machine.past.site_key(machine.lost), keys, rank, context)
-
-    def masked(self, number: int, words: np.ndarray) -> np.ndarray:
-        """The words as they may leave the site, (n,) -> (n,) uint64, in the average of that number."""
-        masked = self._masks.masked(number, words).astype("<u8", copy=False).tobytes()
-        return np.frombuffer(self._endpoint.ask(Mask(number, masked)).masked, "<u8").astype(np.uint64, copy=False)
-
-
 class GrpcTransport(Transport):
     """The links of one site in one epoch, over gRPC with mutual TLS; ranks are places among the members."""
 
@@ -57,6 +40,7 @@ class GrpcTransport(Transport):
         self._rank, self._size = self.members.index(endpoint.setup.name), len(self.members)
         self._linked = {self.members.index(name): name for name in endpoint.machine.links}
         self._kinds_of_round = self._drawn = 0
+        self._masks: JournalledMasks | None = None
 
     def private_bytes(self, count: int) -> bytes:
         self._drawn += 1
@@ -67,7 +51,13 @@ class GrpcTransport(Transport):
         """Masks of the present epoch, from keys that the members have signed; None in a run without masks."""
         if not self.endpoint.setup.masked:
             return None
-        return JournalledMasks(self.endpoint, self._ask(Keys()).publics)
+        self._masks = JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(Keys()))
+        return self._masks
+
+    def masked_columns(self, n_features: int) -> int:
+        """How many columns of d numbers were summed over all sites in this epoch, all masked."""
+        sizes = [] if self._masks is None else self._masks.sizes
+        return sum(size // n_features for size in sizes if size % n_features == 0)
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a kind of round; only neighbours can be linked."""

@@ -1,0 +1,106 @@
+"""Who sees what, as site files say it: masked where that can be, refused by name where it hides nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigenmesh.errors import DataError, InputError
+from eigenmesh.sites import read_network_file, read_site
+from eigenmesh.sites._audit_summary import summary
+from eigenmesh.sites._terms import require_terms
+from mesh import Mesh, ring
+
+SETTINGS = "[settings]\n"
+
+
+def with_settings(*lines):
+    return SETTINGS, SETTINGS + "".join(f"{line}\n" for line in lines)
+
+
+def test_three_sites_are_masked_unless_they_say_otherwise(write_network):
+    assert read_network_file(write_network()).settings.request().masked
+    assert read_network_file(write_network(with_settings('privacy = "open"'))).settings.privacy == "open"
+
+
+@pytest.mark.parametrize("lines", [(), ('privacy = "masked"',)])
+def test_two_sites_have_to_say_that_they_see_each_other(write_network, lines):
+    links = ('[["oslo", "bergen"], ["bergen", "trondheim"], ["trondheim", "oslo"]]', '[["oslo", "bergen"]]')
+    two = links, ('[[site]]\nname = "trondheim"\n', "")
+    with pytest.raises(InputError, match="of two sites each knows the other's numbers by subtraction"):
+        read_network_file(write_network(*two, with_settings(*lines)))
+    assert read_network_file(write_network(*two, with_settings('privacy = "open"'))).settings.privacy == "open"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('solver = "fast-pca"', "'fast-pca' does not average in integers"),
+        ('averaging = "polynomial"', "'polynomial' cannot be masked"),
+        ('privacy = "secret"', "masked, open"),
+        ("min_samples = -1", "min_samples"),
+    ],
+)
+def test_what_cannot_be_masked_is_refused_by_name(write_network, line, what):
+    with pytest.raises(InputError, match=what):
+        read_network_file(write_network(with_settings(line)))
+
+
+def test_the_terms_of_a_run_are_looked_at_before_anybody_is_called(mesh):
+    site = read_site(mesh / "oslo" / "site.toml")
+    require_terms(site, 5)
+    with pytest.raises(DataError, match="oslo has 5 samples; min_samples_per_site = 6 asks for more"):
+        require_terms(replace(site, settings=replace(site.settings, min_samples_per_site=6)), 5)
+    with pytest.raises(InputError, match=r"needs \[fingerprints\], else the authority could put another site"):
+        require_terms(replace(site, fingerprints={}), 5)
+    leaving = replace(site, settings=replace(site.settings, on_loss="continue"))
+    with pytest.raises(InputError, match="Each site has to agree to that beforehand"):
+        require_terms(leaving, 5)
+    require_terms(replace(leaving, agrees_to_continue=True), 5)
+    require_terms(replace(leaving, settings=replace(leaving.settings, privacy="open"), fingerprints={}), 5)
+
+
+@pytest.fixture
+def three():
+    X = np.random.default_rng(3).standard_normal((90, 6)) * [6.0, 4.0, 2.0, 1.0, 0.5, 0.2]
+    return {"oslo": X[:20], "bergen": X[20:50], "voss": X[50:]}
+
+
+@pytest.mark.slow
+def test_all_sites_of_a_masked_run_have_the_same_bits_and_say_what_it_showed(tmp_path, three):
+    with Mesh(tmp_path, three, ring(list(three)), n_components=2, min_samples=90) as mesh:
+        mesh.start_anew()
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+        models = [dict(np.load(mesh.out(name) / "result.npz")) for name in three]
+        assert all(np.array_equal(models[0][key], other[key]) for other in models[1:] for key in ("components", "mean"))
+        told = [mesh.numbers(name)["privacy"] for name in three]
+        assert told[0] == told[1] == told[2]
+        assert (told[0]["mode"], told[0]["masks"], told[0]["of_one_site"]) == ("masked", "all pairs", "nothing")
+        assert "by " in told[0]["of_all_samples"]
+        (run,) = summary(mesh.out("oslo") / "audit.jsonl").runs
+        assert run.masked
+        lines = [json.loads(line) for line in (mesh.out("oslo") / "audit.jsonl").read_text().splitlines()]
+        # What is not an integer are maxima of what all know: no number per column leaves in the open.
+        arrays = [
+            pair
+            for line in lines
+            if line["kind"] == "DATA"
+            for pair in zip(line["dtypes"], line["shapes"], strict=True)
+        ]
+        assert {dtype for dtype, shape in arrays if 6 in shape} == {"uint64"}
+
+
+@pytest.mark.slow
+def test_too_few_samples_in_all_end_the_run_once_they_are_counted(tmp_path, three):
+    with Mesh(tmp_path, three, ring(list(three)), n_components=2, min_samples=91) as mesh:
+        mesh.start_anew()
+        assert 0 not in mesh.wait().values()
+        assert "all nodes have 90 samples together; min_samples = 91 asks for more" in mesh.said("oslo")
+        lines = [json.loads(line) for line in (mesh.out("oslo") / "audit.jsonl").read_text().splitlines()]
+        # One number in two words, and nothing else that is a number of this site.
+        sums = {tuple(map(tuple, line["shapes"])) for line in lines if "uint64" in line.get("dtypes", ())}
+        assert sums == {((1, 2),)}
