@@ -5,6 +5,7 @@ Run it with ``make bench-shapes``, or with the names of some shapes. HapMap3 and
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import warnings
@@ -106,6 +107,8 @@ def print_peak(name: str, who: str) -> None:
     ours(small, 2), PCA(2, svd_solver="full").fit(small)
     before = resident("VmRSS")
     X = make()
+    # What was freed while the data were made would be used again, and not be counted.
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     ours(X, k) if who == "eigenmesh" else PCA(k, svd_solver=who).fit(X)
     print((resident("VmHWM") - before) / n_bytes(X))

@@ -24,6 +24,8 @@ numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
 DLPACK_HOST = (1, 3)
 # A long sum is cut into so many pieces at most, and into none shorter than this.
 MOST_PIECES, SHORTEST_PIECE = 16, 128
+# Columns of wide rows that are multiplied at a time.
+PIECE = 2048
 
 
 def namespace(array: Array) -> Namespace:
@@ -119,6 +121,20 @@ def orthonormal(X: Array) -> Array:
     Q, R = xp.linalg.qr(X)
     signs = xp.sign(xp.linalg.diagonal(R))
     return Q * xp.where(signs == 0, xp.ones_like(signs), signs)[:, None, :]
+
+
+def pieces(rows: Array) -> list[slice]:
+    """Parts of the last axis of wide rows that a product on the CPU takes one by one, to need less room: (1, k, d)."""
+    step = PIECE if isinstance(rows, np.ndarray) else max(1, rows.shape[-1])
+    return [slice(start, start + step) for start in range(0, rows.shape[-1], step)]
+
+
+def turned(X: Array, small: Array) -> Array:
+    """``X small``, written over X: (1, d, k), (1, k, k) -> (1, d, k)."""
+    rows = X.mT
+    for piece in pieces(rows):
+        rows[:, :, piece] = small.mT @ rows[:, :, piece]
+    return X
 
 
 def qr_in_place(X: Array) -> tuple[Array, Array]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -214,3 +215,30 @@ class TestErrors:
             pca.transform(as_source(holed))
         with pytest.raises(InputError, match="fit and transform alone"):
             pca.score(Waves())
+
+
+def test_sparse_entries_in_any_order_are_not_copied_and_entries_stored_twice_are_added_up():
+    rng = np.random.default_rng(0)
+    # More rows than are looked through at a time; the entry that is stored twice is in the last one.
+    dense = rng.standard_normal((600, 7)) * (rng.random((600, 7)) < 0.5)
+    dense[-1, 3] = 2.0
+    ordered = scipy.sparse.csr_array(dense)
+    backwards = np.concatenate([np.arange(e - 1, s - 1, -1) for s, e in pairwise(ordered.indptr)])
+    shape = {"shape": ordered.shape}
+    unsorted = scipy.sparse.csr_array((ordered.data[backwards], ordered.indices[backwards], ordered.indptr), **shape)
+    source = as_source(unsorted)
+    assert np.shares_memory(source.matrix.data, unsorted.data)
+    halves = np.where(np.arange(unsorted.nnz) == unsorted.nnz - 1, 0.5, 1.0) * unsorted.data
+    twice = scipy.sparse.csr_array(
+        (
+            np.append(halves, unsorted.data[-1] - halves[-1]),
+            np.append(unsorted.indices, unsorted.indices[-1]),
+            np.append(unsorted.indptr[:-1], unsorted.nnz + 1),
+        ),
+        **shape,
+    )
+    added = as_source(twice)
+    assert twice.nnz == unsorted.nnz + 1 == added.matrix.nnz + 1
+    first, second = (DecentralizedPCA(2, n_nodes=3, random_state=0).fit(X).components_ for X in (unsorted, twice))
+    np.testing.assert_allclose(first, second, atol=1e-12)
+    assert largest_angle(first.T[np.newaxis], np.linalg.svd(dense - dense.mean(axis=0))[2][:2].T) < 1e-6

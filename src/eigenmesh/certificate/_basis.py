@@ -16,8 +16,8 @@ class Basis(NamedTuple):
     room : array of shape (1, capacity, d)
         The columns of P as rows, so that a new block is written next to the others. Nothing but what lies behind the
         columns of a basis is ever written, so one that was kept stays as it is.
-    whitening : array of shape (1, p, w)
-        H, block diagonal. A block with more columns than rows adds fewer columns to V than to P.
+    whitening : array of shape (1, w, w)
+        H, block diagonal.
     """
 
     room: Array
@@ -31,13 +31,13 @@ class Basis(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Columns of V, w."""
+        """Columns, w."""
         return int(self.whitening.shape[-1])
 
     @property
     def rows(self) -> Array:
-        """P^T: (1, p, d)."""
-        return self.room[:, : self.whitening.shape[-2], :]
+        """P^T: (1, w, d)."""
+        return self.room[:, : self.width, :]
 
     @property
     def present(self) -> Array:
@@ -47,34 +47,38 @@ class Basis(NamedTuple):
 
     def following(self, count: int) -> Array:
         """So many columns behind those of P: (1, d, count)."""
-        end = self.whitening.shape[-2]
-        return self.room[:, end : end + count, :].mT
+        return self.room[:, self.width : self.width + count, :].mT
 
     def recent(self, count: int) -> Basis:
-        """Only the last columns, at most so many, to multiply with; whole blocks, as wide as they are in P."""
+        """Only the last columns, at most so many, to multiply with; whole blocks."""
         first = max(0, self.width - count)
         return Basis(self.room[:, first:, :], self.whitening[:, first:, first:])
 
     def holding(self, B: Array) -> Basis:
         """With B (1, d, b) behind the columns, not yet one of them; more room if there is none."""
-        xp, room, first = ea.namespace(B), self.room, self.whitening.shape[-2]
-        end = first + B.shape[-1]
+        xp, room, end = ea.namespace(B), self.room, self.width + B.shape[-1]
         while room.shape[-2] < end:
             room = xp.concat([room, xp.empty_like(room)], axis=-2)
-        room[:, first:end, :] = B.mT
+        room[:, self.width : end, :] = B.mT
         return self._replace(room=room)
 
     def grown(self, whitening: Array) -> Basis:
         """With the block behind the columns as the next of them; B times its whitening is orthonormal."""
-        xp, (p, w), (b, r) = ea.namespace(whitening), self.whitening.shape[1:], whitening.shape[1:]
-        H = xp.zeros((1, p + b, w + r), dtype=whitening.dtype, device=whitening.device)
-        H[:, :p, :w], H[:, p:, w:] = self.whitening, whitening
+        xp, w, width = ea.namespace(whitening), self.width, self.width + whitening.shape[-1]
+        H = xp.zeros((1, width, width), dtype=whitening.dtype, device=whitening.device)
+        H[:, :w, :w], H[:, w:, w:] = self.whitening, whitening
         return self._replace(whitening=H)
 
     def times(self, small: Array) -> Array:
         """``V small``: (1, w, k) -> (1, d, k)."""
         # As rows, which is how they lie.
         return ((self.whitening @ small).mT @ self.rows).mT
+
+    def subtract(self, B: Array, small: Array) -> None:
+        """``B - V small``, written over B: (1, d, k), (1, w, k)."""
+        left = (self.whitening @ small).mT
+        for piece in ea.pieces(B.mT):
+            B.mT[:, :, piece] -= left @ self.rows[:, :, piece]
 
     def along(self, Z: Array) -> Array:
         """``V^T Z``: (1, d, k) -> (1, w, k)."""

@@ -36,9 +36,9 @@ def probe_complement(
         return NOTHING_BEYOND
     Q = orthonormal(basis)
     # Keyed apart from the solver's own start so that the two are not the same directions.
-    drawn = np.random.default_rng([seed, 0x5EED]).standard_normal((1, d, COLUMNS + found.multiplicity))
+    columns, identity = min(COLUMNS + found.multiplicity, d - k), ea.like(np.eye(k)[np.newaxis], basis)
+    drawn = np.random.default_rng([seed, 0x5EED]).standard_normal((1, d, columns))
     G = _deflated(Q, ea.like(drawn, basis))
-    columns, identity = G.shape[-1], ea.like(np.eye(k)[np.newaxis], basis)
     V = Basis.empty(basis, min(LONGEST * columns, d) + k + columns).holding(Q).grown(identity)
     B, whitening, _, start, _ = soft_polar(G, V, noise=0.0)
     T, leak, lost = start[:, :0, :0], start[:, :, :0], 0.0

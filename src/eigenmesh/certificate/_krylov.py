@@ -114,8 +114,10 @@ def soft_polar(Z: Array, V: Basis, noise: float, recent: int | None = None) -> N
     xp = ea.namespace(Z)
     near = V if recent is None else V.recent(recent)
     first = near.along(Z)
-    W = near.times(-first)
-    W += Z
+    # By columns, as the basis is.
+    W = xp.empty(Z.mT.shape, dtype=Z.dtype, device=Z.device).mT
+    W[...] = Z
+    near.subtract(W, first)
     size = xp.sqrt(xp.sum(squared_norms(Z), axis=-1, keepdims=True))
     P, triangle = ea.qr_in_place(W)
     # Relative to Z, which may be so small that squares would be lost in single precision.
@@ -125,9 +127,9 @@ def soft_polar(Z: Array, V: Basis, noise: float, recent: int | None = None) -> N
     fade = s / xp.sqrt(s * s + level * level)
     kept = fade > 0.5
     inverse = xp.where(kept, 1 / xp.where(kept, fade, xp.ones_like(fade)), xp.zeros_like(fade))
-    B = (((left * fade[:, None, :]) @ right).mT @ P.mT).mT
+    B = ea.turned(P, (left * fade[:, None, :]) @ right)
     rest = V.along(B)
-    B -= V.times(rest)
+    V.subtract(B, rest)
     turn, outside = right.mT * inverse[:, None, :], s[:, :, None] * right * unit
     along = rest @ (turn @ outside)
     along[:, V.width - near.width :, :] += first

@@ -69,8 +69,10 @@ class InPlace:
             Z = x @ piece.T - shift
             product += Z @ piece
             total += Z.sum(axis=1, keepdims=True)
-        product -= total * self.mean
-        return np.asarray((product * self.weights).T[np.newaxis])
+        for row, shifted in zip(product, total, strict=True):
+            row -= shifted * self.mean
+            row *= self.weights
+        return product.T[np.newaxis]
 
     def formed(self) -> np.ndarray:
         """``C_i = w (Y^T Y - s mu^T - mu s^T + N_i mu mu^T) w`` with the sums s of the rows: (d, d)."""

@@ -16,6 +16,8 @@ from eigenmesh.errors import DataError
 # np.ndarray, a tensor on a device, or scipy.sparse.csr_array; scipy carries no types.
 Samples: TypeAlias = Any
 WORKING_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+# Rows of a sparse matrix that are looked through at a time.
+CHECKED_ROWS = 256
 
 
 @runtime_checkable
@@ -54,7 +56,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MatrixSource:
-    """An array, in memory or mapped from a file, or a csr_array in canonical format."""
+    """An array, in memory or mapped from a file, or a csr_array that stores no entry twice."""
 
     matrix: Samples
     feature_names: tuple[str, ...] | None = None
@@ -176,8 +178,8 @@ def is_mapped(X: object) -> bool:
 def _as_matrix(X: Any, what: str) -> Samples:
     if scipy.sparse.issparse(X):
         matrix = scipy.sparse.csr_array(X) if X.ndim == 2 else X
-        if X.ndim == 2 and not matrix.has_canonical_format:
-            # Duplicate entries stand for their sum. A copy, so that the caller's matrix does not change.
+        if X.ndim == 2 and _has_duplicates(matrix):
+            # They stand for their sum. A copy, so that the caller's matrix does not change.
             matrix = matrix.copy()
             matrix.sum_duplicates()
         return matrix
@@ -190,3 +192,16 @@ def _as_matrix(X: Any, what: str) -> Samples:
         return np.asarray(X)
     except ValueError as error:
         raise DataError(f"{what} is not a matrix; give all rows the same length.") from error
+
+
+def _has_duplicates(matrix: Samples) -> bool:
+    """Whether an entry of a csr_array is stored twice; their order does not matter."""
+    if matrix.has_canonical_format:
+        return False
+    for start in range(0, matrix.shape[0], CHECKED_ROWS):
+        piece = matrix[start : start + CHECKED_ROWS]
+        stored = piece.nnz
+        piece.sum_duplicates()
+        if piece.nnz < stored:
+            return True
+    return False

@@ -16,6 +16,8 @@ from eigenmesh.errors import InputError
 
 # Sparse rows that are made dense at a time, where that cannot be avoided.
 DENSE_ROWS = 64
+# Columns that are multiplied at a time: with fewer, reading the entries again takes longer.
+COLUMNS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +76,22 @@ class Sparse:
         return traces
 
     def apply(self, X: Array) -> np.ndarray:
+        """A few columns at a time, since a product needs as much memory again as its columns for each term."""
         require_numpy(X, self.kind)
-        product = np.empty(X.shape, dtype=X.dtype)
-        weights = self.weights[:, np.newaxis]
-        for node, matrix in enumerate(self.matrices):
-            x = weights * X[node]
-            Z = matrix @ x - self.mean @ x
-            product[node] = weights * (matrix.T @ Z - np.outer(self.mean, Z.sum(axis=0)))
+        nodes, d, k = X.shape
+        # The result by columns, as solvers keep theirs.
+        product = np.empty((nodes, k, d), dtype=X.dtype).mT
+        weights, mean = self.weights[:, np.newaxis], self.mean[:, np.newaxis]
+        for columns in np.array_split(np.arange(k), -(-k // COLUMNS)):
+            some = slice(columns[0], columns[-1] + 1)
+            for node, matrix in enumerate(self.matrices):
+                x = np.multiply(weights, X[node, :, some], order="C")
+                Z = matrix @ x
+                Z -= self.mean @ x
+                x = matrix.T @ Z
+                x -= mean * Z.sum(axis=0)
+                x *= weights
+                product[node, :, some] = x
         return product
 
 
