@@ -18,7 +18,7 @@ from eigenmesh.solvers._bases import widened
 # Disagreement that an iteration may leave: before anything is known, and as a share of what is stable (see ``mixes``).
 FIRST_CONTRACTION, SHARE = 2.0**-4, 0.5
 # Looks without half the residual before the mixes are raised, and the power to which they are.
-PATIENCE, RAISED = 20, 2
+PATIENCE, RAISED = 6, 2
 # Disagreement need not be made smaller than this.
 LEAST_CONTRACTION = 1e-12
 # Products that find how unlike the nodes are: at the start, and in every iteration.
@@ -42,7 +42,7 @@ class TrackedSubspaceState(NamedTuple):
     momentum: float  # coefficient, the same at all nodes
     mixing: Mixes  # how S and y are mixed
     power: int  # to which the contraction of the rule is raised
-    best: float  # the largest residual at its least
+    best: float  # the largest residual when it last halved
     waited: int  # looks since it last halved
 
 
@@ -151,13 +151,14 @@ class TrackedSubspace(Solver):
             state = state._replace(momentum=(MOMENTUM_SHARE * smallest) ** 2 / 4)
         if self.mixes != "auto" or smallest == 0.0:
             return state
-        waited = 0 if residual < 0.5 * state.best else state.waited + 1
+        halved = residual < 0.5 * state.best
+        waited = 0 if halved else state.waited + 1
         power = state.power * (RAISED if waited >= PATIENCE else 1)
         wanted = max((SHARE / (1 + 3 * float(unlike) / smallest)) ** power, LEAST_CONTRACTION)
         # A power of two, so that few polynomials have to be worked out.
         mixing = network.mixes_to(2.0 ** np.floor(np.log2(wanted)), state.mixing)
-        waited = 0 if waited >= PATIENCE else waited
-        return state._replace(mixing=mixing, power=power, best=min(residual, state.best), waited=waited)
+        best = residual if halved else state.best
+        return state._replace(mixing=mixing, power=power, best=best, waited=waited % PATIENCE)
 
 
 def _numbers(state: TrackedSubspaceState) -> Array:
