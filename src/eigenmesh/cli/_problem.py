@@ -64,7 +64,7 @@ class Problem:
 
     def picture(self, fitted: Fit, title: str) -> Figure:
         return run_picture(
-            fitted.weights,
+            self.weights,
             fitted.result,
             fitted.request.tol,
             title=title,

@@ -18,7 +18,7 @@ from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.fitting import Costs, Request
 from eigenmesh.fitting._request import PRIVACY
 from eigenmesh.fitting._topology import is_edge_list
-from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, Weights
+from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights
 from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS, Transport
 
@@ -72,7 +72,7 @@ def _is_matrix(value: Any) -> bool:
 
 NO_MLE = "n_components = 'mle' is not offered: it needs all eigenvalues. Give a whole number, a share like 0.9 or None."
 COUNT = Interval(Integral, 1, None, closed="left")
-GRAPHS = instances("a networkx graph, Weights", nx.Graph, Weights)
+GRAPHS = instances("a networkx graph, Weights, a NetworkSequence", nx.Graph, Weights, NetworkSequence)
 LINKS = Objects("a list of pairs of nodes", is_edge_list)
 GENERATORS = instances("a NumPy random generator", np.random.RandomState, np.random.Generator)
 STARTED = [name for name, kind in TRANSPORTS.items() if kind.starts_by_name]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from eigenmesh.arrays import everywhere
-from eigenmesh.averaging import Averaging, Integers, Tree
+from eigenmesh.averaging import Averaging, Integers, PushSum, Tree
 from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
 from eigenmesh.data._covariance import OneByOne
@@ -22,8 +22,9 @@ from eigenmesh.fitting._matching import facts_to_match, require_match
 from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._suspicious import warn_of_columns
-from eigenmesh.graphs import Weights
-from eigenmesh.networks import Network, Peers, Stacked
+from eigenmesh.fitting._topology import fixed_weights
+from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.networks import Changing, Network, Peers, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
@@ -56,7 +57,7 @@ class Data(Protocol):
     def facts(self) -> DataFacts: ...
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> Weights | NetworkSequence:
         """The network that the solver sees: one node where an engine sums over all nodes by itself."""
         ...
 
@@ -91,7 +92,7 @@ class NodeData:
     """Samples in this process: of all nodes in a simulation, of one node with a transport."""
 
     shards: Shards
-    weights: Weights
+    weights: Weights | NetworkSequence
     transport: Transport | None = None
 
     def __post_init__(self) -> None:
@@ -226,8 +227,11 @@ def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int
     return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
 
 
-def network_over(weights: Weights, transport: Transport | None, averaging: Averaging) -> Network:
-    """All nodes stacked, or this node with its neighbours behind a transport."""
+def network_over(weights: Weights | NetworkSequence, transport: Transport | None, averaging: Averaging) -> Network:
+    """All nodes stacked, or this node with its neighbours behind a transport; a network that changes is simulated."""
+    if isinstance(weights, NetworkSequence) and transport is None:
+        return Changing(weights, averaging if isinstance(averaging, PushSum) else None)
+    weights = fixed_weights(weights, f"{type(transport).__name__} needs")
     return Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
 
 

@@ -15,7 +15,7 @@ from eigenmesh.fitting._data import DataFacts, NodeData
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._stream import StreamData
-from eigenmesh.graphs import Weights
+from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result, run
 from eigenmesh.iteration._variance import run_to_fraction
 from eigenmesh.solvers._bases import random_basis
@@ -47,7 +47,7 @@ class Fit:
     result: Result
     moments: Moments
     noise_variance: float
-    weights: Weights
+    weights: Weights | NetworkSequence
     averaging: str
     choice: Choice
 
@@ -136,7 +136,7 @@ def fit(
         result,
         prepared.moments,
         _noise_variance(prepared.moments, result),
-        network.weights,
+        prepared.weights,
         name_of(prepared.averaging),
         prepared.choice,
     )
@@ -181,7 +181,7 @@ def _started(prepared: Prepared, names: tuple[str, ...]) -> Started:
         prepared.solver.name,
         name_of(prepared.averaging),
         names,
-        tuple((names[i], names[j]) for i, j in network.weights.graph.edges),
+        tuple((names[i], names[j]) for i, j in network.links),
         prepared.facts.n_features,
         prepared.n_components,
         request.tol,

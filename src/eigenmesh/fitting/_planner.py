@@ -12,6 +12,7 @@ from eigenmesh.fitting._prepare import Workload, decide, goes_with
 from eigenmesh.fitting._privacy import key_exchange
 from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
 from eigenmesh.fitting._request import Costs, Request
+from eigenmesh.fitting._topology import fixed_weights
 from eigenmesh.networks import Traffic
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
@@ -85,13 +86,14 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     few words of each step.
     """
     tell = report or (lambda words: None)
+    weights = fixed_weights(data.weights, "a plan needs")
     decision = decide(request, data)
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
     tell(f"rehearsing {first.name}")
     rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging)
     counted = Traffic() if decision.counting is None else decision.counting.traffic
-    work, reduced = _Work(request, data, workload, rehearsal, counted), ReducedProblem(rehearsal, data.weights)
+    work, reduced = _Work(request, data, workload, rehearsal, counted), ReducedProblem(rehearsal, weights)
     runs = [rehearsal.rehearsed]
     for other in _others(solver, workload):
         tell(f"rehearsing {other.name}")
@@ -145,7 +147,7 @@ class _Work:
         return Forecast(solver.name, name, price.rounds, price.messages, price.bytes, memory, seconds, shows)
 
     def _price(self, run: Rehearsed, averaging: Averaging) -> Price:
-        weights, costs = self.workload.weights, self.request.costs
+        weights, costs = fixed_weights(self.workload.weights, "a plan needs"), self.request.costs
         prices = Prices(weights, averaging.prepare(weights), costs)
         budgeted = len(run.calls) - run.closing
         run_price = prices.of(run.calls[:budgeted])

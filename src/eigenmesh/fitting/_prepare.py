@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Integers, Tree
+from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Integers, PushSum, Tree, name_of
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._data import Data, DataFacts
@@ -12,7 +12,8 @@ from eigenmesh.fitting._network_calls import NetworkCall, Prices
 from eigenmesh.fitting._privacy import add_masks, in_integers, require_enough_nodes
 from eigenmesh.fitting._request import Costs, Request, expected_components
 from eigenmesh.fitting._seed import draw_seed
-from eigenmesh.graphs import Weights
+from eigenmesh.fitting._topology import fixed_weights
+from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import SOLVERS, BlockKrylov, Solver
 from eigenmesh.solvers._warm_krylov import Known, WarmKrylov
@@ -25,7 +26,7 @@ class Workload(NamedTuple):
     ``masked``: nobody may see what one node adds to an average.
     """
 
-    weights: Weights
+    weights: Weights | NetworkSequence
     n_features: int
     n_components: int
     item_bytes: int = 8
@@ -39,6 +40,8 @@ class Workload(NamedTuple):
         # Factors have to be searched for, which may take a minute, so they are used only where they are asked for.
         # Integers take as long as what they go over, and are for those who ask for the same bits or for masks.
         over_links = [make() for make in reversed(OVER_LINKS.values()) if make not in (Factored, Integers)]
+        if isinstance(self.weights, NetworkSequence):
+            return [PushSum()]
         if not self.weights.averages:
             over_links = [Tree()]
         return [AllReduce(), *over_links] if self.has_all_reduce else over_links
@@ -71,6 +74,7 @@ class Prepared:
     choice: Choice
     seed: int
     set_up: Traffic
+    weights: Weights | NetworkSequence
 
     @property
     def largest_k(self) -> int:
@@ -108,6 +112,8 @@ def decide(request: Request, data: Data) -> Decision:
     # What can be wrong without a message or a pass over the data is found first.
     request.components(sys.maxsize, facts.n_features)
     data.check(request)
+    if isinstance(data.weights, NetworkSequence):
+        require_on_changing(request)
     asked = request.averaging
     if request.masked:
         require_enough_nodes(facts.n_nodes)
@@ -150,8 +156,8 @@ def prepare(request: Request, data: Data) -> Prepared:
     wanted = request.components(moments.n_samples, data.facts.n_features)
     solver = warm(solver, wanted, getattr(covariance, "known", None))
     seed = draw_seed(network, covariance) if request.seed is None else request.seed
-    sent = network.traffic.copy()
-    return Prepared(request, data.facts, wanted, solver, averaging, network, moments, covariance, choice, seed, sent)
+    chosen = (wanted, solver, averaging, network, moments, covariance, choice, seed)
+    return Prepared(request, data.facts, *chosen, network.traffic.copy(), data.weights)
 
 
 def warm(solver: Solver, n_components: int | float, known: Known | None) -> Solver:
@@ -195,12 +201,23 @@ def goes_with(solver: Solver, averaging: Averaging) -> bool:
     return solver.traits.integers or not isinstance(averaging, Integers)
 
 
+def require_on_changing(request: Request) -> None:
+    """Raise if something is asked for that only a network that stays the same has."""
+    if request.masked:
+        raise InputError("masks need a tree or an all-reduce, and a network that changes has none; leave them out.")
+    if not isinstance(request.averaging, PushSum | None):
+        name = name_of(request.averaging)
+        raise InputError(f"{name} averaging needs a network that stays the same; leave it out, or use PushSum().")
+
+
 def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:
     """The averaging that takes the least time for one average of so many numbers; of equals, the fewest messages."""
     call = NetworkCall(averaged=numbers * workload.item_bytes)
 
     def cost(averaging: Averaging) -> tuple[float, float]:
-        price = Prices(workload.weights, averaging.prepare(workload.weights), costs).of([call])
+        weights = fixed_weights(workload.weights, "a price needs")
+        price = Prices(weights, averaging.prepare(weights), costs).of([call])
         return price.seconds, price.messages
 
-    return min(workload.averagings(), key=cost)
+    offered = workload.averagings()
+    return offered[0] if len(offered) == 1 else min(offered, key=cost)

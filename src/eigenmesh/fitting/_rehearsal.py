@@ -16,6 +16,7 @@ from eigenmesh.fitting._fit import SHARED_ROWS, fit
 from eigenmesh.fitting._network_calls import NetworkCall, Recording
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
+from eigenmesh.fitting._topology import fixed_weights
 from eigenmesh.graphs import Weights, complete, metropolis
 from eigenmesh.iteration import Result
 from eigenmesh.networks import Network, Traffic
@@ -73,7 +74,7 @@ class _Recorded(NodeData):
     known: Moments | None = None
 
     def _network(self, averaging: Averaging) -> Network:
-        self.networks.append(Recording(self.weights, averaging))
+        self.networks.append(Recording(fixed_weights(self.weights, "a plan needs"), averaging))
         return self.networks[-1]
 
     def _moments(self, network: Network, scale: bool, missing: Missing, pooled: Shards | None = None) -> Moments:

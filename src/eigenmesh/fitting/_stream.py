@@ -18,7 +18,7 @@ from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.fitting._data import DataFacts, network_over, with_exact_averages
 from eigenmesh.fitting._matching import facts_to_match, require_match
 from eigenmesh.fitting._request import Request
-from eigenmesh.graphs import Weights
+from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._warm_krylov import Known
@@ -47,7 +47,7 @@ class StreamData:
     """
 
     nodes: Sequence[Running]
-    weights: Weights
+    weights: Weights | NetworkSequence
     transport: Transport | None = None
     last: Moments | None = None
     space: np.ndarray | None = None

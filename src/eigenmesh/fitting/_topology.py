@@ -17,17 +17,18 @@ DEFAULT_NODES = 10
 
 def parse_weights(
     topology: Any, weighting: str, n_nodes: int, seed: int, names: Sequence[str] | None = None
-) -> graphs.Weights:
+) -> graphs.Weights | graphs.NetworkSequence:
     """Weights of the network that is asked for, which must have as many nodes as the data have parts.
 
-    A graph whose nodes have the ``names`` of the parts is put in their order.
+    A graph whose nodes have the ``names`` of the parts is put in their order. A network that changes stays as it is.
     """
     if isinstance(topology, str):
         topology = graphs.topology(topology, n_nodes, seed=seed)
     graph = _graph(topology)
     if graph is not None:
         topology = graphs.weighting(weighting, in_order_of(graphs.from_networkx(graph), names))
-    weights = topology if isinstance(topology, graphs.Weights) else graphs.from_matrix(_matrix(topology))
+    ready = isinstance(topology, graphs.Weights | graphs.NetworkSequence)
+    weights = topology if ready else graphs.from_matrix(_matrix(topology))
     if weights.n_nodes != n_nodes:
         raise InputError(f"the network has {weights.n_nodes} nodes but the data have {n_nodes} parts; make them equal.")
     return weights
@@ -35,7 +36,7 @@ def parse_weights(
 
 def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
     """M for one array: what the topology has, what is asked for, or 10, fewer if nodes had less than two samples."""
-    if isinstance(topology, graphs.Weights):
+    if isinstance(topology, graphs.Weights | graphs.NetworkSequence):
         return topology.n_nodes
     graph = _graph(topology)
     if graph is not None:
@@ -58,7 +59,7 @@ def _graph(topology: Any) -> nx.Graph | None:
     """The graph that a topology is: a graph, a list of links or a matrix of 0 and 1; None for anything else."""
     if isinstance(topology, nx.Graph):
         return topology
-    if isinstance(topology, str | graphs.Weights):
+    if isinstance(topology, str | graphs.Weights | graphs.NetworkSequence):
         return None
     if is_edge_list(topology):
         nodes = dict.fromkeys(node for link in topology for node in link)
@@ -86,3 +87,10 @@ def _matrix(topology: Any) -> Any:
         also = "a networkx graph, a list of pairs of nodes, Weights, a symmetric (M, M) matrix"
         raise InputError(f"topology = {topology!r} must be {also} or a name: {', '.join(sorted(graphs.TOPOLOGIES))}.")
     return matrix
+
+
+def fixed_weights(weights: graphs.Weights | graphs.NetworkSequence, what: str) -> graphs.Weights:
+    """The weights of a network that stays the same, or an error that says what needs it."""
+    if isinstance(weights, graphs.NetworkSequence):
+        raise InputError(f"{what} a network that stays the same, but this one changes or loses messages.")
+    return weights

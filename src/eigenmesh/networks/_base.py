@@ -63,6 +63,11 @@ class Network(Counted, InIntegers, ABC):
         return self.weights.n_nodes
 
     @property
+    def links(self) -> Sequence[tuple[int, int]]:
+        """Links of the graph, pairs of nodes; none where they change."""
+        return tuple(self.weights.graph.edges)
+
+    @property
     def arrived(self) -> Traffic:
         """What has arrived of what was sent: all of it, unless links lose messages."""
         return self.traffic

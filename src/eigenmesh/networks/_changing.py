@@ -58,6 +58,10 @@ class Changing(Network):
         return range(self.n_nodes)
 
     @property
+    def links(self) -> Sequence[tuple[int, int]]:
+        return ()
+
+    @property
     def arrived(self) -> Traffic:
         return self._arrived
 
