@@ -1,6 +1,7 @@
 """From array to fitted estimator against scikit-learn, on five shapes: time, true angle and memory.
 
-Run it with ``make bench-shapes``, or with the names of some shapes. HapMap3 and MNIST need EIGENMESH_DATA.
+Run it with ``make bench-shapes``, or with the names of some shapes. HapMap3 and MNIST need EIGENMESH_DATA. On a machine
+with other work, ``OMP_NUM_THREADS=1 python benchmarks/shapes.py --cpu`` compares processor time.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import sparse
 from sklearn.decomposition import PCA
-from timing import side_by_side
+from timing import Clock, side_by_side
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import load
@@ -75,14 +77,14 @@ def ours(X: Any, k: int) -> DecentralizedPCA:
     return DecentralizedPCA(k, n_nodes=NODES).fit(X)
 
 
-def compare(name: str) -> tuple[str, ...]:
+def compare(name: str, clock: Clock) -> tuple[str, ...]:
     """A row of the table."""
     make, k, solvers, asked = SHAPES[name]
     X = make()
     contestants: dict[str, Callable[[], Any]] = {"eigenmesh": lambda: ours(X, k)}
     for solver in solvers:
         contestants[solver] = lambda solver=solver: PCA(k, svd_solver=solver).fit(X)
-    least = side_by_side(contestants, repeats=1, passes=TURNS)
+    least = side_by_side(contestants, repeats=1, passes=TURNS, clock=clock)
     fastest = min(solvers, key=lambda solver: least[solver])
     pca = ours(X, k)
     angle = largest_angle(pca.components_.T[np.newaxis], truth(X, k))
@@ -120,7 +122,7 @@ def resident(field: str) -> int:
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith(field)))
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str], clock: Clock) -> None:
     table = Table(
         title=f"{NODES} simulated nodes against the fastest exact solver of scikit-learn, least of {TURNS} turns"
     )
@@ -129,7 +131,7 @@ def main(names: list[str]) -> None:
         table.add_column(heading, justify="right")
     for name in names or SHAPES:
         try:
-            table.add_row(*compare(name))
+            table.add_row(*compare(name, clock))
         except UnreadableFileError:
             table.add_row(name, "not found: set EIGENMESH_DATA")
     Console(width=150).print(table)
@@ -137,4 +139,8 @@ def main(names: list[str]) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print_peak(*sys.argv[2:]) if sys.argv[1:2] == ["--peak"] else main(sys.argv[1:])
+    if sys.argv[1:2] == ["--peak"]:
+        print_peak(*sys.argv[2:])
+    else:
+        names = [name for name in sys.argv[1:] if name != "--cpu"]
+        main(names, time.process_time if "--cpu" in sys.argv else time.perf_counter)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+Clock = Callable[[], float]
 
-def seconds(function: Callable[[], object], repeats: int) -> float:
+
+def seconds(function: Callable[[], object], repeats: int, clock: Clock = time.perf_counter) -> float:
     """Average seconds of one call over ``repeats`` calls."""
-    began = time.perf_counter()
+    began = clock()
     for _ in range(repeats):
         function()
-    return (time.perf_counter() - began) / repeats
+    return (clock() - began) / repeats
 
 
-def side_by_side(functions: dict[str, Callable[[], object]], repeats: int, passes: int = 15) -> dict[str, float]:
+def side_by_side(
+    functions: dict[str, Callable[[], object]], repeats: int, passes: int = 15, clock: Clock = time.perf_counter
+) -> dict[str, float]:
     """Least seconds of a call for each function, taken in turns so that a busy moment hits all alike."""
     least = dict.fromkeys(functions, float("inf"))
     for _ in range(passes):
         for name, function in functions.items():
-            least[name] = min(least[name], seconds(function, repeats))
+            least[name] = min(least[name], seconds(function, repeats, clock))
     return least
