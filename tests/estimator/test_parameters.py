@@ -40,6 +40,7 @@ BAD = {
     "window": [0, 2.5, "day"],
     "store": [3, True],
     "averages_per_batch": [1, 2.5, "two"],
+    "on_alarm": [3, "mail"],
     "callback": [3, "print", True, [print]],
     "verbose": ["loud", 2, None],
 }

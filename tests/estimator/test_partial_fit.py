@@ -196,6 +196,40 @@ def test_names_and_parts():
     assert parts.n_nodes_ == 3
 
 
+def test_a_change_raises_the_alarm_within_one_batch_and_quiet_batches_do_not():
+    rng, alarms = np.random.default_rng(5), []
+    pca = DecentralizedPCA(3, n_nodes=4, on_alarm=alarms.append)
+    spread = np.array([6.0, 5.0, 4.0, *np.linspace(2, 0.5, 17)])
+    for tick in range(41):
+        X = rng.standard_normal((100, 20)) * spread
+        if tick == 40:
+            X[:, 12] += 5 * rng.standard_normal(100)
+        pca.partial_fit(X, nodes=rng.integers(0, 4, 100))
+        if tick < 40:
+            assert not alarms
+        if 0 < tick < 40:
+            assert 0 <= pca.batch_.variance_lost < 0.1
+    assert [alarm.batch for alarm in alarms] == [40]
+    assert alarms[0] == pca.batch_
+    assert "limit of SPE" in alarms[0].message
+    assert np.argmax(pca.batch_residuals_) == 12
+    # What was sent for it went with the moments.
+    assert pca.result_.traffic_by_phase["set-up"].rounds <= 6
+
+
+def test_limits_hold_one_percent_of_gaussian_samples():
+    rng = np.random.default_rng(0)
+    spread = np.array([6.0, 5.0, 4.0, *np.linspace(2, 0.5, 17)])
+    pca = DecentralizedPCA(3, n_nodes=4)
+    for _ in range(4):
+        pca.partial_fit(rng.standard_normal((2000, 20)) * spread)
+    monitor = pca._stream.data.monitor
+    t2, spe, squares = monitor.statistics(rng.standard_normal((50000, 20)) * spread)
+    assert 0.008 < np.mean(t2 > monitor.t2_limit) < 0.012
+    assert 0.006 < np.mean(spe > monitor.spe_limit) < 0.016
+    assert np.allclose(squares.sum(axis=1), spe)
+
+
 BATCH_0 = np.random.default_rng(0).standard_normal((30, 6))
 
 

@@ -11,6 +11,7 @@ from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events import (
     KINDS,
     VERSION,
+    BatchChecked,
     BoundCertified,
     Ended,
     Entry,
@@ -36,6 +37,7 @@ EVENTS = [
     Record(1, 2, 3, 4, 5),
     Record(1, 2, 3, 4, 5, 0.5, math.inf, -math.inf, 1e-300),
     BoundCertified(7, math.inf, 0.25, ("components 2 and 3 are a pair",)),
+    BatchChecked(3, 100, 0.25, 0.01, 0.5, True, "50.0% of its samples are beyond the limit of SPE"),
     LinkTraffic("a", "b", 3, 800),
     Members("cohort", "a", 1, ("a", "b"), ("c",)),
     SiteStatus(12, 1e9, "the journal is of other data"),

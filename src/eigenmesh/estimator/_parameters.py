@@ -100,6 +100,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "window": [COUNT, None],
     "store": [instances("the path of a folder", str, os.PathLike), None],
     "averages_per_batch": [Interval(Integral, 2, None, closed="left"), None],
+    "on_alarm": [callable, None],
     "callback": [callable, None],
     "verbose": ["boolean"],
 }

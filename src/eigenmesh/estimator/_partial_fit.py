@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
@@ -23,7 +23,9 @@ from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, DataWarning, InputError, TooFewSamplesError
 from eigenmesh.estimator._inputs import connect, event_log, is_parts
 from eigenmesh.estimator._parameters import request_of
+from eigenmesh.events import BatchChecked
 from eigenmesh.fitting import Costs, Fit, count_nodes, fit, fit_at_every_node, parse_weights, prepare
+from eigenmesh.fitting._monitor import Monitor, Sums, renewed
 from eigenmesh.fitting._stream import StreamData
 from eigenmesh.transports import Transport
 
@@ -35,6 +37,7 @@ class Streaming:
     """``partial_fit`` of an estimator; it has ``_set_fitted``, ``_warn_unless_converged`` and the parameters."""
 
     averages_per_batch: int | None
+    on_alarm: Callable[[BatchChecked], Any] | None
     _set_fitted: Callable[[Fit], None]
     _warn_unless_converged: Callable[[], None]
 
@@ -59,6 +62,11 @@ class Streaming:
         """
         stream, found = take_batch(self, X, y, nodes, batch)
         self._stream, self.n_samples_seen_ = stream, stream.n_seen
+        checked = stream.checked
+        self.batch_ = None if checked is None else checked.event
+        self.batch_residuals_ = None if checked is None else checked.residuals
+        if self.on_alarm is not None and checked is not None and checked.event.alarm:
+            self.on_alarm(checked.event)
         if isinstance(found, TooFewSamplesError):
             message = f"nothing is fitted yet: {found} The {stream.n_seen} samples seen so far are kept."
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
@@ -86,6 +94,14 @@ class Stream:
     n_seen: int = 0
     n_batches: int = 0
     ids: frozenset[Any] = frozenset()
+    checked: CheckedBatch | None = None
+
+
+class CheckedBatch(NamedTuple):
+    """What was told of a batch, and the mean squared residual of each feature: (d,)."""
+
+    event: BatchChecked
+    residuals: np.ndarray
 
 
 def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream, Fit | TooFewSamplesError]:
@@ -99,9 +115,11 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
     with ExitStack() as stack:
         transport, run_nodes = connect(pca, X, stack)
         parts, stream = _read(pca, X, y, nodes, request.seed or 0, transport, stream)
-        rows = (np.asarray(part, dtype=np.float64) for part in parts)
+        rows = [np.asarray(part, dtype=np.float64) for part in parts]
+        monitor = stream.data.monitor
+        sums = None if monitor is None else np.stack([monitor.node_sums(own) for own in rows])
         kept = [node.ticked(own, pca.forgetting) for node, own in zip(stream.data.nodes, rows, strict=True)]
-        data = replace(stream.data, nodes=kept, transport=transport)
+        data = replace(stream.data, nodes=kept, transport=transport, batch_sums=sums)
         if request.seed is not None:
             # Directions that an earlier batch has looked along tell nothing new.
             state = np.random.SeedSequence([request.seed, stream.n_batches]).generate_state(1, np.uint64)
@@ -110,18 +128,37 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
         settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
         settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(pca.n_components))
         found: Fit | TooFewSamplesError
+        checked, events = None, event_log(pca, stack)
         try:
             if run_nodes is not None:
-                found = fit_at_every_node(run_nodes, request, data, event_log(pca, stack), **settings)
+                found = fit_at_every_node(run_nodes, request, data, events, **settings)
             else:
-                found = fit(prepare(request, data), events=event_log(pca, stack), **settings)
-            data = replace(data, last=found.moments, space=found.result.space)
+                found = fit(prepare(request, data), events=events, **settings)
+            monitor, checked = _checked_batch(monitor, found, stream.n_batches)
+            data = replace(data, last=found.moments, space=found.result.space, monitor=monitor)
+            if checked is not None:
+                events.emit(checked.event)
         except TooFewSamplesError as error:
             found = error
     seen = stream.n_seen + sum(part.shape[0] for part in parts)
     ids = stream.ids if batch is None else stream.ids | {batch}
-    data = replace(data, transport=None)
-    return replace(stream, data=data, n_seen=seen, n_batches=stream.n_batches + 1, ids=ids), found
+    data = replace(data, transport=None, batch_sums=None)
+    settings = {"n_seen": seen, "n_batches": stream.n_batches + 1, "ids": ids, "checked": checked}
+    return replace(stream, data=data, **settings), found
+
+
+def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Monitor, CheckedBatch | None]:
+    """The monitor for the next batch, and what the last one says of this, if there was one."""
+    result = found.result
+    following = renewed(monitor, result.components, result.explained_variance, found.moments)
+    if monitor is None or found.checked is None:
+        return following, None
+    # Counts are whole, but an average rounds.
+    new = Sums(*np.rint(found.checked.sums[:3]).tolist(), *found.checked.sums[3:5].tolist())
+    lost = 1 - found.checked.explained / float(np.sum(result.explained_variance[: len(monitor.variances)]))
+    event = monitor.checked(batch, new, lost)
+    residuals = found.checked.sums[5:] / max(new.samples, 1)
+    return replace(following, quiet=monitor.after(new, event)), CheckedBatch(event, residuals)
 
 
 def _count(n_components: Any) -> int:

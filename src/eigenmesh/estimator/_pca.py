@@ -19,7 +19,7 @@ from eigenmesh.estimator._inputs import connect, data_for, event_log
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
 from eigenmesh.estimator._partial_fit import Streaming
 from eigenmesh.estimator._projection import Projection
-from eigenmesh.events import Record
+from eigenmesh.events import BatchChecked, Record
 from eigenmesh.fitting import Costs, Fit, NodeData, Plan, fit, fit_at_every_node, model_of, plan, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.model_file import write_model
@@ -95,6 +95,8 @@ class DecentralizedPCA(Streaming, Projection):
     averages_per_batch : int or None
         Budget of ``partial_fit``, at least 2 averages for each batch; the certificate says how good the components are.
         None: as many as ``tol`` needs.
+    on_alarm : callable or None
+        Called with ``batch_`` where a batch of ``partial_fit`` is unlike those before it.
     callback : callable or None
         Called with a ``Record`` every few rounds.
     verbose : bool
@@ -116,6 +118,10 @@ class DecentralizedPCA(Streaming, Projection):
         K, N, d, M and the iterations taken.
     n_samples_seen_ : int
         Samples of all batches of ``partial_fit``, at this process; ``n_samples_`` is then what they still count.
+    batch_ : BatchChecked or None
+        After ``partial_fit``: how the last batch looks beside those before it. None for the first one.
+    batch_residuals_ : array of shape (d,) or None
+        Mean squared residual of each feature in that batch, about the components before it.
     node_components_ : array of shape (M, K, d)
         The estimate of each node; (1, K, d) at a process that is one node.
     node_names_ : tuple of str
@@ -171,6 +177,7 @@ class DecentralizedPCA(Streaming, Projection):
         window: int | None = None,
         store: str | os.PathLike[str] | None = None,
         averages_per_batch: int | None = None,
+        on_alarm: Callable[[BatchChecked], Any] | None = None,
         callback: Callable[[Record], Any] | None = None,
         verbose: bool = False,
     ) -> None:
@@ -182,7 +189,7 @@ class DecentralizedPCA(Streaming, Projection):
         self.scale, self.whiten, self.missing = scale, whiten, missing
         self.covariance, self.device, self.transport = covariance, device, transport
         self.forgetting, self.window, self.store = forgetting, window, store
-        self.averages_per_batch = averages_per_batch
+        self.averages_per_batch, self.on_alarm = averages_per_batch, on_alarm
         self.callback, self.verbose = callback, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> Self:

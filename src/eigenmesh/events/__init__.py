@@ -4,6 +4,7 @@ from eigenmesh.events._log import EventLog, EventReader, JsonlWriter, Listener, 
 from eigenmesh.events._schema import (
     KINDS,
     VERSION,
+    BatchChecked,
     BoundCertified,
     Ended,
     Entry,
@@ -24,6 +25,7 @@ from eigenmesh.events._virtual_time import VirtualTime
 __all__ = [
     "KINDS",
     "VERSION",
+    "BatchChecked",
     "BoundCertified",
     "Ended",
     "Entry",

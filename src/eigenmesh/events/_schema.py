@@ -50,6 +50,21 @@ class BoundCertified(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+class BatchChecked(NamedTuple):
+    """A batch of a stream against those before it: the variance that the last components have lost, and alarms.
+
+    ``t2_share`` and ``spe_share`` are the samples beyond the limits of T2 and SPE, of which 1 % is usual.
+    """
+
+    batch: int
+    samples: int
+    variance_lost: float
+    t2_share: float
+    spe_share: float
+    alarm: bool = False
+    message: str = ""
+
+
 class LinkTraffic(NamedTuple):
     """What went over a link in one direction during the whole fit: messages, and bytes of payload."""
 
@@ -113,7 +128,7 @@ class UnknownEvent(NamedTuple):
     fields: dict[str, Any]
 
 
-FitEvent: TypeAlias = Started | Record | BoundCertified | LinkTraffic | Ended
+FitEvent: TypeAlias = Started | Record | BoundCertified | BatchChecked | LinkTraffic | Ended
 SiteEvent: TypeAlias = Members | SiteStatus | NeighbourStatus | Lost
 Event: TypeAlias = FitEvent | SiteEvent | UnknownEvent
 
@@ -122,6 +137,7 @@ KINDS: dict[str, type[FitEvent | SiteEvent]] = {
     "started": Started,
     "record": Record,
     "certified": BoundCertified,
+    "batch_checked": BatchChecked,
     "link_traffic": LinkTraffic,
     "members": Members,
     "site_status": SiteStatus,

@@ -14,7 +14,7 @@ from eigenmesh.events import EventLog, LinkTraffic, Started
 from eigenmesh.fitting._data import DataFacts, NodeData
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
-from eigenmesh.fitting._stream import StreamData
+from eigenmesh.fitting._stream import BatchSums, StreamData
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result, run
 from eigenmesh.iteration._variance import run_to_fraction
@@ -40,6 +40,8 @@ class Fit:
         Its name.
     choice : Choice
         How the covariances were held.
+    checked : BatchSums or None
+        What was summed up about the last batch of a stream.
     """
 
     request: Request
@@ -50,6 +52,7 @@ class Fit:
     weights: Weights | NetworkSequence
     averaging: str
     choice: Choice
+    checked: BatchSums | None = None
 
     @property
     def total_variance(self) -> float:
@@ -139,6 +142,7 @@ def fit(
         prepared.weights,
         name_of(prepared.averaging),
         prepared.choice,
+        getattr(covariance, "checked", None),
     )
 
 

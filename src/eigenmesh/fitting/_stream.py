@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.fitting._data import DataFacts, network_over, with_exact_averages
 from eigenmesh.fitting._matching import facts_to_match, require_match
+from eigenmesh.fitting._monitor import Monitor
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network
@@ -30,6 +31,14 @@ class StreamCovariance(RunningCovariance):
     """The covariances of a stream, and C times a basis that came with the average of the moments, if there was one."""
 
     known: Known | None = None
+    checked: BatchSums | None = None
+
+
+class BatchSums(NamedTuple):
+    """What the nodes have summed up about a batch: (5 + d,), and the variance that the last components now explain."""
+
+    sums: np.ndarray
+    explained: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +53,10 @@ class StreamData:
         Pooled moments after the last batch.
     space : array of shape (d, w) or None
         Orthonormal directions that the last fit has kept, the same at all nodes.
+    monitor : Monitor or None
+        Of the last fit.
+    batch_sums : array of shape (nodes, 5 + d) or None
+        What it says of the new rows of each node held here; goes with the moments.
     """
 
     nodes: Sequence[Running]
@@ -51,6 +64,8 @@ class StreamData:
     transport: Transport | None = None
     last: Moments | None = None
     space: np.ndarray | None = None
+    monitor: Monitor | None = None
+    batch_sums: np.ndarray | None = None
     feature_names: tuple[str, ...] | None = None
     node_names: tuple[str, ...] | None = None
     dtype: ClassVar[np.dtype] = np.dtype(np.float64)
@@ -73,7 +88,9 @@ class StreamData:
 
     def at_node(self, transport: Transport) -> StreamData:
         """As it is at one of the nodes."""
-        return replace(self, nodes=[self.nodes[transport.rank]], transport=transport)
+        rank = transport.rank
+        sums = None if self.batch_sums is None else self.batch_sums[rank : rank + 1]
+        return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, transport=transport)
 
     def check(self, request: Request) -> None:
         """Raise for what needs all samples at once, or another place than NumPy."""
@@ -121,11 +138,13 @@ class StreamData:
         shifts = np.stack([node.count * (node.mean - centre) for node in self.nodes])
         squares = np.stack([node.squares + node.count * (node.mean - centre) ** 2 for node in self.nodes])
         counts = np.array([[node.count] for node in self.nodes])
-        sent = np.hstack([products.reshape(len(products), -1), shifts, squares, counts])
+        batch_sums = np.zeros((len(self.nodes), 0)) if self.batch_sums is None else self.batch_sums
+        sent = np.hstack([products.reshape(len(products), -1), shifts, squares, batch_sums, counts])
         own = everywhere(facts_to_match(self)[np.newaxis], len(self.nodes))
         pooled, agreed = network.common_mean_and_worst(sent, own)
         require_match(agreed[0], self)
-        product, s, squares, (count,) = np.split(M * np.asarray(pooled[0]), np.cumsum([basis.size, d, d]))
+        parts = np.cumsum([basis.size, d, d, batch_sums.shape[1]])
+        product, s, squares, summed, (count,) = np.split(M * np.asarray(pooled[0]), parts)
         if count < 2:
             raise TooFewSamplesError(f"n_samples = {count:g} so far over all nodes; a covariance needs at least 2.")
         # Weights that are forgotten do not add up to a whole number; the divisor is what they add up to, less one.
@@ -135,11 +154,15 @@ class StreamData:
         moments = moments_about(about_centre, share * s, share * count, self, scale=scale)
         after = 1.0 if moments.scale is None else moments.scale
         factor = M / (count - 1)
-        known = None
+        known = checked = None
         if self.space is not None:
             image = (product.reshape(d, -1) - np.outer(s, s @ X) / count) / (count - 1)
             known = _known((X.T * after).T, (image.T / after).T, factor * products, after)
-        return moments, StreamCovariance(self.nodes, moments.mean, factor, after, known)
+            if self.monitor is not None:
+                inside = known.basis.T @ self.monitor.components.T
+                explained = float(np.vdot(inside, known.basis.T @ known.image @ inside))
+                checked = BatchSums(summed, explained)
+        return moments, StreamCovariance(self.nodes, moments.mean, factor, after, known, checked)
 
     def _first_centre(self, network: Network) -> np.ndarray:
         """The pooled mean, for digits that a far centre would cost: (d,)."""

@@ -91,7 +91,8 @@ class WarmKrylov(Solver):
         V = Basis.empty(first, w + 5 * (b + LOOKING)).holding(first).grown(identity)
         unknown = np.stack([np.zeros(b), np.full(b, np.inf)])
         precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
-        start = ea.like(fresh_directions(known.basis, w + LOOKING, seed)[np.newaxis], basis)
+        # A block has no more than d columns.
+        start = ea.like(fresh_directions(known.basis, w + min(LOOKING, d - b), seed)[np.newaxis], basis)
         size = ea.like(np.array([[known.size]]), basis)
         # The estimate follows from V and C V.
         estimate = (identity, identity, identity, identity[:, :, :b], identity[:, :2, :b], unknown, unknown)
@@ -130,7 +131,7 @@ class WarmKrylov(Solver):
             V, CV, leak = Basis.empty(first, V.room.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
             T, ritz, products = ritz.mT @ T @ ritz, eye, None
         Z = CV @ self._directions(T, ritz, V.along(state.start), products)
-        if products == 0:
+        if products == 0 and state.start.shape[-1]:
             # Of one size, so that neither is taken for rounding beside the other.
             Z = xp.concat([Z / xp.max(column_norms(Z)), state.start / xp.max(column_norms(state.start))], axis=-1)
         following = soft_polar(Z, V, network.average.accuracy)
