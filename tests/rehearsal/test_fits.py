@@ -2,18 +2,21 @@
 
 import pytest
 
+from eigenmesh.fitting import Request
 from eigenmesh.rehearsal import Fault, Scenario, World
-from eigenmesh.rehearsal._fits import FitProblem, handed_over
+from eigenmesh.rehearsal._fits import N_COMPONENTS, TOL, FitProblem, handed_over
 
 SITES, RING = ("A", "B", "C", "D"), (("A", "B"), ("B", "C"), ("C", "D"), ("A", "D"))
 
 
-def play(on_loss, *faults):
-    scenario = Scenario(5, SITES, RING, on_loss, 0, 256, faults)
-    world = World(scenario, problem=FitProblem(SITES, RING))
+def play(on_loss, *faults, masked=False):
+    scenario = Scenario(5, SITES, RING, on_loss, 0, 256, faults, masked)
+    request = Request(n_components=N_COMPONENTS, tol=TOL, privacy="masked" if masked else "open")
+    world = World(scenario, problem=FitProblem(SITES, RING, request))
     return world, world.play()
 
 
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
 @pytest.mark.parametrize(
     "fault",
     [
@@ -25,17 +28,18 @@ def play(on_loss, *faults):
     ],
     ids=lambda fault: fault.kind,
 )
-def test_a_fit_that_is_disturbed_has_the_bits_of_one_that_is_not(fault):
-    quiet, outcome = play("wait")
+def test_a_fit_that_is_disturbed_has_the_bits_of_one_that_is_not(fault, masked):
+    quiet, outcome = play("wait", masked=masked)
     assert outcome.kind == "exact"
-    disturbed, outcome = play("wait", fault)
+    disturbed, outcome = play("wait", fault, masked=masked)
     assert outcome.kind == "exact"
     digests = {one.digest for world in (quiet, disturbed) for one in world.watch.results[()].values()}
     assert len(digests) == 1
 
 
-def test_a_fit_continues_without_a_site_that_is_killed_and_finds_the_components_of_the_others():
-    world, outcome = play("continue", Fault("kill", 0.5, "B"))
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_a_fit_continues_without_a_site_that_is_killed_and_finds_the_components_of_the_others(masked):
+    world, outcome = play("continue", Fault("kill", 0.5, "B"), masked=masked)
     assert outcome.kind == "continued"
     ((lost, found),) = world.watch.results.items()
     assert lost == (("A", "B"), ("B", "C"))
