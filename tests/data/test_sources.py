@@ -12,8 +12,10 @@ import torch
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import Block, Shards, Source, Table, as_source, read_table
 from eigenmesh.data._files import READERS
+from eigenmesh.data._plink import Variant
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.metrics import largest_angle
+from genotypes import write_bed
 
 # Rows of 2 kB as float64, of which 2,048 make a chunk.
 N, D, CHUNK_ROWS = 5000, 256, 2048
@@ -21,6 +23,9 @@ TIMES = np.linspace(0, 1, D)
 NOISE = np.random.default_rng(0).uniform(0, 1e4, D)
 
 VALUES = np.random.default_rng(1).standard_normal((30, 4))
+# What all kinds of file can hold: .bed has copies of an allele alone.
+COUNTS = np.random.default_rng(2).integers(0, 3, (30, 4)).astype(np.float64)
+VARIANTS = [Variant("1", name, "1", ("A", "G")) for name in "abcd"]
 # How to write a file of every kind: one row for each suffix.
 WRITERS = {
     ".npy": np.save,
@@ -29,6 +34,7 @@ WRITERS = {
     ".tsv": lambda path, X: np.savetxt(path, X, delimiter="\t", fmt="%.17g"),
     ".txt": lambda path, X: np.savetxt(path, X, delimiter=";", fmt="%.17g"),
     ".parquet": lambda path, X: pd.DataFrame(X, columns=list("abcd")).to_parquet(path),
+    ".bed": lambda path, X: write_bed(path, X, [f"s{row}" for row in range(len(X))], VARIANTS),
 }
 KINDS = {
     "array": np.asarray,
@@ -80,15 +86,15 @@ def angle(pca, *parts):
     return largest_angle(pca.components_.T[np.newaxis], pooled_directions(*parts))
 
 
-def check_source(source, sparse=False):
+def check_source(source, values=VALUES, sparse=False):
     assert isinstance(source, Source)
-    assert (source.shape, source.dtype) == (VALUES.shape, VALUES.dtype)
-    assert source.n_stored == (VALUES.size if sparse else None)
-    assert source.feature_names in (None, tuple("abcd"))
+    assert (source.shape, source.dtype) == (values.shape, values.dtype)
+    assert source.n_stored == (values.size if sparse else None)
+    assert source.feature_names in (None, tuple("abcd"), tuple(variant.feature for variant in VARIANTS))
     for rows in (slice(0, 30), slice(5, 9), slice(3, 3), np.array([29, 0, 7, 7]), np.array([], dtype=int)):
         piece = source.read(rows)
         assert isinstance(piece, scipy.sparse.csr_array if sparse else np.ndarray)
-        assert np.array_equal(piece.toarray() if sparse else piece, VALUES[rows])
+        assert np.array_equal(piece.toarray() if sparse else piece, values[rows])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,8 +108,8 @@ def test_anything_that_holds_samples_is_made_a_source(kind):
 @pytest.mark.parametrize("share", [None, (0, 1)])
 def test_files_of_every_kind_are_sources(tmp_path, suffix, share):
     path = tmp_path / f"values{suffix}"
-    WRITERS[suffix](path, VALUES)
-    check_source(read_table(path, share=share).source)
+    WRITERS[suffix](path, COUNTS)
+    check_source(read_table(path, share=share).source, COUNTS)
 
 
 def test_a_home_made_source_is_one_and_is_passed_on_as_it_is():

@@ -8,7 +8,7 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.dask._blocks import BlockPart, Blocks, Layout
-from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Shards, build_covariance
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Scaling, Shards, build_covariance
 from eigenmesh.data._block import Centring
 from eigenmesh.data._moments import moments_about
 from eigenmesh.data._sparse_covariance import require_numpy
@@ -115,7 +115,7 @@ def _covariance_sums(shards: Shards, position: int, centring: Centring) -> np.nd
     return total
 
 
-def formed_in_one_pass(blocks: Blocks, *, scale: bool) -> tuple[Moments, Formed] | None:
+def formed_in_one_pass(blocks: Blocks, *, scale: Scaling) -> tuple[Moments, Formed] | None:
     """Moments and pooled covariance about the mean of the first block; None if that is not precise enough.
 
     Also None if entries are missing or not finite, which the usual passes report or fill.

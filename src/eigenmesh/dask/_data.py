@@ -14,7 +14,7 @@ from eigenmesh import graphs
 from eigenmesh.averaging import Averaging
 from eigenmesh.dask._blocks import Blocks, is_frame, scipy_or_dense
 from eigenmesh.dask._covariance import covariance_of_blocks, formed_in_one_pass
-from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments
+from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments, Scaling
 from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Sizes, choose_by_size
 from eigenmesh.data._moments import moments_by_sums
 from eigenmesh.data._summaries import count_and_sum
@@ -79,7 +79,7 @@ class DaskData:
         return choose_by_size(sizes, columns, products, self._memory[0], PASS_COST)
 
     def measure(
-        self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
+        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
         """One pass over the blocks if that is precise enough, otherwise two for the moments alone."""
         blocks, (share, _) = self.blocks, self._memory

@@ -15,7 +15,7 @@ from eigenmesh.data._datasets import (
     unlike_nodes,
 )
 from eigenmesh.data._files import read_table
-from eigenmesh.data._moments import Averager, Missing, Moments, missing_policy, pooled_moments
+from eigenmesh.data._moments import Averager, Missing, Moments, Scaling, missing_policy, pooled_moments
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Source, as_source
 from eigenmesh.data._sparse_covariance import Sparse
@@ -49,6 +49,7 @@ __all__ = [
     "Missing",
     "Moments",
     "RandomSplit",
+    "Scaling",
     "Shards",
     "SizesSplit",
     "Source",

@@ -1,4 +1,4 @@
-"""Tables from files: .npy, .npz (dense or scipy.sparse), .csv and other text, .parquet."""
+"""Tables from files: .npy, .npz (dense or scipy.sparse), .csv and other text, .parquet, .bed."""
 
 import glob
 import hashlib
@@ -17,6 +17,7 @@ from eigenmesh.data._columns import MatrixColumns, table_of
 from eigenmesh.data._csv_file import read_csv
 from eigenmesh.data._frames import FrameColumns
 from eigenmesh.data._parquet import read_parquet
+from eigenmesh.data._plink import read_bed
 from eigenmesh.data._source import MatrixSource, Samples, as_source, is_frame
 from eigenmesh.data._splits import ContiguousSplit
 from eigenmesh.data._suspicious import suspicious_columns
@@ -159,6 +160,7 @@ READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
     ".npz": _read_npz,
     **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
     ".parquet": read_parquet,
+    ".bed": read_bed,
 }
 # Kinds that are slow to unpack: files that fit into memory are read once.
 READ_ONCE = (".parquet",)

@@ -15,6 +15,8 @@ from eigenmesh.data._summaries import Columns, column_labels, count_and_sum, dev
 from eigenmesh.errors import DataError, InputError
 
 Missing: TypeAlias = Literal["error", "mean"]
+# False, True for the standard deviation, or "binomial": that of allele counts, sqrt(2 p (1 - p)) for p = mean / 2.
+Scaling: TypeAlias = bool | Literal["binomial"]
 MISSING: dict[str, Missing] = {"error": "error", "mean": "mean"}
 # Summary of one node's samples, given its position among the nodes held here.
 NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
@@ -42,8 +44,8 @@ class Moments:
     """Moments of the pooled samples, the same at every node.
 
     mean, variance, scale: of each column, (d,). The variance has divisor N - 1. The scale is the standard deviation
-    with divisor N, None if columns are not scaled. n_missing: entries that count as the mean of their column. rest:
-    what float64 rounds off the mean, (d,), where that is felt beside the deviations; None where it is not.
+    with divisor N, or the binomial one; None if columns are not scaled. n_missing: entries that count as the mean of
+    their column. rest: what float64 rounds off the mean, (d,), where that is felt beside the deviations; else None.
     """
 
     n_samples: int
@@ -80,7 +82,7 @@ def pooled_moments(
     shards: Shards,
     network: Averager,
     *,
-    scale: bool = False,
+    scale: Scaling = False,
     missing: Missing = "error",
     facts: np.ndarray | None = None,
     check: Callable[[np.ndarray], None] = lambda agreed: None,
@@ -127,8 +129,9 @@ def require_resolved(moments: Moments, resolution: float, columns: Columns) -> N
             f"squared deviations add up to {squares.sum():.2g} over all nodes, which integers of units of 2^-64 do not "
             f"resolve (at least {least * len(squares):.2g}); multiply the data by a constant."
         )
-    if moments.scale is not None and (squares < least).any():
-        names = column_labels(columns, squares < least)
+    small = (squares < least) & (squares > 0)
+    if moments.scale is not None and small.any():
+        names = column_labels(columns, small)
         raise DataError(
             f"integers do not resolve squared deviations below {least:.2g}; multiply by a constant: {names}."
         )
@@ -140,7 +143,7 @@ def moments_by_sums(
     pooled: np.ndarray,
     precise: bool | None = None,
     *,
-    scale: bool = False,
+    scale: Scaling = False,
     missing: Missing = "error",
 ) -> Moments:
     """``pooled_moments`` for any way to sum a summary over all nodes, from the sum of ``count_and_sum``."""
@@ -164,7 +167,7 @@ def moments_by_sums(
 
 
 @np.errstate(all="ignore")
-def _lost_digits(summary: np.ndarray, d: int, scale: bool) -> float:
+def _lost_digits(summary: np.ndarray, d: int, scale: Scaling) -> float:
     """How many times the squares are larger than the squared deviations: all together or, to scale, in any column."""
     sums, squares = summary[1 : 1 + d], summary[1 + d : 1 + 2 * d]
     observed = summary[1 + 2 * d :] if len(summary) > 1 + 2 * d else summary[0]
@@ -174,8 +177,30 @@ def _lost_digits(summary: np.ndarray, d: int, scale: bool) -> float:
     return float(np.max(np.where(away > 0, squares / away, np.inf), initial=1.0))
 
 
+def _divisors(
+    scale: Scaling, mean: np.ndarray, variance: np.ndarray, n_samples: int, columns: Columns
+) -> np.ndarray | None:
+    """What each column is divided by, (d,)."""
+    if not scale:
+        return None
+    if scale == "binomial":
+        outside = (mean < -1e-9) | (mean > 2 + 1e-9)
+        if outside.any():
+            names = column_labels(columns, outside)
+            raise DataError(
+                f'scale="binomial" is for 0, 1 or 2 copies of an allele; means are outside 0..2 in {names}.'
+            )
+        # A column without variance is zero when it is centred: it is left out, whatever it is divided by.
+        return np.sqrt(np.where(variance > 0, mean * (1 - mean / 2), 1.0))
+    outside = (variance <= 1e-200) | (variance >= 1e200)
+    if outside.any():
+        names = column_labels(columns, outside)
+        raise DataError(f"variances must be in 1e-200..1e200 to scale by them; rescale {names}.")
+    return np.asarray(np.sqrt(variance * ((n_samples - 1) / n_samples)))
+
+
 def moments_about(
-    about: Moments, sums: np.ndarray, observed: np.ndarray | float, columns: Columns, *, scale: bool
+    about: Moments, sums: np.ndarray, observed: np.ndarray | float, columns: Columns, *, scale: Scaling
 ) -> Moments:
     """Moments from sums of deviations (d,) and, in place of the variance, of their squares about any centre.
 
@@ -193,17 +218,16 @@ def moments_about(
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(mean)
     if constant.all():
         raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
-    if scale and constant.any():
+    if scale == "binomial":
+        variance = np.where(constant, 0.0, variance)
+    elif scale and constant.any():
         raise DataError(f"scale=True would divide by zero in constant {column_labels(columns, constant)}; drop them.")
     # Squares of the variance must stay in the range of the dtype.
     total, limit = float(variance.sum()), 1e15 if columns.dtype == np.float32 else 1e100
     if not scale and not 1 / limit <= total <= limit:
         bounds = f"{1 / limit:g}..{limit:g} for {columns.dtype}"
         raise DataError(f"the total variance {total:.2g} must be in {bounds}; rescale the data, or use scale=True.")
-    if scale and not ((variance > 1e-200) & (variance < 1e200)).all():
-        names = column_labels(columns, ~((variance > 1e-200) & (variance < 1e200)))
-        raise DataError(f"variances must be in 1e-200..1e200 to scale by them; rescale {names}.")
-    deviation = np.sqrt(variance * ((n_samples - 1) / n_samples)) if scale else None
+    deviation = _divisors(scale, mean, variance, n_samples, columns)
     # A mean that is off by delta adds delta delta^T to the covariance.
     rest = (about.mean - mean) + shift
     felt = bool(np.any(np.abs(rest) > 1e-9 * np.sqrt(variance)))

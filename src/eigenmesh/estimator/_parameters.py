@@ -88,7 +88,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "tol": [Interval(Real, 0, 1, closed="neither")],
     "max_rounds": [COUNT],
     "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-    "scale": ["boolean"],
+    "scale": ["boolean", Names("scale", ["binomial"])],
     "whiten": ["boolean"],
     "missing": [Names("policy for missing entries", get_args(Missing))],
     "covariance": [Names("covariance", ["auto", *(kind.value for kind in CovarianceKind)])],
@@ -133,7 +133,8 @@ def request_of(pca: Any) -> Request:
     require_parameters(pca)
     names = ("n_components", "solver", "averaging", "step_size", "tol", "max_rounds", "missing", "covariance")
     settings = {name: getattr(pca, name) for name in (*names, "device", "random_state", "costs", "privacy")}
-    return Request.parse(scale=bool(pca.scale), **settings)
+    scale: Any = "binomial" if isinstance(pca.scale, str) else bool(pca.scale)
+    return Request.parse(scale=scale, **settings)
 
 
 def _refusal(name: str, value: Any, allowed: Sequence[Any]) -> InputError:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenmesh._atomic_write import require_writable
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import Split, missing_policy
+from eigenmesh.data import Split
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._inputs import connect, data_for, event_log
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
@@ -64,8 +64,10 @@ class DecentralizedPCA(Streaming, Projection):
         Budget of neighbour exchanges.
     step_size : float or "auto"
         Step of the solvers that have one and are given by name.
-    scale : bool
-        Divide each feature by its pooled standard deviation: correlation PCA.
+    scale : bool or "binomial"
+        Divide each feature by its pooled standard deviation: correlation PCA. "binomial" is for genotypes, 0, 1 or 2
+        copies of an allele: divide by sqrt(2 p (1 - p)) with the pooled frequency p; missing ones count as 2 p, and
+        variants that are the same in all samples are left out.
     whiten : bool
         Give ``transform`` outputs unit variance.
     missing : "error" or "mean"
@@ -165,7 +167,7 @@ class DecentralizedPCA(Streaming, Projection):
         tol: float = DEFAULT_TOL,
         max_rounds: int = DEFAULT_MAX_ROUNDS,
         step_size: float | str = "auto",
-        scale: bool = False,
+        scale: bool | Literal["binomial"] = False,
         whiten: bool = False,
         missing: Literal["error", "mean"] = "error",
         covariance: str = "auto",
@@ -232,7 +234,7 @@ class DecentralizedPCA(Streaming, Projection):
         """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
         check_is_fitted(self)
         # As transform is set up now, which may be otherwise than when it was fitted.
-        settings: Any = {"whiten": self.whiten, "missing": missing_policy(self.missing)}
+        settings: Any = {"whiten": self.whiten, "missing": "mean" if self._fills_missing else "error"}
         model = replace(model_of(self._fitted), feature_names=self._feature_names, **settings)
         write_model(require_writable(path), model)
 
@@ -255,6 +257,10 @@ class DecentralizedPCA(Streaming, Projection):
             if not isinstance(data, NodeData):
                 raise InputError("dask data have fit and transform alone: there is no network to plan for.")
             return plan(request, data)
+
+    @property
+    def _fills_missing(self) -> bool:
+        return isinstance(self.scale, str) or super()._fills_missing
 
     def _set_fitted(self, fitted: Fit) -> None:
         result, moments = fitted.result, fitted.moments

@@ -11,7 +11,16 @@ import numpy as np
 
 from eigenmesh.arrays import everywhere
 from eigenmesh.averaging import Averaging, Integers, PushSum, Tree
-from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Shards, build_covariance, pooled_moments
+from eigenmesh.data import (
+    Covariance,
+    CovarianceKind,
+    Missing,
+    Moments,
+    Scaling,
+    Shards,
+    build_covariance,
+    pooled_moments,
+)
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
 from eigenmesh.data._covariance import OneByOne
 from eigenmesh.data._in_place import InPlace
@@ -81,7 +90,7 @@ class Data(Protocol):
         ...
 
     def measure(
-        self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
+        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
         """Pooled moments, and the covariance of every node held here."""
         ...
@@ -154,7 +163,7 @@ class NodeData:
         return pooled_shards(self.shards) if exact and solver.traits.averages_products else None
 
     def measure(
-        self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
+        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
         """One average for the moments, two if means are large; then the covariances, without any message."""
         place = self._place(device, network)
@@ -185,7 +194,7 @@ class NodeData:
         # The average over the nodes of N_i |w mu|^2, with weights w^2 = M / (N - 1).
         return OneByOne(parts, 2 * float(means @ means) if cancels else 0.0)
 
-    def _moments(self, network: Network, scale: bool, missing: Missing, pooled: Shards | None = None) -> Moments:
+    def _moments(self, network: Network, scale: Scaling, missing: Missing, pooled: Shards | None = None) -> Moments:
         facts, check = facts_to_match(self.shards), partial(require_match, shards=self.shards)
         settings: dict[str, Any] = {"scale": scale, "missing": missing, "facts": facts, "check": check}
         settings["resolution"] = network.resolution

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import Averaging, Integers, Tree
-from eigenmesh.data import Covariance, CovarianceKind, Formed, Missing, Moments, Shards
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Missing, Moments, Scaling, Shards
 from eigenmesh.data._place import HOST
 from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
@@ -77,7 +77,7 @@ class _Recorded(NodeData):
         self.networks.append(Recording(fixed_weights(self.weights, "a plan needs"), averaging))
         return self.networks[-1]
 
-    def _moments(self, network: Network, scale: bool, missing: Missing, pooled: Shards | None = None) -> Moments:
+    def _moments(self, network: Network, scale: Scaling, missing: Missing, pooled: Shards | None = None) -> Moments:
         return self.known or super()._moments(network, scale, missing, pooled)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from eigenmesh._lookup import canonical_name, lookup
 from eigenmesh.averaging import AVERAGINGS, Averaging
-from eigenmesh.data import CovarianceKind, Missing, missing_policy
+from eigenmesh.data import CovarianceKind, Missing, Scaling, missing_policy
 from eigenmesh.errors import InputError
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.iteration._run import require_components, require_settings
@@ -67,8 +67,9 @@ class Request:
         Bound on sin(angle) between every component at every node and the true one.
     max_rounds : int
         Budget of neighbour exchanges.
-    scale : bool
-        Divide each feature by its pooled standard deviation.
+    scale : bool or "binomial"
+        Divide each feature by its pooled standard deviation; by sqrt(2 p (1 - p)) for allele counts, whose missing
+        entries then count as the pooled mean.
     missing : "error" or "mean"
         Refuse NaN and infinite entries, or put the pooled mean in their place.
     covariance : CovarianceKind or None
@@ -91,7 +92,7 @@ class Request:
     averaging: Averaging | None = None
     tol: float = DEFAULT_TOL
     max_rounds: int = DEFAULT_MAX_ROUNDS
-    scale: bool = False
+    scale: Scaling = False
     missing: Missing = "error"
     covariance: CovarianceKind | None = None
     device: str | None = None
@@ -103,7 +104,7 @@ class Request:
     def __post_init__(self) -> None:
         require_settings(self.tol, self.max_rounds)
         object.__setattr__(self, "privacy", lookup("privacy", self.privacy, PRIVACY))
-        object.__setattr__(self, "missing", missing_policy(self.missing))
+        object.__setattr__(self, "missing", "mean" if self.scale == "binomial" else missing_policy(self.missing))
 
     @classmethod
     def parse(

@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenmesh.arrays import everywhere
 from eigenmesh.averaging import Averaging, Integers, Tree
-from eigenmesh.data import Choice, Covariance, Missing, Moments
+from eigenmesh.data import Choice, Covariance, Missing, Moments, Scaling
 from eigenmesh.data._moments import moments_about
 from eigenmesh.data._running import Running, RunningCovariance
 from eigenmesh.data._table_options import column_label
@@ -119,7 +119,7 @@ class StreamData:
         return Choice(self.nodes[0].kind, sum(node.n_bytes for node in self.nodes), "kept of the stream", asked=True)
 
     def measure(
-        self, network: Network, choice: Choice, *, scale: bool, missing: Missing, device: str | None
+        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
         """One average, which also brings C times the space that the last fit has kept; one more for the first batch.
 

@@ -29,6 +29,8 @@ def _findings(shards: Shards, names: tuple[str, ...], moments: Moments) -> Itera
         column = shards.column_label(largest)
         yield f"{column} has {share[largest]:.1%} of the variance, and is component 1 alone; {fix}."
     constant = [names[column] for column in np.flatnonzero(moments.variance == 0)]
-    if constant and shards.blocks[0].place(0, 0) is not None:
+    if constant and moments.scale is not None:
+        yield f"{len(constant):,} of {len(names):,} variants are the same in all samples, and are left out."
+    elif constant and shards.blocks[0].place(0, 0) is not None:
         many = len(constant) > 1
         yield f"{listed_columns(constant)} {'are constant: they add' if many else 'is constant: it adds'} nothing."

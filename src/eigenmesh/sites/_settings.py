@@ -10,6 +10,7 @@ from typing import Any, Literal, cast, get_args
 
 from eigenmesh.averaging import OVER_LINKS, Integers
 from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
+from eigenmesh.data import Scaling
 from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
 from eigenmesh.fitting import Request
 from eigenmesh.fitting._prepare import require_goes_with
@@ -51,7 +52,7 @@ class RunSettings:
     averaging: str = "tree"
     tol: float = DEFAULT_TOL
     max_rounds: int = DEFAULT_MAX_ROUNDS
-    scale: bool = False
+    scale: Scaling = False
     missing: Missing = "error"
     seed: int | None = None
     dtype: DType = "float64"
@@ -75,7 +76,7 @@ class RunSettings:
             averaging=fields.text("averaging", cls.averaging, ("auto", *OVER_LINKS)),
             tol=fields.number("tol", 0, 1, cls.tol),
             max_rounds=fields.whole("max_rounds", 1, cls.max_rounds),
-            scale=fields.flag("scale", cls.scale),
+            scale=_scaling(fields),
             missing=cast(Missing, fields.text("missing", cls.missing, get_args(Missing))),
             seed=fields.whole("seed", 0, most=2**63 - 1) if "seed" in fields else None,
             dtype=cast(DType, fields.text("dtype", cls.dtype, get_args(DType))),
@@ -146,6 +147,12 @@ def _components(fields: Fields) -> int | float:
     if not 0 < value < 1:
         raise fields.wrong("n_components", "must be a whole number of at least 1, or a share between 0 and 1.")
     return value
+
+
+def _scaling(fields: Fields) -> Scaling:
+    if isinstance(fields.content.get("scale"), str):
+        return cast(Scaling, fields.text("scale", choices=("binomial",)))
+    return fields.flag("scale", False)
 
 
 def _parameters(fields: Fields, solver: str) -> Mapping[str, Any]:

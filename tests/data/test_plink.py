@@ -1,0 +1,186 @@
+"""Genotypes: .bed files at several sites, scaled by the pooled frequency, against the pooled standardised matrix."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.data import Shards, load, read_table
+from eigenmesh.data._plink import Variant
+from eigenmesh.errors import DataError, DataWarning, UnreadableFileError
+from eigenmesh.metrics import largest_angle
+from genotypes import write_bed
+
+RNG = np.random.default_rng(0)
+
+
+def made_up(n_samples: int, n_variants: int) -> np.ndarray:
+    """Copies of an allele in three groups, with missing ones."""
+    groups = RNG.beta(1, 1, (3, n_variants))
+    copies = RNG.binomial(2, groups[np.arange(n_samples) % 3]).astype(float)
+    copies[RNG.random(copies.shape) < 0.02] = np.nan
+    return copies
+
+
+def variants_of(n_variants: int) -> list[Variant]:
+    return [Variant("1", f"rs{number}", str(number + 1), ("A", "G")) for number in range(n_variants)]
+
+
+def standardised(copies: np.ndarray) -> np.ndarray:
+    """(g - 2p) / sqrt(2p(1-p)) with the pooled p, missing ones at 0, without monomorphic columns."""
+    p = np.nanmean(copies, axis=0) / 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        Z = (copies - 2 * p) / np.sqrt(2 * p * (1 - p))
+    return np.where(np.isfinite(Z), Z, 0.0)
+
+
+def components(copies: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Axes (d, K) and variances of the pooled matrix, by the Gram matrix."""
+    Z = standardised(copies)
+    values, vectors = np.linalg.eigh(Z @ Z.T / (len(Z) - 1))
+    axes = Z.T @ vectors[:, ::-1][:, :k]
+    return axes / np.linalg.norm(axes, axis=0), values[::-1][:k]
+
+
+@pytest.mark.parametrize("n_samples", [1, 4, 7, 30])
+def test_a_file_is_read_as_it_was_written(tmp_path, n_samples):
+    copies = made_up(n_samples, 9)
+    write_bed(tmp_path / "a", copies, [f"s{row}" for row in range(n_samples)], variants_of(9))
+    table = read_table(tmp_path / "a.bed")
+    assert np.array_equal(table.X, copies, equal_nan=True)
+    assert table.ids.tolist() == [f"s{row}" for row in range(n_samples)]
+    assert table.feature_names[:2] == ("rs0_A/G", "rs1_A/G")
+    rows = RNG.permutation(n_samples)[:3]
+    assert np.array_equal(table.source.read(rows), copies[rows], equal_nan=True)
+    for start in range(n_samples):
+        assert np.array_equal(table.source.read(slice(start, n_samples)), copies[start:], equal_nan=True)
+
+
+def test_sites_find_the_components_of_the_pooled_standardised_genotypes(tmp_path):
+    copies = made_up(90, 200)
+    # Monomorphic over all sites, with either allele; the second only at the first site.
+    copies[:, 3], copies[:, 4], copies[:30, 5] = 0, np.where(np.isnan(copies[:, 4]), np.nan, 2), 2
+    variants = variants_of(200)
+    files = []
+    for site, rows in enumerate(np.split(np.arange(90), [30, 50])):
+        part, named = copies[rows].copy(), list(variants)
+        if site == 1:
+            # Another reference allele, and another order of the variants.
+            named = [variant._replace(alleles=("G", "A")) for variant in variants][::-1]
+            part = 2 - part[:, ::-1]
+        write_bed(tmp_path / f"site{site}", part, [f"s{row}" for row in rows], named)
+        files.append(tmp_path / f"site{site}.bed")
+    pca = DecentralizedPCA(2, scale="binomial", tol=1e-7)
+    with pytest.warns(DataWarning, match="2 of 200 variants are the same in all samples, and are left out"):
+        pca.fit(Shards.from_files(files))
+    axes, values = components(copies, 2)
+    assert pca.certificate_.error_bound < 1e-7
+    assert largest_angle(pca.components_.T[np.newaxis], axes) < 1e-6
+    assert np.allclose(pca.explained_variance_, values, rtol=1e-9)
+    assert np.abs(pca.components_[:, 3:5]).max() < 1e-9
+    scores = pca.transform(read_table(files[0]).source)
+    assert np.allclose(scores, standardised(copies)[:30] @ pca.components_.T, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [lambda X: X, lambda X: np.nan_to_num(X, nan=1.0)], ids=["missing", "complete"])
+def test_arrays_of_genotypes_are_scaled_in_the_same_way(make):
+    copies = make(made_up(60, 40))
+    pca = DecentralizedPCA(2, scale="binomial").fit(copies)
+    assert largest_angle(pca.components_.T[np.newaxis], components(copies, 2)[0]) < 1e-6
+    with pytest.raises(DataError, match=r"copies of an allele; means are outside 0\.\.2 in column 7"):
+        DecentralizedPCA(2, scale="binomial").fit(copies + 3 * (np.arange(40) == 7))
+
+
+class TestBadFiles:
+    @pytest.fixture
+    def prefix(self, tmp_path) -> Path:
+        write_bed(tmp_path / "a", made_up(9, 5), [f"s{row}" for row in range(9)], variants_of(5))
+        return tmp_path / "a"
+
+    def check(self, prefix: Path, message: str, kind: type[Exception] = UnreadableFileError) -> None:
+        with pytest.raises(kind, match=message):
+            read_table(prefix.with_suffix(".bed"))
+
+    def test_cut_short(self, prefix):
+        bed = prefix.with_suffix(".bed")
+        bed.write_bytes(bed.read_bytes()[:-1])
+        self.check(
+            prefix, r"a\.bed has 17 bytes, but 9 samples of \.fam and 5 variants of \.bim make 18: it was cut short"
+        )
+
+    def test_another_fam(self, prefix):
+        prefix.with_suffix(".fam").write_text("a a 0 0 0 -9\n")
+        self.check(prefix, "1 samples of .fam and 5 variants of .bim make 8: they are of another file")
+
+    def test_no_bim_and_no_bed(self, prefix):
+        bed = prefix.with_suffix(".bed")
+        bed.write_bytes(b"\x6c\x1b\x00" + bed.read_bytes()[3:])
+        self.check(prefix, "no .bed file with samples by variant; write it with plink2 --make-bed")
+        prefix.with_suffix(".bim").unlink()
+        self.check(prefix, r"a\.bim does not exist; a \.bed file needs \.bim and \.fam")
+
+    @pytest.mark.parametrize(
+        ("suffix", "text", "message"),
+        [
+            (".fam", "s s 0 0 0 -9\n" * 9, r"a\.fam has the sample 's' twice"),
+            (".bim", "1 rs1 0 1 A G\n1 rs1 0 2 A G\n", r"line 2 of .*a\.bim has the variant 'rs1' again"),
+            (".bim", "1 rs1 0 1 0 G\n", r"line 1 of .*variant 'rs1' has the alleles 0 and G; name both with plink2"),
+        ],
+    )
+    def test_names_and_alleles(self, prefix, suffix, text, message):
+        prefix.with_suffix(suffix).write_text(text)
+        self.check(prefix, message, DataError)
+
+    def test_a_short_line(self, prefix):
+        prefix.with_suffix(".bim").write_text("1 rs1 0 1 A\n")
+        self.check(prefix, r"line 1 of .*a\.bim has 5 fields, expected 6")
+
+    def test_strands_that_cannot_be_told_are_a_warning(self, tmp_path):
+        variants = [variant._replace(alleles=("C", "G")) for variant in variants_of(5)]
+        write_bed(tmp_path / "a", made_up(4, 5), list("abcd"), variants)
+        with pytest.warns(DataWarning, match=r"5 variants of .*a\.bed are A/T or C/G \(rs0, rs1, rs2 \.\.\)"):
+            read_table(tmp_path / "a.bed")
+
+    def test_other_alleles_at_another_site_are_named(self, tmp_path):
+        other = [
+            variant._replace(alleles=("A", "C")) if variant.name == "rs2" else variant for variant in variants_of(5)
+        ]
+        write_bed(tmp_path / "a", made_up(4, 5), list("abcd"), variants_of(5))
+        write_bed(tmp_path / "b", made_up(4, 5), list("efgh"), other)
+        with pytest.raises(DataError, match=r"b\.bed lacks column 'rs2_A/G', which .*a\.bed has"):
+            Shards.from_files([tmp_path / "a.bed", tmp_path / "b.bed"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (Path(os.environ.get("EIGENMESH_DATA", "none")) / "hapmap3.npz").is_file(),
+    reason="EIGENMESH_DATA names no folder with hapmap3.npz",
+)
+def test_hapmap3_as_files_of_eleven_populations(tmp_path):
+    """Second alleles and chromosomes, which the data lack, are made up; imputed genotypes are missing again."""
+    with np.load(Path(os.environ["EIGENMESH_DATA"]) / "hapmap3.npz") as archive:
+        imputed, counted = archive["imputed"], archive["counted_allele"]
+    table = load("hapmap3")
+    copies, names = table.X.copy(), table.feature_names
+    copies[imputed[:, 0], imputed[:, 1]] = np.nan
+    pairs = {"A": "C", "C": "A", "G": "A", "T": "C"}
+    variants = [
+        Variant("1", name, str(place + 1), (allele, pairs[allele]))
+        for place, (name, allele) in enumerate(zip(names, counted.tolist(), strict=True))
+    ]
+    files = []
+    for site in np.unique(table.labels):
+        rows = np.flatnonzero(table.labels == site)
+        files.append(tmp_path / f"{site}.bed")
+        write_bed(files[-1], copies[rows], [f"s{row}" for row in rows], variants)
+    pca = DecentralizedPCA(10, scale="binomial", tol=1e-7).fit(Shards.from_files(files))
+    axes, values = components(copies, 10)
+    assert pca.certificate_.error_bound < 1e-7
+    # The alphabet may count the other allele of a variant, which turns its sign.
+    signs = np.array([1.0 if variant.counted == variant.alleles[0] else -1.0 for variant in variants])
+    assert largest_angle((pca.components_ * signs).T[np.newaxis], axes) < 1e-6
+    assert np.allclose(pca.explained_variance_, values, rtol=1e-9)
