@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
+from eigenmesh.data._plink import Variant
+from genotypes import write_bed
+
 X = np.random.default_rng(0).standard_normal((40, 3)) * [3, 2, 1]
 
 
@@ -95,3 +98,20 @@ def test_loadings_are_shown_and_in_the_numbers(call, files):
     assert f"{first} {value:+.3f}" in done.stdout
     (files / "plain.csv").write_text("\n".join(",".join(map(str, row)) for row in X))
     assert "loadings" not in call("fit", "plain.csv", "-k", "1").stdout
+
+
+def test_genotypes_from_bed_files_to_the_files_of_plink(call, tmp_path):
+    rng = np.random.default_rng(0)
+    variants = [Variant("1", f"rs{number}", str(number), ("A", "G")) for number in range(30)]
+    copies = rng.binomial(2, rng.beta(1, 1, (3, 30))[np.arange(60) % 3]).astype(float)
+    for name, rows in (("oslo", slice(0, 40)), ("bergen", slice(40, 60))):
+        write_bed(tmp_path / name, copies[rows], [f"s{row}" for row in range(60)][rows], variants)
+    done = call("fit", "oslo.bed", "bergen.bed", "--binomial", "-k", "2", "--out", "pca.npz")
+    assert done.exit_code == 0, done.stderr
+    done = call("transform", "bergen.bed", "--model", "pca.npz", "--out", "b.eigenvec")
+    assert done.exit_code == 0, done.stderr
+    assert "b.eigenvec, b.eigenval, b.eigenvec.allele, b.afreq: 20 samples" in done.stdout
+    assert (tmp_path / "b.eigenvec").read_text().startswith("#IID\tPC1\tPC2\ns40\t")
+    done = call("transform", "bergen.bed", "--model", "pca.npz", "--out", "c.eigenvec", "--whiten")
+    assert done.exit_code == 2
+    assert "without --whiten" in done.stderr

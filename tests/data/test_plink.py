@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import Shards, load, read_table
 from eigenmesh.data._plink import Variant
+from eigenmesh.data._plink_results import save_plink
 from eigenmesh.errors import DataError, DataWarning, UnreadableFileError
 from eigenmesh.metrics import largest_angle
+from eigenmesh.model_file import read_model
 from genotypes import write_bed
 
 RNG = np.random.default_rng(0)
@@ -93,6 +96,48 @@ def test_arrays_of_genotypes_are_scaled_in_the_same_way(make):
     assert largest_angle(pca.components_.T[np.newaxis], components(copies, 2)[0]) < 1e-6
     with pytest.raises(DataError, match=r"copies of an allele; means are outside 0\.\.2 in column 7"):
         DecentralizedPCA(2, scale="binomial").fit(copies + 3 * (np.arange(40) == 7))
+
+
+def test_results_are_written_in_the_form_of_plink(tmp_path):
+    """The weight of an allele, its frequency, the eigenvalues and eigenvectors of the relationship matrix."""
+    copies = made_up(40, 60)
+    copies[:, 7] = 0
+    variants = [
+        variant._replace(alleles=("G", "A") if place % 2 else ("A", "G"))
+        for place, variant in enumerate(variants_of(60))
+    ]
+    write_bed(tmp_path / "a", copies, [f"s{row}" for row in range(40)], variants)
+    table = read_table(tmp_path / "a.bed")
+    pca = DecentralizedPCA(2, scale="binomial")
+    with pytest.warns(DataWarning, match="1 of 60 variants"):
+        pca.fit(table.source)
+    pca.save(tmp_path / "model.npz")
+    model = read_model(tmp_path / "model.npz")
+    written = save_plink(tmp_path / "out.eigenvec", tmp_path / "a.bed", model, pca.transform(table.source))
+    vectors, values, weights, frequencies = (
+        [line.split("\t") for line in path.read_text().splitlines()] for path in written
+    )
+
+    Z = standardised(copies)
+    eigenvalues, eigenvectors = np.linalg.eigh(Z @ Z.T / 59)
+    assert np.allclose(np.array(values, dtype=float)[:, 0], eigenvalues[::-1][:2], rtol=1e-6)
+    found = np.array(vectors[1:])
+    assert found[:, 0].tolist() == [f"s{row}" for row in range(40)]
+    overlap = found[:, 1:].astype(float).T @ eigenvectors[:, ::-1][:, :2]
+    assert np.allclose(np.abs(overlap), np.eye(2), atol=1e-6)
+    p = np.nanmean(copies, axis=0) / 2
+    assert np.allclose([float(line[4]) for line in frequencies[1:]], p, atol=1e-9)
+    # Scores by the alleles that .bim names first are the eigenvectors again.
+    by_allele = {(line[1], line[4]): np.array(line[5:], dtype=float) for line in weights[1:]}
+    first = np.array([by_allele[variant.name, variant.alleles[0]] for variant in variants])
+    scores = Z @ first
+    assert np.allclose(
+        np.abs(scores.T @ found[:, 1:].astype(float)) / np.linalg.norm(scores, axis=0)[:, None], np.eye(2), atol=1e-6
+    )
+    assert all(np.array_equal(by_allele[variant.name, "A"], -by_allele[variant.name, "G"]) for variant in variants)
+    other = replace(model, feature_names=tuple(f"x{column}" for column in range(60)))
+    with pytest.raises(DataError, match=r"the model is not of the variants of .*a\.bed"):
+        save_plink(tmp_path / "out.eigenvec", tmp_path / "a.bed", other, pca.transform(table.source))
 
 
 class TestBadFiles:

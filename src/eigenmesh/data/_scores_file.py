@@ -27,17 +27,17 @@ def scores_file(path: Path) -> Path:
     return path
 
 
-def save_scores(path: Path, scores: np.ndarray, read: Table | None = None, options: TableOptions | None = None) -> None:
-    """Write scores (n, K), completely or not at all, with the ids and labels of the table that was read.
+def save_scores(path: Path, scores: np.ndarray, read: Table, options: TableOptions) -> Path:
+    """Write scores (n, K), completely or not at all, with the ids and labels of the table that was read; its path.
 
     In .csv ids come first and labels last, called as in ``options``; in .npz they are arrays of their own; .npy holds
     the scores alone.
     """
     kind = path.suffix.lower()
-    ids, labels = (None, None) if read is None else (read.ids, read.labels)
-    names = (None, None) if options is None else (options.id_column, options.label_column)
-    called = [name if isinstance(name, str) else usual for name, usual in zip(names, ("id", "label"), strict=True)]
-    write_atomically(path, lambda file: _write(file, kind, scores, ids, labels, *called))
+    names = zip((options.id_column, options.label_column), ("id", "label"), strict=True)
+    called = [name if isinstance(name, str) else usual for name, usual in names]
+    write_atomically(path, lambda file: _write(file, kind, scores, read.ids, read.labels, *called))
+    return path
 
 
 def _write(
