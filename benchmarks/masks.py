@@ -34,6 +34,8 @@ SHAPES, NODES = ((784, 15), (14_079, 15), (100_000, 25)), (5, 20, 100)
 # What was asked for: true angles, and bytes beside those of open averages of 64 bits.
 MOST_SINE, MOST_BYTES = 1e-8, 1.05
 K, SITES = 10, 20
+# What says which nodes a process holds, and the digest of the file with these in it.
+OF_THE_PROCESS = ("node_components", "node_names", "digest")
 
 
 def table_of(title: str, *headings: str) -> Table:
@@ -171,7 +173,7 @@ def _results(folder: Path, files: list[Path]) -> Iterator[tuple[str, Path]]:
         subprocess.run(words, check=True, env=environment, stdin=subprocess.DEVNULL)
         kept = folder / "kept.npz"
         with np.load(out) as model:
-            numbers = {key: model[key] for key in sorted(model.files) if key not in ("node_components", "node_names")}
+            numbers = {key: model[key] for key in sorted(model.files) if key not in OF_THE_PROCESS}
         np.savez(kept, **numbers)
         yield name, kept
 
