@@ -256,3 +256,18 @@ class TestChoose:
             kind = choose(shards, 1, products).kind
             assert build_covariance(shards, moments, n_components=1, products=products).kind is kind
         assert {choose(shards, 1, products).kind for products in (1, 100)} == set(KINDS[:2])
+
+
+def test_long_sums_of_large_means_are_not_rounded_row_by_row(exact_network):
+    """Rows that are centred after the product: an error in their sums counts as much as the mean is large."""
+    rng = np.random.default_rng(0)
+    X = rng.random((200_000, 6)) + 0.5
+    shards = Shards.from_list([X])
+    covariance = build_covariance(
+        shards, pooled_moments(shards, exact_network(1)), kind=CovarianceKind.FORMED, in_place=True
+    )
+    wide = X.astype(np.longdouble)
+    wide -= wide.mean(axis=0)
+    error = np.linalg.norm((covariance.matrices[0] - wide.T @ wide / (len(X) - 1)).astype(float), 2)
+    assert covariance.rounding_size > 0
+    assert error < 4 * np.finfo(float).eps * covariance.rounding_size

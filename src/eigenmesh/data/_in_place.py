@@ -17,6 +17,8 @@ from eigenmesh.data._sparse_covariance import require_numpy, squares_beyond
 
 # Rows of a piece for each column of a block, at least: with fewer, adding up the pieces costs as much as they do.
 ROWS_PER_COLUMN = 16
+# Rows that are summed one after the other before the sums are added up: their rounding stays at a few units.
+SUMMED_ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,12 @@ class InPlace:
         upper = dsyrk(1.0, self.rows.T) if self.rows.flags.c_contiguous else dsyrk(1.0, self.rows, trans=True)
         total = np.triu(upper)
         total += np.triu(total, 1).T
-        shift = np.outer(self.rows.sum(axis=0) - len(self.rows) / 2 * self.mean, self.mean)
+        # Any error of s counts as much as the mean is large. NumPy would add row after row, and round each time.
+        pieces = range(0, len(self.rows), SUMMED_ROWS)
+        sums = np.sum(
+            [self.rows[start : start + SUMMED_ROWS].sum(axis=0) for start in pieces], axis=0, dtype=np.longdouble
+        )
+        shift = np.outer((sums - len(self.rows) / 2 * self.mean).astype(np.float64), self.mean)
         total -= shift + shift.T
         return np.asarray(total * np.outer(self.weights, self.weights))
 
