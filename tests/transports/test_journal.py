@@ -160,6 +160,25 @@ def test_a_changed_byte_ends_what_is_believed(tmp_path, place):
     journal.close()
 
 
+def test_damage_in_the_last_record_that_was_called_durable_is_refused_after_a_power_loss(tmp_path, monkeypatch):
+    """What is left is what the last flush has brought to the disk, with the note of how much that is."""
+    path, on_disk, left = tmp_path / "journal", [], []
+    for call in ("fsync", "fdatasync"):
+        original = getattr(os, call, os.fsync)
+        seen = lambda file, original=original: (original(file), on_disk.append(path.read_bytes()))  # noqa: E731
+        monkeypatch.setattr(os, call, seen, raising=False)
+    journal = Journal(path, HEAD, lambda count: left.append(on_disk[-1]), lambda reason: None)
+    journal.append(made(Mark.MASKED, 0, 0, b"masked words"), urgent=True)
+    assert journal.flush(10.0)
+    journal.close()
+    data = bytearray(left[0])
+    assert data.endswith(b"masked words")
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CannotResumeError, match="is damaged: of "):
+        opened(path)
+
+
 def test_a_journal_that_has_become_shorter_is_refused(tmp_path):
     path = tmp_path / "journal"
     written(path)

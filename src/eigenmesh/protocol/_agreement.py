@@ -89,11 +89,12 @@ class Agreement(Incoming):
         try:
             membership.require_majority()
             if setup.masked and len(membership.members) < MIN_SITES:
-                who = " and ".join(membership.members)
-                raise TransportError(f"only {who} are left: each would know the other's numbers by subtraction.")
+                missing, who = ", ".join(membership.missing), " and ".join(membership.members)
+                text = f"{missing} is lost; only {who} are left, and of two each would know the other's numbers"
+                raise TransportError(f"{text} by subtraction.")
             if finished:
-                who = ", ".join(finished)
-                raise TransportError(f"{who} finished before the loss; the result there is that of all sites.")
+                who, links = ", ".join(finished), ", ".join(map("-".join, membership.lost))
+                raise TransportError(f"{who} finished before {links} was lost; the result there is that of all sites.")
             if self.now - self.view_since > MAX_PATIENCES * setup.patience_s + setup.join_s:
                 who = ", ".join(membership.undecided)
                 raise TransportError(f"{who} did not agree on who continues; start the run again.")

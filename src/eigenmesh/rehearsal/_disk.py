@@ -22,14 +22,14 @@ class Disk:
     rounds : by place of the sender and epoch, the round after the last one that is synced.
     masked : by epoch, the numbers of averages that are synced.
     farewells, statements : places of the senders and epochs, and texts, that are synced.
-    noted : what the head of the journal says to be synced; a crash may lose the last note.
+    synced : bytes that are on the disk; the head of the journal says so, and is on it too.
     full, audit_full : writing fails.
     """
 
     def __init__(self, site: str, identity: str, fingerprint: str) -> None:
         self.site, self.identity, self.fingerprint = site, identity, fingerprint
         self.content = bytearray(HEAD_BYTES)
-        self.synced = self.noted = self._noted_before = HEAD_BYTES
+        self.synced = self._syncing = HEAD_BYTES
         self.full = self.audit_full = False
         self.rounds: dict[tuple[int, int], int] = {}
         self.masked: dict[int, set[int]] = {}
@@ -49,13 +49,13 @@ class Disk:
         if self.full:
             raise ParkedError(f"the journal of {self.site} cannot be written: no space left on device.")
         entries, end = scan(self.read, HEAD_BYTES, len(self.content))
-        if end < self.noted:
+        if end < self.synced:
             raise CannotResumeError(f"the journal of {self.site} is damaged.")
         del self.content[end:]
         starts = 1 + sum(entry.mark is Mark.START for entry in entries)
         self.content += b"".join(record(Mark.START))
         entries, self.synced = scan(self.read, HEAD_BYTES, len(self.content))
-        self._noted_before = self.noted = self.synced
+        self._syncing = self.synced
         self.rounds, self.masked, self.farewells, self.statements = {}, {}, set(), set()
         self._unsynced, self.records = list(entries), 0
         self._believe(len(entries))
@@ -75,11 +75,11 @@ class Disk:
 
     def begin_sync(self) -> tuple[int, int]:
         """What a sync that begins now will have made safe at its end: bytes and records."""
-        return len(self.content), self.records + len(self._unsynced)
+        self._syncing = len(self.content)
+        return self._syncing, self.records + len(self._unsynced)
 
     def end_sync(self, size: int, records: int) -> None:
         self.synced = max(self.synced, size)
-        self._noted_before, self.noted = self.noted, self.synced
         self._believe(records - self.records)
 
     def _believe(self, count: int) -> None:
@@ -97,8 +97,11 @@ class Disk:
         del self._unsynced[: max(count, 0)]
 
     def crash(self, random: Random) -> None:
-        """Lose some of what was not synced: all, a part that may end within a record, or a part with zeros in it."""
-        self.noted = random.choice((self.noted, self._noted_before))
+        """Lose some of what was not synced: all, a part that may end within a record, or a part with zeros in it.
+
+        A sync that is under way may have come to its end, though nobody was told.
+        """
+        self.synced = random.choice((self.synced, self._syncing))
         kept = random.choice((self.synced, random.randint(self.synced, len(self.content)), len(self.content)))
         del self.content[kept:]
         if kept > self.synced and random.random() < 0.5:

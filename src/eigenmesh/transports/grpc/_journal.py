@@ -22,7 +22,7 @@ from typing import Any
 from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import Entry, Instance, Mark, Past, record, scan
-from eigenmesh.transports.grpc._journal_file import MAGIC, lock, note_synced, read, write
+from eigenmesh.transports.grpc._journal_file import MAGIC, lock, read, sync, write
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +94,7 @@ class Journal:
     def _write_now(self, parts: list[bytes]) -> None:
         try:
             write(self._file, parts)
-            os.fsync(self._file)
-            note_synced(self._file)
+            sync(self._file)
             sync_folder(self.path.parent)
         except OSError as error:
             raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; make room.") from error
@@ -153,8 +152,7 @@ class Journal:
             return
         try:
             write(self._file, [part for parts in batch for part in parts])
-            getattr(os, "fdatasync", os.fsync)(self._file)
-            note_synced(self._file)
+            sync(self._file)
             # Only a restart reads it again, so it need not fill the memory of the machine; where that can be said.
             with contextlib.suppress(AttributeError, OSError):
                 os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)

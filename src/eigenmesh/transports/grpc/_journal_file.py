@@ -34,8 +34,18 @@ def read(file: int, length: int, offset: int) -> bytes:
     return data
 
 
-def note_synced(file: int) -> None:
-    """Note in the head that all is on the disk; if the note itself is lost in a crash, the one before it counts."""
+def sync(file: int) -> None:
+    """Bring all to the disk, and then a note in the head that it is there.
+
+    Damage before the noted end is told from a torn tail. So nothing may be called durable before its note is.
+    """
+    flush = getattr(os, "fdatasync", os.fsync)
+    flush(file)
+    _note_end(file)
+    flush(file)
+
+
+def _note_end(file: int) -> None:
     end = os.lseek(file, 0, os.SEEK_CUR)
     note = struct.pack("<Q", end)
     if hasattr(os, "pwrite"):
