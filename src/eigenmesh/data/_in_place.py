@@ -81,12 +81,8 @@ class InPlace:
         upper = dsyrk(1.0, self.rows.T) if self.rows.flags.c_contiguous else dsyrk(1.0, self.rows, trans=True)
         total = np.triu(upper)
         total += np.triu(total, 1).T
-        # Any error of s counts as much as the mean is large. NumPy would add row after row, and round each time.
-        pieces = range(0, len(self.rows), SUMMED_ROWS)
-        sums = np.sum(
-            [self.rows[start : start + SUMMED_ROWS].sum(axis=0) for start in pieces], axis=0, dtype=np.longdouble
-        )
-        shift = np.outer((sums - len(self.rows) / 2 * self.mean).astype(np.float64), self.mean)
+        # Any error of s counts as much as the mean is large.
+        shift = np.outer(_sums(self.rows) - len(self.rows) / 2 * self.mean, self.mean)
         total -= shift + shift.T
         return np.asarray(total * np.outer(self.weights, self.weights))
 
@@ -94,3 +90,15 @@ class InPlace:
         step = max(1, CHUNK_BYTES // (8 * self.n_features))
         pieces = (self.rows[start : start + step] for start in range(0, len(self.rows), step))
         return np.array([sum(squares_beyond((piece - self.mean) * self.weights, U) for piece in pieces)])
+
+
+def _sums(rows: np.ndarray) -> np.ndarray:
+    """Sums over the rows (d,), to a few units in the last place."""
+    if not rows.flags.c_contiguous:
+        # Along a column in memory NumPy adds in pairs.
+        return np.asarray(rows.sum(axis=0))
+    # Across rows it would add one after the other, and round each time.
+    groups = len(rows) // SUMMED_ROWS
+    parts = rows[: groups * SUMMED_ROWS].reshape(groups, SUMMED_ROWS, rows.shape[1]).sum(axis=1)
+    total = parts.sum(axis=0, dtype=np.longdouble) + rows[groups * SUMMED_ROWS :].sum(axis=0)
+    return np.asarray(total, dtype=np.float64)
