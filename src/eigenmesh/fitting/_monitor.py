@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from eigenmesh.data import Moments
 from eigenmesh.events import BatchChecked
@@ -51,7 +51,7 @@ class Monitor:
         N, K = self.moments.n_samples, len(self.variances)
         if N <= K:
             return float("inf")
-        return float(K * (N**2 - 1) / (N * (N - K)) * stats.f.isf(SHARE, K, N - K))
+        return float(K * (N**2 - 1) / (N * (N - K)) * special.fdtri(K, N - K, 1 - SHARE))
 
     @property
     def spe_limit(self) -> float:
@@ -60,7 +60,7 @@ class Monitor:
             return float("inf")
         mean = self.quiet.spe / self.quiet.samples
         variance = max(self.quiet.spe_squares / self.quiet.samples - mean**2, 1e-12 * mean**2)
-        return float(variance / (2 * mean) * stats.chi2.isf(SHARE, 2 * mean**2 / variance))
+        return float(variance / (2 * mean) * special.chdtri(2 * mean**2 / variance, SHARE))
 
     def statistics(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """T2 and SPE of samples, and the squared residuals of their features: (n, d) -> (n,), (n,), (n, d)."""
@@ -88,7 +88,7 @@ class Monitor:
         ):
             # Real data are not Gaussian: what quiet batches had beyond a limit is no reason for an alarm.
             usual = max(LARGEST_SHARE, before / self.quiet.samples) if self.quiet.samples else LARGEST_SHARE
-            if self.quiet.samples and stats.binom.sf(beyond - 1, new.samples, usual) < FALSE_ALARM:
+            if self.quiet.samples and special.bdtrc(int(beyond) - 1, int(new.samples), usual) < FALSE_ALARM:
                 odd.append(f"{beyond / n:.1%} of its samples are beyond the limit of {name}, usual {usual:.1%}")
         shares = {"t2_share": new.beyond_t2 / n, "spe_share": new.beyond_spe / n}
         return BatchChecked(batch, int(new.samples), variance_lost, **shares, alarm=bool(odd), message="; ".join(odd))

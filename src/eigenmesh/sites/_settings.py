@@ -150,9 +150,10 @@ def _components(fields: Fields) -> int | float:
 
 
 def _scaling(fields: Fields) -> Scaling:
-    if isinstance(fields.content.get("scale"), str):
-        return cast(Scaling, fields.text("scale", choices=("binomial",)))
-    return fields.flag("scale", False)
+    value = fields.content.get("scale", False)
+    if value in (True, False, "binomial"):
+        return cast(Scaling, value)
+    raise fields.wrong("scale", 'must be true or false, without quotes, or "binomial".')
 
 
 def _parameters(fields: Fields, solver: str) -> Mapping[str, Any]:
