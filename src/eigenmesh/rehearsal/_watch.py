@@ -36,7 +36,7 @@ class Watch:
     def __init__(self, world: World) -> None:
         self._world = world
         self._places = {site: place for place, site in enumerate(world.sites)}
-        self._bodies: dict[tuple[str, str, bytes, int], str] = {}
+        self._bodies: dict[tuple[str, str, bytes, int, str], str] = {}
         self._starts: dict[tuple[str, Links], bytes] = {}
         self._declared: set[tuple[str, str]] = set()
         self._signed: set[tuple[str, Links, str]] = set()
@@ -62,7 +62,9 @@ class Watch:
                 "acknowledged is durable", f"{site} acknowledged {acknowledged} to {audited.neighbour}, {safe} is safe"
             )
         if kind == Kind.DATA:
-            key = site, audited.neighbour, run_id, round_
+            # A process with another journal has other masks, and so other bytes; its numbers are looked at below.
+            journal = process.disk.identity if self._world.scenario.masked else ""
+            key = site, audited.neighbour, run_id, round_, journal
             if self._bodies.setdefault(key, audited.sha256) != audited.sha256:
                 raise BrokenError("a round is sent once", f"{site} sent round {round_} to {key[1]} in two forms")
             if self._world.scenario.masked and is_masked_sum(tag):
