@@ -159,7 +159,7 @@ class Shards:
         split: Split | None = None,
         **options: Any,
     ) -> Shards:
-        """One file: its rows are split over n_nodes. Several files, or a pattern such as site-*.csv: one node per file.
+        """One file: its rows are split over n_nodes. Several, or a pattern such as ``site-*.csv``: one node per file.
 
         The nodes are named after their files. ``options`` are those of ``read_table``.
         """
