@@ -25,7 +25,7 @@ class Gossip(ToAccuracy):
     """
 
     def prepare(self, weights: Weights) -> GossipAverage:
-        """Choose L from beta, the second largest modulus among the eigenvalues of W; if W is not symmetric by |W^L|."""
+        """Choose L from beta, the second modulus of the eigenvalues of W, or by its powers if W is not symmetric."""
         require_averaging(weights, "gossip")
         spectrum = weights.spectrum
         rounds = rounds_to_average(spectrum, self.accuracy)

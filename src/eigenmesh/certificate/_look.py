@@ -148,7 +148,7 @@ class Look(NamedTuple):
         value mu and residual r, ``|u . v| <= r / (tau - mu)``. Of the rest of g, let z_1, z_2, .. be the Lanczos
         vectors, T their tridiagonal matrix, and e_k the size of what A z_k has outside the space, or for the last one
         outside the span of all z_k. From ``(lambda - T) [z_k . v] = [e_k . v]`` follows, as ``(lambda - T)^-1`` is
-        positive and falls with lambda,
+        positive and falls with lambda::
 
             |g . v| <= |g| sum_k [(tau - T)^-1]_1k |e_k|.
         """
