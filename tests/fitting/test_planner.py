@@ -123,7 +123,8 @@ def test_other_solvers_are_forecast_or_said_not_to_converge(digits, solver, topo
     result = fit(prepare(Request(5, solver=solver, averaging=Tree()), data)).result
     assert result.converged == np.isfinite(line.rounds)
     if result.converged:
-        assert_within(line, result.traffic, rounds=1.5, sent=1.5)
+        # How often tracked subspace iteration mixes, and asks for a certificate, is found on the way.
+        assert_within(line, result.traffic, rounds=1.5, sent=2)
 
 
 def test_a_budget_that_does_not_suffice_is_said(digits):
