@@ -118,13 +118,13 @@ def test_a_fit_of_large_data_takes_what_is_forecast(name, by_label, topology, k,
 def test_other_solvers_are_forecast_or_said_not_to_converge(digits, solver, topology, by_label):
     X, y = digits
     data = data_of(X, y if by_label else None, topology)
-    planned = plan(Request(5), data)
+    # A forecast is of one start; from others tracked subspace iteration takes half to twice as many iterations.
+    planned = plan(Request(5, seed=0), data)
     line = next(line for line in planned.forecasts if line.solver == solver.name and line.averaging == "tree")
-    result = fit(prepare(Request(5, solver=solver, averaging=Tree()), data)).result
+    result = fit(prepare(Request(5, solver=solver, averaging=Tree(), seed=0), data)).result
     assert result.converged == np.isfinite(line.rounds)
     if result.converged:
-        # How often tracked subspace iteration mixes, and asks for a certificate, is found on the way.
-        assert_within(line, result.traffic, rounds=1.5, sent=2)
+        assert_within(line, result.traffic, rounds=1.5, sent=1.5)
 
 
 def test_a_budget_that_does_not_suffice_is_said(digits):
