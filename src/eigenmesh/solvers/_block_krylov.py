@@ -9,14 +9,15 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate import Common
 from eigenmesh.certificate._basis import Basis
-from eigenmesh.certificate._bounds import ROUNDING, Precision, gaps_from_ritz
+from eigenmesh.certificate._bounds import ROUNDING, Precision
 from eigenmesh.certificate._krylov import asymmetry, bordered, leading_pairs, look_beyond, soft_polar
 from eigenmesh.data import Covariance
 from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch
-from eigenmesh.solvers._bases import gaussian_start, in_fixed_frame, widened
+from eigenmesh.solvers._base import Traits
+from eigenmesh.solvers._bases import gaussian_start, widened
+from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
 # Widest basis by default, in blocks, and the memory that it may take in this process.
 USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
@@ -49,7 +50,7 @@ class BlockKrylovState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BlockKrylov(Solver):
+class BlockKrylov(RayleighRitz):
     """Rayleigh-Ritz on the block Krylov space of C, built from exact network averages.
 
     With b = K + oversample columns, each step is one average of a (d, b) matrix::
@@ -176,34 +177,6 @@ class BlockKrylov(Solver):
         size = state.size * state.V.width**0.5 + state.lost / (ROUNDING * float(xp.finfo(T.dtype).eps))
         return Common(found, image, size, defect, look)
 
-    def _turned(self, state: BlockKrylovState) -> Array:
-        """K leading Ritz vectors in the basis V, in a frame that all nodes share where eigenvalues coincide."""
-        ritz = state.ritz
-        # Before anything is agreed on there are no eigenvalues to compare.
-        if np.isfinite(state.agreed[1]).all():
-            ritz = align_clusters(state.V, ritz, state.agreed[0], state.resolution)
-        return ritz[:, :, : state.k]
-
-    def space(self, state: BlockKrylovState, width: int) -> Array:
-        ritz = leading_pairs(state.T, state.V.present, min(width, state.V.width))[1]
-        return in_fixed_frame(state.V.times(ritz))
-
-    def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
-        """Residuals that came with the last average, carried forward by the rate at which they fall."""
-        (values, residuals), k = state.agreed, state.k
-        forecast = forecast_residuals(residuals, state.before[1])
-        if forecast is None:
-            return Watch(state, np.full(k, np.inf), healthy=True, free=True)
-        # The forecast says when to ask for a certificate, which measures.
-        return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)
-
-
-def forecast_residuals(residuals: np.ndarray, earlier: np.ndarray) -> np.ndarray | None:
-    """Residuals of the next step, if they fall as they did in the last one; None where they are not known: (b,)."""
-    fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
-    forecast = residuals * np.clip(fall, 0.0, 1.0)
-    return forecast if np.isfinite(forecast).all() else None
-
 
 def _restarted(V: Basis, T: Array, leak: Array, lost: Array, ritz: Array) -> tuple[Basis, Array, Array, Array, Array]:
     """The basis replaced by its leading Ritz vectors, and the rest in the new basis."""
@@ -221,22 +194,3 @@ def _together(lost: Array, more: Array) -> Array:
     """Norm of two parts, of which one is given by its norm: (1, 1), (1, n, b) -> (1, 1)."""
     xp = ea.namespace(lost)
     return xp.sqrt(lost * lost + xp.sum(more * more, axis=(-2, -1))[:, None])
-
-
-def align_clusters(V: Basis, ritz: Array, values: np.ndarray, resolution: float) -> Array:
-    """Turn vectors ``V ritz`` of eigenvalues that cannot be told apart towards a fixed frame: ritz (1, w, b).
-
-    Inside such a group any rotation is as good, and rounding would pick a different one at each node.
-    """
-    apart = np.abs(np.diff(values)) > resolution * abs(values[0])
-    groups = [g for g in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1) if len(g) > 1]
-    if not groups:
-        return ritz
-    frame = np.random.default_rng(0).standard_normal((1, V.room.shape[-1], ritz.shape[-1]))
-    overlap = ea.to_numpy(ritz.mT @ V.along(ea.like(frame, ritz)))[0]
-    turn = np.eye(len(values))
-    for group in groups:
-        inside = np.ix_(group, group)
-        left, _, right = np.linalg.svd(overlap[inside])
-        turn[inside] = left @ right
-    return ritz @ ea.like(turn[np.newaxis], ritz)

@@ -9,14 +9,14 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate import Common
 from eigenmesh.certificate._basis import Basis
-from eigenmesh.certificate._bounds import Precision, gaps_from_ritz
+from eigenmesh.certificate._bounds import Precision
 from eigenmesh.certificate._krylov import asymmetry, leading_pairs, look_beyond, soft_polar
 from eigenmesh.data import Covariance
 from eigenmesh.data._pooled import product_to_average
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Solver, Traits, Watch
+from eigenmesh.solvers._base import Traits
 from eigenmesh.solvers._bases import fresh_directions, in_fixed_frame
-from eigenmesh.solvers._block_krylov import align_clusters, forecast_residuals
+from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
 # Gaussian columns beside what is known, from which the certificate learns the chance that something new was missed.
 LOOKING = 16
@@ -53,7 +53,7 @@ class WarmState(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class WarmKrylov(Solver):
+class WarmKrylov(RayleighRitz):
     """Rayleigh-Ritz on a space whose image is known, and which grows by what C takes out of it.
 
     The basis V begins with that of ``known``, at least b = K + oversample columns. Each step is one average of a
@@ -161,13 +161,6 @@ class WarmKrylov(Solver):
     def readout(self, state: WarmState) -> Array:
         return ea.everywhere(state.V.times(self._turned(state)), state.n_nodes)
 
-    def _turned(self, state: WarmState) -> Array:
-        """K leading Ritz vectors in the basis V, in a frame that all nodes share where eigenvalues coincide."""
-        ritz = state.ritz
-        if np.isfinite(state.agreed[1]).all():
-            ritz = align_clusters(state.V, ritz, state.agreed[0], state.resolution)
-        return ritz[:, :, : state.k]
-
     def common(self, state: WarmState) -> Common | None:
         """C U is at hand, and so is a look beyond the components, once the Gaussian columns have been multiplied."""
         xp, T, leak, turned = ea.namespace(state.T), state.T, state.leak, self._turned(state)
@@ -179,15 +172,3 @@ class WarmKrylov(Solver):
         image = xp.concat([T @ turned, leak @ turned], axis=-2)
         found = xp.concat([turned, xp.zeros_like(leak @ turned)], axis=-2)
         return Common(found, image, state.size * state.V.width**0.5, defect, look)
-
-    def space(self, state: WarmState, width: int) -> Array:
-        ritz = leading_pairs(state.T, state.V.present, min(width, state.V.width))[1]
-        return in_fixed_frame(state.V.times(ritz))
-
-    def watch(self, covariance: Covariance, network: Network, state: WarmState) -> Watch:
-        """Residuals that came with the last average, carried forward by the rate at which they fall."""
-        (values, residuals), k = state.agreed, state.k
-        forecast = forecast_residuals(residuals, state.before[1])
-        if forecast is None:
-            return Watch(state, np.full(k, np.inf), healthy=True, free=True)
-        return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)

@@ -1,0 +1,70 @@
+"""What solvers share that read components off a space whose product with C is known at every node."""
+
+from typing import Any
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.certificate._basis import Basis
+from eigenmesh.certificate._bounds import gaps_from_ritz
+from eigenmesh.certificate._krylov import leading_pairs
+from eigenmesh.data import Covariance
+from eigenmesh.networks import Network
+from eigenmesh.solvers._base import Solver, Watch
+from eigenmesh.solvers._bases import in_fixed_frame
+
+
+class RayleighRitz(Solver):
+    """A solver whose state has a basis V, ``T = V^T C V`` and the leading Ritz vectors in that basis.
+
+    Its state also has k, what all nodes agreed on one step ago and two steps ago, each Ritz values and residuals
+    (2, b), and the resolution, relative to the largest eigenvalue, below which two of them are one.
+    """
+
+    def _turned(self, state: Any) -> Array:
+        """K leading Ritz vectors in the basis V, in a frame that all nodes share where eigenvalues coincide."""
+        ritz = state.ritz
+        # Before anything is agreed on there are no eigenvalues to compare.
+        if np.isfinite(state.agreed[1]).all():
+            ritz = _align_clusters(state.V, ritz, state.agreed[0], state.resolution)
+        return ritz[:, :, : state.k]
+
+    def space(self, state: Any, width: int) -> Array:
+        ritz = leading_pairs(state.T, state.V.present, min(width, state.V.width))[1]
+        return in_fixed_frame(state.V.times(ritz))
+
+    def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
+        """Residuals that came with the last average, carried forward by the rate at which they fall."""
+        (values, residuals), k = state.agreed, state.k
+        forecast = _forecast(residuals, state.before[1])
+        if forecast is None:
+            return Watch(state, np.full(k, np.inf), healthy=True, free=True)
+        # The forecast says when to ask for a certificate, which measures.
+        return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)
+
+
+def _forecast(residuals: np.ndarray, earlier: np.ndarray) -> np.ndarray | None:
+    """Residuals of the next step, if they fall as they did in the last one; None where they are not known: (b,)."""
+    fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
+    forecast = residuals * np.clip(fall, 0.0, 1.0)
+    return forecast if np.isfinite(forecast).all() else None
+
+
+def _align_clusters(V: Basis, ritz: Array, values: np.ndarray, resolution: float) -> Array:
+    """Turn vectors ``V ritz`` of eigenvalues that cannot be told apart towards a fixed frame: ritz (1, w, b).
+
+    Inside such a group any rotation is as good, and rounding would pick a different one at each node.
+    """
+    apart = np.abs(np.diff(values)) > resolution * abs(values[0])
+    groups = [g for g in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1) if len(g) > 1]
+    if not groups:
+        return ritz
+    frame = np.random.default_rng(0).standard_normal((1, V.room.shape[-1], ritz.shape[-1]))
+    overlap = ea.to_numpy(ritz.mT @ V.along(ea.like(frame, ritz)))[0]
+    turn = np.eye(len(values))
+    for group in groups:
+        inside = np.ix_(group, group)
+        left, _, right = np.linalg.svd(overlap[inside])
+        turn[inside] = left @ right
+    return ritz @ ea.like(turn[np.newaxis], ritz)
