@@ -44,6 +44,18 @@ def test_once_the_audit_has_failed_only_the_reason_leaves(driven):
     assert of_kind(made, ep.Audit) == []
 
 
+def test_a_journal_and_then_the_audit_that_fail_still_let_the_reason_leave(driven):
+    site = driven("B")
+    site.met("A")
+    # A driver does nothing that follows an audit line which it cannot write, so these warnings are lost.
+    lost = site.step(ep.DiskFailed("journal", "full"))
+    assert isinstance(lost[1], ep.Audit)
+    again = site.step(ep.DiskFailed("audit", "full"))
+    assert of_kind(again, ep.Audit) == []
+    told = [frame.text for frame in site.written(again, Kind.PARK)]
+    assert told == ["B parked the run: the journal cannot be written: full. Start all sites again once that is fixed."]
+
+
 def test_a_word_of_an_earlier_process_does_not_put_the_run_off_again(driven):
     site = driven("B")
     site.met("A", start=2)

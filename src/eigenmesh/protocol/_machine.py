@@ -152,7 +152,9 @@ class SiteMachine(Exchanging):
             # It was among the effects that were dropped.
             self._answer(self._parted)
         elif self.failure is not None:
+            # The first disk to fail may have been the journal's: the warnings were dropped with the audit's lines.
             self._effects.append(ev.Fail(self.failure))
+            self.warn_all()
         else:
             text = (
                 f"{self.setup.name} parked the run: the {event.what} cannot be written: {event.reason}. {START_AGAIN}"

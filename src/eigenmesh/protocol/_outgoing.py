@@ -208,9 +208,12 @@ class Outgoing:
         self.warning = self.message(kind, wire.text_body(warning[:2000]), place, start)
         self._met_before = {name: self.membership.instance(name) for name in self.links}
         self._effects.append(ev.Fail(error))
-        if warning:
-            for link in self.links.values():
-                self.warn(link)
+        self.warn_all()
+
+    def warn_all(self) -> None:
+        """Tell all neighbours why the run has ended; nothing if that concerns this site alone."""
+        for link in self.links.values():
+            self.warn(link)
 
     def warn(self, link: Link) -> None:
         """Tell a neighbour why the run has ended; one that has been started again since need not be put off again."""
