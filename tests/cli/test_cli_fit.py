@@ -229,6 +229,15 @@ def test_run_that_does_not_converge_writes_says_so_and_exits_with_1(call, tmp_pa
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_masked_fit_says_what_it_has_shown_in_words_and_as_json(call, tmp_path, samples):
+    np.save(tmp_path / "data.npy", samples)
+    done = call("fit", "data.npy", "-k", 2, "--privacy", "masked", "--json", "r.json")
+    told = json.loads((tmp_path / "r.json").read_text())["privacy"]
+    assert (told["mode"], told["of_one_site"]) == ("masked", "nothing")
+    assert "Masked: nobody has learned a number of one node alone; the numbers of two honest sites" in done.stdout
+    assert f"All nodes now know {told['of_all_samples']}." in done.stdout
+
+
 def test_every_solver_averaging_weight_and_covariance_is_understood(call, tmp_path, samples):
     np.save(tmp_path / "data.npy", samples)
     for words in (

@@ -37,12 +37,12 @@ def do(tmp_path, monkeypatch):
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
 
 
-def _audit_file(shapes, n_samples=500, messages=3):
-    with AuditWriter(Path("audit.jsonl"), "bergen", "cohort-1", n_features=64, n_samples=n_samples) as writer:
-        for round_ in range(messages):
-            writer.record(
-                Sent("oslo", "DATA", 0, round_, shapes, ("float64",) * len(shapes), 5120, 5200, "0" * 64, False)
-            )
+def _audit_file(shapes, n_samples=500, messages=3, privacy="open", epochs=1):
+    dtypes = ("uint64" if privacy == "masked" else "float64",) * len(shapes)
+    with AuditWriter(Path("audit.jsonl"), "bergen", "cohort-1", 64, n_samples, privacy) as writer:
+        for epoch in range(epochs):
+            for round_ in range(messages):
+                writer.record(Sent("oslo", "DATA", epoch, round_, shapes, dtypes, 5120, 5200, "0" * 64, False))
 
 
 def test_an_audit_without_fault_says_so(do):
@@ -77,6 +77,31 @@ def test_an_audit_that_shows_too_much_says_so(do, shapes, messages, said):
 def test_a_site_with_few_samples_shows_its_covariance_sooner(do):
     _audit_file(((1, 64, 10),), n_samples=25)
     assert "oslo got 25 or more columns of 64 numbers" in do("audit", "audit.jsonl").stderr
+
+
+def test_an_audit_of_a_masked_run_says_what_all_sites_know_and_that_nobody_knows_a_number_of_this_one(do):
+    # As many columns as would show this site's covariance in an open run: of 25 samples, and of 64 features.
+    _audit_file(((1, 64, 10),), n_samples=25, messages=6, privacy="masked")
+    done = do("audit", "audit.jsonl")
+    assert (done.exit_code, done.stderr) == (0, "")
+    for words in (
+        "Masked: what this site added to a sum left it under a mask; nobody has learned a number of this site alone.",
+        "All sites now know N, mean, variances, and the pooled covariance on at most 60 of 64 dimensions, by 60 "
+        "columns of products at most.",
+        "1 x 64 x 10 uint64",
+    ):
+        assert words in done.stdout
+    assert "can be worked out" not in done.stdout
+    assert "were lost" not in done.stdout
+    (run,) = json.loads(do("audit", "audit.jsonl", "--json").stdout)["runs"]
+    assert (run["privacy"], run["by_neighbour"]["oslo"]["columns"]) == ("masked", 60)
+
+
+def test_an_audit_of_a_masked_run_that_lost_a_site_says_what_became_known_of_it(do):
+    _audit_file(((1, 64, 10),), messages=7, privacy="masked", epochs=2)
+    said = do("audit", "audit.jsonl").stdout
+    assert "the pooled covariance on all 64 dimensions" in said
+    assert "Sites were lost in this run: the others know more of them, as their number of samples, mean" in said
 
 
 def test_an_audit_as_numbers_and_damaged_lines(do):

@@ -1,5 +1,8 @@
 """Masked fits: the same bits as open ones, and nothing leaves a node that shows its own numbers."""
 
+import re
+from html import escape
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -10,6 +13,7 @@ from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting import NodeData, Request, fit, parse_weights, prepare
 from eigenmesh.fitting._privacy import add_masks
+from eigenmesh.masking import Disclosure
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.transports._threads import ThreadTransport, run_threads
 
@@ -194,3 +198,33 @@ def test_the_planner_knows_what_masks_cost(settings):
     assert {line.averaging for line in plan.forecasts} == {"integers"}
     assert {line.solver for line in plan.forecasts} == {"block-krylov", "tree-covariance"}
     assert (plan.best.rounds, plan.best.bytes) == (done.traffic_.rounds, done.traffic_.bytes)
+
+
+@pytest.mark.parametrize("transport", [None, "threads"])
+def test_the_certificate_says_what_a_masked_fit_has_shown(transport):
+    masked, plain = (fitted(parts(d=120), transport=transport, privacy=privacy) for privacy in ("masked", "open"))
+    shown, numbers = masked.certificate_.disclosure, masked.result_.summary()["privacy"]
+    # Every product of block Krylov has K + 5 columns, and the certificate needed no other.
+    assert shown == Disclosure(M, 120, 8 * masked.n_iter_)
+    known = (
+        f"the pooled covariance on at most {shown.columns} of 120 dimensions, by {shown.columns} columns of products"
+    )
+    assert numbers["of_all_samples"] == f"N, mean, variances, and {known}"
+    assert (numbers["mode"], numbers["of_one_site"], numbers["masks"]) == ("masked", "nothing", "all pairs")
+    assert "nobody has learned a number of one node alone" in shown.words[0]
+    assert shown.words[1] == f"All nodes now know {numbers['of_all_samples']}."
+    assert escape(shown.words[1]) in masked.result_._repr_html_()
+    assert plain.certificate_.disclosure.words == ()
+    assert plain.result_.summary()["privacy"]["of_one_site"] == "neighbours see what a node adds to an average"
+
+
+def test_a_solver_that_sends_covariances_shows_the_pooled_one_whole():
+    shown = fitted(solver="tree-covariance").certificate_.disclosure
+    assert "the pooled covariance on all 20 dimensions" in shown.of_all_samples
+
+
+def test_beyond_all_pairs_the_certificate_has_the_chance_of_colluders():
+    words = Disclosure(64, 10, 5).words[0]
+    assert re.search(
+        r"one site stands alone with a probability below .* if a third collude at random, .* if half", words
+    )

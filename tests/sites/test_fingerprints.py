@@ -6,12 +6,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from eigenmesh.cli._init import make_network
 from eigenmesh.cli._pin import pin
 from eigenmesh.errors import InputError
-from eigenmesh.sites import read_site
+from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites._credentials import load_credentials
 from eigenmesh.sites._fingerprints import fingerprint_of, pinned
-from eigenmesh.sites._manifest import Manifest
+from eigenmesh.sites._manifest import Manifest, differences
+from eigenmesh.sites._network_file import site_toml
 from eigenmesh.sites._x509 import load_certificate_authority
 
 NAMES = ("oslo", "bergen", "trondheim")
@@ -57,6 +59,26 @@ def test_a_new_key_is_pinned_in_the_place_of_the_old_one_and_a_renewed_certifica
     assert text.count("bergen = ") == before.count("bergen = ")
 
 
+def test_a_network_file_takes_the_fingerprints_and_each_site_takes_them_from_there(mesh, tmp_path):
+    network, path = tmp_path / "network.toml", mesh / "oslo" / "site.toml"
+    whole = path.read_text()
+    path.write_text(whole[: whole.index("[fingerprints]")])
+    with pytest.raises(InputError, match=r"network\.toml has no table \[fingerprints\]; the coordinator writes it"):
+        pinned(path, [network])
+    network.write_text(pinned(network, certificates(mesh))[0])
+    pins = dict(map(fingerprint_of, certificates(mesh)))
+    assert read_network_file(network).fingerprints == pins
+    path.write_text(pinned(path, [network])[0])
+    assert dict(read_site(path).fingerprints) == pins
+    # A site.toml that is made from it later has them too.
+    assert site_toml(read_network_file(network), "oslo") == site_toml(read_network_file(network), "oslo", pins)
+    with pytest.raises(InputError, match="of keys that exist, and init would make others"):
+        make_network(network, tmp_path / "again")
+    network.write_text(network.read_text().replace('trondheim = "', '# "'))
+    with pytest.raises(InputError, match="has fingerprints, but none of trondheim"):
+        read_network_file(network)
+
+
 def test_what_cannot_be_pinned_is_refused_by_name(mesh, tmp_path):
     path, stranger = mesh / "oslo" / "site.toml", tmp_path / "cert.pem"
     from eigenmesh.sites._x509 import make_certificate_authority
@@ -86,6 +108,11 @@ def test_a_site_with_another_key_than_the_pinned_one_does_not_start(mesh):
         load_credentials(site.tls, "oslo", site.fingerprints)
 
 
-def test_sites_that_have_pinned_other_keys_do_not_agree(mesh):
-    manifest = Manifest.of(read_site(mesh / "oslo" / "site.toml"), 4, None)
+def test_sites_that_have_pinned_other_keys_do_not_agree(mesh, tmp_path):
+    path, other = mesh / "oslo" / "site.toml", tmp_path / "other.pem"
+    manifest = Manifest.of(read_site(path), 4, None)
     assert sorted(manifest.content["fingerprints"]) == sorted(NAMES)
+    other.write_bytes(authority_of(mesh).issue("bergen").certificate)
+    path.write_text(pinned(path, [other])[0])
+    (field,) = differences(manifest, Manifest.of(read_site(path), 4, None))
+    assert field.startswith("fingerprints.bergen: ")

@@ -80,7 +80,11 @@ def test_all_sites_of_a_masked_run_have_the_same_bits_and_say_what_it_showed(tmp
         told = [mesh.numbers(name)["privacy"] for name in three]
         assert told[0] == told[1] == told[2]
         assert (told[0]["mode"], told[0]["masks"], told[0]["of_one_site"]) == ("masked", "all pairs", "nothing")
-        assert "by " in told[0]["of_all_samples"]
+        # Two products with all six columns.
+        assert told[0]["of_all_samples"].startswith("N, mean, variances, and the pooled covariance on all 6 dimensions")
+        assert told[0]["columns"] >= 6
+        assert told[0]["colluders"] == "the numbers of two honest sites stay hidden from 1 that collude"
+        assert told[0]["of_lost_sites"] == {}
         (run,) = summary(mesh.out("oslo") / "audit.jsonl").runs
         assert run.masked
         lines = [json.loads(line) for line in (mesh.out("oslo") / "audit.jsonl").read_text().splitlines()]

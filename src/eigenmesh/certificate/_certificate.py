@@ -1,11 +1,12 @@
 """How true an answer is, in numbers that every node agrees on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.certificate._look import LARGEST_CHANCE, Complement
+from eigenmesh.masking import Disclosure
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Certificate:
     disagreement : array of shape (K,)
         Largest sine of an angle between a node's component and the average one; estimated from random projections
         where all nodes work out the same components from the same averages.
+    disclosure : Disclosure
+        What all nodes learned on the way, of all samples together and of those of one node; ``words`` has it in words
+        after a masked run.
     """
 
     values: np.ndarray
@@ -55,6 +59,7 @@ class Certificate:
     seed_drawn: bool
     orthonormality: float
     disagreement: np.ndarray
+    disclosure: Disclosure = field(default_factory=Disclosure)
 
     def __repr__(self) -> str:
         return (

@@ -26,7 +26,7 @@ COMMANDS = {
     "transform": "Project samples onto the components of a saved model.",
     "init": "Make what every site of a network needs: key, certificate and site.toml.",
     "sign": "Sign a site's certificate request with the network's own authority.",
-    "pin": "Write the fingerprints of all sites' keys into a site.toml.",
+    "pin": "Write the fingerprints of all sites' keys into a site.toml or network.toml.",
     "renew": "Make a certificate with new dates for the same site and key.",
     "revoke": "Revoke the certificates of a site whose key was lost or stolen.",
     "rehearse": "Play a run on a network in virtual time: what it takes, how it ends.",

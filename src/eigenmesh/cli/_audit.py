@@ -12,6 +12,7 @@ from eigenmesh._text import readable_bytes
 from eigenmesh.cli._exit_codes import BROKEN_CHAIN
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
+from eigenmesh.masking import known_of_all
 from eigenmesh.report._tables import new_table
 from eigenmesh.sites._audit_summary import Chain, Count, RunSummary, summary
 
@@ -131,12 +132,9 @@ def _words(found: RunSummary) -> list[str]:
 
 def _learned(found: RunSummary) -> list[str]:
     """What a masked run has told whom."""
-    d, columns = f"{found.n_features:,}", min(found.pooled_columns, found.n_features)
-    whole = ", which is all of it" if columns == found.n_features else f" of {d}"
     lines = [
         "Masked: what this site added to a sum left it under a mask; nobody has learned a number of this site alone.",
-        "All sites now know N, mean and variances of all samples together, and products that show the pooled "
-        f"covariance on at most {columns:,} dimensions{whole}.",
+        f"All sites now know {known_of_all(found.pooled_columns, found.n_features)} at most.",
     ]
     if len(found.by_epoch) > 1:
         what = "number of samples, mean, variances and some products follow from the difference of the two sums"

@@ -200,7 +200,6 @@ def _asked(fitted: Fit, problem: Problem) -> dict[str, Any]:
         "topology": problem.topology,
         "split": problem.split,
         "averaging": fitted.averaging,
-        "privacy": request.privacy,
         "covariance": str(fitted.choice.kind),
         "seed": fitted.result.seed,
         "tol": request.tol,

@@ -81,6 +81,11 @@ def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | 
     """Names of the sites to make folders for."""
     if requests and days is not None:
         raise InputError("--days is decided by whoever signs the requests; leave it out with --requests.")
+    if network.fingerprints and not requests and only is None:
+        fix = "leave the table out to begin anew, or have new requests signed: --requests"
+        raise InputError(
+            f"{network.path} has [fingerprints] of keys that are there, and init would make others; {fix}."
+        )
     if only is None:
         return network.names
     if only == CA_FOLDER and not requests:
@@ -109,6 +114,9 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
     from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, load_certificate, make_certificate_authority
     from eigenmesh.transports.grpc._keyring import key_fingerprint
 
+    if network.fingerprints and names:
+        fix = "leave the table out to begin anew, or have new requests signed: --requests"
+        raise InputError(f"{network.path} has [fingerprints] of keys that exist, and init would make others; {fix}.")
     authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
     own = authority.certificate_and_key
     files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]

@@ -124,6 +124,8 @@ class Messages:
             reason, bound = result.stop_reason.label.replace("_", " "), f"bounded by {certificate.error_bound:.2g}"
             angles = f"the angles to the true components are {bound}, not by tol = {fitted.request.tol:g}"
             self.alert(f"not converged ({reason}): {angles}. {advice}", style="yellow")
+        for line in certificate.disclosure.words:
+            self.tell(line)
         for warning in certificate.warnings:
             self.alert(f"note: {warning}.", style="yellow")
 

@@ -1,4 +1,4 @@
-"""``eigenmesh pin``: the fingerprints of all sites' keys in a site.toml."""
+"""``eigenmesh pin``: the fingerprints of all sites' keys in a site.toml or network.toml."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,22 +12,28 @@ from eigenmesh.report._tables import facts_table
 
 @plain_errors()
 def pin(
-    site: Annotated[Path, argument("SITE.toml", "The settings of this site.")],
-    certificates: Annotated[list[Path], argument("CERT.pem", "Certificates of sites; they are not secret.")],
+    file: Annotated[Path, argument("FILE.toml", "The settings of this site, or of the network.")],
+    sources: Annotated[
+        list[Path], argument("CERT.pem|NETWORK.toml", "Certificates of sites, or a network file with fingerprints.")
+    ],
 ) -> None:
-    """Write the fingerprints of sites' keys into a site.toml.
+    """Write the fingerprints of sites' keys into a site.toml or a network.toml.
 
     With them a site takes no other key for another site, whatever the certificate authority signs. A masked run needs
-    those of all sites, the same at all of them. A renewed certificate has the same fingerprint; a site with a new key
-    needs to be pinned again everywhere. Compare the fingerprints over a channel that the authority does not control.
+    those of all sites, the same at all of them. Certificates are made after the network is described: once all have
+    theirs, pin them in the network.toml, which is not secret, and at each site take them from there. A renewed
+    certificate has the same fingerprint; a site with a new key needs to be pinned again everywhere. Compare the
+    fingerprints over a channel that the authority does not control.
 
-    Example:
+    Examples:
 
-    - `eigenmesh pin site.toml oslo-cert.pem bergen-cert.pem trondheim-cert.pem`
+    - `eigenmesh pin network.toml oslo-cert.pem bergen-cert.pem trondheim-cert.pem`
+
+    - `eigenmesh pin site.toml network.toml`
     """
     import_extra("cryptography", "peers", "reading certificates")
     from eigenmesh.sites._fingerprints import pinned
 
-    text, fingerprints = pinned(site, certificates)
-    save_text(site, text)
+    text, fingerprints = pinned(file, sources)
+    save_text(file, text)
     Messages.of().tell(facts_table(fingerprints))

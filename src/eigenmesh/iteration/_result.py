@@ -99,6 +99,7 @@ class Result:
             "orthonormality": certificate.orthonormality,
             "disagreement": float(certificate.disagreement.max()),
             "warnings": list(certificate.warnings),
+            "privacy": certificate.disclosure.numbers(),
             "explained_variance": self.explained_variance.tolist(),
             "wall_s": self.wall_s,
         }
@@ -117,6 +118,7 @@ def _html(result: Result) -> str:
     bound = certificate.error_bound
     words = [f"The sine of the angle between a component at any node and the true one is at most {bound:.1e}."]
     words += [f"{note[0].upper()}{note[1:]}." for note in certificate.warnings]
+    words += certificate.disclosure.words
     if not result.converged:
         words.append(result.stop_reason.advice)
     paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in words)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -264,7 +264,9 @@ class _Loop:
 
     def _result(self, reason: StopReason, certified: Certified) -> Result:
         left = self._variance_left(certified)
-        total, certificate, last = self._sent, certified.certificate, self.events.history[-1]
+        shown = self.network.disclosure(self.covariance.n_features, whole=self.solver.traits.sends_covariances)
+        certificate = replace(certified.certificate, disclosure=shown)
+        total, last = self._sent, self.events.history[-1]
         elsewhere = sum((traffic for phase, traffic in self.spent.items() if phase != "iterations"), Traffic())
         # The certificate has the last word, so that the history ends where the traffic does.
         self._note(certified.local, float(certificate.residuals.max()), last.step_size, certificate.error_bound)

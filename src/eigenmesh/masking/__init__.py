@@ -1,5 +1,6 @@
 """Pairwise masks: every site adds words that only pairs of sites know, and in the sum over all sites they cancel."""
 
+from eigenmesh.masking._disclosure import Disclosure, known_of_all
 from eigenmesh.masking._graph import ALL_PAIRS_UP_TO, MaskGraph, mask_graph, mask_rule
 from eigenmesh.masking._keys import MaskContext, SiteKey, pair_key
 from eigenmesh.masking._masks import MIN_SITES, Masks, PairwiseMasks, pairwise_masks
@@ -7,11 +8,13 @@ from eigenmesh.masking._masks import MIN_SITES, Masks, PairwiseMasks, pairwise_m
 __all__ = [
     "ALL_PAIRS_UP_TO",
     "MIN_SITES",
+    "Disclosure",
     "MaskContext",
     "MaskGraph",
     "Masks",
     "PairwiseMasks",
     "SiteKey",
+    "known_of_all",
     "mask_graph",
     "mask_rule",
     "pair_key",

@@ -59,21 +59,37 @@ class MaskGraph:
         ways = sum(math.comb(others - len(row), colluders - len(row)) for row in self.partners if len(row) <= colluders)
         return (1 - colluders / (others + 1)) * (ways / math.comb(others, colluders))
 
+    @property
+    def rule(self) -> str:
+        """Who shares a mask with whom, in words that are the same for all graphs of so many sites."""
+        return "all pairs" if self.is_complete else f"{self.degree} partners, drawn from the context"
+
+    @property
+    def collusion(self) -> str:
+        """What it takes to learn more than sums over all sites."""
+        sites = len(self.partners)
+        if self.is_complete:
+            return f"the numbers of two honest sites stay hidden from {self.tolerated} that collude"
+        return (
+            f"one site stands alone with a probability below {self.chance(sites // 3):.1g} if a third collude at "
+            f"random, {self.chance(sites // 2):.1g} if half do"
+        )
+
     def __str__(self) -> str:
         sites = len(self.partners)
         if self.is_complete:
             return f"all pairs of {sites} sites; {self.tolerated} may collude"
-        return (
-            f"{self.degree} partners for each of {sites} sites; any {self.tolerated} may collude; one site stands "
-            f"alone with a probability below {self.chance(sites // 3):.1g} if a third collude at random, "
-            f"{self.chance(sites // 2):.1g} if half do"
-        )
+        return f"{self.degree} partners for each of {sites} sites; any {self.tolerated} may collude; {self.collusion}"
 
 
 def mask_rule(sites: int) -> str:
     """Who shares a mask with whom among so many sites, in words that are the same at all of them."""
-    graph = mask_graph(MaskContext("", 0, b"", tuple(map(str, range(sites)))))
-    return "all pairs" if graph.is_complete else f"{graph.degree} partners, drawn from the context"
+    return graph_of_size(sites).rule
+
+
+def graph_of_size(sites: int) -> MaskGraph:
+    """A graph of so many sites; those of all runs have its degree."""
+    return mask_graph(MaskContext("", 0, b"", tuple(map(str, range(sites)))))
 
 
 @lru_cache(maxsize=8)

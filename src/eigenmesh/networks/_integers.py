@@ -14,7 +14,7 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging._fixed_point import BITS, FixedPoint, Scaled, Wide
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.errors import InputError
-from eigenmesh.masking import Masks
+from eigenmesh.masking import Disclosure, Masks
 
 # What moduli add up to over all nodes: of all entries, or of each.
 Bound = np.ndarray | float | None
@@ -25,10 +25,14 @@ SLACK, LEAST_ROW = 1.01, 2.0**-20
 
 @dataclass
 class Masking:
-    """Masks of the nodes held here, in the order of their ids, and the number of the next average."""
+    """Masks of the nodes held here, in the order of their ids, and the number of the next average.
+
+    ``columns`` counts those of the products with the pooled covariance that all nodes have got so far.
+    """
 
     masks: Sequence[Masks]
     number: int = 0
+    columns: int = 0
 
     def added(self, words: np.ndarray) -> np.ndarray:
         """Each node's words with its masks, modulo 2^64: (nodes, ...) -> (nodes, ...). No number is used twice."""
@@ -86,6 +90,12 @@ class InIntegers(ABC):
     def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
         """Sum over all nodes modulo 2^64, counted: (nodes, ...) -> (1 or nodes, ...) uint64."""
 
+    def disclosure(self, n_features: int, whole: bool = False) -> Disclosure:
+        """What all nodes know by now; ``whole``: the pooled covariance itself."""
+        if self.masking is None:
+            return Disclosure()
+        return Disclosure(self.n_nodes, n_features, n_features if whole else self.masking.columns)
+
     def given_masks(self) -> Masks | None:
         """Masks that the transport has for the node held here; None where a fit makes keys of its own."""
         return None
@@ -117,7 +127,10 @@ class InIntegers(ABC):
     def _integer_mean(self, average: IntegerAverage, array: Array, bound: Bound) -> Array:
         codec = fixed_point(self.scales, bound, self.n_nodes)
         words = codec.encode(ea.to_numpy(array).astype(np.float64, copy=False), self.ids)
-        total = self._total(words if self.masking is None else self.masking.added(words), average)
+        if self.masking is not None:
+            words = self.masking.added(words)
+            self.masking.columns += 0 if bound is not None or self.scales is None else array.shape[-1]
+        total = self._total(words, average)
         return ea.everywhere(ea.like(codec.decode(total[:1]) / self.n_nodes, array), array.shape[0])
 
 

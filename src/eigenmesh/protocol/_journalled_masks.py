@@ -16,17 +16,14 @@ class JournalledMasks:
     """Masks whose words are in the journal before they leave, and leave again as they are after a crash.
 
     ``ask`` puts a question to the machine; ``known`` has the keys that the members of the present epoch have signed.
-    ``sizes`` has the number of words of each average so far.
     """
 
     def __init__(self, machine: SiteMachine, ask: Callable[[Any], Any], known: Known) -> None:
         context = machine.mask_context
         publics, rank = [known.publics[name] for name in context.names], context.names.index(machine.setup.name)
-        self.sizes: list[int] = []
         self._ask, self._masks = ask, pairwise_masks(machine.past.site_key(machine.lost), publics, rank, context)
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
         """The words as they may leave the site, (n,) -> (n,) uint64, in the average of that number."""
-        self.sizes.append(words.size)
         masked = self._masks.masked(number, words).astype("<u8", copy=False).tobytes()
         return np.frombuffer(self._ask(Mask(number, masked)).masked, "<u8").astype(np.uint64, copy=False)

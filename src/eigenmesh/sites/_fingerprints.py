@@ -1,6 +1,7 @@
-"""Fingerprints of the sites' keys in ``site.toml``: with them not even the authority can make a second site.
+"""Fingerprints of the sites' keys: with them not even the authority can make a second site.
 
-A fingerprint is the SHA-256 of the public key in a certificate, so a renewed certificate has the same one.
+They are in ``site.toml`` of every site, and in ``network.toml`` once all keys are there. A fingerprint is the SHA-256
+of the public key in a certificate, so a renewed certificate has the same one.
 """
 
 from __future__ import annotations
@@ -53,18 +54,40 @@ def fingerprint_of(path: Path) -> tuple[str, str]:
     return names[0], key_fingerprint(certificate)
 
 
-def pinned(path: Path, certificates: Iterable[Path]) -> tuple[str, dict[str, str]]:
-    """The text of a site.toml with the fingerprints of these certificates, and all of them by name."""
-    from eigenmesh.sites._site import WHAT
+def pinned(path: Path, sources: Iterable[Path]) -> tuple[str, dict[str, str]]:
+    """The text of a site.toml or network.toml with the fingerprints of these sources, and all of them by name.
 
-    fields = Fields.read(path, WHAT)
+    A source is a certificate, or a network.toml that has fingerprints.
+    """
+    fields = _read(path)
     known = {name: str(value) for name, value in fields.table(TABLE).content.items()}
-    sites = fields.texts("sites")
-    for certificate in certificates:
-        name, value = fingerprint_of(certificate)
-        if name not in sites:
-            raise InputError(f"{certificate} is for {name}, which is no site of {path} ({', '.join(sites)}).")
-        known[name] = value
+    sites = _sites(fields)
+    for source in sources:
+        for name, value in _fingerprints_in(source).items():
+            if name not in sites:
+                raise InputError(f"{source} is for {name}, which is no site of {path} ({', '.join(sites)}).")
+            known[name] = value
     ordered = {name: known[name] for name in sites if name in known}
     rest = _SECTION.sub("\n", path.read_text(encoding="utf-8")).rstrip("\n")
     return "\n".join([rest, "", *section(ordered)]) + "\n", ordered
+
+
+def _read(path: Path) -> Fields:
+    return Fields.read(path, "a site.toml or network.toml")
+
+
+def _sites(fields: Fields) -> tuple[str, ...]:
+    """Names of all sites: a site.toml lists them, a network.toml has a table for each."""
+    tables = fields.tables("site")
+    return tuple(table.text("name") for table in tables) if tables else fields.texts("sites")
+
+
+def _fingerprints_in(source: Path) -> dict[str, str]:
+    if source.suffix != ".toml":
+        return dict([fingerprint_of(source)])
+    fields = _read(source)
+    found = read_fingerprints(fields, _sites(fields))
+    if not found:
+        fix = f"the coordinator writes it with: eigenmesh pin {source} CERT.pem ..."
+        raise InputError(f"{source} has no table [{TABLE}]; {fix}")
+    return found

@@ -3,14 +3,15 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
 from eigenmesh.graphs._topologies import TWO_WAY
-from eigenmesh.sites._fingerprints import section
+from eigenmesh.sites._fingerprints import TABLE as FINGERPRINTS
+from eigenmesh.sites._fingerprints import read_fingerprints, section
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
 from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE, INCOMING, KEY_FILE
@@ -69,13 +70,14 @@ class NetworkSite:
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network: sites in order, links between them, settings for all."""
+    """A network: sites in order, links between them, settings for all, and fingerprints of keys that are there."""
 
     path: Path
     run: str
     sites: tuple[NetworkSite, ...]
     edges: tuple[tuple[str, str], ...]
     settings: RunSettings
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,14 +104,15 @@ class NetworkFile:
 def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     """Read and check a network file; every error names the line or the field, and the fix."""
     fields = Fields.read(Path(path), WHAT)
-    fields.require_known(["run", "edges", "topology", "site", "settings"])
+    fields.require_known(["run", "edges", "topology", "site", "settings", FINGERPRINTS])
     run = fields.text("run", "run-1")
     fields.checked("run", require_run, run)
     sites = _sites(fields)
     table = fields.table("settings")
     settings = RunSettings.from_fields(table).for_sites(len(sites), table)
     edges = _edges(fields, tuple(site.name for site in sites), settings.seed or 0)
-    network = NetworkFile(fields.path, run, sites, edges, settings)
+    pins = read_fingerprints(fields, tuple(site.name for site in sites))
+    network = NetworkFile(fields.path, run, sites, edges, settings, pins)
     for first, second in edges:
         if not network.site(first).address and not network.site(second).address:
             raise InputError(f"{fields.path}: {first} and {second} are linked, but neither has an address; add one.")
@@ -201,8 +204,8 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
     if parameters := settings["solver_parameters"]:
         lines += ["", "[settings.solver_parameters]"]
         lines += [f"{key} = {_value(value)}" for key, value in parameters.items()]
-    if fingerprints:
-        lines += ["", *section(fingerprints)]
+    if pins := fingerprints or network.fingerprints:
+        lines += ["", *section(pins)]
     return "\n".join(lines) + "\n"
 
 

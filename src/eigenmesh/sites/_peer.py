@@ -135,7 +135,7 @@ class Peer:
         signed = transport.sign(result_digest(found))
         self.spare.release()
         try:
-            return self.files.write(found, view, signed, transport.masked_columns(shards.n_features))
+            return self.files.write(found, view, signed)
         except OSError as error:
             reason = f"its result cannot be written: {error.strerror or error}. {START_AGAIN}"
             transport.park(reason)

@@ -14,7 +14,6 @@ from eigenmesh.data._scores import Projector
 from eigenmesh.data._scores_file import save_scores
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.fitting import Fit, fit_numbers, model_of
-from eigenmesh.masking import mask_rule
 from eigenmesh.model_file import Model, read_model, write_model
 from eigenmesh.protocol import Membership
 from eigenmesh.sites._manifest import Manifest
@@ -44,20 +43,11 @@ def result_digest(fit: Fit) -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(part, "<f8").tobytes() for part in parts)).hexdigest()
 
 
-def privacy_numbers(site: Site, view: Membership, n_features: int, columns: int) -> dict[str, Any]:
-    """What this run has shown, and to whom, in words that stand for themselves."""
-    if not site.settings.masked:
-        return {"mode": "open", "of_one_site": "neighbours see what they add up: eigenmesh audit counts it"}
+def privacy_numbers(fit: Fit, view: Membership) -> dict[str, Any]:
+    """What this run has shown, and to whom: as its certificate says, and more of sites that were lost."""
+    shown = fit.result.certificate.disclosure
     lost = "N, mean, variances, and products on the dimensions that both results show: from the difference of two sums"
-    return {
-        "mode": "masked",
-        "masks": mask_rule(len(view.members)),
-        "colluders": f"the numbers of two honest sites stay hidden from {len(view.members) - 2} that collude",
-        "of_all_samples": f"N, mean, variances, and the pooled covariance on at most {min(columns, n_features)} of "
-        f"{n_features} dimensions, by {columns} columns of products",
-        "of_one_site": "nothing",
-        "of_lost_sites": dict.fromkeys(view.missing, lost),
-    }
+    return {**shown.numbers(), **({"of_lost_sites": dict.fromkeys(view.missing, lost)} if shown.masked else {})}
 
 
 class ResultFiles:
@@ -74,11 +64,8 @@ class ResultFiles:
             if path is not None:
                 require_writable(path)
 
-    def write(self, fit: Fit, view: Membership, signed: dict[str, str], columns: int = 0) -> Outcome:
-        """Write model and scores, then the numbers, which mark the run as done; ``signed`` are the members' statements.
-
-        ``columns`` is how many columns of products were summed under masks.
-        """
+    def write(self, fit: Fit, view: Membership, signed: dict[str, str]) -> Outcome:
+        """Write model and scores, then the numbers, which mark the run as done; ``signed`` has the members' words."""
         out, run_id = self.site.out, self.manifest.run_id.hex()
         about = {
             "site": self.site.name,
@@ -88,7 +75,6 @@ class ResultFiles:
             "sites": list(view.members),
             "lost_sites": list(view.missing),
             "lost_links": [list(link) for link in view.lost],
-            "privacy": privacy_numbers(self.site, view, fit.moments.mean.size, columns),
             "n_samples": fit.moments.n_samples,
             "own_data": self.folder.fingerprint,
             "result_sha256": result_digest(fit),
@@ -98,7 +84,7 @@ class ResultFiles:
         model = model_of(fit, run_id=run_id, whole=not view.missing)
         write_model(out.result, model)
         self._write_scores(model)
-        save_json(out.numbers, fit_numbers(fit, about))
+        save_json(out.numbers, {**fit_numbers(fit, about), "privacy": privacy_numbers(fit, view)})
         return Outcome(fit, view.members, view.missing, self._written, fit.result.converged)
 
     def _write_scores(self, model: Model) -> None:

@@ -40,7 +40,6 @@ class GrpcTransport(Transport):
         self._rank, self._size = self.members.index(endpoint.setup.name), len(self.members)
         self._linked = {self.members.index(name): name for name in endpoint.machine.links}
         self._kinds_of_round = self._drawn = 0
-        self._masks: JournalledMasks | None = None
 
     def private_bytes(self, count: int) -> bytes:
         self._drawn += 1
@@ -51,13 +50,7 @@ class GrpcTransport(Transport):
         """Masks of the present epoch, from keys that the members have signed; None in a run without masks."""
         if not self.endpoint.setup.masked:
             return None
-        self._masks = JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(Keys()))
-        return self._masks
-
-    def masked_columns(self, n_features: int) -> int:
-        """How many columns of d numbers were summed over all sites in this epoch, all masked."""
-        sizes = [] if self._masks is None else self._masks.sizes
-        return sum(size // n_features for size in sizes if size % n_features == 0)
+        return JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(Keys()))
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a kind of round; only neighbours can be linked."""

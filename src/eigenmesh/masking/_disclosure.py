@@ -1,0 +1,70 @@
+"""What a run has told whom, in words that stand for themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eigenmesh.masking._graph import graph_of_size
+
+OPEN = "neighbours see what a node adds to an average"
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """What all nodes know after a run, of all samples together and of those of one node.
+
+    Attributes
+    ----------
+    n_nodes : int
+        How many nodes masked their numbers; 0 if nothing was masked.
+    n_features : int
+        d.
+    columns : int
+        How many columns of products with the pooled covariance all nodes have got.
+    """
+
+    n_nodes: int = 0
+    n_features: int = 0
+    columns: int = 0
+
+    @property
+    def masked(self) -> bool:
+        return self.n_nodes > 0
+
+    @property
+    def of_all_samples(self) -> str:
+        """What all nodes know of the pooled samples beside the result."""
+        return known_of_all(self.columns, self.n_features)
+
+    def numbers(self) -> dict[str, Any]:
+        """For JSON."""
+        if not self.masked:
+            return {"mode": "open", "of_one_site": OPEN}
+        graph = graph_of_size(self.n_nodes)
+        return {
+            "mode": "masked",
+            "masks": graph.rule,
+            "colluders": graph.collusion,
+            "of_all_samples": self.of_all_samples,
+            "columns": self.columns,
+            "of_one_site": "nothing",
+        }
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Sentences for a reader; none after an open run."""
+        if not self.masked:
+            return ()
+        return (
+            f"Masked: nobody has learned a number of one node alone; {graph_of_size(self.n_nodes).collusion}.",
+            f"All nodes now know {self.of_all_samples}.",
+        )
+
+
+def known_of_all(columns: int, n_features: int) -> str:
+    """What so many columns of products with the pooled covariance, and its moments, show of all samples together."""
+    known = min(columns, n_features)
+    where = "all" if known == n_features else f"at most {known:,} of"
+    products = f"by {columns:,} columns of products"
+    return f"N, mean, variances, and the pooled covariance on {where} {n_features:,} dimensions, {products}"
