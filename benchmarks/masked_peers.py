@@ -1,9 +1,9 @@
-"""Real peers with masks against the same peers without: HapMap3 by population, and the time of a round of 8 peers.
+"""Real peers with masks against the same peers without: HapMap3, MNIST, and the time of a round of 8 peers.
 
-``python benchmarks/masked_peers.py hapmap3`` runs 11 processes over mutual TLS, one per population, and looks at the
-certificate, the true angles, and whether result files are the same bits at all sites; EIGENMESH_DATA says where the
-file is. ``python benchmarks/masked_peers.py rounds`` runs 8 peers on a ring in turns with and without masks, and
-compares the time from the first number to the result, per round.
+``python benchmarks/masked_peers.py hapmap3`` runs 11 processes over mutual TLS, one per population, and ``mnist`` 20 on
+a random graph, by digit. Both look at the certificate, the true angles, rounds, bytes, and whether result files are the
+same bits at all sites; EIGENMESH_DATA says where the files are. ``python benchmarks/masked_peers.py rounds`` runs 8
+peers on a ring in turns with and without masks, and compares the time from the first number to the result, per round.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from eigenmesh.data import load
+from eigenmesh import graphs
+from eigenmesh.data import LabelSplit, Shards, load
 from eigenmesh.sites._audit import read_audit
 from mesh import Mesh, pooled_components, ring
 from problems import angles
 
 REPEATS, N_PEERS = 5, 8
+Parts = Mapping[str, np.ndarray]
 
 
 def seconds_of_numbers(mesh: Mesh, name: str) -> float:
@@ -39,45 +41,58 @@ def seconds_of_numbers(mesh: Mesh, name: str) -> float:
     return (max(at) - min(at)).total_seconds()
 
 
-def run(parts: Mapping[str, np.ndarray], privacy: str, **settings: Any) -> dict[str, Any]:
-    """One run of real peers; raises SystemExit unless all end with a result."""
+def run(parts: Parts, privacy: str, edges: Sequence[tuple[str, str]] | None = None, **settings: Any) -> dict[str, Any]:
+    """One run of real peers, on a ring unless links are given; raises SystemExit unless all end with a result."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        Mesh(Path(folder), parts, ring(list(parts)), privacy=privacy, **settings) as mesh,
+        Mesh(Path(folder), parts, edges or ring(list(parts)), privacy=privacy, **settings) as mesh,
     ):
         mesh.start_anew()
         # Status 1: the budget of rounds has ended, as it should where rounds are timed.
         if not set(mesh.wait().values()) <= {0, 1}:
             raise SystemExit("a peer failed: " + mesh.said(next(iter(parts))))
         numbers = [mesh.numbers(name) for name in parts]
-        components = [mesh.result(name)["components"] for name in parts]
-        vectors = pooled_components(np.vstack(list(parts.values())))
+        files = {hashlib.sha256((mesh.out(name) / "result.npz").read_bytes()).hexdigest() for name in parts}
         return {
             "bound": max(one["error_bound"] for one in numbers),
-            "angle": max(float(angles(one, vectors).max()) for one in components),
+            "components": [mesh.result(name)["components"] for name in parts],
             "rounds": numbers[0]["rounds"],
             "bytes": numbers[0]["bytes"],
             "seconds": max(seconds_of_numbers(mesh, name) for name in parts),
-            "files": len({hashlib.sha256((mesh.out(name) / "result.npz").read_bytes()).hexdigest() for name in parts}),
+            "files": len(files),
         }
 
 
-def hapmap3() -> None:
-    table = load("hapmap3")
+def compare(name: str, K: int, tols: Sequence[float], edges: Callable[[list[str]], Sequence[tuple[str, str]]]) -> None:
+    """Masked and open runs side by side, one peer per node of a data set."""
+    table = load(name)
     X, labels = np.asarray(table.X, dtype=float), np.asarray(table.labels)
-    parts = {f"site{place}": X[labels == label] for place, label in enumerate(np.unique(labels))}
-    print(f"HapMap3: {len(parts)} peers, {len(X)} x {X.shape[1]}, K = 5")
-    print(
-        "| privacy | tol | rounds | bytes | certified | true angle | different result files |\n"
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
-    )
-    for privacy, tol in (("masked", 1e-6), ("open", 1e-6), ("masked", 1e-8)):
-        found = run(parts, privacy, n_components=5, tol=tol, patience_s=120)
-        print(
-            f"| {privacy} | {tol:.0e} | {found['rounds']} | {found['bytes'] / 1e6:.1f} MB | {found['bound']:.1e} | "
-            f"{found['angle']:.1e} | {found['files']} |",
-            flush=True,
-        )
+    shards = Shards.from_array(X, 20, LabelSplit(), labels) if name == "mnist" else Shards.from_labels(X, labels)
+    parts = {f"site{place}": X[block.rows] for place, block in enumerate(shards.blocks)}
+    vectors = pooled_components(X)
+    print(f"{name}: {len(parts)} peers, {len(X)} x {X.shape[1]}, K = {K}")
+    print("| privacy | tol | rounds | bytes | beside open | certified | true angle | different result files |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for tol in tols:
+        least = 0
+        for privacy in ("open", "masked"):
+            found = run(parts, privacy, edges(list(parts)), n_components=K, tol=tol, patience_s=300)
+            least = least or found["bytes"]
+            angle = max(float(angles(one, vectors).max()) for one in found["components"])
+            print(
+                f"| {privacy} | {tol:.0e} | {found['rounds']} | {found['bytes'] / 1e6:.1f} MB | "
+                f"{found['bytes'] / least:.3f} | {found['bound']:.1e} | {angle:.1e} | {found['files']} |",
+                flush=True,
+            )
+
+
+def hapmap3() -> None:
+    compare("hapmap3", 5, (1e-6, 1e-8), ring)
+
+
+def mnist() -> None:
+    graph = graphs.topology("erdos_renyi", 20, seed=0)
+    compare("mnist", 10, (1e-6,), lambda names: [(names[a], names[b]) for a, b in graph.edges])
 
 
 def rounds() -> None:
@@ -96,5 +111,5 @@ def rounds() -> None:
 
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or ["hapmap3", "rounds"]:
-        {"hapmap3": hapmap3, "rounds": rounds}[part]()
+    for part in sys.argv[1:] or ["hapmap3", "mnist", "rounds"]:
+        {"hapmap3": hapmap3, "mnist": mnist, "rounds": rounds}[part]()

@@ -1,6 +1,7 @@
 """With averages in integers a fit is the same to the last bit, whatever the network, the engine and the order."""
 
 import io
+import threading
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.averaging import AllReduce, Integers
+from eigenmesh.certificate import _certify
+from eigenmesh.certificate._signs import own_signs
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting import NodeData, Request, fit, model_of, parse_weights, prepare
@@ -95,6 +98,25 @@ def test_saved_files_are_the_same_at_every_node():
         return file.getvalue()
 
     assert len(set(run_threads(len(SIZES), node))) == 1
+
+
+def test_components_are_sent_only_where_a_node_has_other_bits_and_are_then_those_of_one(monkeypatch):
+    alike = fitted(parts(), transport="threads")
+    other_processor = []
+
+    def last_bit_off(X):
+        """As on a processor that rounds differently: the thread that comes first."""
+        if not other_processor:
+            other_processor.append(threading.get_ident())
+        return own_signs(X) * (1 + 2.0**-52 * (threading.get_ident() == other_processor[0]))
+
+    monkeypatch.setattr(_certify, "own_signs", last_bit_off)
+    unlike = fitted(parts(), transport="threads")
+    assert (alike.result_.alike, unlike.result_.alike) == (True, False)
+    assert len({components.tobytes() for components in unlike.node_components_}) == 1
+    few, many = (pca.result_.traffic_by_phase["result"] for pca in (alike, unlike))
+    # Five nodes get three components of 30 numbers.
+    assert (many.rounds, many.bytes - few.bytes) == (few.rounds, 5 * 8 * 3 * 30)
 
 
 def test_a_node_whose_result_is_another_is_noticed():

@@ -109,6 +109,8 @@ class Certified:
         What was learnt of the spectrum beyond K, to be reused.
     total_variance : float
         The trace of C, the same bits at every node; NaN if it was not given.
+    alike : bool
+        True if all nodes are known to have the same bits of ``common``.
     """
 
     common: Array
@@ -116,3 +118,4 @@ class Certified:
     certificate: Certificate
     complement: Complement
     total_variance: float
+    alike: bool = False

@@ -6,6 +6,7 @@ same decision from them.
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ from eigenmesh.networks import Network
 
 # Random projections that show whether nodes hold the same components.
 PROJECTIONS = 3
+# Words of a digest, and their bytes: float32 holds 24 bits exactly.
+DIGEST_WORDS, WORD_BYTES = 4, 3
 
 
 class Common(NamedTuple):
@@ -109,6 +112,8 @@ def certify(
     largest = xp.maximum(largest, xp.asarray(cancelled, dtype=X.dtype, device=X.device))
     total = xp.asarray([[total_variance]], dtype=X.dtype, device=X.device)
     here = _Measured.of(mean, coordinates, product, apart, xp.concat([largest, defect, total], axis=1))
+    # Only averages in integers can give all nodes the same bits, and only then it is of use to know.
+    digest = _digest(mean) if network.integers else np.zeros(0)
     look = None if common is None else common.look
 
     def found(measured: _Measured) -> Found:
@@ -118,7 +123,7 @@ def certify(
 
     # What this node sees beyond K rides along with what it measured.
     guess = NOTHING_BEYOND if look is None else look.examine(found(here))
-    measured, seen = here.agreed(network, guess, like=X)
+    measured, seen, alike = here.agreed(network, guess, digest, like=X)
     known = found(measured)
     require_symmetric(measured.defect, known.floor)
     if complement is not None and known.smallest - known.residual <= complement.upper:
@@ -130,7 +135,7 @@ def certify(
     if complement is None:
         complement = probe_complement(covariance, network, mean, X.shape[0], known, seed)
     certificate = _certificate(network, measured, coordinates, product, complement, known, drawn)
-    return Certified(mean, ea.everywhere(local, X.shape[0]), certificate, complement, measured.total)
+    return Certified(mean, ea.everywhere(local, X.shape[0]), certificate, complement, measured.total, alike)
 
 
 def _averaged(covariance: Covariance, network: Network, X: Array) -> tuple[Array, Array, Array, Array]:
@@ -188,22 +193,34 @@ class _Measured(NamedTuple):
     def per_component(self) -> tuple[np.ndarray, ...]:
         return self.values, self.residuals, self.disagreement, self.skewness
 
-    def agreed(self, network: Network, beyond: Complement, like: Array) -> tuple[_Measured, Complement | None]:
-        """The largest over all nodes, in one exchange; of ``beyond`` too, unless nodes differ in what is shared."""
+    def agreed(
+        self, network: Network, beyond: Complement, digest: np.ndarray, like: Array
+    ) -> tuple[_Measured, Complement | None, bool]:
+        """The largest over all nodes, in one exchange; of ``beyond`` too, unless nodes differ in what is shared.
+
+        And whether all nodes have this digest of their components.
+        """
         k = len(self.values)
         own = np.array([self.size, self.defect, self.total])
-        mine = (*self.per_component, *self.ritz, own, self.projections, -self.projections, beyond.row)
+        mine = (*self.per_component, *self.ritz, own, self.projections, -self.projections, digest, -digest, beyond.row)
         row = ea.like(np.concatenate(mine)[np.newaxis], like)
         agreed = ea.to_numpy(network.worst(row)[0, ...]).astype(np.float64)
-        sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2]
+        sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2, *[len(digest)] * 2]
         values, residuals, apart, skewness, *parts = np.split(agreed, np.cumsum(sizes))
-        ritz, (own, high, low, other) = RitzView(*parts[:4]), parts[4:]
+        ritz, (own, high, low, first, last, other) = RitzView(*parts[:4]), parts[4:]
         disagreement = np.maximum(apart, (high + low).reshape(PROJECTIONS, k).max(axis=0))
         # The order was settled before; in a cluster rounding may have left another one.
         ordered = np.sort(values)[::-1]
         size, defect, total = own.tolist()
         measured = _Measured(ordered, residuals, disagreement, skewness, ritz, size, defect, total, high)
-        return measured, Complement.agreed(other)
+        return measured, Complement.agreed(other), len(digest) > 0 and bool((first == -last).all())
+
+
+def _digest(mean: Array) -> np.ndarray:
+    """Words of a hash of the components, as numbers whose largest and smallest show whether all nodes have the same."""
+    digest = hashlib.sha256(np.ascontiguousarray(ea.to_numpy(mean)).tobytes()).digest()
+    words = (digest[WORD_BYTES * place : WORD_BYTES * (place + 1)] for place in range(DIGEST_WORDS))
+    return np.array([float(int.from_bytes(word, "big")) for word in words])
 
 
 def _certificate(

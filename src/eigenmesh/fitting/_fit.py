@@ -147,14 +147,19 @@ def fit(
 
 
 def _shared(prepared: Prepared, result: Result, events: EventLog) -> Result:
-    """The result with the components, variances and bounds of one node, at all nodes."""
+    """The result with the components, variances and bounds of one node, at all nodes.
+
+    Where all have the same components to the bit, only what each has worked out from agreed numbers is sent.
+    """
     network, before = prepared.network, prepared.network.traffic.copy()
     certificate, k = result.certificate, len(result.components)
-    left = np.full(k, result.variance_left)
-    own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds, left])
+    rows = [result.explained_variance, certificate.error_bounds, np.full(k, result.variance_left)]
+    own = np.vstack(rows if result.alike else [result.components.T, *rows])
     common = network.from_root(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
-    components = np.ascontiguousarray(common[:-SHARED_ROWS].T, result.components.dtype)
     variances, bounds, left = common[-SHARED_ROWS:]
+    components = result.components
+    if not result.alike:
+        components = np.ascontiguousarray(common[:-SHARED_ROWS].T, components.dtype)
     # Both are within the bound of the true components, but for rounding.
     shift = np.abs(variances - result.explained_variance).max() / result.explained_variance.max()
     off = max(np.abs(components - result.components).max(), shift)

@@ -32,6 +32,8 @@ class Result:
         Trace of the pooled covariance, and what the components leave of it; NaN after a ``run`` that was not told.
     space : array of shape (d, w) or None
         Orthonormal columns for a next start, where they were asked for.
+    alike : bool
+        True if all nodes are known to have the same bits of ``components``, as averages in integers can give them.
     """
 
     solver: str
@@ -50,6 +52,7 @@ class Result:
     total_variance: float = np.nan
     variance_left: float = np.nan
     space: np.ndarray | None = None
+    alike: bool = False
 
     def __repr__(self) -> str:
         traffic, bound = self.traffic, self.certificate.error_bound

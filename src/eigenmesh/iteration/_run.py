@@ -287,6 +287,7 @@ class _Loop:
             total_variance=self.total_variance,
             variance_left=left,
             space=None if self.space is None else ea.to_numpy(self.space)[0],
+            alike=certified.alike,
         )
 
 
