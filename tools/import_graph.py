@@ -47,6 +47,7 @@ ROOMS = [
     "estimator",
     "experiments",
     "report",
+    "watch",
     "sites",
     "rehearsal",
     "cli",

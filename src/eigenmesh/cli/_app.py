@@ -32,6 +32,7 @@ COMMANDS = {
     "rehearse": "Play a run on a network in virtual time: what it takes, how it ends.",
     "check": "Look at everything that a run needs at this site: a dry run.",
     "peer": "Take part in a run as one site; its samples stay where they are.",
+    "watch": "Serve a page that shows a run: the network, bounds, traffic, who waits.",
     "status": "Show how the run is going at this site.",
     "audit": "Sum up what left a site: how much, to whom, of which kinds and shapes.",
 }

@@ -10,11 +10,12 @@ from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import make_folder
-from eigenmesh.cli._options import option
+from eigenmesh.cli._options import Live, option
 from eigenmesh.cli._peers_demo import demo_with_peers
 from eigenmesh.cli._problem import Problem, read_problem
+from eigenmesh.cli._report_file import write_report
 from eigenmesh.errors import MissingExtraError
-from eigenmesh.events import event_log
+from eigenmesh.events import Entry, event_log
 from eigenmesh.fitting import Request, fit, prepare
 from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
@@ -37,6 +38,10 @@ def demo(
     max_rounds: Annotated[int, option(None, "N", "Budget of neighbour exchanges.", min=1)] = DEFAULT_MAX_ROUNDS,
     seed: Annotated[int, option(None, "N", "Fixes split, graph and start.", min=0)] = 0,
     out: Annotated[Path, option(None, "FILE", "The picture, .png or .svg; its folder is made.")] = Path("out/demo.png"),
+    report: Annotated[
+        Path | None, option(None, "FILE.html", "The page of the run; by default beside the picture.", "--report")
+    ] = None,
+    live: Live = False,
     peers: Annotated[
         int | None, option(None, "M", "Instead: processes with certificates on this machine, one killed on the way.")
     ] = None,
@@ -59,7 +64,7 @@ def demo(
 
     - `eigenmesh demo --solver fast-pca`
     """
-    messages = Messages.of()
+    messages = Messages.of(live=live)
     if peers is not None:
         if not demo_with_peers(messages, peers, out.parent / "peers-demo"):
             raise typer.Exit(NOT_CONVERGED)
@@ -71,8 +76,14 @@ def demo(
     prepared = prepare(request, problem.data)
     messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
     truth = _pooled_eigenvectors(problem, components)
-    with messages.progress() as show, event_log(None, show) as log:
+    told: list[Entry] = []
+    with (
+        messages.page(f"PCA of {problem.name}") as page,
+        messages.progress() as show,
+        event_log(None, show, page, told.append) as log,
+    ):
         fitted = fit(prepared, events=log, reference=truth)
+        log.emit(fitted.result.ended)
     result = fitted.result
     sines = np.sqrt(sin_squared(np.swapaxes(result.node_components, 1, 2), truth).max(axis=0))
     messages.tell_fit(fitted, sines)
@@ -82,6 +93,8 @@ def demo(
         held = f"held by {result.n_nodes} nodes ({problem.split} split)"
         title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
         messages.tell(f"wrote {save_picture(problem.picture(fitted, title), picture)}")
+    page_file = report or out.with_suffix(".html")
+    messages.tell(f"wrote {write_report(page_file, told, fitted, problem)}")
     if not result.converged:
         raise typer.Exit(NOT_CONVERGED)
 

@@ -18,10 +18,11 @@ from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table
 from eigenmesh.cli._problem import IMAGE_SHAPES, Problem, read_problem
+from eigenmesh.cli._report_file import write_report
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
-from eigenmesh.events import event_log
+from eigenmesh.events import Entry, event_log
 from eigenmesh.fitting import Fit, Prepared, Request, fit_numbers, model_of, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.graphs import WEIGHTS
@@ -65,6 +66,8 @@ def fit(
     json_file: options.NumbersFile = None,
     plot: options.PictureFile = None,
     events: options.EventsFile = None,
+    report: options.ReportFile = None,
+    live: options.Live = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Find the principal components of data that are spread over nodes.
@@ -78,7 +81,7 @@ def fit(
 
     Examples:
 
-    - `eigenmesh fit digits -k 3 --plot digits.png`
+    - `eigenmesh fit digits -k 3 --plot digits.png --report digits.html`
 
     - `eigenmesh fit patients.csv --label-column site --by-label --scale --out pca.npz`
 
@@ -88,8 +91,8 @@ def fit(
 
     - `mpiexec -n 20 eigenmesh fit site-{rank}.npy --transport mpi --out pca.npz`
     """
-    messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT)
-    outputs = Outputs(out, json_file, plot, events)
+    messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT, live=live)
+    outputs = Outputs(out, json_file, plot, events, report)
     outputs.check(data)
     if transport is None and outputs.has_rank:
         raise InputError("{rank} in the name of an output is for nodes that are processes or threads: --transport.")
@@ -164,7 +167,13 @@ def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: 
     with messages.waiting("preparing"):
         prepared = prepare(request, problem.data)
     messages.tell(facts_table(_facts(prepared, problem)))
-    with messages.progress() as show, event_log(outputs.events, show) as log:
+    told: list[Entry] = []
+    keep = None if outputs.report is None else told.append
+    with (
+        messages.page(f"PCA of {problem.name}") as page,
+        messages.progress() as show,
+        event_log(outputs.events, show, page, keep) as log,
+    ):
         fitted = run_fit(prepared, events=log)
         log.emit(fitted.result.ended)
     # The pixels of an image are looked at in a picture.
@@ -173,6 +182,8 @@ def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: 
     if outputs.picture is not None:
         title = f"PCA of {problem.name}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"
         written.append(save_picture(problem.picture(fitted, title), outputs.picture))
+    if outputs.report is not None:
+        written.append(write_report(outputs.report, told, fitted, problem))
     if outputs.events is not None:
         written.append(outputs.events)
     for path in written:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -22,6 +23,7 @@ from eigenmesh.events import Entry, JsonlWriter, Listener, Record, Started
 from eigenmesh.fitting._outputs import largest_loadings
 from eigenmesh.report._progress import live_progress
 from eigenmesh.report._tables import components_table, loadings_table, traffic_table
+from eigenmesh.watch import Feed, PageServer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,12 +90,13 @@ class Messages:
     results: Console
     notices: Console
     quiet: bool = False
+    live: bool = False
 
     @classmethod
-    def of(cls, quiet: bool = False, machine_output: bool = False) -> Messages:
+    def of(cls, quiet: bool = False, machine_output: bool = False, live: bool = False) -> Messages:
         """Messages of a command; with machine output standard output is kept free for it."""
         notices = Console(stderr=True, highlight=False)
-        return cls(notices if machine_output else Console(highlight=False), notices, quiet)
+        return cls(notices if machine_output else Console(highlight=False), notices, quiet, live)
 
     @classmethod
     def silent(cls) -> Messages:
@@ -149,6 +152,21 @@ class Messages:
                 yield show
         else:
             yield self._line_now_and_then()
+
+    @contextmanager
+    def page(self, title: str) -> Iterator[Listener | None]:
+        """A listener that shows a run on a page, if it is to be live; in a terminal the page stays until Ctrl-C."""
+        if not self.live:
+            yield None
+            return
+        feed = Feed()
+        with PageServer(feed, title) as server:
+            self.alert(f"watch it at {server.address}", style="bold")
+            yield feed
+            if self.notices.is_terminal:
+                self.alert("the page stays until Ctrl-C.", style="bold")
+                with suppress(KeyboardInterrupt):
+                    threading.Event().wait()
 
     def _line_now_and_then(self) -> Listener:
         last, max_rounds = time.monotonic(), 0

@@ -55,12 +55,13 @@ def make_folder(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a fit writes the model, numbers, the picture and the events; None where not asked for."""
+    """Where a fit writes the model, numbers, the picture, the events and the report; None where not asked for."""
 
     model: Path | None
     numbers: str | None
     picture: Path | None
     events: Path | None
+    report: Path | None = None
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise now if any of them could not be written later, or would overwrite another or an input."""

@@ -80,6 +80,10 @@ NumbersFile = Annotated[
 ]
 PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture, .png or .svg.", "--plot")]
 EventsFile = Annotated[Path | None, option(OUTPUT, "FILE.jsonl", "Write what happens, one event per line.", "--events")]
+ReportFile = Annotated[
+    Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run, in one file.", "--report")
+]
+Live = Annotated[bool, option(OUTPUT, None, "Serve a page on this machine that shows the run as it goes.", "--live")]
 Quiet = Annotated[bool, option(OUTPUT, None, "Say nothing but warnings and errors.", "--quiet", "-q")]
 
 USUAL = Costs()

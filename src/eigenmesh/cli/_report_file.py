@@ -1,0 +1,97 @@
+"""``--report``: a fit as one HTML file, with its components, certificate and the commands to repeat it."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from eigenmesh import __version__
+from eigenmesh._atomic_write import save_text
+from eigenmesh.cli._problem import IMAGE_SHAPES, Problem
+from eigenmesh.events import Entry
+from eigenmesh.fitting import Fit
+from eigenmesh.watch import report_page
+
+# What a report shows at most, so that it stays below a megabyte.
+MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
+
+
+def write_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem: Problem) -> Path:
+    """Write the report of a fit, of which these events have been told."""
+    title = f"PCA of {problem.name}"
+    page = report_page(
+        title,
+        entries,
+        facts=problem.facts(fitted.moments.n_samples),
+        certificate=certificate_words(fitted),
+        components=_components(fitted, problem),
+        repeat={"commands": [_command()], "versions": _versions()},
+    )
+    save_text(path, page)
+    return path
+
+
+def certificate_words(fitted: Fit) -> list[str]:
+    """What is known about the components, in sentences."""
+    result, certificate = fitted.result, fitted.result.certificate
+    verdict = "reached" if result.converged else "did not reach"
+    return [
+        f"The largest bound, {certificate.error_bound:.2g}, {verdict} tol = {fitted.request.tol:g}. It bounds the sine "
+        "of the angle between each component found and the true one of the pooled samples, at every node.",
+        f"The chance that a direction of larger variance was missed is at most {max(certificate.chance, 1e-300):.1e}.",
+        f"The components of two nodes differ by at most {float(certificate.disagreement.max()):.1e}, and are "
+        f"orthonormal to {certificate.orthonormality:.1e}.",
+        f"Seed {result.seed}, {'drawn by all nodes at run time' if certificate.seed_drawn else 'as given'}.",
+    ]
+
+
+def _components(fitted: Fit, problem: Problem) -> dict[str, Any]:
+    result, shape = fitted.result, IMAGE_SHAPES.get(problem.name)
+    found: dict[str, Any] = {
+        "shares": fitted.explained_variance_ratio.tolist(),
+        "bounds": [float(bound) for bound in result.certificate.error_bounds],
+    }
+    first = result.components[:MOST_COMPONENTS]
+    if shape is not None:
+        found |= {"shape": shape, "images": [[float(f"{value:.3g}") for value in one] for one in first]}
+    else:
+        names = fitted.facts.feature_names or [f"feature {number}" for number in range(first.shape[1])]
+        orders = np.argsort(-np.abs(first), axis=1, kind="stable")[:, :MOST_LOADINGS]
+        found["loadings"] = [
+            [(names[at], float(one[at])) for at in order] for one, order in zip(first, orders, strict=True)
+        ]
+    scores = _scores(fitted, problem)
+    return found if scores is None else {**found, "scores": scores}
+
+
+def _scores(fitted: Fit, problem: Problem) -> dict[str, Any] | None:
+    """Some samples of every node on the first two components; None where they are not all here."""
+    shards, moments = problem.shards, fitted.moments
+    if problem.transport is not None or len(fitted.result.components) < 2:
+        return None
+    names = fitted.facts.node_names or tuple(str(node) for node in range(shards.n_nodes))
+    each, points = max(1, MOST_POINTS // shards.n_nodes), []
+    for node, block in enumerate(shards.blocks):
+        every = max(1, -(-block.n_rows // each))
+        rows = block.read(slice(0, block.n_rows, every))
+        rows = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype=float)
+        centred = np.nan_to_num(rows - moments.mean)
+        projected = (centred if moments.scale is None else centred / moments.scale) @ fitted.result.components[:2].T
+        points += [[float(f"{x:.4g}"), float(f"{y:.4g}"), node] for x, y in projected]
+    return {"nodes": names, "points": points}
+
+
+def _command() -> str:
+    return shlex.join(["eigenmesh", *sys.argv[1:]])
+
+
+def _versions() -> str:
+    python = platform.python_version()
+    return f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."

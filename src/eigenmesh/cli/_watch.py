@@ -1,0 +1,92 @@
+"""``eigenmesh watch``: a page that shows a run as it goes."""
+
+from __future__ import annotations
+
+import threading
+import time
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from eigenmesh.cli._messages import Messages, plain_errors
+from eigenmesh.cli._options import argument, option
+from eigenmesh.errors import EigenmeshError, InputError
+from eigenmesh.watch import Feed, PageServer, follow
+from eigenmesh.watch._server import LOOPBACK
+
+EVENTS_FILE = "events.jsonl"
+# The audit is summed up again no sooner than after so many times what that took.
+REST = 20.0
+
+RunPath = Annotated[Path, argument("RUN", "A site.toml, a peer's out folder, or a file of --events.")]
+Port = Annotated[int, option(None, "PORT", "0 for any free one.", min=0, max=65535)]
+Host = Annotated[str, option(None, "ADDRESS", "Other machines can reach the page at any but 127.0.0.1.")]
+Opened = Annotated[bool, option(None, None, "Open it in the browser of this machine.", "--open")]
+
+
+@plain_errors()
+def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = False) -> None:
+    """Serve a page on this machine that shows a run: the network, the certified bound, traffic, who waits for whom.
+
+    It reads files that the run writes, and disturbs nobody. It may be started before the run, or long after its end.
+    The address has a token: who does not know it sees nothing. The page stays until Ctrl-C.
+
+    Examples:
+
+    - `eigenmesh watch hospital-a/site.toml`
+
+    - `eigenmesh watch run.jsonl --open`
+    """
+    messages = Messages.of()
+    events, title, look = _source(run)
+    if host != LOOPBACK:
+        messages.alert("anybody who reaches this machine and knows the address can see the page.", style="yellow")
+    feed, stop = Feed(), threading.Event()
+    with PageServer(feed, title, host, port) as server:
+        messages.tell(f"watch it at {server.address}")
+        if opened:
+            webbrowser.open(server.address)
+        with suppress(KeyboardInterrupt):
+            follow(events, feed, stop, look)
+
+
+def _source(run: Path) -> tuple[Path, str, Callable[[], dict[str, Any] | None]]:
+    """Where the events are, what the page is called, and who says what has left the site."""
+    if run.suffix == ".toml":
+        from eigenmesh.sites._site import read_site
+
+        site = read_site(run)
+        return site.out.events, f"{site.name} in {site.run}", left_by(site.out.audit)
+    if run.is_dir():
+        return run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl")
+    if run.exists() or run.suffix == ".jsonl":
+        return run, f"Run in {run.name}", lambda: None
+    raise InputError(f"{run} is not there; give a site.toml, a peer's out folder, or a file of --events.")
+
+
+def left_by(audit: Path) -> Callable[[], dict[str, Any] | None]:
+    """A look at what has left a site by its audit; None if it is too early to look again, or there is no audit."""
+    next_look = 0.0
+
+    def look() -> dict[str, Any] | None:
+        nonlocal next_look
+        began = time.monotonic()
+        if began < next_look or not audit.exists():
+            return None
+        from eigenmesh.sites._audit_summary import summary
+
+        try:
+            run = summary(audit).runs[-1]
+        except (EigenmeshError, IndexError):
+            return None
+        next_look = began + REST * (time.monotonic() - began)
+        kind = "masked, so that each alone looks like noise" if run.masked else "open to the neighbours"
+        words = f"{run.data.messages:,} messages with numbers, {kind}; samples never leave."
+        return {
+            "words": [words],
+            "neighbours": [[name, count.messages, count.bytes] for name, count in run.by_neighbour.items()],
+        }
+
+    return look

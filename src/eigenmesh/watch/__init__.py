@@ -1,0 +1,11 @@
+"""The page of a run: live, over a server on this machine, or as one file that shows a run after it has ended."""
+
+from eigenmesh.watch._document import page_of, report_page
+from eigenmesh.watch._feed import Feed, follow
+from eigenmesh.watch._server import PageServer
+
+__all__ = ["Feed", "PageServer", "follow", "page_of", "report_page"]
+
+
+def __dir__() -> list[str]:
+    return __all__

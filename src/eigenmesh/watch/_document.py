@@ -1,0 +1,53 @@
+"""The page as one HTML document: style, script and data are inside, and nothing is fetched from anywhere."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from eigenmesh.events import Entry, to_json
+
+# Events of a report; of a longer run every n-th record is kept, and all other events.
+MOST_EVENTS = 4000
+
+
+def page_of(title: str, run: dict[str, Any]) -> str:
+    """The page for a title and what it is to show: ``events``, or ``live`` with the address of a stream of them."""
+    # "</script>" within a string would end the element that holds the data.
+    data = json.dumps(run, allow_nan=False).replace("<", "\\u003c")
+    parts = {"STYLE": _part("page.css"), "SCRIPT": _part("page.js"), "RUN": data, "TITLE": escape(title)}
+    page = _part("page.html")
+    head, *rest = page.split("__")
+    # The odd pieces are names, as the page itself has no double underscore.
+    return head + "".join(parts[piece] if number % 2 == 0 else piece for number, piece in enumerate(rest))
+
+
+def report_page(title: str, entries: Sequence[Entry], **about: Any) -> str:
+    """A run after its end, to be opened from disk; ``about`` has facts, components, certificate, how to repeat it."""
+    events = [json.loads(to_json(entry)) for entry in entries]
+    records = [number for number, event in enumerate(events) if event["kind"] == "record"]
+    every = max(1, -(-len(records) // max(1, MOST_EVENTS - (len(events) - len(records)))))
+    dropped = set(records) - set(records[::-1][::every])
+    kept = [event for number, event in enumerate(events) if number not in dropped]
+    return page_of(title, {"events": kept, **about})
+
+
+@cache
+def policy() -> str:
+    """What a browser may run and fetch on the page: its own style, script and stream."""
+    script, style = _hash("page.js"), _hash("page.css")
+    own = f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:"
+    return f"{own}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+@cache
+def _part(name: str) -> str:
+    return files("eigenmesh.watch").joinpath("static", name).read_text(encoding="utf-8")
+
+
+def _hash(name: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(_part(name).encode()).digest()).decode()}'"

@@ -1,0 +1,82 @@
+"""What a page is told: lines of events as they come, from a run in this process or from a file that grows."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from eigenmesh.events import Entry, EventReader, to_json
+
+# Events that are sent to a page in one piece.
+MOST_AT_ONCE = 500
+LOOK_EVERY_S = 0.5
+# A browser takes a connection without news for dead.
+ALIVE_S = 15.0
+
+
+class Feed:
+    """Keeps everything that was told, so that a page may be opened at any time. As a listener it takes entries.
+
+    ``left`` is what has left a site, as a page shows it; None if that is not known.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._left: str | None = None
+        self._closed = False
+        self._news = threading.Condition()
+
+    def __call__(self, entry: Entry) -> None:
+        """Take one event."""
+        with self._news:
+            self._lines.append(to_json(entry))
+            self._news.notify_all()
+
+    def show_left(self, left: dict[str, Any]) -> None:
+        with self._news:
+            self._left = json.dumps(left, allow_nan=False)
+            self._news.notify_all()
+
+    def close(self) -> None:
+        """Tell all pages that nothing more will come."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+
+    def messages(self, seen: int = 0) -> Iterator[str]:
+        """Server-sent events after the first ``seen`` lines, until the feed is closed; waits for what is to come."""
+        told: str | None = None
+        while True:
+            with self._news:
+                if seen >= len(self._lines) and self._left == told and not self._closed:
+                    self._news.wait(ALIVE_S)
+                lines, left, closed = self._lines[seen : seen + MOST_AT_ONCE], self._left, self._closed
+            seen += len(lines)
+            if lines:
+                yield f"event: run\nid: {seen}\ndata: [{','.join(lines)}]\n\n"
+            if left is not None and left != told:
+                told = left
+                yield f"event: left\ndata: {left}\n\n"
+            elif not lines:
+                if closed:
+                    yield "event: end\ndata: {}\n\n"
+                    return
+                yield ": alive\n\n"
+
+
+def follow(path: Path, feed: Feed, stop: threading.Event, look: Callable[[], dict[str, Any] | None]) -> None:
+    """Tell a feed what is written to a file of events, until ``stop``; ``look`` says what has left the site."""
+    reader = EventReader(path)
+    left: dict[str, Any] | None = None
+    while True:
+        entries = reader.new()
+        for entry in entries:
+            feed(entry)
+        if entries or left is None:
+            now = look()
+            if now is not None and now != left:
+                left = now
+                feed.show_left(now)
+        if stop.wait(LOOK_EVERY_S):
+            return

@@ -1,0 +1,456 @@
+"use strict";
+// The state of a run is what its events add up to; everything on the page is drawn from that state.
+const RUN = JSON.parse(document.getElementById("run").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+const MOST_POINTS = 500, MOST_LINES = 200, MOST_NAMED = 40, MOST_ROWS = 12;
+const $ = (id) => document.getElementById(id);
+const finite = (value) => typeof value === "number" && Number.isFinite(value);
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function number(value) {
+  if (!finite(value)) return "not measured";
+  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) return value.toExponential(1);
+  return value.toLocaleString("en", { maximumSignificantDigits: 4 });
+}
+
+function bytes(value) {
+  const names = ["B", "kB", "MB", "GB", "TB"];
+  let power = 0;
+  while (value >= 1000 && power < names.length - 1) { value /= 1000; power += 1; }
+  return `${power ? value.toPrecision(3) : value} ${names[power]}`;
+}
+
+const seconds = (value) => (value < 120 ? `${number(value)} s` : `${number(value / 60)} min`);
+
+// --- What the events add up to ---
+
+function nothing() {
+  return {
+    first: null, last: null, started: null, records: [], certified: null, members: null, site: null,
+    neighbours: new Map(), lost: new Map(), links: new Map(), batches: [], ended: null, lines: [],
+  };
+}
+
+const link = (one, other) => (one < other ? `${one}\n${other}` : `${other}\n${one}`);
+
+function take(state, event) {
+  state.first ??= event.time_s;
+  state.last = event.time_s;
+  state.lines.push(event);
+  if (state.lines.length > 2 * MOST_LINES) state.lines.splice(0, MOST_LINES);
+  switch (event.kind) {
+    case "started":
+      Object.assign(state, { started: event, records: [], certified: null, ended: null, links: new Map() });
+      break;
+    case "record": state.records.push(event); break;
+    case "certified": state.certified = event; break;
+    case "batch_checked": state.batches.push(event); break;
+    case "members":
+      state.members = event;
+      state.ended = null;
+      for (const name of event.members) state.lost.delete(name);
+      for (const name of event.missing ?? []) state.lost.set(name, event.time_s);
+      break;
+    case "site_status": state.site = event; break;
+    case "neighbour_status": state.neighbours.set(event.name, event); break;
+    case "lost": for (const name of event.names) state.lost.set(name, event.time_s); break;
+    case "link_traffic": {
+      const key = link(event.sender, event.receiver);
+      const sum = state.links.get(key) ?? { messages: 0, bytes: 0 };
+      state.links.set(key, { messages: sum.messages + event.messages, bytes: sum.bytes + event.bytes });
+      break;
+    }
+    case "ended": state.ended = event; break;
+  }
+}
+
+// --- What is said ---
+
+function bestBound(state) {
+  for (let at = state.records.length - 1; at >= 0; at -= 1) if (finite(state.records[at].bound)) return state.records[at].bound;
+  return state.certified && finite(state.certified.bound) ? state.certified.bound : null;
+}
+
+function stateWords(state) {
+  const record = state.records[state.records.length - 1];
+  const bound = bestBound(state), tol = state.started?.tol;
+  const near = bound === null ? "" : `, certified bound ${number(bound)}`;
+  if (state.ended) {
+    const { outcome, converged, message } = state.ended;
+    if (outcome === "done") return converged ? `Done: every component is within ${number(bound)} of the true one, as asked (${number(tol)}).` : `Done, not certified to ${number(tol)}${near}: ${message}`;
+    return `The run has ${outcome === "parked" ? "been parked" : outcome}: ${message || "no reason was given"}`;
+  }
+  if (!state.started) return state.members ? `Connecting as ${state.members.site}.` : "No event yet.";
+  if (!record) return `Preparing: ${state.started.solver} over ${state.started.nodes.length} nodes.`;
+  return `Running: round ${number(record.rounds)} of at most ${number(state.started.max_rounds)}${near}, target ${number(tol)}, ${bytes(record.bytes)} sent.`;
+}
+
+function pace(state) {
+  // Decades of the bound or residual per round over the last records.
+  const key = state.records.some((one) => finite(one.bound) && one.bound < 1) ? "bound" : "residual";
+  const known = state.records.filter((one) => finite(one[key]) && one[key] > 0).slice(-8);
+  if (known.length < 3) return null;
+  const [a, b] = [known[0], known[known.length - 1]];
+  const decades = Math.log10(a[key] / b[key]);
+  return { key, decades, perRound: decades / Math.max(1, b.rounds - a.rounds), last: b };
+}
+
+function whyWords(state) {
+  if (state.ended) return state.ended.outcome === "done" ? "" : "Start it again once the reason is gone; a peer goes on where it was.";
+  const down = [...state.neighbours.values()].filter((one) => !one.connected);
+  const waiting = [...state.neighbours.values()].filter((one) => one.waiting && one.connected);
+  if (state.lost.size) return `${[...state.lost.keys()].join(", ")} is lost.`;
+  if (down.length) return `It waits for the link to ${down.map((one) => one.name).join(", ")}${down[0].refusal ? `: ${down[0].refusal}` : ", which is down."}`;
+  if (waiting.length && state.site?.waiting_since && state.last - state.site.waiting_since > 3) {
+    return `It has waited ${seconds(state.last - state.site.waiting_since)} for ${waiting.map((one) => one.name).join(", ")}.`;
+  }
+  const speed = pace(state);
+  if (!speed || !state.started) return "";
+  if (speed.decades < 0.05) return `The ${speed.key} has hardly moved in the last checks: close eigenvalues, a step that is too small, or the limit of the precision.`;
+  const goal = state.started.tol;
+  if (speed.key === "bound" && speed.last.bound > goal) {
+    const left = Math.log10(speed.last.bound / goal) / speed.perRound;
+    return `At this pace it needs about ${number(Math.ceil(left))} more rounds.`;
+  }
+  return "";
+}
+
+// --- The map ---
+
+function nodesOf(state) {
+  const names = new Set(state.started?.nodes ?? state.members?.members ?? []);
+  for (const name of state.lost.keys()) names.add(name);
+  return [...names];
+}
+
+function linkLook(state, one, other) {
+  const self = state.members?.site;
+  const far = self === one ? other : self === other ? one : null;
+  const seen = far === null ? null : state.neighbours.get(far);
+  if (state.lost.has(one) || state.lost.has(other)) return { kind: "lost", bytes: 0 };
+  if (seen && !seen.connected && !state.ended) return { kind: "down", bytes: seen.bytes_sent + seen.bytes_received };
+  if (seen) return { kind: seen.waiting && !state.ended ? "waits" : "up", bytes: seen.bytes_sent + seen.bytes_received };
+  return { kind: "up", bytes: state.links.get(link(one, other))?.bytes ?? 0 };
+}
+
+const LOOKS = {
+  up: { stroke: "var(--blue)", words: "link, wider with more bytes" },
+  waits: { stroke: "var(--orange)", "stroke-dasharray": "8 4", words: "this site waits for it" },
+  down: { stroke: "var(--red)", "stroke-dasharray": "2 5", words: "down" },
+  lost: { stroke: "var(--red)", "stroke-dasharray": "2 5", words: "lost" },
+};
+
+function drawMap(state) {
+  const names = nodesOf(state), edges = state.started?.links ?? [];
+  const size = 420, middle = size / 2, radius = names.length < 2 ? 0 : 150, named = names.length <= MOST_NAMED;
+  const place = new Map(names.map((name, at) => {
+    const angle = (2 * Math.PI * at) / names.length - Math.PI / 2;
+    return [name, [middle + radius * Math.cos(angle), middle + radius * Math.sin(angle)]];
+  }));
+  const self = state.members?.site;
+  const pairs = edges.length ? edges : [...state.neighbours.keys()].map((name) => [self, name]);
+  const looks = pairs.map(([one, other]) => linkLook(state, one, other));
+  const most = Math.max(1, ...looks.map((look) => look.bytes));
+  const counts = {};
+  for (const look of looks) counts[look.kind] = (counts[look.kind] ?? 0) + 1;
+  const said = Object.entries(counts).map(([kind, count]) => `${count} ${kind === "waits" ? "waited for" : kind}`).join(", ");
+  const picture = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${names.length} nodes; links: ${said || "none"}` });
+  pairs.forEach(([one, other], at) => {
+    if (!place.has(one) || !place.has(other)) return;
+    const [x1, y1] = place.get(one), [x2, y2] = place.get(other), { words, ...look } = LOOKS[looks[at].kind];
+    const line = draw("line", { x1, y1, x2, y2, "stroke-width": 1 + 5 * Math.sqrt(looks[at].bytes / most), ...look });
+    line.dataset.link = `${one} ${other}`;
+    line.dataset.look = looks[at].kind;
+    line.append(draw("title", {}, `${one} – ${other}: ${words}, ${bytes(looks[at].bytes)}`));
+    picture.append(line);
+  });
+  for (const [name, [x, y]] of place) {
+    const gone = state.lost.has(name);
+    const dot = draw("circle", { cx: x, cy: y, r: name === self ? 10 : 7, fill: gone ? "var(--paper)" : "var(--ink)", stroke: gone ? "var(--red)" : "var(--ink)", "stroke-width": 2 });
+    dot.append(draw("title", {}, gone ? `${name}: lost` : name));
+    picture.append(dot);
+    if (named) {
+      const right = x >= middle - 1, text = name.length > 14 ? `${name.slice(0, 13)}…` : name;
+      const label = draw("text", { x: Math.abs(x - middle) < 1 ? x : x + (right ? 13 : -13), y: Math.abs(x - middle) < 1 ? y + (y < middle ? -15 : 25) : y + 4, "text-anchor": Math.abs(x - middle) < 1 ? "middle" : right ? "start" : "end" }, `${text}${name === self ? " (here)" : ""}`);
+      if (gone) label.setAttribute("class", "gone");
+      picture.append(label);
+    }
+  }
+  $("map").replaceChildren(picture);
+  $("map-legend").replaceChildren(...Object.keys(counts).map((kind) => sample(LOOKS[kind], LOOKS[kind].words)));
+}
+
+function sample({ words, ...look }, text) {
+  return make("li", {}, draw("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" }, draw("line", { x1: 0, y1: 6, x2: 28, y2: 6, "stroke-width": 3, ...look })), text);
+}
+
+// --- Charts ---
+
+function thinned(points) {
+  // Of each stretch the largest and the smallest, so that no peak is lost.
+  if (points.length <= MOST_POINTS) return points;
+  const kept = [], step = (2 * points.length) / MOST_POINTS;
+  for (let start = 0; start < points.length; start += step) {
+    const part = points.slice(Math.floor(start), Math.floor(start + step));
+    let low = part[0], high = part[0];
+    for (const point of part) { if (point[1] < low[1]) low = point; if (point[1] > high[1]) high = point; }
+    kept.push(...(low[0] <= high[0] ? [low, high] : [high, low]));
+  }
+  return kept;
+}
+
+function chart(series, { across, label, target = null, log = true, bars = false }) {
+  const width = 560, height = 340, left = 64, right = 14, top = 12, bottom = 46;
+  const all = series.flatMap((one) => one.points);
+  const scale = log ? (value) => Math.log10(value) : (value) => value;
+  const values = all.map((point) => scale(point[1]));
+  if (target !== null) values.push(scale(target));
+  const xs = all.map((point) => point[0]);
+  const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  if (!all.length) { picture.append(draw("text", { x: left, y: height / 2 }, "Nothing measured yet.")); return picture; }
+  const span = (list) => list.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+  let [x0, x1] = span(xs), [y0, y1] = span(values);
+  if (log) [y0, y1] = [Math.floor(y0), Math.ceil(y1)]; else y0 = Math.min(0, y0);
+  if (bars) [x0, x1] = [x0 - 0.5, x1 + 0.5];
+  if (x0 === x1) x1 = x0 + 1;
+  if (y0 === y1) y1 = y0 + 1;
+  const X = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
+  const Y = (y) => height - bottom - ((scale(y) - y0) / (y1 - y0)) * (height - top - bottom);
+  const every = log ? Math.max(1, Math.ceil((y1 - y0) / 7)) : (y1 - y0) / 4;
+  for (let tick = y0; tick <= y1 + 1e-12; tick += every) {
+    const y = height - bottom - ((tick - y0) / (y1 - y0)) * (height - top - bottom);
+    picture.append(draw("line", { x1: left, x2: width - right, y1: y, y2: y, stroke: "var(--line)", "stroke-width": 0.7 }));
+    picture.append(draw("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, log ? `1e${Math.round(tick)}` : number(tick)));
+  }
+  if (!bars) for (let part = 0; part <= 4; part += 1) {
+    const x = x0 + ((x1 - x0) * part) / 4;
+    picture.append(draw("text", { x: X(x), y: height - bottom + 18, "text-anchor": part === 4 ? "end" : "middle" }, number(x)));
+  }
+  picture.append(draw("text", { x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, across));
+  if (target !== null) {
+    picture.append(draw("line", { x1: left, x2: width - right, y1: Y(target), y2: Y(target), stroke: "var(--green)", "stroke-width": 2, "stroke-dasharray": "6 4" }));
+  }
+  for (const one of series) {
+    if (bars) {
+      for (const [x, y] of one.points) {
+        picture.append(draw("rect", { x: X(x - 0.4), y: Y(y), width: X(x + 0.4) - X(x - 0.4), height: Math.max(0, height - bottom - Y(y)), fill: one.look.stroke }));
+        if (one.points.length <= 20) picture.append(draw("text", { x: X(x), y: height - bottom + 18, "text-anchor": "middle" }, `${x}`));
+      }
+      continue;
+    }
+    const points = thinned(one.points);
+    picture.append(draw("polyline", { points: points.map(([x, y]) => `${X(x).toFixed(1)},${Y(y).toFixed(1)}`).join(" "), fill: "none", "stroke-width": 2, ...one.look }));
+    if (points.length <= 40) for (const [x, y] of points) picture.append(draw("circle", { cx: X(x), cy: Y(y), r: 3, fill: one.look.stroke }));
+  }
+  return picture;
+}
+
+let axis = "rounds";
+const CURVES = {
+  bound: { look: { stroke: "var(--blue)" }, words: "certified bound on sin(angle)" },
+  residual: { look: { stroke: "var(--orange)", "stroke-dasharray": "8 4" }, words: "residual" },
+  error: { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "true error (sin², as the truth was given)" },
+};
+
+function drawChart(state) {
+  const across = (record) => (axis === "rounds" ? record.rounds : record.time_s - state.first);
+  const series = Object.entries(CURVES).map(([key, { look, words }]) => ({
+    look, words, points: state.records.filter((one) => finite(one[key]) && one[key] > 0).map((one) => [across(one), one[key]]),
+  })).filter((one) => one.points.length);
+  const target = state.started?.tol ?? null, bound = bestBound(state);
+  const label = `Bound against ${axis}: ${bound === null ? "not certified yet" : number(bound)}; target ${number(target)}`;
+  $("chart").replaceChildren(chart(series, { across: axis, label, target }));
+  const goal = target === null ? [] : [sample({ stroke: "var(--green)", "stroke-dasharray": "6 4" }, `target ${number(target)}`)];
+  $("chart-legend").replaceChildren(...series.map((one) => sample(one.look, one.words)), ...goal);
+}
+
+function drawStream(state) {
+  $("stream-section").hidden = !state.batches.length;
+  if (!state.batches.length) return;
+  const points = (key) => state.batches.filter((one) => finite(one[key])).map((one) => [one.batch, one[key]]);
+  const series = [
+    { look: { stroke: "var(--blue)" }, words: "variance lost", points: points("variance_lost") },
+    { look: { stroke: "var(--orange)", "stroke-dasharray": "8 4" }, words: "samples beyond the limit of T²", points: points("t2_share") },
+    { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "samples beyond the limit of SPE", points: points("spe_share") },
+  ];
+  const alarms = state.batches.filter((one) => one.alarm);
+  const label = `${state.batches.length} batches, ${alarms.length} alarms`;
+  const legend = make("ul", { class: "legend" }, ...series.map((one) => sample(one.look, one.words)));
+  $("stream").replaceChildren(chart(series, { across: "batch", label, log: false }), legend);
+  $("alarms").replaceChildren(...alarms.slice(-20).map((one) => make("li", { class: "alarm" }, `Alarm in batch ${one.batch}: ${one.message}`)));
+}
+
+// --- Tables and words ---
+
+function table(caption, heads, rows) {
+  const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)));
+  const lines = rows.map((row) => make("tr", {}, ...row.map((text) => make("td", {}, text))));
+  const all = make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...lines));
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, all);
+}
+
+function drawLinks(state) {
+  if (state.neighbours.size) {
+    const rows = [...state.neighbours.values()].map((one) => [
+      one.name, one.connected ? "up" : "down", number(one.round), bytes(one.bytes_sent), bytes(one.bytes_received),
+      one.waiting ? "yes" : "no", one.last_heard ? `${seconds(Math.max(0, state.last - one.last_heard))} before` : "never",
+    ]);
+    $("links").replaceChildren(table("Neighbours of this site", ["neighbour", "link", "its round", "sent", "received", "waited for", "last heard"], rows));
+    return;
+  }
+  const rows = [...state.links].sort((one, other) => other[1].bytes - one[1].bytes)
+    .map(([key, sum]) => [key.replace("\n", " – "), number(sum.messages), bytes(sum.bytes)]);
+  const caption = `${rows.length > MOST_ROWS ? `The ${MOST_ROWS} of ${rows.length} links` : "Links"} with most bytes, both directions together`;
+  $("links").replaceChildren(rows.length ? table(caption, ["link", "messages", "payload"], rows.slice(0, MOST_ROWS)) : make("p", {}, "Traffic by link is told at the end of a fit."));
+}
+
+function drawFacts(state) {
+  const { started, members } = state, record = state.records[state.records.length - 1];
+  const facts = {};
+  if (members) Object.assign(facts, { run: members.run, "this site": members.site, sites: members.members.join(", ") });
+  if (started) {
+    facts.method = `${started.solver}, ${started.averaging} averaging`;
+    facts.network = `${started.nodes.length} nodes, ${started.links.length} links`;
+    facts.asked = started.n_components < 1 ? `components for ${number(started.n_components)} of the variance` : `${started.n_components} components of ${number(started.n_features)} features, to ${number(started.tol)}`;
+  }
+  if (record) facts["so far"] = `${number(record.rounds)} rounds, ${number(record.messages)} messages, ${bytes(record.bytes)}`;
+  if (state.first !== null) facts.time = seconds(state.last - state.first);
+  Object.assign(facts, RUN.facts ?? {});
+  $("facts").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, `${value}`)]));
+}
+
+function drawCertificate(state) {
+  const words = RUN.certificate ?? [], warnings = state.certified?.warnings ?? [];
+  $("certificate-section").hidden = !words.length && !state.certified;
+  const own = state.certified ? [`After ${number(state.certified.rounds)} rounds the nodes certified a bound of ${number(state.certified.bound)} on sin(angle) to the true components.`] : [];
+  $("certificate").replaceChildren(...[...own, ...words, ...warnings].map((text) => make("p", {}, text)));
+}
+
+function drawLeft(left) {
+  $("left-section").hidden = !left;
+  if (!left) return;
+  $("left").replaceChildren(...left.words.map((text) => make("p", {}, text)), table("By neighbour", ["neighbour", "messages", "payload"], left.neighbours.map(([name, messages, sum]) => [name, number(messages), bytes(sum)])));
+}
+
+function pixels(values, [rows, columns], words) {
+  const canvas = make("canvas", { width: columns, height: rows, role: "img", "aria-label": words });
+  const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
+  const most = Math.max(...values.map(Math.abs)) || 1;
+  values.forEach((value, at) => {
+    // Blue for negative, orange for positive weights, white for none.
+    const share = Math.abs(value) / most, ends = value < 0 ? [0, 95, 153] : [168, 67, 0];
+    ends.forEach((end, channel) => { image.data[4 * at + channel] = 255 + share * (end - 255); });
+    image.data[4 * at + 3] = 255;
+  });
+  context.putImageData(image, 0, 0);
+  return make("figure", {}, canvas, make("figcaption", {}, words));
+}
+
+function drawComponents() {
+  const found = RUN.components;
+  if (!found) return;
+  $("components-section").hidden = false;
+  const shares = found.shares.map((share, at) => [at + 1, share]);
+  let sum = 0;
+  const rows = shares.map(([at, share]) => { sum += share; return [`${at}`, `${(100 * share).toFixed(2)} %`, `${(100 * sum).toFixed(2)} %`, number(found.bounds[at - 1])]; });
+  const scree = chart([{ look: { stroke: "var(--blue)" }, points: shares }], { across: "component", label: `Share of the variance: ${rows.map((row) => row[1]).join(", ")}`, log: false, bars: true });
+  const parts = [make("div", { class: "figures" }, make("figure", {}, scree, make("figcaption", {}, "Share of the variance of each component")), table("Components", ["component", "share", "together", "bound"], rows))];
+  if (found.images) parts.push(make("div", { class: "pixels" }, ...found.images.map((values, at) => pixels(values, found.shape, `component ${at + 1}`))));
+  if (found.loadings) parts.push(make("div", { class: "figures" }, ...found.loadings.map((pairs, at) => table(`Component ${at + 1}: largest loadings`, ["feature", "loading"], pairs.map(([name, value]) => [name, value.toFixed(4)])))));
+  if (found.scores) parts.push(scores(found.scores));
+  $("components").replaceChildren(...parts);
+}
+
+// Colours that those who do not see red or green tell apart; of many nodes each has a hue.
+const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f"];
+const colour = (node, count) => (count <= COLOURS.length ? COLOURS[node] : `hsl(${Math.round((360 * node) / count)} 60% 45%)`);
+
+function scores({ nodes, points }) {
+  const size = 420, picture = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `Scores of ${points.length} samples on components 1 and 2` });
+  const ends = [0, 1].map((at) => { const all = points.map((point) => point[at]); return [Math.min(...all), Math.max(...all)]; });
+  const along = (value, at) => 20 + ((value - ends[at][0]) / (ends[at][1] - ends[at][0] || 1)) * (size - 40);
+  for (const [x, y, node] of points) {
+    const dot = draw("circle", { cx: along(x, 0).toFixed(1), cy: (size - along(y, 1)).toFixed(1), r: 2.5, fill: colour(node, nodes.length), "fill-opacity": 0.7 });
+    dot.append(draw("title", {}, nodes[node]));
+    picture.append(dot);
+  }
+  return make("figure", { class: "narrow" }, picture, make("figcaption", {}, "Scores on components 1 (across) and 2 (up), by node; point at one for its name"));
+}
+
+function drawRepeat() {
+  if (!RUN.repeat) return;
+  $("repeat-section").hidden = false;
+  $("repeat").replaceChildren(...RUN.repeat.commands.map((text) => make("pre", { tabindex: "0" }, text)), make("p", {}, RUN.repeat.versions));
+}
+
+// --- Time ---
+
+let events = RUN.events ?? [], state = nothing(), shown = 0, follows = true, due = false, left = RUN.left ?? null;
+
+function advance(until) {
+  if (until < shown) { state = nothing(); shown = 0; }
+  for (; shown < until; shown += 1) take(state, events[shown]);
+}
+
+function render() {
+  due = false;
+  const began = performance.now(), slider = $("time");
+  slider.max = events.length;
+  if (follows) slider.value = events.length;
+  advance(Number(slider.value));
+  const words = `${number(shown)} of ${number(events.length)} events${state.first === null ? "" : `, ${seconds(state.last - state.first)}`}`;
+  $("time-text").textContent = words;
+  slider.setAttribute("aria-valuetext", words);
+  $("state").textContent = stateWords(state);
+  const why = whyWords(state);
+  $("why").textContent = why;
+  $("why").hidden = !why;
+  for (const part of [drawMap, drawChart, drawStream, drawLinks, drawFacts, drawCertificate]) part(state);
+  drawLeft(left);
+  $("log").replaceChildren(...state.lines.slice(-MOST_LINES).reverse().map((event) => {
+    const { version, time_s, kind, ...rest } = event;
+    return make("li", {}, `${(time_s - state.first).toFixed(2)} s ${kind} ${JSON.stringify(rest).slice(0, 300)}`);
+  }));
+  document.body.dataset.events = shown;
+  document.body.dataset.frameMs = (performance.now() - began).toFixed(1);
+}
+
+function soon() {
+  // At most five pictures per second, whatever comes in.
+  if (due) return;
+  due = true;
+  setTimeout(() => requestAnimationFrame(render), 200);
+}
+
+$("time").addEventListener("input", () => { follows = Number($("time").value) === events.length; render(); });
+$("latest").addEventListener("click", () => { follows = true; render(); });
+for (const button of document.querySelectorAll("[data-axis]")) {
+  button.addEventListener("click", () => {
+    axis = button.dataset.axis;
+    for (const other of document.querySelectorAll("[data-axis]")) other.setAttribute("aria-pressed", String(other === button));
+    drawChart(state);
+  });
+}
+
+if (RUN.live) {
+  const source = new EventSource(RUN.live);
+  source.addEventListener("run", (message) => { for (const event of JSON.parse(message.data)) events.push(event); soon(); });
+  source.addEventListener("left", (message) => { left = JSON.parse(message.data); soon(); });
+  source.addEventListener("end", () => { source.close(); document.body.dataset.ended = "true"; });
+}
+drawComponents();
+drawRepeat();
+render();

@@ -1,0 +1,163 @@
+"""Pages in a real browser: what they show of real runs, at two widths, light and dark, and what they ask for."""
+
+import shutil
+import signal
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.cli import app
+from eigenmesh.data import Shards
+from eigenmesh.events import Entry, EventLog, LinkTraffic, Record, Started
+from eigenmesh.fitting import NodeData, Request, fit, prepare
+from eigenmesh.graphs import cycle, metropolis
+from eigenmesh.watch import Feed, PageServer, follow
+from mesh import Mesh, ring
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+# On a busy machine a browser takes its time.
+LIMIT_MS = 120_000
+LOOKS = [(1400, "light"), (1400, "dark"), (390, "light"), (390, "dark")]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        # Tests may run as root, where Chromium has no sandbox.
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=LIMIT_MS)
+        yield launched
+        launched.close()
+
+
+@contextmanager
+def opened(browser, address, width=1400, scheme="light"):
+    """A page without a word on the console, that asks its own host alone."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(LIMIT_MS)
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    yield page
+    assert said == []
+    assert {url.split("?")[0].removesuffix("events") for url in asked} == {address.split("?")[0]}
+    page.close()
+
+
+def no_serious_finding(page):
+    """None of the rules that axe calls serious or critical is broken."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
+
+
+def state(page):
+    return page.inner_text("#state")
+
+
+def shows(page, text):
+    page.wait_for_selector(f'#state:has-text("{text}")')
+
+
+def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["eigenmesh", "demo"])
+    CliRunner().invoke(app, ["demo", "-k", "3", "--nodes", "8", "--out", "demo.png"], catch_exceptions=False)
+    X = np.random.default_rng(0).standard_normal((80, 6)) * [5, 4, 3, 1, 1, 1]
+    feed = Feed()
+    with PageServer(feed, "Eight nodes") as server, opened(browser, server.address) as page:
+        assert state(page) == "No event yet."
+        data = NodeData(Shards.from_list(np.split(X, 8)), metropolis(cycle(8)))
+        log = EventLog(feed)
+        result = fit(prepare(Request.parse(n_components=2, random_state=0), data), events=log).result
+        log.emit(result.ended)
+        shows(page, "Done: every component is within")
+        assert page.locator("#map line[data-look=up]").count() == 8
+        assert page.locator("#links tbody tr").count() == 8
+        # Through time by keyboard: at the first event nothing had been found.
+        page.focus("#time")
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        assert state(page).startswith("Preparing")
+        page.click("#latest")
+        assert state(page).startswith("Done")
+        page.click("text=seconds")
+        assert page.get_attribute("[data-axis=seconds]", "aria-pressed") == "true"
+        server.feed.close()
+        page.wait_for_selector("body[data-ended=true]")
+    for width, scheme in LOOKS:
+        with opened(browser, (tmp_path / "demo.html").as_uri(), width, scheme) as page:
+            assert state(page).startswith("Done")
+            assert page.locator("#components canvas").count() == 3
+            assert "eigenmesh" in page.inner_text("#repeat")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            no_serious_finding(page)
+
+
+def test_a_peer_that_is_killed_is_seen_to_go_and_to_come_back(browser, tmp_path):
+    names = ("oslo", "bergen", "tromso", "molde", "narvik")
+    X = np.random.default_rng(1).standard_normal((300, 8)) * np.linspace(3, 1, 8)
+    parts = {name: X[number::5] for number, name in enumerate(names)}
+    # With this step FAST-PCA takes thousands of rounds: time enough to look.
+    slow = {"solver": "fast-pca", "solver_parameters": {"step_size": 0.002}, "max_rounds": 30000, "n_components": 2}
+    stop, feed = threading.Event(), Feed()
+    with Mesh(tmp_path, parts, ring(list(names)), patience_s=200, tol=1e-3, **slow) as mesh:
+        events = mesh.out("oslo") / "events.jsonl"
+        reading = threading.Thread(target=follow, args=(events, feed, stop, lambda: None))
+        reading.start()
+        try:
+            with PageServer(feed, "oslo") as server, opened(browser, server.address, 390, "dark") as page:
+                mesh.start()
+                shows(page, "Running: round")
+                assert page.locator("#map circle").count() == 5
+                mesh.kill("bergen", signal.SIGKILL)
+                page.wait_for_selector("#map line[data-link*=bergen][data-look=down]", state="attached")
+                assert "bergen" in page.inner_text("#why")
+                mesh.start("bergen")
+                page.wait_for_selector("#map line[data-look=down]", state="detached")
+                assert set(mesh.wait().values()) == {0}
+                shows(page, "Done")
+                no_serious_finding(page)
+        finally:
+            stop.set()
+            reading.join()
+
+
+def test_a_stream_with_an_alarm(browser):
+    rng, feed = np.random.default_rng(5), Feed()
+    log = EventLog(feed)
+    pca = DecentralizedPCA(3, n_nodes=4)
+    with PageServer(feed, "A stream") as server, opened(browser, server.address) as page:
+        for tick in range(8):
+            X = rng.standard_normal((200, 10)) * np.linspace(6, 1, 10)
+            if tick == 7:
+                X[:, 8] += 9 * rng.standard_normal(200)
+            pca.partial_fit(X, nodes=rng.integers(0, 4, 200))
+            if tick > 0:
+                log.emit(pca.batch_)
+        page.wait_for_selector("#alarms li")
+        assert "Alarm in batch 7" in page.inner_text("#alarms")
+        assert page.locator("#alarms li").count() == 1
+        no_serious_finding(page)
+
+
+def test_a_hundred_nodes_and_a_hundred_thousand_events(browser):
+    nodes = tuple(str(number) for number in range(100))
+    links = tuple((nodes[one], nodes[(one + step) % 100]) for one in range(100) for step in (1, 2, 3))
+    feed = Feed()
+    feed(Entry(0.0, Started("fast-pca", "tree", nodes, links, 50, 5, 1e-6, 10**6)))
+    for number in range(100_000):
+        feed(Entry(number / 100, Record(number, number, number, number, number, 2.0 ** (-number / 5000), bound=1.0)))
+    for one, other in links:
+        feed(Entry(1000.0, LinkTraffic(one, other, 10, 100)))
+    with PageServer(feed, "Many") as server, opened(browser, server.address) as page:
+        page.wait_for_selector("body[data-events='100301']")
+        # A frame that draws all of it: far from what a busy machine could turn into a failure, near enough to notice.
+        assert float(page.get_attribute("body", "data-frame-ms")) < 5000
