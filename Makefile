@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-rehearsal bench-gpu attack fuzz faults mutations trials clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-rehearsal bench-gpu attack fuzz faults mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-streams: $(VENV)/.dev ## streams: MNIST in 60 batches, alarms, and more sa
 	$(BIN)/python benchmarks/streams.py mnist
 	$(BIN)/python benchmarks/streams.py drift
 	$(BIN)/python benchmarks/streams.py memory
+
+bench-columns: $(VENV)/.dev ## columns split over sites: MNIST on 8, HapMap3 on 11, simulated and as peers
+	$(BIN)/python benchmarks/columns.py
 
 bench-masks: $(VENV)/.dev ## cost of masks: an average at one site, MNIST by digit, the same bits over engines
 	$(BIN)/python benchmarks/masks.py

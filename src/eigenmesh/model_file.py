@@ -20,10 +20,11 @@ _SHAPES = {
     **dict.fromkeys(("explained_variance", "explained_variance_ratio", "singular_values"), ("K",)),
     **dict.fromkeys(("mean", "scale"), ("d",)),
     "node_components": ("any", "K", "d"),
+    "scores": ("any", "K"),
 }
 _NAMES = ("feature_names", "node_names")
 _SCALARS: dict[str, type] = {
-    "n_samples": int,
+    **dict.fromkeys(("n_samples", "all_features"), int),
     **dict.fromkeys(("noise_variance", "tol", "error_bound"), float),
     **dict.fromkeys(("whole", "converged", "whiten"), bool),
     **dict.fromkeys(("run_id", "missing"), str),
@@ -48,6 +49,8 @@ class Model:
     noise_variance : mean of the variances beyond K; None if unknown, as in files of version 0.1.
     n_samples : pooled number of samples; None if unknown.
     node_components : the estimate of each node that the writer held, (nodes, K, d), or None.
+    scores : of the samples that were fitted, (N, K), where nodes had other columns of the same samples; else None.
+    all_features : d over all nodes where columns were split over them; the model may have those of one node alone.
     feature_names, node_names : names of the d features and of all nodes, or None.
     run_id : which run of peers it is the result of.
     whole : False if sites were lost during the run, so that their samples are not in the model.
@@ -65,6 +68,8 @@ class Model:
     noise_variance: float | None = None
     n_samples: int | None = None
     node_components: np.ndarray | None = field(default=None, repr=False)
+    scores: np.ndarray | None = field(default=None, repr=False)
+    all_features: int | None = None
     feature_names: tuple[str, ...] | None = field(default=None, repr=False)
     node_names: tuple[str, ...] | None = None
     run_id: str | None = None
@@ -101,6 +106,9 @@ class Model:
         if not self.whole:
             remaining = f" ({', '.join(self.node_names)})" if self.node_names else ""
             found.append(f"sites were lost during the run, so it describes the remaining sites only{remaining}")
+        if self.all_features is not None and self.all_features > self.components.shape[1]:
+            part = f"{self.components.shape[1]:,} of {self.all_features:,} columns"
+            found.append(f"it has loadings of {part}: scores of new samples are sums over sites, of which it has one")
         if not self.converged:
             bound = "" if self.error_bound is None else f"; its error bound is {self.error_bound:.2g}"
             asked = "" if self.tol is None else f" {self.tol:g}"

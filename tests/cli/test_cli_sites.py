@@ -37,9 +37,9 @@ def do(tmp_path, monkeypatch):
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
 
 
-def _audit_file(shapes, n_samples=500, messages=3, privacy="open", epochs=1):
+def _audit_file(shapes, n_samples=500, messages=3, privacy="open", epochs=1, partition="samples"):
     dtypes = ("uint64" if privacy == "masked" else "float64",) * len(shapes)
-    with AuditWriter(Path("audit.jsonl"), "bergen", "cohort-1", 64, n_samples, privacy) as writer:
+    with AuditWriter(Path("audit.jsonl"), "bergen", "cohort-1", 64, n_samples, privacy, partition) as writer:
         for epoch in range(epochs):
             for round_ in range(messages):
                 writer.record(Sent("oslo", "DATA", epoch, round_, shapes, dtypes, 5120, 5200, "0" * 64, False))
@@ -72,6 +72,21 @@ def test_an_audit_without_fault_says_so(do):
 def test_an_audit_that_shows_too_much_says_so(do, shapes, messages, said):
     _audit_file(shapes, messages=messages)
     assert said in do("audit", "audit.jsonl").stderr
+
+
+def test_where_columns_are_split_the_audit_looks_for_loadings(do):
+    _audit_file(((1, 499, 10),), partition="features")
+    done = do("audit", "audit.jsonl")
+    assert "No message had the shape of loadings of this site's 64 columns" in done.stdout
+    assert "No message had the shape of a Gram matrix (499 x 499)" in done.stdout
+    assert "No neighbour got more than 30 columns of 499 numbers" in done.stdout
+    assert done.stderr == ""
+    _audit_file(((1, 499, 10),), messages=7, partition="features", privacy="masked")
+    assert "All sites now know scores of all samples, number of columns" in do("audit", "audit.jsonl").stdout
+    _audit_file(((1, 64, 5),), partition="features", n_samples=300)
+    assert "3 messages had the shape of loadings" in do("audit", "audit.jsonl").stderr
+    _audit_file(((1, 499, 10),), messages=7, partition="features", n_samples=500)
+    assert "oslo got 64 or more columns of 499 numbers" in do("audit", "audit.jsonl").stderr
 
 
 def test_a_site_with_few_samples_shows_its_covariance_sooner(do):

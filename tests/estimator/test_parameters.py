@@ -25,6 +25,7 @@ BAD = {
     "averaging": ["magic", None, 3, Tree, BlockKrylov(), True],
     "privacy": ["mask", None, True, 2],
     "split": ["odd", "dirichlet:x", "sizes:", "random:3", None, 3, RandomSplit, True],
+    "partition": ["rows", "", None, 3, True],
     "tol": ["a", 0, -1, 1, 2.0, np.nan, None, "1e-3", True, [1e-3]],
     "max_rounds": [0, -5, 10.5, "many", None, np.inf, True],
     "step_size": [0, -1, "large", None, np.nan, True],

@@ -13,13 +13,12 @@ SOURCE = Path(eigenmesh.__file__).parent
 CALLERS = {
     "draw_seed": {"fitting/_prepare.py"},
     "pooled_moments": {"fitting/_data.py"},
+    "own_moments": {"fitting/_column_data.py"},
     "moments_by_sums": {"data/_moments.py", "dask/_data.py"},
     # A Dask worker builds the operator of its own block.
     "build_covariance": {"fitting/_data.py", "dask/_covariance.py"},
-    "choose_by_size": {"data/_choice.py", "fitting/_data.py", "dask/_data.py"},
+    "choose_by_size": {"data/_choice.py", "fitting/_data.py", "fitting/_column_data.py", "dask/_data.py"},
     "choose_method": {"fitting/_prepare.py"},
-    # A plan says how many samples there are.
-    "count_samples": {"fitting/_prepare.py", "fitting/_planner.py"},
     # The planner asks what memory every solver would take.
     "choose_covariance": {"fitting/_prepare.py", "fitting/_planner.py"},
     "measure": {"fitting/_prepare.py"},

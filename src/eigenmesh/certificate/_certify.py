@@ -7,6 +7,7 @@ same decision from them.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +27,11 @@ from eigenmesh.certificate._bounds import (
 from eigenmesh.certificate._certificate import Certificate, Certified
 from eigenmesh.certificate._complement import agreed_complement, probe_complement
 from eigenmesh.certificate._krylov import asymmetry, require_symmetric
+from eigenmesh.certificate._loadings import loading_bounds, loading_residuals
 from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, Found, Look
 from eigenmesh.certificate._signs import agree_on_signs, own_signs
 from eigenmesh.data import Covariance
+from eigenmesh.data._gram import Gram
 from eigenmesh.data._pooled import product_to_average
 from eigenmesh.networks import Network
 
@@ -51,6 +54,8 @@ class Common(NamedTuple):
         Largest asymmetry of ``V^T C V``, or size of its negative eigenvalues.
     look : Look or None
         A look beyond the components.
+    vectors : callable or None
+        What has these coordinates: (1, n, k) -> (1, d, k). Only split columns ask for it.
     """
 
     coordinates: Array
@@ -58,6 +63,7 @@ class Common(NamedTuple):
     size: Array
     defect: Array
     look: Look | None
+    vectors: Callable[[Array], Array] | None = None
 
 
 def certify(
@@ -95,6 +101,8 @@ def certify(
     """
     xp = ea.namespace(X)
     eps, accuracy = float(xp.finfo(X.dtype).eps), network.average.accuracy
+    if common is not None and common.vectors is None and isinstance(covariance, Gram):
+        common = None
     if common is None:
         local, mean, product, largest = _averaged(covariance, network, X)
         coordinates, apart = mean, _apart(local, mean)
@@ -134,7 +142,9 @@ def certify(
         complement = seen if patient or seen.chance <= LARGEST_CHANCE else complement
     if complement is None:
         complement = probe_complement(covariance, network, mean, X.shape[0], known, seed)
-    certificate = _certificate(network, measured, coordinates, product, complement, known, drawn)
+    vectors = None if common is None else common.vectors
+    loadings = loading_residuals(covariance, network, coordinates, product, vectors)
+    certificate = _certificate(network, measured, coordinates, product, complement, known, drawn, loadings)
     return Certified(mean, ea.everywhere(local, X.shape[0]), certificate, complement, measured.total, alike)
 
 
@@ -231,6 +241,7 @@ def _certificate(
     complement: Complement,
     found: Found,
     drawn: bool,
+    loadings: np.ndarray | None,
 ) -> Certificate:
     values, residuals, floor = measured.values, measured.residuals, found.floor
     clusters = find_clusters(values, complement.shared, found.resolution)
@@ -239,15 +250,18 @@ def _certificate(
     for cluster in clusters:
         members = list(cluster)
         angles[members] = residual_bounds(_span_residual(network, coordinates, product, members) + floor, gaps[members])
+    bounds = angles + measured.disagreement
+    if loadings is not None:
+        bounds = np.maximum(bounds, loading_bounds(values, loadings, gaps, clusters, floor, measured.disagreement))
     skewness = float(measured.skewness.max())
     # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
     if len(values) * skewness > 0.5 or complement.chance > LARGEST_CHANCE:
-        angles[:] = np.inf
+        bounds[:] = np.inf
     return Certificate(
         values=values,
         residuals=residuals,
         gaps=gaps,
-        error_bounds=np.minimum(angles + measured.disagreement, 1.0),
+        error_bounds=np.minimum(bounds, 1.0),
         clusters=clusters,
         open_cluster=complement.shared > 0,
         next_value=complement.upper,

@@ -109,7 +109,7 @@ def _shapes(found: RunSummary) -> Table:
 
 
 def _words(found: RunSummary) -> list[str]:
-    lines, d = [], f"{found.n_features:,}"
+    lines, d, matrix = [], f"{found.length:,}", "Gram matrix" if found.by_columns else "covariance"
     if found.largest is not None:
         size, kind, to = readable_bytes(found.largest["bytes"]), found.largest["kind"], found.largest["to"]
         lines.append(f"The largest message had {size}: {kind} to {to}.")
@@ -118,14 +118,16 @@ def _words(found: RunSummary) -> list[str]:
     if found.again.messages:
         lines.append(f"{found.again.messages:,} messages went again over a link that had broken.")
     if not found.sample_shaped:
-        lines.append(f"No message had the shape of samples ({found.n_samples:,} rows of {d}).")
+        lines.append(f"No message had the shape of samples ({found.n_samples:,} rows of {found.n_features:,}).")
     if not found.covariance_shaped:
-        lines.append(f"No message had the shape of a covariance ({d} x {d}).")
+        lines.append(f"No message had the shape of a {matrix} ({d} x {d}).")
+    if found.by_columns and not found.loading_shaped:
+        lines.append(f"No message had the shape of loadings of this site's {found.n_features:,} columns.")
     if found.masked:
         return lines + _learned(found)
     most = max((count.columns for count in found.by_neighbour.values()), default=0)
     if most < found.enough_columns:
-        shown = f"They show this site's covariance on that many of its {d} dimensions at most."
+        shown = f"They show this site's {matrix} on that many of its {d} dimensions at most."
         lines.append(f"No neighbour got more than {most:,} columns of {d} numbers. {shown}")
     return lines
 
@@ -134,25 +136,28 @@ def _learned(found: RunSummary) -> list[str]:
     """What a masked run has told whom."""
     lines = [
         "Masked: what this site added to a sum left it under a mask; nobody has learned a number of this site alone.",
-        f"All sites now know {known_of_all(found.pooled_columns, found.n_features)} at most.",
+        f"All sites now know {known_of_all(found.pooled_columns, found.length, found.by_columns)} at most.",
     ]
     if len(found.by_epoch) > 1:
-        what = "number of samples, mean, variances and some products follow from the difference of the two sums"
+        own = "number of columns, total variance" if found.by_columns else "number of samples, mean, variances"
+        what = f"{own} and some products follow from the difference of the two sums"
         lines.append(f"Sites were lost in this run: the others know more of them, as their {what}.")
     return lines
 
 
 def _warnings(found: RunSummary) -> list[str]:
     lines: list[str] = []
-    for times, what in ((found.sample_shaped, "samples"), (found.covariance_shaped, "a covariance")):
+    matrix = "Gram matrix" if found.by_columns else "covariance"
+    shaped = ((found.sample_shaped, "samples"), (found.covariance_shaped, f"a {matrix}"))
+    for times, what in (*shaped, (found.loading_shaped, "loadings")):
         if times:
             lines.append(f"warning: {times:,} messages had the shape of {what}; the numbers may be something else.")
     if found.masked:
         return lines
     many = [name for name, count in found.by_neighbour.items() if count.columns >= found.enough_columns]
     if many:
-        got = f"{found.enough_columns:,} or more columns of {found.n_features:,} numbers"
-        risk = "If these are products with this site's own covariance, it can be worked out from them."
+        got = f"{found.enough_columns:,} or more columns of {found.length:,} numbers"
+        risk = f"If these are products with this site's own {matrix}, it can be worked out from them."
         lines.append(f"note: {', '.join(sorted(many))} got {got}. {risk}")
     return lines
 

@@ -41,6 +41,7 @@ def fit(
     table: TableOptions,
     split: options.SplitName = None,
     by_label: options.ByLabel = False,
+    partition: options.Partition = "samples",
     missing: options.Missing = "error",
     scale: options.Scale = False,
     binomial: options.Binomial = False,
@@ -89,6 +90,8 @@ def fit(
 
     - `eigenmesh fit samples.npy -k 0.9 --nodes 50 --topology grid`
 
+    - `eigenmesh fit lab.csv genes.csv --partition features --id-column patient`
+
     - `mpiexec -n 20 eigenmesh fit site-{rank}.npy --transport mpi --out pca.npz`
     """
     messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT, live=live)
@@ -118,7 +121,14 @@ def fit(
         # Nodes that read their own samples read consecutive rows.
         split = "contiguous"
     read = partial(
-        read_problem, table=table, split=split, nodes=nodes, topology=topology, weights=weights, seed=seed or 0
+        read_problem,
+        table=table,
+        split=split,
+        nodes=nodes,
+        topology=topology,
+        weights=weights,
+        partition=partition,
+        seed=seed or 0,
     )
     about = {
         "weights": canonical_name("weights", weights, ["auto", *WEIGHTS]),

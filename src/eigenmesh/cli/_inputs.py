@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenmesh import graphs
 from eigenmesh._lookup import find_name
-from eigenmesh.data import LabelSplit, Shards, SizesSplit, Split, Table, TableOptions, split_by_name
+from eigenmesh.data import FeatureShards, LabelSplit, Shards, SizesSplit, Split, Table, TableOptions, split_by_name
 from eigenmesh.data._datasets import DATASETS, is_dataset, load
 from eigenmesh.data._files import READERS, consecutive_rows, kind_of, read_table
 from eigenmesh.errors import InputError, UnknownNameError
@@ -59,19 +59,19 @@ def parse_split(split: str | None, n_files: int, seed: int) -> Split | None:
 
 
 def read_data(
-    data: Sequence[str], options: TableOptions, n_nodes: int | None, split: Split | None
+    data: Sequence[str], options: TableOptions, n_nodes: int | None, split: Split | None, kind: type[Shards] = Shards
 ) -> tuple[str, Shards]:
     """What the data are called, and the samples of every node: of one table that is split, or of one file per node."""
     if split is not None:
         table = read_one(data[0], options)
-        return table.name, split_table(table, n_nodes, split)
+        return table.name, split_table(table, n_nodes, split, kind)
     for name in data:
         if is_dataset(name) and not Path(name).is_file():
             raise InputError(f"{name} is a data set, one of {len(data)} sources; name it alone, or give files only.")
     if n_nodes not in (None, len(data)):
         fix = f"leave out --nodes, or give a network of {len(data)} nodes"
         raise InputError(f"{len(data)} files are {len(data)} nodes, one per file, not {n_nodes}; {fix}.")
-    return f"{len(data)} files", Shards.from_files(list(data), **vars(options))
+    return f"{len(data)} files", kind.from_files(list(data), **vars(options))
 
 
 def read_one(name: str, options: TableOptions, share: tuple[int, int] | None = None) -> Table:
@@ -87,8 +87,11 @@ def read_one(name: str, options: TableOptions, share: tuple[int, int] | None = N
     return replace(read_table(name, share=share, **vars(options)), name=Path(name).name)
 
 
-def split_table(table: Table, n_nodes: int | None, split: Split) -> Shards:
-    """The samples of every node; one node per label where the split is by label and nothing else was asked for."""
+def split_table(table: Table, n_nodes: int | None, split: Split, kind: type[Shards] = Shards) -> Shards:
+    """What every node has; one node per label where the split is by label and nothing else was asked for."""
+    if issubclass(kind, FeatureShards):
+        usual = len(split.sizes) if isinstance(split, SizesSplit) else max(1, min(DEFAULT_NODES, table.source.shape[1]))
+        return kind.from_array(table.source, n_nodes or usual, split)
     if isinstance(split, LabelSplit):
         if table.labels is None:
             fix = "name their column with --label-column, or use --split random or --split contiguous"

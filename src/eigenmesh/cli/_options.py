@@ -35,6 +35,10 @@ SPLIT_HELP = (
     "How rows are split: random (default), contiguous, label, dirichlet:0.1 (by label, skewed), sizes:10,20,30."
 )
 BINOMIAL_HELP = "Genotypes: divide by sqrt(2p(1-p)), p pooled; missing ones at 2p, monomorphic ones left out."
+PARTITION_HELP = (
+    "What nodes have of their own: samples of the same columns, or columns of the same samples in the same order; "
+    "files with --id-column are compared by their ids."
+)
 NODES_HELP = "Number of nodes; by default one per file, one per label with --split label, else 10."
 TOPOLOGY_HELP = f"{', '.join(TOPOLOGIES)}; or a file of links, two names per line."
 TRANSPORT_HELP = (
@@ -53,6 +57,7 @@ ByLabel = Annotated[bool, option(DATA, None, "The same as --split label.", "--by
 Missing = Annotated[str, option(DATA, "error|mean", "Empty and infinite entries: an error, or set to the pooled mean.")]
 Scale = Annotated[bool, option(DATA, None, "Divide each column by its pooled standard deviation.", "--scale")]
 Binomial = Annotated[bool, option(DATA, None, BINOMIAL_HELP, "--binomial")]
+Partition = Annotated[str, option(DATA, "samples|features", PARTITION_HELP)]
 Nodes = Annotated[int | None, option(NETWORK, "M", NODES_HELP, min=1)]
 Topology = Annotated[str, option(NETWORK, "NAME|FILE", TOPOLOGY_HELP)]
 WeightsName = Annotated[str, option(NETWORK, "NAME", f"auto, {', '.join(WEIGHTS)}.", "--weights")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
@@ -14,10 +14,10 @@ from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._inputs import DEFAULT_SPLIT, parse_split, read_data, read_edge_list, read_one, split_table
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import files_of_all_nodes, is_one_table
-from eigenmesh.data import ContiguousSplit, Shards, Split, TableOptions
+from eigenmesh.data import ContiguousSplit, FeatureShards, Shards, Split, TableOptions
 from eigenmesh.data._files import name_of
 from eigenmesh.errors import InputError
-from eigenmesh.fitting import Fit, NodeData
+from eigenmesh.fitting import PARTITIONS, Fit, NodeData, node_data
 from eigenmesh.graphs._existing import in_order_of
 from eigenmesh.report import run_picture
 from eigenmesh.report._network_picture import describe_network
@@ -49,23 +49,25 @@ class Problem:
     @property
     def data(self) -> NodeData:
         """What a fit is prepared from."""
-        return NodeData(self.shards, self.weights, self.transport)
+        return node_data(self.shards, self.weights, self.transport)
 
     def facts(self, n_samples: int) -> dict[str, str]:
         """What it is, in words, with N samples over all nodes."""
-        sizes = [block.n_rows for block in self.shards.blocks]
+        by_columns = isinstance(self.shards, FeatureShards)
+        what = "columns" if by_columns else "samples"
+        sizes = [block.n_features if by_columns else block.n_rows for block in self.shards.blocks]
         each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
         where = "per node" if len(sizes) == self.shards.n_nodes else f"at node {self.shards.ids[0]}"
         return {
             "data": f"{self.name}: {n_samples:,} samples of {self.shards.n_features:,} features",
-            "split": f"{self.split}: {each} samples {where}",
+            "split": f"{self.split}: {each} {what} {where}",
             "network": f"{self.topology}: {describe_network(self.weights)}",
         }
 
     def picture(self, fitted: Fit, title: str) -> Figure:
         return run_picture(
             self.weights,
-            fitted.result,
+            replace(fitted.result, components=fitted.components),
             fitted.request.tol,
             title=title,
             names=fitted.facts.node_names,
@@ -84,6 +86,7 @@ def read_problem(
     topology: str,
     table: TableOptions = EVERYTHING,
     weights: str = "auto",
+    partition: str = "samples",
     transport: Transport | None = None,
 ) -> Problem:
     """Check all names, then read the data and lay the network; with a transport, read this node's data alone."""
@@ -91,6 +94,7 @@ def read_problem(
         if nodes not in (None, transport.size):
             raise InputError(f"{transport.size} processes are {transport.size} nodes; leave out --nodes {nodes}.")
         nodes = transport.size
+    kind = PARTITIONS[canonical_name("partition", partition, PARTITIONS)]
     edge_list = read_edge_list(topology, nodes)
     if edge_list is None:
         topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
@@ -100,18 +104,18 @@ def read_problem(
     rule = parse_split(split, 1 if one_table else max(2, len(files)), seed)
     with messages.waiting("reading the data"):
         if transport is not None:
-            name, shards = _read_node(files, table, rule, transport)
+            name, shards = _read_node(files, table, rule, transport, kind)
             name = data[0] if len(data) == 1 and rule is None else name
         else:
             n_nodes = nodes if edge_list is None else edge_list.number_of_nodes()
-            name, shards = read_data(files, table, n_nodes, rule)
+            name, shards = read_data(files, table, n_nodes, rule, kind)
     graph, shards = _graph_of(edge_list, topology, shards, seed)
     words = "one node per file" if rule is None else split or DEFAULT_SPLIT
     return Problem(name, shards, graphs.weighting(weights, graph), topology, words, transport)
 
 
 def _read_node(
-    files: Sequence[str], options: TableOptions, split: Split | None, transport: Transport
+    files: Sequence[str], options: TableOptions, split: Split | None, transport: Transport, kind: type[Shards]
 ) -> tuple[str, Shards]:
     """What the data are called, and the samples of one node.
 
@@ -124,14 +128,20 @@ def _read_node(
             raise InputError(
                 f"{len(files)} files are {len(files)} nodes, one per file, but {size} processes were started."
             )
-        source, stems = read_one(files[rank], options).source, [name_of(Path(file)) for file in files]
-        names = stems if len(set(stems)) == size else None
-        return f"{size} files", Shards.from_list([source], ids=[rank], n_nodes=size, node_names=names)
-    if isinstance(split, ContiguousSplit):
+        table, stems = read_one(files[rank], options), [name_of(Path(file)) for file in files]
+        held: dict[str, Any] = {
+            "ids": [rank],
+            "n_nodes": size,
+            "node_names": stems if len(set(stems)) == size else None,
+        }
+        if issubclass(kind, FeatureShards):
+            held["sample_ids"] = [table.ids]
+        return f"{size} files", kind.from_list([table.source], **held)
+    if isinstance(split, ContiguousSplit) and kind is Shards:
         table = read_one(files[0], options, share=(rank, size))
         return table.name, Shards.from_list([table.source], ids=[rank], n_nodes=size)
     table = read_one(files[0], options)
-    return table.name, split_table(table, size, split).take([rank])
+    return table.name, split_table(table, size, split, kind).take([rank])
 
 
 def _graph_of(edge_list: nx.Graph | None, topology: str, shards: Shards, seed: int) -> tuple[nx.Graph, Shards]:

@@ -19,7 +19,7 @@ from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Sizes, choose_by_si
 from eigenmesh.data._moments import moments_by_sums
 from eigenmesh.data._summaries import count_and_sum
 from eigenmesh.errors import InputError, import_extra
-from eigenmesh.fitting import DataFacts, Request
+from eigenmesh.fitting import DataFacts, Request, Size
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.solvers import Solver
 
@@ -46,11 +46,11 @@ class DaskData:
     @property
     def facts(self) -> DataFacts:
         blocks, names = self.blocks, self.blocks.layout.feature_names
-        return DataFacts(blocks.n_blocks, blocks.n_features, blocks.dtype.itemsize, feature_names=names)
+        return DataFacts.of_rows(blocks.n_blocks, blocks.n_features, blocks.dtype.itemsize, feature_names=names)
 
-    def count_samples(self, masked: bool) -> tuple[None, None]:
+    def count(self, masked: bool) -> tuple[Size, None]:
         """The chunk sizes may be unknown; the moments count the rows."""
-        return None, None
+        return self.facts.size, None
 
     def check(self, request: Request) -> None:
         """Raise if the solver exchanges messages hundreds of times."""

@@ -14,6 +14,7 @@ from eigenmesh.data._datasets import (
     power_law_spectrum,
     unlike_nodes,
 )
+from eigenmesh.data._feature_shards import FeatureShards
 from eigenmesh.data._files import read_table
 from eigenmesh.data._moments import Averager, Missing, Moments, Scaling, missing_policy, pooled_moments
 from eigenmesh.data._shards import Shards
@@ -43,6 +44,7 @@ __all__ = [
     "Covariance",
     "CovarianceKind",
     "DirichletSplit",
+    "FeatureShards",
     "Formed",
     "LabelSplit",
     "MatrixFree",

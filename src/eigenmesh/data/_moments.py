@@ -56,6 +56,11 @@ class Moments:
     rest: np.ndarray | None = None
 
     @property
+    def n_features(self) -> int:
+        """d, of all nodes together."""
+        return len(self.mean)
+
+    @property
     def total_variance(self) -> float:
         """Trace of the pooled covariance, after any scaling."""
         # Rounded once, so that it is the same on every processor.
@@ -145,8 +150,12 @@ def moments_by_sums(
     *,
     scale: Scaling = False,
     missing: Missing = "error",
+    whole: bool = True,
 ) -> Moments:
-    """``pooled_moments`` for any way to sum a summary over all nodes, from the sum of ``count_and_sum``."""
+    """``pooled_moments`` for any way to sum a summary over all nodes, from the sum of ``count_and_sum``.
+
+    ``whole`` is False for a part of the columns: all of these may be constant, and only their total has limits.
+    """
     d, fills = columns.n_features, missing_policy(missing) == "mean"
     n_samples = int(np.rint(pooled[0]))
     if n_samples < 2:
@@ -163,7 +172,7 @@ def moments_by_sums(
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
             sums, squares = over_nodes(partial(deviations, centring=Centring(mean, fills=n_missing > 0)))
         about = Moments(n_samples, mean, squares, n_missing=n_missing)
-    return moments_about(about, sums, observed, columns, scale=scale)
+    return moments_about(about, sums, observed, columns, scale=scale, whole=whole)
 
 
 @np.errstate(all="ignore")
@@ -200,7 +209,13 @@ def _divisors(
 
 
 def moments_about(
-    about: Moments, sums: np.ndarray, observed: np.ndarray | float, columns: Columns, *, scale: Scaling
+    about: Moments,
+    sums: np.ndarray,
+    observed: np.ndarray | float,
+    columns: Columns,
+    *,
+    scale: Scaling,
+    whole: bool = True,
 ) -> Moments:
     """Moments from sums of deviations (d,) and, in place of the variance, of their squares about any centre.
 
@@ -216,19 +231,30 @@ def moments_about(
         raise DataError(f"the variance overflows float64 in {names}; divide these columns by a constant.")
     # A constant column has a spread of some units in the last place of its mean, by rounding.
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(mean)
-    if constant.all():
+    if whole and constant.all():
         raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
     if scale == "binomial":
         variance = np.where(constant, 0.0, variance)
     elif scale and constant.any():
         raise DataError(f"scale=True would divide by zero in constant {column_labels(columns, constant)}; drop them.")
-    # Squares of the variance must stay in the range of the dtype.
-    total, limit = float(variance.sum()), 1e15 if columns.dtype == np.float32 else 1e100
-    if not scale and not 1 / limit <= total <= limit:
-        bounds = f"{1 / limit:g}..{limit:g} for {columns.dtype}"
-        raise DataError(f"the total variance {total:.2g} must be in {bounds}; rescale the data, or use scale=True.")
+    if whole and not scale:
+        require_range(float(variance.sum()), columns.dtype)
     deviation = _divisors(scale, mean, variance, n_samples, columns)
     # A mean that is off by delta adds delta delta^T to the covariance.
     rest = (about.mean - mean) + shift
     felt = bool(np.any(np.abs(rest) > 1e-9 * np.sqrt(variance)))
     return Moments(n_samples, mean, variance, deviation, about.n_missing, rest if felt else None)
+
+
+def require_range(total: float, dtype: np.dtype) -> None:
+    """Raise unless squares of the total variance stay in the range of the dtype."""
+    limit = 1e15 if dtype == np.float32 else 1e100
+    if not 1 / limit <= total <= limit:
+        bounds = f"{1 / limit:g}..{limit:g} for {dtype}"
+        raise DataError(f"the total variance {total:.2g} must be in {bounds}; rescale the data, or use scale=True.")
+
+
+def own_moments(shards: Shards, *, scale: Scaling, missing: Missing) -> Moments:
+    """Moments of the columns of one node that has all samples of them, without any message."""
+    first = count_and_sum(shards, 0, missing_policy(missing) == "mean")
+    return moments_by_sums(lambda part: part(shards, 0), shards, first, scale=scale, missing=missing, whole=False)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -46,7 +46,21 @@ class Shards:
         for position, block in enumerate(self.blocks):
             if block.n_rows == 0:
                 raise DataError(f"{self.node_label(position)} has no rows; every node needs at least one sample.")
-        _check_alike(self)
+        self._check_alike()
+
+    def _check_alike(self) -> None:
+        widths = [block.n_features for block in self.blocks]
+        if len(set(widths)) > 1:
+            common = max(widths, key=widths.count)
+            odd = ", ".join([f"{self.node_label(i)} has {w}" for i, w in enumerate(widths) if w != common][:5])
+            other = f"{self.node_label(widths.index(common))} has {common}"
+            raise DataError(f"nodes have unequal numbers of columns: {odd}, while {other}; make them equal.")
+        if len({block.is_sparse for block in self.blocks}) > 1:
+            sparse = ", ".join([self.node_label(i) for i, block in enumerate(self.blocks) if block.is_sparse][:5])
+            raise DataError(f"some nodes are sparse ({sparse}) and some dense; make all sparse or all dense.")
+        names = self.feature_names
+        if names is not None and len(names) != widths[0]:
+            raise DataError(f"{len(names)} feature names for {widths[0]} columns; give one per column.")
 
     @property
     def n_features(self) -> int:
@@ -72,7 +86,7 @@ class Shards:
     def column_label(self, column: int) -> str:
         return column_label(self.feature_names, column)
 
-    def take(self, ids: Sequence[int]) -> Shards:
+    def take(self, ids: Sequence[int]) -> Self:
         """Only the nodes with these global numbers, as at a peer."""
         missing = [node for node in ids if node not in self.ids]
         if missing:
@@ -90,7 +104,7 @@ class Shards:
         n_bytes = sum(math.prod(source.shape) * np.dtype(source.dtype).itemsize for source in sources)
         return n_bytes if place.has_room(n_bytes) else 0
 
-    def moved(self, place: Place) -> Shards:
+    def moved(self, place: Place) -> Self:
         """The same samples at a place, every source moved once, and on a GPU the rows of each node put together.
 
         Sources that cannot be moved whole stay where they are, to be moved in chunks when they are read; so do all if
@@ -194,18 +208,3 @@ def _alike(sources: Sequence[Source], where: Sequence[object]) -> list[Source]:
 def _require_one_id_each(n_matrices: int, ids: Sequence[int]) -> None:
     if len(ids) != n_matrices:
         raise InputError(f"{n_matrices} matrices but {len(ids)} node ids; give one id per matrix.")
-
-
-def _check_alike(shards: Shards) -> None:
-    widths = [block.n_features for block in shards.blocks]
-    if len(set(widths)) > 1:
-        common = max(widths, key=widths.count)
-        odd = ", ".join([f"{shards.node_label(i)} has {w}" for i, w in enumerate(widths) if w != common][:5])
-        other = f"{shards.node_label(widths.index(common))} has {common}"
-        raise DataError(f"nodes have unequal numbers of columns: {odd}, while {other}; make them equal.")
-    if len({block.is_sparse for block in shards.blocks}) > 1:
-        sparse = ", ".join([shards.node_label(i) for i, block in enumerate(shards.blocks) if block.is_sparse][:5])
-        raise DataError(f"some nodes are sparse ({sparse}) and some dense; make all sparse or all dense.")
-    names = shards.feature_names
-    if names is not None and len(names) != widths[0]:
-        raise DataError(f"{len(names)} feature names for {widths[0]} columns; give one per column.")

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh._lookup import canonical_name
 from eigenmesh.dask import is_dask
-from eigenmesh.data import Shards, Source, as_source, split_by_name
+from eigenmesh.data import FeatureShards, Shards, Source, as_source, split_by_name
 from eigenmesh.data._files import expand
 from eigenmesh.data._frames import as_narwhals
 from eigenmesh.data._source import is_frame
 from eigenmesh.errors import InputError
 from eigenmesh.events import EventLog, on_record
-from eigenmesh.fitting import Data, NodeData, count_nodes, parse_weights
+from eigenmesh.fitting import PARTITIONS, Data, count_nodes, node_data, parse_weights
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
 # Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
-NOT_ON_DASK = ("topology", "weights", "averaging", "privacy", "split", "transport", "device")
+NOT_ON_DASK = ("topology", "weights", "averaging", "privacy", "split", "partition", "transport", "device")
 
 
 def connect(pca: Any, X: Any, stack: ExitStack) -> tuple[Transport | None, Callable[..., list[Any]] | None]:
@@ -51,9 +52,13 @@ def data_for(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transpo
     if is_dask(X):
         return _data_of_dask(pca, X, nodes)
     shards = _shards(pca, X, y, nodes, seed) if transport is None else _own_shards(pca, X, y, nodes, transport)
-    return NodeData(
-        shards, parse_weights(pca.topology, pca.weights, shards.n_nodes, seed, shards.node_names), transport
-    )
+    weights = parse_weights(pca.topology, pca.weights, shards.n_nodes, seed, shards.node_names)
+    return node_data(shards, weights, transport)
+
+
+def _kind(pca: Any) -> type[Shards]:
+    """What holds the data: rows or, where columns are split, columns of each node."""
+    return PARTITIONS[canonical_name("partition", pca.partition, PARTITIONS)]
 
 
 def _data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
@@ -83,14 +88,17 @@ def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> S
     if isinstance(X, Shards):
         return _shards(pca, X, None, None, seed=0)
     X = _with_names(pca, X, fewest=1)
-    return Shards.from_list([X], ids=[transport.rank], n_nodes=transport.size)
+    return _kind(pca).from_list([X], ids=[transport.rank], n_nodes=transport.size)
 
 
 def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
+    kind = _kind(pca)
     if isinstance(X, Shards) or is_parts(X):
         if nodes is not None:
             raise InputError("nodes= goes with one array; the data given are already in parts.")
-        shards = X if isinstance(X, Shards) else _from_parts(X)
+        shards = X if isinstance(X, Shards) else _from_parts(X, kind)
+        if type(shards) is not kind:
+            raise InputError(f"partition = {pca.partition!r} is for {kind.__name__}; got {type(shards).__name__}.")
         pca.n_features_in_ = shards.n_features
         if shards.feature_names is not None:
             pca.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
@@ -98,13 +106,17 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
             # Left over from an earlier fit.
             del pca.feature_names_in_
         return shards
+    by_columns = issubclass(kind, FeatureShards)
     if isinstance(nodes, str):
+        if by_columns:
+            raise InputError(f"nodes={nodes!r} is for samples; where columns are split, give one entry per column.")
         X, nodes = _without_column(X, nodes)
     X = _with_names(pca, X)
     if nodes is not None:
-        return Shards.from_labels(X, nodes)
-    n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[0])
-    return Shards.from_array(X, n_nodes, split_by_name(pca.split, seed), y)
+        return kind.from_labels(X, nodes)
+    n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[1 if by_columns else 0])
+    # The labels y are of samples.
+    return kind.from_array(X, n_nodes, split_by_name(pca.split, seed), None if by_columns else y)
 
 
 def _with_names(pca: Any, X: Any, fewest: int = 2) -> Source:
@@ -126,16 +138,16 @@ def _without_column(X: Any, column: str) -> tuple[Any, np.ndarray]:
     return frame.drop(column).to_native(), frame[column].to_numpy()
 
 
-def _from_parts(X: Any) -> Shards:
+def _from_parts(X: Any, kind: type[Shards]) -> Shards:
     """One node per matrix or file; the keys of a dict are the names of the nodes."""
     names, parts = (tuple(map(str, X)), list(X.values())) if isinstance(X, Mapping) else (None, list(X))
     if all(isinstance(part, str | os.PathLike) for part in parts):
         files = expand(parts)
         if len(files) < 2:
             raise InputError(f"{files[0]} is one file; read it with eigenmesh.data.read_table, and give its X.")
-        shards = Shards.from_files(files)
+        shards = kind.from_files(files)
         return shards if names is None else replace(shards, node_names=names)
-    return Shards.from_list(parts, node_names=names)
+    return kind.from_list(parts, node_names=names)
 
 
 def is_parts(X: Any) -> bool:

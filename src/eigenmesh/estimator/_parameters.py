@@ -15,7 +15,7 @@ from eigenmesh.arrays import namespace_for
 from eigenmesh.averaging import AVERAGINGS, Averaging
 from eigenmesh.data import SPLITS, CovarianceKind, Missing, Split, split_by_name
 from eigenmesh.errors import InputError, UnknownNameError
-from eigenmesh.fitting import Costs, Request
+from eigenmesh.fitting import PARTITIONS, Costs, Request
 from eigenmesh.fitting._request import PRIVACY
 from eigenmesh.fitting._topology import is_edge_list
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights
@@ -85,6 +85,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "averaging": [Names("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
     "privacy": [Names("privacy", PRIVACY)],
     "split": [Names("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
+    "partition": [Names("partition", PARTITIONS)],
     "tol": [Interval(Real, 0, 1, closed="neither")],
     "max_rounds": [COUNT],
     "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],

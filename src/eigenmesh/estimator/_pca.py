@@ -20,7 +20,7 @@ from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
 from eigenmesh.estimator._partial_fit import Streaming
 from eigenmesh.estimator._projection import Projection
 from eigenmesh.events import BatchChecked, Record
-from eigenmesh.fitting import Costs, Fit, NodeData, Plan, fit, fit_at_every_node, model_of, plan, prepare
+from eigenmesh.fitting import ColumnData, Costs, Fit, NodeData, Plan, fit, fit_at_every_node, model_of, plan, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.model_file import write_model
 from eigenmesh.solvers import Solver
@@ -58,6 +58,10 @@ class DecentralizedPCA(Streaming, Projection):
     split : str or Split
         How one array is split over the nodes: "random", "contiguous", "label" (by y), "dirichlet:0.1" (by y),
         "sizes:10,20".
+    partition : "samples" or "features"
+        What nodes have of their own: samples of the same features, or features of the same samples in the same order.
+        With "features", parts and ``split`` are of columns, and the scores of all samples become known to all nodes;
+        a process that is one node has the loadings of its own columns alone.
     tol : float
         Bound on sin(angle) between every component at every node and the true one.
     max_rounds : int
@@ -126,6 +130,8 @@ class DecentralizedPCA(Streaming, Projection):
         Mean squared residual of each feature in that batch, about the components before it.
     node_components_ : array of shape (M, K, d)
         The estimate of each node; (1, K, d) at a process that is one node.
+    scores_ : array of shape (N, K)
+        Scores of the samples that were fitted, the same at all nodes; only with partition="features".
     node_names_ : tuple of str
         Names of the nodes; their numbers where they have none.
     weights_ : Weights
@@ -164,6 +170,7 @@ class DecentralizedPCA(Streaming, Projection):
         averaging: str | Averaging = "auto",
         privacy: Literal["open", "masked"] = "open",
         split: str | Split = "random",
+        partition: Literal["samples", "features"] = "samples",
         tol: float = DEFAULT_TOL,
         max_rounds: int = DEFAULT_MAX_ROUNDS,
         step_size: float | str = "auto",
@@ -185,7 +192,8 @@ class DecentralizedPCA(Streaming, Projection):
     ) -> None:
         self.n_components, self.solver, self.step_size = n_components, solver, step_size
         self.topology, self.n_nodes, self.weights = topology, n_nodes, weights
-        self.averaging, self.split, self.random_state = averaging, split, random_state
+        self.averaging, self.random_state = averaging, random_state
+        self.split, self.partition = split, partition
         self.privacy = privacy
         self.tol, self.max_rounds, self.costs = tol, max_rounds, costs
         self.scale, self.whiten, self.missing = scale, whiten, missing
@@ -256,6 +264,8 @@ class DecentralizedPCA(Streaming, Projection):
             data = data_for(planned, X, y, nodes, request.seed or 0, transport)
             if not isinstance(data, NodeData):
                 raise InputError("dask data have fit and transform alone: there is no network to plan for.")
+            if isinstance(data, ColumnData):
+                raise InputError('a plan is for partition="samples"; split columns are fitted without one.')
             return plan(request, data)
 
     @property
@@ -265,7 +275,12 @@ class DecentralizedPCA(Streaming, Projection):
     def _set_fitted(self, fitted: Fit) -> None:
         result, moments = fitted.result, fitted.moments
         self._fitted, self.result_ = fitted, result
-        self.components_, self.node_components_ = result.components, result.node_components
+        self.components_, self.node_components_ = fitted.components, fitted.node_components
+        if fitted.scores is not None:
+            self.scores_ = fitted.scores
+        elif hasattr(self, "scores_"):
+            # Left over from an earlier fit.
+            del self.scores_
         self.explained_variance_ = result.explained_variance
         self.explained_variance_ratio_ = fitted.explained_variance_ratio
         self.singular_values_, self.noise_variance_ = fitted.singular_values, fitted.noise_variance

@@ -14,7 +14,7 @@ from eigenmesh.averaging import Averaging
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Formed, Moments, Shards, load, split_by_name
 from eigenmesh.data._datasets import gaussian, paper_spectrum
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
-from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, prepare
+from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, Size, prepare
 from eigenmesh.networks import Network, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._bases import random_basis
@@ -54,8 +54,8 @@ class KnownData:
     moments: Moments
     covariance: Covariance
 
-    def count_samples(self, masked: bool) -> tuple[int, None]:
-        return self.moments.n_samples, None
+    def count(self, masked: bool) -> tuple[Size, None]:
+        return Size(self.moments.n_samples, self.moments.n_features), None
 
     def check(self, request: Request) -> None:
         """Every request can be done."""

@@ -1,6 +1,8 @@
 """One place where a fit is decided: a request, ``prepare``, ``fit``; and the planner, which decides the same."""
 
-from eigenmesh.fitting._data import Data, DataFacts, NodeData
+from eigenmesh.fitting._column_data import PARTITIONS, ColumnData, node_data
+from eigenmesh.fitting._data import Data, NodeData
+from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._fit import Fit, fit, fit_at_every_node
 from eigenmesh.fitting._outputs import fit_numbers, model_of
 from eigenmesh.fitting._planner import Forecast, Plan, plan
@@ -9,6 +11,8 @@ from eigenmesh.fitting._request import Costs, Request
 from eigenmesh.fitting._topology import count_nodes, parse_weights
 
 __all__ = [
+    "PARTITIONS",
+    "ColumnData",
     "Costs",
     "Data",
     "DataFacts",
@@ -18,6 +22,7 @@ __all__ = [
     "Plan",
     "Prepared",
     "Request",
+    "Size",
     "Workload",
     "choose_method",
     "count_nodes",
@@ -25,6 +30,7 @@ __all__ = [
     "fit_at_every_node",
     "fit_numbers",
     "model_of",
+    "node_data",
     "parse_weights",
     "plan",
     "prepare",

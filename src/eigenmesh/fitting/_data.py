@@ -27,6 +27,7 @@ from eigenmesh.data._in_place import InPlace
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
 from eigenmesh.errors import DataError, InputError
+from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._matching import facts_to_match, require_match
 from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.fitting._request import Request
@@ -45,20 +46,6 @@ GPU_PASS_COST = 4.0
 FILL_OF_GPU = 0.8
 
 
-class DataFacts(NamedTuple):
-    """What is known of samples without reading them.
-
-    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes.
-    """
-
-    n_nodes: int
-    n_features: int
-    item_bytes: int
-    has_all_reduce: bool = False
-    feature_names: tuple[str, ...] | None = None
-    node_names: tuple[str, ...] | None = None
-
-
 class Data(Protocol):
     """What ``prepare`` asks of samples, wherever they are."""
 
@@ -70,8 +57,8 @@ class Data(Protocol):
         """The network that the solver sees: one node where an engine sums over all nodes by itself."""
         ...
 
-    def count_samples(self, masked: bool) -> tuple[int | None, Network | None]:
-        """N over all nodes, None where only a pass over the data can tell; and the network that was asked.
+    def count(self, masked: bool) -> tuple[Size, Network | None]:
+        """N and d over all nodes, None where only a pass over the data can tell; and the network that was asked.
 
         ``masked``: no node shows how many it has; the network keeps the masks.
         """
@@ -113,8 +100,14 @@ class NodeData:
     @property
     def facts(self) -> DataFacts:
         shards, reduces = self.shards, self.transport is not None and self.transport.reduces
-        names = shards.feature_names, shards.node_names
-        return DataFacts(shards.n_nodes, shards.n_features, shards.dtype.itemsize, reduces, *names)
+        return DataFacts.of_rows(
+            shards.n_nodes,
+            shards.n_features,
+            shards.dtype.itemsize,
+            has_all_reduce=reduces,
+            feature_names=shards.feature_names,
+            node_names=shards.node_names,
+        )
 
     def at_node(self, transport: Transport) -> NodeData:
         """As it is at one of the nodes."""
@@ -123,13 +116,17 @@ class NodeData:
     def check(self, request: Request) -> None:
         self._place(request.device)
 
-    def count_samples(self, masked: bool) -> tuple[int, Network]:
+    def count(self, masked: bool) -> tuple[Size, Network]:
         """N over all nodes, by one average of one number."""
+        n_samples, network = self._added_up([block.n_rows for block in self.shards.blocks], masked)
+        return Size(n_samples, self.shards.n_features), network
+
+    def _added_up(self, counts: list[int], masked: bool) -> tuple[int, Network]:
         network = self._network(Integers() if masked else Tree())
         if masked:
             add_masks(network)
-        counts = np.array([[float(block.n_rows)] for block in self.shards.blocks])
-        return int(np.rint(self.shards.n_nodes * network.common_mean(counts)[0, 0])), network
+        average = network.common_mean(np.array(counts, dtype=float)[:, np.newaxis])[0, 0]
+        return int(np.rint(self.shards.n_nodes * average)), network
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""

@@ -9,9 +9,13 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import name_of
 from eigenmesh.data import Choice, Moments
+from eigenmesh.data._feature_shards import FeatureShards
+from eigenmesh.data._gram import ColumnMoments
 from eigenmesh.errors import TransportError
 from eigenmesh.events import EventLog, LinkTraffic, Started
-from eigenmesh.fitting._data import DataFacts, NodeData
+from eigenmesh.fitting._data import NodeData
+from eigenmesh.fitting._facts import DataFacts
+from eigenmesh.fitting._loadings import in_columns
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._stream import BatchSums, StreamData
@@ -34,8 +38,12 @@ class Fit:
 
     Attributes
     ----------
+    components : array of shape (K, d)
+        Loadings of the columns held here: those of ``result``, or of a node's own columns where columns are split.
     noise_variance : float
         Mean variance of the directions beyond component K.
+    scores : array of shape (N, K) or None
+        Of all samples, where columns are split: ``result`` then has their directions, which all nodes share.
     averaging : str
         Its name.
     choice : Choice
@@ -52,7 +60,17 @@ class Fit:
     weights: Weights | NetworkSequence
     averaging: str
     choice: Choice
+    components: np.ndarray
+    scores: np.ndarray | None = None
     checked: BatchSums | None = None
+
+    @property
+    def node_components(self) -> np.ndarray:
+        """The estimate of each node held here: (nodes, K, d)."""
+        if self.scores is None:
+            return self.result.node_components
+        # All of them are made from the directions that all nodes share.
+        return np.broadcast_to(self.components, (len(self.result.node_components), *self.components.shape))
 
     @property
     def total_variance(self) -> float:
@@ -131,6 +149,7 @@ def fit(
     if events.listeners:
         for (sender, receiver), sent in network.link_traffic().items():
             events.emit(LinkTraffic(names[sender], names[receiver], *sent))
+    result, components, scores = in_columns(prepared.covariance, result, prepared.moments.n_samples)
     # The next fit of what was prepared counts the set-up and its own rounds, not those of this one.
     network.exchanges = set_up_exchanges
     return Fit(
@@ -142,6 +161,8 @@ def fit(
         prepared.weights,
         name_of(prepared.averaging),
         prepared.choice,
+        components,
+        scores,
         getattr(covariance, "checked", None),
     )
 
@@ -200,7 +221,7 @@ def _started(prepared: Prepared, names: tuple[str, ...]) -> Started:
 
 def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
     """One orthonormal basis for all nodes: the average of their estimates, a random basis where one has none."""
-    shape = (prepared.facts.n_features, k)
+    shape = (prepared.facts.length, k)
     if own is None or own.shape != shape:
         own = random_basis(*shape, prepared.seed)
     everywhere = common_basis(prepared.network, prepared.covariance.place(own[np.newaxis]))
@@ -209,7 +230,7 @@ def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
 
 def _noise_variance(moments: Moments, result: Result) -> float:
     """Mean of the eigenvalues beyond K, as scikit-learn counts them: min(N, d) - K of them."""
-    beyond = min(moments.n_samples, len(moments.mean)) - len(result.explained_variance)
+    beyond = min(moments.n_samples, moments.n_features) - len(result.explained_variance)
     return result.variance_left / beyond if beyond > 0 else 0.0
 
 
@@ -232,4 +253,11 @@ def fit_at_every_node(
 
     fits = run_nodes(data.facts.n_nodes, node)
     everyone = np.concatenate([each.result.node_components for each in fits])
-    return replace(fits[0], result=replace(fits[0].result, node_components=everyone))
+    first = replace(fits[0], result=replace(fits[0].result, node_components=everyone))
+    shards = getattr(data, "shards", None)
+    if not isinstance(shards, FeatureShards) or not isinstance(first.moments, ColumnMoments):
+        return first
+    order = shards.order
+    moments = ColumnMoments.together([each.moments for each in fits], order, first.moments)
+    components = np.concatenate([each.components for each in fits], axis=1)[:, order]
+    return replace(first, facts=data.facts, moments=moments, components=components)

@@ -16,7 +16,7 @@ def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Mode
     """Everything of a fit that is needed to use it; a run of peers adds its id, and whole=False if sites were lost."""
     result, moments = fit.result, fit.moments
     return Model(
-        components=result.components,
+        components=fit.components,
         # In double precision, as the estimator has them, so that a loaded model gives the same answers.
         explained_variance=np.asarray(result.explained_variance, dtype=float),
         explained_variance_ratio=fit.explained_variance_ratio,
@@ -25,7 +25,9 @@ def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Mode
         scale=moments.scale,
         noise_variance=fit.noise_variance,
         n_samples=moments.n_samples,
-        node_components=result.node_components,
+        node_components=fit.node_components,
+        scores=fit.scores,
+        all_features=None if fit.scores is None else moments.n_features,
         feature_names=fit.facts.feature_names,
         node_names=fit.facts.node_names,
         run_id=run_id,
@@ -45,8 +47,8 @@ def largest_loadings(fit: Fit, most: int = MOST_FEATURES) -> list[dict[str, floa
     names = fit.facts.feature_names
     if names is None:
         return []
-    orders = np.argsort(-np.abs(fit.result.components), axis=1, kind="stable")[:, :most]
-    pairs = zip(fit.result.components, orders, strict=True)
+    orders = np.argsort(-np.abs(fit.components), axis=1, kind="stable")[:, :most]
+    pairs = zip(fit.components, orders, strict=True)
     return [{names[feature]: float(component[feature]) for feature in order} for component, order in pairs]
 
 

@@ -110,7 +110,7 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
         _rehearsed_on(rehearsal, data),
         request.costs,
         request.max_rounds,
-        decision.n_samples or data.count_samples(request.masked)[0],
+        decision.size.n_samples or data.count(request.masked)[0].n_samples or 0,
         decision.n_components,
     )
 

@@ -1,13 +1,13 @@
 """Everything that is decided before a run, each thing once: samples, K, method, covariance."""
 
-import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Integers, PushSum, Tree, name_of
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError
-from eigenmesh.fitting._data import Data, DataFacts
+from eigenmesh.fitting._data import Data
+from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._network_calls import NetworkCall, Prices
 from eigenmesh.fitting._privacy import add_masks, in_integers, require_enough_nodes
 from eigenmesh.fitting._request import Costs, Request, expected_components
@@ -22,8 +22,8 @@ from eigenmesh.solvers._warm_krylov import Known, WarmKrylov
 class Workload(NamedTuple):
     """What a method is chosen by: numbers that all nodes know.
 
-    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes;
-    ``masked``: nobody may see what one node adds to an average.
+    ``n_features`` is how many numbers a vector has; ``item_bytes`` is the size of one number that is sent;
+    ``has_all_reduce``: the engine can sum over all nodes; ``masked``: nobody may see what one node adds to an average.
     """
 
     weights: Weights | NetworkSequence
@@ -79,7 +79,7 @@ class Prepared:
     @property
     def largest_k(self) -> int:
         """Most components that there can be: min(N - 1, d)."""
-        return min(self.moments.n_samples - 1, self.facts.n_features)
+        return min(self.moments.n_samples - 1, self.moments.n_features)
 
 
 class Decision(NamedTuple):
@@ -87,15 +87,15 @@ class Decision(NamedTuple):
 
     Attributes
     ----------
-    n_samples : int or None
-        N over all nodes; None where K does not depend on it, or only a pass over the data can tell.
+    size : Size
+        N and d over all nodes; None where K does not depend on it, or only a pass over the data can tell.
     n_components : int or float
         K, or the share of the variance to explain.
     counting : Network or None
         The network that counted the samples, with what it sent.
     """
 
-    n_samples: int | None
+    size: Size
     n_components: int | float
     workload: Workload
     solver: Solver
@@ -110,7 +110,7 @@ def decide(request: Request, data: Data) -> Decision:
     """
     facts = data.facts
     # What can be wrong without a message or a pass over the data is found first.
-    request.components(sys.maxsize, facts.n_features)
+    request.components(*facts.size)
     data.check(request)
     if isinstance(data.weights, NetworkSequence):
         require_on_changing(request)
@@ -120,18 +120,19 @@ def decide(request: Request, data: Data) -> Decision:
         asked = None if asked is None else in_integers(asked)
         require_goes_with(request.solver or BlockKrylov(), asked or Integers())
     depends = request.n_components is None or request.at_most or request.min_samples > 0
-    n_samples, counting = data.count_samples(request.masked) if depends else (None, None)
+    size, counting = data.count(request.masked) if depends else (facts.size, None)
+    n_samples = size.n_samples
     if n_samples is not None and n_samples < request.min_samples:
         raise DataError(
             f"all nodes have {n_samples} samples together; min_samples = {request.min_samples} asks for more."
         )
-    wanted = request.components(n_samples or sys.maxsize, facts.n_features)
-    k = expected_components(wanted, facts.n_features)
+    wanted = request.components(*size)
+    k = expected_components(wanted, facts.length)
     # Integers take 8 bytes, whatever the precision of the samples.
     item_bytes = 8 if request.masked else facts.item_bytes
-    workload = Workload(data.weights, facts.n_features, k, item_bytes, facts.has_all_reduce, request.masked)
+    workload = Workload(data.weights, facts.length, k, item_bytes, facts.has_all_reduce, request.masked)
     solver, averaging = choose_method(workload, request.costs, request.solver, asked)
-    return Decision(n_samples, wanted, workload, solver, averaging, counting)
+    return Decision(size, wanted, workload, solver, averaging, counting)
 
 
 def prepare(request: Request, data: Data) -> Prepared:
@@ -152,8 +153,8 @@ def prepare(request: Request, data: Data) -> Prepared:
     moments, covariance = data.measure(
         network, choice, scale=request.scale, missing=request.missing, device=request.device
     )
-    network.learn_scales(moments.diagonal)
-    wanted = request.components(moments.n_samples, data.facts.n_features)
+    network.learn_scales(moments.diagonal, moments.total_variance)
+    wanted = request.components(moments.n_samples, moments.n_features)
     solver = warm(solver, wanted, getattr(covariance, "known", None))
     seed = draw_seed(network, covariance) if request.seed is None else request.seed
     chosen = (wanted, solver, averaging, network, moments, covariance, choice, seed)

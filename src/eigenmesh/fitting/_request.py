@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -132,8 +133,9 @@ class Request:
     def masked(self) -> bool:
         return self.privacy == "masked"
 
-    def components(self, n_samples: int, n_features: int) -> int | float:
-        """K, or the share of the variance, for N samples of d features."""
+    def components(self, n_samples: int | None, n_features: int | None) -> int | float:
+        """K, or the share of the variance, for N samples of d features; None for what is not known yet."""
+        n_samples, n_features = n_samples or sys.maxsize, n_features or sys.maxsize
         wanted, most = self.n_components, min(n_samples - 1, n_features)
         if wanted is None:
             return most

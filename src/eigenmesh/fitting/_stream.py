@@ -15,7 +15,8 @@ from eigenmesh.data._moments import moments_about
 from eigenmesh.data._running import Running, RunningCovariance
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import InputError, TooFewSamplesError
-from eigenmesh.fitting._data import DataFacts, network_over, with_exact_averages
+from eigenmesh.fitting._data import network_over, with_exact_averages
+from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._matching import facts_to_match, require_match
 from eigenmesh.fitting._monitor import Monitor
 from eigenmesh.fitting._request import Request
@@ -83,8 +84,14 @@ class StreamData:
     @property
     def facts(self) -> DataFacts:
         reduces = self.transport is not None and self.transport.reduces
-        names = self.feature_names, self.node_names
-        return DataFacts(self.weights.n_nodes, self.n_features, self.dtype.itemsize, reduces, *names)
+        return DataFacts.of_rows(
+            self.weights.n_nodes,
+            self.n_features,
+            self.dtype.itemsize,
+            has_all_reduce=reduces,
+            feature_names=self.feature_names,
+            node_names=self.node_names,
+        )
 
     def at_node(self, transport: Transport) -> StreamData:
         """As it is at one of the nodes."""
@@ -104,11 +111,12 @@ class StreamData:
         if request.device is not None or (own is not None and str(own) != "cpu"):
             raise InputError(f"a stream is kept in NumPy; leave out device = {request.device or str(own)!r}.")
 
-    def count_samples(self, masked: bool) -> tuple[int, Network]:
+    def count(self, masked: bool) -> tuple[Size, Network]:
         """N over all nodes, by one average of one number."""
         network = network_over(self.weights, self.transport, Tree())
         counts = np.array([[node.count] for node in self.nodes])
-        return int(np.rint(self.weights.n_nodes * network.common_mean(counts)[0, 0])), network
+        n_samples = int(np.rint(self.weights.n_nodes * network.common_mean(counts)[0, 0]))
+        return Size(n_samples, self.n_features), network
 
     def network(self, averaging: Averaging) -> Network:
         return with_exact_averages(network_over(self.weights, self.transport, averaging))

@@ -22,11 +22,14 @@ class Disclosure:
         d.
     columns : int
         How many columns of products with the pooled covariance all nodes have got.
+    by_columns : bool
+        Whether nodes have other columns of the same samples: d is then the length of what they send, N - 1.
     """
 
     n_nodes: int = 0
     n_features: int = 0
     columns: int = 0
+    by_columns: bool = False
 
     @property
     def masked(self) -> bool:
@@ -35,7 +38,7 @@ class Disclosure:
     @property
     def of_all_samples(self) -> str:
         """What all nodes know of the pooled samples beside the result."""
-        return known_of_all(self.columns, self.n_features)
+        return known_of_all(self.columns, self.n_features, self.by_columns)
 
     def numbers(self) -> dict[str, Any]:
         """For JSON."""
@@ -62,9 +65,12 @@ class Disclosure:
         )
 
 
-def known_of_all(columns: int, n_features: int) -> str:
+def known_of_all(columns: int, n_features: int, by_columns: bool = False) -> str:
     """What so many columns of products with the pooled covariance, and its moments, show of all samples together."""
     known = min(columns, n_features)
     where = "all" if known == n_features else f"at most {known:,} of"
     products = f"by {columns:,} columns of products"
-    return f"N, mean, variances, and the pooled covariance on {where} {n_features:,} dimensions, {products}"
+    moments, matrix = "N, mean, variances", "covariance"
+    if by_columns:
+        moments, matrix = "scores of all samples, number of columns, total variance", "Gram matrix"
+    return f"{moments}, and the pooled {matrix} on {where} {n_features:,} dimensions, {products}"

@@ -54,10 +54,10 @@ class ProductScales:
     size: float
 
     @classmethod
-    def of(cls, diagonal: np.ndarray, n_nodes: int) -> ProductScales:
-        """From the diagonal of the pooled covariance, (d,), which must be the same bits at all nodes."""
+    def of(cls, diagonal: np.ndarray, n_nodes: int, trace: float | None = None) -> ProductScales:
+        """From the diagonal of the pooled covariance, (d,), or a bound of it and the trace; the same bits anywhere."""
         # A sum that is rounded once is the same on every processor.
-        total = math.fsum(diagonal.tolist())
+        total = math.fsum(diagonal.tolist()) if trace is None else trace
         return cls(SLACK * n_nodes * (np.sqrt(diagonal * total) + LEAST_ROW * total), SLACK * total)
 
     def size_of(self, averaged: float, n_nodes: int) -> float:
@@ -105,10 +105,13 @@ class InIntegers(ABC):
         """Largest error of a sum of any numbers over all nodes where averages are made in integers, else 0."""
         return Wide(self.n_nodes).resolution if self.integers else 0.0
 
-    def learn_scales(self, diagonal: np.ndarray) -> None:
-        """Take the scales of products from the diagonal of the pooled covariance, (d,), the same bits at all nodes."""
+    def learn_scales(self, diagonal: np.ndarray, trace: float | None = None) -> None:
+        """Take the scales of products from the diagonal of the pooled covariance, (d,), the same bits at all nodes.
+
+        The diagonal may be a bound of it where the trace is given.
+        """
         if self.integers:
-            self.scales = ProductScales.of(diagonal, self.n_nodes)
+            self.scales = ProductScales.of(diagonal, self.n_nodes, trace)
 
     def size_of_products(self, norms: Array, averaged: Array) -> Array:
         """How large products ``C_i b`` are, for the certificate, from their norms and those of their average: (1, 1).

@@ -44,7 +44,16 @@ class AuditWriter:
     with numbers.
     """
 
-    def __init__(self, path: Path, site: str, run: str, n_features: int, n_samples: int, privacy: str = "open") -> None:
+    def __init__(
+        self,
+        path: Path,
+        site: str,
+        run: str,
+        n_features: int,
+        n_samples: int,
+        privacy: str = "open",
+        partition: str = "samples",
+    ) -> None:
         self.path, self.failure = path, ""
         self.messages = self.data_messages = self.bytes = 0
         self._lock, self._written, self._closing = threading.Lock(), threading.Event(), threading.Event()
@@ -56,9 +65,16 @@ class AuditWriter:
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
         self._thread = threading.Thread(target=self._sync_now_and_then, name="eigenmesh-audit", daemon=True)
         self._thread.start()
-        start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
+        start: dict[str, Any] = {
+            "kind": START,
+            "site": site,
+            "run": run,
+            "n_features": n_features,
+            "n_samples": n_samples,
+        }
+        start |= {"privacy": privacy, "partition": partition, "pid": os.getpid()}
         try:
-            self._write(_fields({**start, "privacy": privacy, "pid": os.getpid()}), b"\n" if torn else b"")
+            self._write(_fields(start), b"\n" if torn else b"")
         except UnreadableFileError:
             self.close()
             raise

@@ -37,9 +37,10 @@ class RunSummary:
     """Totals of one run: all its starts with the same data.
 
     ``unanswered`` counts calls to a neighbour that was not there: nothing followed but the next call. They are in no
-    other count. ``data`` counts DATA messages sent for the first time, as a run counts its traffic, and ``again``
-    repeated ones; ``by_epoch`` has both, by membership. ``covariance_shaped`` and ``sample_shaped`` count those with an
-    array of such a shape; ``example`` is the first.
+    other count. ``partition`` is "features" where all sites have the same samples. ``data`` counts DATA messages sent
+    for the first time, as a run counts its traffic, and ``again`` repeated ones; ``by_epoch`` has both, by membership.
+    ``covariance_shaped``, ``sample_shaped`` and, where columns are split, ``loading_shaped`` count those with an array
+    of such a shape; ``example`` is the first.
     """
 
     site: str = ""
@@ -47,6 +48,7 @@ class RunSummary:
     n_features: int = 0
     n_samples: int = 0
     privacy: str = "open"
+    partition: str = "samples"
     starts: int = 0
     first: str = ""
     last: str = ""
@@ -61,11 +63,27 @@ class RunSummary:
     largest: dict[str, Any] | None = None
     covariance_shaped: int = 0
     sample_shaped: int = 0
+    loading_shaped: int = 0
     example: dict[str, Any] | None = None
+
+    @property
+    def facts(self) -> tuple[str | int, ...]:
+        """What two starts of one run have in common."""
+        return self.site, self.run, self.n_features, self.n_samples, self.privacy, self.partition
 
     @property
     def masked(self) -> bool:
         return self.privacy == "masked"
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether sites have other columns of the same samples."""
+        return self.partition == "features"
+
+    @property
+    def length(self) -> int:
+        """How many numbers a vector has: d, or N - 1 where columns are split."""
+        return self.n_samples - 1 if self.by_columns else self.n_features
 
     @property
     def pooled_columns(self) -> int:
@@ -81,15 +99,18 @@ class RunSummary:
         """Number of known columns of B from which products C B determine the covariance C.
 
         N_i columns are enough, because they bound the rank of C. And n columns leave (d - n)(d - n + 1) / 2 unknowns,
-        for which the diagonal of C, sent before the run, gives d equations.
+        for which the diagonal of C, sent before the run, gives d equations. Where columns are split, C is the Gram
+        matrix of this site's columns: their number bounds its rank, and its diagonal is not sent.
         """
+        if self.by_columns:
+            return max(1, min(self.length, self.n_features))
         unseen = (math.isqrt(8 * self.n_features + 1) - 1) // 2
         return max(1, min(self.n_features - unseen, self.n_samples))
 
     def _add(self, entry: dict[str, Any]) -> None:
         shapes = [tuple(shape) for shape in entry["shapes"]]
         # An array (1, d, k) has k columns of d numbers.
-        columns = sum(shape[-1] for shape in shapes if len(shape) >= 3 and shape[-2] == self.n_features)
+        columns = sum(shape[-1] for shape in shapes if len(shape) >= 3 and shape[-2] == self.length)
         self.total.add(entry)
         self.by_neighbour.setdefault(entry["to"], Count()).add(entry, 0 if entry["again"] else columns)
         self.by_kind.setdefault(entry["kind"], Count()).add(entry)
@@ -106,11 +127,13 @@ class RunSummary:
             name = f"{' x '.join(map(str, shape)) or 'a number'} {dtype}"
             if name in self.shapes or len(self.shapes) < MAX_SHAPES:
                 self.shapes[name] = self.shapes.get(name, 0) + 1
-        covariance = any(is_covariance_shaped(shape, self.n_features) for shape in shapes)
+        covariance = any(is_covariance_shaped(shape, self.length) for shape in shapes)
         samples = any(is_sample_shaped(shape, self.n_samples, self.n_features) for shape in shapes)
+        loadings = self.by_columns and any(self.n_features in shape for shape in shapes)
         self.covariance_shaped += covariance
         self.sample_shaped += samples
-        if self.example is None and (covariance or samples):
+        self.loading_shaped += loadings
+        if self.example is None and (covariance or samples or loadings):
             self.example = entry
 
 
@@ -171,10 +194,11 @@ class AuditSummary:
         """Continue the last run if it has this name and these data; else begin another."""
         self._hang_up()
         names = str(entry.get("site", "")), str(entry.get("run", ""))
-        facts = (*names, entry["n_features"], entry["n_samples"], str(entry.get("privacy", "open")))
+        modes = str(entry.get("privacy", "open")), str(entry.get("partition", "samples"))
+        begun = RunSummary(*names, entry["n_features"], entry["n_samples"], *modes, first=entry["at"])
         last = self.runs[-1] if self.runs else None
-        if last is None or (last.site, last.run, last.n_features, last.n_samples, last.privacy) != facts:
-            last = RunSummary(*facts, first=entry["at"])
+        if last is None or last.facts != begun.facts:
+            last = begun
             self.runs.append(last)
         last.starts += 1
         last.last = entry["at"]

@@ -56,7 +56,8 @@ def check(site: Site) -> Iterator[Finding]:
         return
     yield _privacy(site, int(table.source.shape[0]))
     yield from _data(site, table.source, table.feature_names)
-    manifest = Manifest.of(site, table.source.shape[1], table.feature_names)
+    n_samples, n_features = table.source.shape
+    manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
     yield Finding("run", "ok", f"{site.run!r}, manifest {manifest.digest[:16]}: the same at all sites that agree")
     for name, address in site.neighbours.items():
         if address is not None and found[name].verdict == "ok":
@@ -195,6 +196,10 @@ def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
 def _traffic(site: Site, samples: Source) -> Iterator[Finding]:
     """What a run would send if all sites had samples like this one's."""
     request = site.settings.request(site.data.covariance)
+    if site.settings.partition == "features":
+        yield Finding("forecast", "note", "scores of all samples become known to all sites; there is no forecast")
+        yield from _messages(site, samples.shape[0] - 1)
+        return
     shards = Shards.from_list([samples] * len(site.sites), node_names=site.sites)
     shards = replace(shards, precision=np.dtype(site.settings.dtype))
     try:
@@ -208,7 +213,13 @@ def _traffic(site: Site, samples: Source) -> Iterator[Finding]:
         return
     share = f"{best.messages / len(site.sites):,.0f} messages with {readable_bytes(best.bytes / len(site.sites))}"
     yield Finding("forecast", "ok", f"{best.rounds:,.0f} rounds; a site sends about {share}, by {best.averaging}")
-    d, k = samples.shape[1], request.n_components
+    yield from _messages(site, samples.shape[1])
+
+
+def _messages(site: Site, d: int) -> Iterator[Finding]:
+    """How large the largest message is, of vectors of d numbers."""
+    request = site.settings.request(site.data.covariance)
+    k = request.n_components
     if isinstance(k, int) and request.solver is not None:
         size = np.dtype(site.settings.dtype).itemsize * request.solver.largest_message(k, d)
         fits: Verdict = "ok" if size <= MAX_MESSAGE_BYTES else "problem"

@@ -12,13 +12,16 @@ from eigenmesh.transports.grpc import CertificateKeyring, Credentials, Endpoint
 
 @dataclass(frozen=True)
 class Connector:
-    """What a site needs to connect in any membership; ``fingerprint`` identifies its data."""
+    """What a site needs to connect in any membership.
+
+    ``fingerprint`` identifies its data; ``length`` is how many numbers a vector has that sites send.
+    """
 
     site: Site
     credentials: Credentials
     manifest: Manifest
     fingerprint: str
-    n_features: int
+    length: int
 
     def connect(self, audit: AuditWriter) -> Endpoint:
         """This site's end of its links, from the journal if there is one."""
@@ -30,7 +33,7 @@ class Connector:
             site.sites,
             site.edges,
             frozenset(addresses),
-            Run(manifest.run_id, manifest.text, settings.largest_message(self.n_features), _compare),
+            Run(manifest.run_id, manifest.text, settings.largest_message(self.length), _compare),
             CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked, site.fingerprints),
             patience_s=settings.patience_s,
             join_s=settings.join_s,

@@ -1,6 +1,6 @@
 """The manifest: what all sites of a run must agree on before it starts, as one text that is the same at every site.
 
-It contains no number of samples, no path and no address.
+It contains no number of samples, unless all sites have the same samples; no path and no address.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from eigenmesh.masking import mask_rule
 from eigenmesh.sites._site import Site
 
 PROTOCOL = 2
-PLAIN_SETTINGS = ("n_components", "tol", "max_rounds", "scale", "missing", "seed", "dtype", "on_loss", "privacy")
+RUN_SETTINGS = ("partition", "seed", "dtype", "on_loss", "privacy")
+PLAIN_SETTINGS = ("n_components", "tol", "max_rounds", "scale", "missing", *RUN_SETTINGS)
 # A manifest is sent in one control message.
 MAX_BYTES = 1 << 20
 # Lists that are longer than this as text are replaced by digests of their parts.
@@ -44,9 +45,15 @@ class Manifest:
     content: dict[str, Any]
 
     @classmethod
-    def of(cls, site: Site, n_features: int, feature_names: Sequence[str] | None) -> Manifest:
-        """The manifest of this site, for data with these columns."""
+    def of(
+        cls, site: Site, n_features: int, feature_names: Sequence[str] | None, n_samples: int | None = None
+    ) -> Manifest:
+        """The manifest of this site, for data with these columns, or this number of samples where columns are split."""
         settings, request = site.settings, site.settings.request()
+        named = None if feature_names is None else _listed(feature_names)
+        alike: dict[str, Any] = {"n_features": n_features, "feature_names": named}
+        if settings.partition == "features":
+            alike = {"n_samples": n_samples}
         return cls(
             {
                 "protocol": PROTOCOL,
@@ -56,8 +63,7 @@ class Manifest:
                 "edges": _listed([" - ".join(edge) for edge in site.edges]),
                 "weights": weights_digest(site.weights),
                 "fingerprints": dict(site.fingerprints) or None,
-                "n_features": n_features,
-                "feature_names": None if feature_names is None else _listed(feature_names),
+                **alike,
                 "solver": {"name": settings.solver, **_parameters(request.solver)},
                 "averaging": {"name": settings.averaging, **_parameters(request.averaging)},
                 **{name: getattr(settings, name) for name in PLAIN_SETTINGS},

@@ -42,6 +42,7 @@ name = "trondheim"                # no address: it calls its neighbours, and the
 
 [settings]                        # the same at all sites
 n_components = 5
+partition = "samples"             # "features": sites have other columns of the same samples, in the same order
 solver = "block-krylov"
 averaging = "tree"                # or "polynomial"; the threat model says who sees what
 tol = 1e-6

@@ -4,10 +4,11 @@ import io
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from eigenmesh.data import Shards
+from eigenmesh.data import FeatureShards, Shards
 from eigenmesh.errors import (
     AbortedError,
     DisagreementError,
@@ -17,7 +18,7 @@ from eigenmesh.errors import (
     TransportError,
 )
 from eigenmesh.events import Ended, Lost
-from eigenmesh.fitting import NodeData, fit, prepare
+from eigenmesh.fitting import fit, node_data, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.protocol import Membership
 from eigenmesh.sites._audit import AuditWriter
@@ -48,17 +49,18 @@ class Peer:
 
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
         credentials = load_credentials(site.tls, site.name, site.fingerprints)
-        table = read_samples(site.data)
-        self.samples = table.source
+        self.table = table = read_samples(site.data)
+        self.samples, self.by_columns = table.source, site.settings.partition == "features"
         require_terms(site, int(self.samples.shape[0]))
         self.request = site.settings.request(site.data.covariance)
-        self.manifest = Manifest.of(site, int(self.samples.shape[1]), table.feature_names)
+        n_samples, n_features = map(int, self.samples.shape)
+        self.manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
         # Settings are in the run id, so that a run with others has other journals.
         run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
         self.site = site = replace(site, out=replace(site.out, run=run))
         # To detect that the data have changed between a crash and a restart.
         own = fingerprint(site.data)
-        self.connector = Connector(site, credentials, self.manifest, own, self.samples.shape[1])
+        self.connector = Connector(site, credentials, self.manifest, own, n_samples if self.by_columns else n_features)
         self.run_folder = RunFolder(site.out, own)
         self.files = ResultFiles(site, self.manifest, self.run_folder, table)
         # The last healthy estimate (d, K), to continue from after a loss.
@@ -85,8 +87,8 @@ class Peer:
 
     def _audit(self) -> AuditWriter:
         site, (n_samples, n_features) = self.site, map(int, self.samples.shape)
-        privacy = site.settings.privacy or "open"
-        return AuditWriter(site.out.audit, site.name, site.run, n_features, n_samples, privacy)
+        modes = site.settings.privacy or "open", site.settings.partition
+        return AuditWriter(site.out.audit, site.name, site.run, n_features, n_samples, *modes)
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
         """Run with all sites; after a loss, and if ``on_loss`` is "continue", again with the remaining ones."""
@@ -125,10 +127,14 @@ class Peer:
 
     def _fit(self, transport: GrpcTransport, view: Membership, start: np.ndarray | None) -> Outcome:
         members = view.members
-        shards = Shards.from_list([self.samples], ids=[transport.rank], n_nodes=transport.size, node_names=members)
+        held: dict[str, Any] = {"ids": [transport.rank], "n_nodes": transport.size, "node_names": members}
+        if self.by_columns:
+            shards: Shards = FeatureShards.from_list([self.samples], sample_ids=[self.table.ids], **held)
+        else:
+            shards = Shards.from_list([self.samples], **held)
         shards = replace(shards, precision=np.dtype(self.site.settings.dtype))
         weights = metropolis(site_graph(members, [link for link in view.links if link[0] in members]))
-        prepared = prepare(self.request, NodeData(shards, weights, transport))
+        prepared = prepare(self.request, node_data(shards, weights, transport))
         # After a loss the remaining sites start from the average of their latest estimates.
         average, log = bool(view.lost), self.reporter.log
         found = fit(prepared, start, average_start=average, events=log, on_estimate=self._keep, share=True)

@@ -46,7 +46,8 @@ def result_digest(fit: Fit) -> str:
 def privacy_numbers(fit: Fit, view: Membership) -> dict[str, Any]:
     """What this run has shown, and to whom: as its certificate says, and more of sites that were lost."""
     shown = fit.result.certificate.disclosure
-    lost = "N, mean, variances, and products on the dimensions that both results show: from the difference of two sums"
+    own = "number of columns, total variance" if shown.by_columns else "N, mean, variances"
+    lost = f"{own}, and products on the dimensions that both results show: from the difference of two sums"
     return {**shown.numbers(), **({"of_lost_sites": dict.fromkeys(view.missing, lost)} if shown.masked else {})}
 
 
@@ -88,11 +89,14 @@ class ResultFiles:
         return Outcome(fit, view.members, view.missing, self._written, fit.result.converged)
 
     def _write_scores(self, model: Model) -> None:
-        """Scores of this site's own samples, which stay at the site, with their ids."""
-        if self.site.out.scores is not None:
+        """Scores of this site's samples with their ids; where columns are split, of all samples, as all sites have."""
+        if self.site.out.scores is None:
+            return
+        scores = model.scores
+        if scores is None:
             onto = Projector(model.components, model.mean, model.scale, fills=model.missing == "mean")
             scores = onto.scores_of(self.table.source, model.feature_names, str(self.site.data.file))
-            save_scores(self.site.out.scores, scores, self.table, self.site.data.table)
+        save_scores(self.site.out.scores, scores, self.table, self.site.data.table)
 
     @property
     def _written(self) -> tuple[Path, ...]:

@@ -24,6 +24,7 @@ from eigenmesh.solvers import SOLVERS, BlockKrylov
 Missing = Literal["error", "mean"]
 DType = Literal["float64", "float32"]
 OnLoss = Literal["wait", "abort", "continue"]
+Partition = Literal["samples", "features"]
 # What gRPC can be told, a C int, less the head of a frame. A message beyond it is refused by its sender, with its size.
 MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
 
@@ -35,6 +36,7 @@ class RunSettings:
     Attributes
     ----------
     n_components : K, or the share of the variance to explain.
+    partition : what sites have of their own: samples of the same features, or features of the same samples.
     solver_parameters : those that differ from the solver's defaults.
     averaging : name of an averaging over links; "auto" chooses the fastest for the graph.
     seed : of the random start; None to have all sites draw it together, so that no data can be made to hide from it.
@@ -47,6 +49,7 @@ class RunSettings:
     """
 
     n_components: int | float = 5
+    partition: Partition = "samples"
     solver: str = "block-krylov"
     solver_parameters: Mapping[str, Any] = field(default_factory=dict)
     averaging: str = "tree"
@@ -71,6 +74,7 @@ class RunSettings:
         solver = fields.text("solver", cls.solver, tuple(SOLVERS))
         settings = cls(
             n_components=_components(fields),
+            partition=cast(Partition, fields.text("partition", cls.partition, get_args(Partition))),
             solver=solver,
             solver_parameters=_parameters(fields.table("solver_parameters"), solver),
             averaging=fields.text("averaging", cls.averaging, ("auto", *OVER_LINKS)),
@@ -130,9 +134,12 @@ class RunSettings:
             min_samples=self.min_samples,
         )
 
-    def largest_message(self, n_features: int) -> int:
-        """Bytes of the largest message: of an iteration, the PCA certificate, the moments or a check."""
-        d, wanted, solver = n_features, self.n_components, SOLVERS[self.solver](**self.solver_parameters)
+    def largest_message(self, length: int) -> int:
+        """Bytes of the largest message: of an iteration, the PCA certificate, the moments or a check.
+
+        ``length`` is how many numbers a vector has: d, or N where columns are split.
+        """
+        d, wanted, solver = length, self.n_components, SOLVERS[self.solver](**self.solver_parameters)
         # A share of the variance may need all components.
         k = min(wanted, d) if isinstance(wanted, int) else d
         iteration = int(solver.largest_message(k, d))

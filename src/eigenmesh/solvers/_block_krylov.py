@@ -1,6 +1,7 @@
 """Block Krylov with thick restarts: exact on any split, in a handful of averages."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -175,7 +176,13 @@ class BlockKrylov(RayleighRitz):
         found = xp.concat([turned, xp.zeros_like(leak[:, :, : state.k])], axis=-2)
         # What is not in the image counts as rounding.
         size = state.size * state.V.width**0.5 + state.lost / (ROUNDING * float(xp.finfo(T.dtype).eps))
-        return Common(found, image, size, defect, look)
+        return Common(found, image, size, defect, look, partial(_vectors, state))
+
+
+def _vectors(state: BlockKrylovState, found: Array) -> Array:
+    """What has these coordinates in V and in the next block behind it: (1, w + b, k) -> (1, d, k)."""
+    width = state.V.width
+    return state.V.times(found[:, :width, :]) + state.B @ (state.whitening @ found[:, width:, :])
 
 
 def _restarted(V: Basis, T: Array, leak: Array, lost: Array, ritz: Array) -> tuple[Basis, Array, Array, Array, Array]:

@@ -91,10 +91,14 @@ class TreeCovariance(Solver):
         beyond = state.values[state.k :]
         look = Look(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
         X = state.X[:1, ...]
-        return Common(X, state.CX, state.size, asymmetry(X.mT @ state.CX), look)
+        return Common(X, state.CX, state.size, asymmetry(X.mT @ state.CX), look, _as_they_are)
 
     def watch(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> Watch:
         """Solved after one step, up to rounding and the accuracy of the average."""
         if state.values is None:
             return Watch(state, np.full(state.k, np.inf), healthy=True, free=True)
         return Watch(state, np.zeros(state.k), True, gaps_from_ritz(state.values, state.k), free=True)
+
+
+def _as_they_are(found: Array) -> Array:
+    return found

@@ -1,0 +1,121 @@
+"""Columns that are split over nodes: ``Data`` for ``prepare`` with the Gram matrix in place of the covariance."""
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments, Scaling, Shards
+from eigenmesh.data._choice import Sizes, choose_by_size
+from eigenmesh.data._feature_shards import FeatureShards
+from eigenmesh.data._gram import ColumnMoments, Gram
+from eigenmesh.data._moments import MOST_ROUNDED, own_moments, require_range
+from eigenmesh.errors import DataError, DataWarning, InputError
+from eigenmesh.fitting._data import NodeData
+from eigenmesh.fitting._facts import DataFacts, Size
+from eigenmesh.fitting._request import Request
+from eigenmesh.fitting._sample_ids import agree_on_samples
+from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.networks import Network
+from eigenmesh.solvers import Solver
+from eigenmesh.transports import Transport
+
+# What nodes have of their own, and what holds it.
+PARTITIONS: dict[str, type[Shards]] = {"samples": Shards, "features": FeatureShards}
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnData(NodeData):
+    """Columns in this process: of all nodes in a simulation, of one node with a transport.
+
+    Vectors that nodes send have N - 1 numbers: scores, never loadings.
+    """
+
+    @cached_property
+    def columns(self) -> FeatureShards:
+        return cast(FeatureShards, self.shards)
+
+    @property
+    def facts(self) -> DataFacts:
+        n_samples = self.columns.n_samples
+        return super().facts._replace(size=Size(n_samples, None), length=n_samples - 1)
+
+    def check(self, request: Request) -> None:
+        super().check(request)
+        if request.covariance is CovarianceKind.SPARSE:
+            raise InputError('covariance = "sparse" is for split samples; with split columns leave it out.')
+
+    def count(self, masked: bool) -> tuple[Size, Network]:
+        """d over all nodes, by one average of one number."""
+        d, network = self._added_up([block.n_features for block in self.columns.blocks], masked)
+        return Size(self.columns.n_samples, d), network
+
+    def choose_covariance(
+        self, request: Request, solver: Solver, n_components: int, network: Network | None = None
+    ) -> Choice:
+        """For each node what it would choose alone: N and d_j change places in the sizes."""
+        columns, products = solver.columns(n_components, self.facts.length), solver.traits.expected_products
+        if not request.masked:
+            self._warn_of_few(columns * products)
+        choices = [self._choice(node, request.covariance, columns, products) for node in self.columns.ids]
+        kinds = tuple(choice.kind for choice in choices)
+        return replace(choices[0], bytes=sum(choice.bytes for choice in choices), each=kinds)
+
+    def _choice(self, node: int, kind: CovarianceKind | None, columns: int, products: int) -> Choice:
+        own = self.columns.take([node])
+        sizes = Sizes.of(own)
+        sizes = replace(sizes, n_samples=own.n_features, n_features=own.n_samples - 1, sparse_bytes=None)
+        if kind is not None:
+            return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
+        chosen = choose_by_size(sizes, columns, products)
+        lazy = not own.blocks[0].in_memory and sizes.memory_needed(CovarianceKind.MATRIX_FREE) > sizes.copy_bytes
+        if lazy and chosen.kind is CovarianceKind.FORMED:
+            # A matrix is formed from columns, and a file is read by rows.
+            chosen = replace(chosen, kind=CovarianceKind.CHUNKED, reason="the file is read in chunks")
+        return chosen
+
+    def _warn_of_few(self, sent: int) -> None:
+        shards = self.columns
+        few = [(shards.node_label(at), block.n_features) for at, block in enumerate(shards.blocks)]
+        few = [(label, count) for label, count in few if count <= sent]
+        if few:
+            label, count = few[0]
+            more = f" and {len(few) - 1} more nodes" if len(few) > 1 else ""
+            warnings.warn(
+                f"{label} with {count:,} columns{more}: about {sent:,} products with them are sent, so whoever sees "
+                "all that a node sends can work out its data but for a rotation. Use masks, or fewer components.",
+                DataWarning,
+                stacklevel=2,
+            )
+
+    def measure(
+        self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
+    ) -> tuple[Moments, Covariance]:
+        """Moments of each node's own columns without any message; then N, ids, d and the trace are agreed on."""
+        shards, place = self.columns, self._place(device, network)
+        each = tuple(own_moments(shards.take([node]), scale=scale, missing=missing) for node in shards.ids)
+        shares = np.array([[float(len(one.mean)), one.total_variance] for one in each])
+        d, total = shards.n_nodes * agree_on_samples(network, shards, shares)
+        _require_variance(total, network.resolution, scale, shards.dtype)
+        own = shards.n_samples, each[0].mean, each[0].variance
+        agreed = ColumnMoments(*own, total=float(total), n_columns=int(np.rint(d)))
+        moments = ColumnMoments.together(each, shards.order, agreed)
+        return moments, Gram.of(shards.moved(place), each, choice.each, place)
+
+
+def node_data(shards: Shards, weights: Weights | NetworkSequence, transport: Transport | None = None) -> NodeData:
+    """Samples or columns with their network, whichever the shards hold."""
+    kind = ColumnData if isinstance(shards, FeatureShards) else NodeData
+    return kind(shards, weights, transport)
+
+
+def _require_variance(total: float, resolution: float, scale: Scaling, dtype: np.dtype) -> None:
+    if total <= 0:
+        raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
+    if total * MOST_ROUNDED < resolution:
+        least = resolution / MOST_ROUNDED
+        raise DataError(f"integers do not resolve a total variance below {least:.2g}; multiply the data by a constant.")
+    if not scale:
+        require_range(float(total), dtype)
