@@ -23,11 +23,13 @@ _SHAPES = {
     "scores": ("any", "K"),
 }
 _NAMES = ("feature_names", "node_names")
-_SCALARS: dict[str, type] = {
-    **dict.fromkeys(("n_samples", "all_features"), int),
-    **dict.fromkeys(("noise_variance", "tol", "error_bound"), float),
-    **dict.fromkeys(("whole", "converged", "whiten"), bool),
-    **dict.fromkeys(("run_id", "missing"), str),
+_SCALARS: dict[str, tuple[type, ...]] = {
+    # A whole number, unless weights of samples add up to another.
+    "n_samples": (int, float),
+    "all_features": (int,),
+    **dict.fromkeys(("noise_variance", "tol", "error_bound"), (float,)),
+    **dict.fromkeys(("whole", "converged", "whiten"), (bool,)),
+    **dict.fromkeys(("run_id", "missing"), (str,)),
 }
 _REQUIRED = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
 # Everything that version 0.1 wrote. It had neither a format version nor a digest.
@@ -47,7 +49,7 @@ class Model:
     mean : pooled mean, (d,).
     scale : what each feature was divided by, (d,); None if features were not scaled.
     noise_variance : mean of the variances beyond K; None if unknown, as in files of version 0.1.
-    n_samples : pooled number of samples; None if unknown.
+    n_samples : pooled number of samples, or the sum of their weights; None if unknown.
     node_components : the estimate of each node that the writer held, (nodes, K, d), or None.
     scores : of the samples that were fitted, (N, K), where nodes had other columns of the same samples; else None.
     all_features : d over all nodes where columns were split over them; the model may have those of one node alone.
@@ -66,7 +68,7 @@ class Model:
     mean: np.ndarray = field(repr=False)
     scale: np.ndarray | None = field(default=None, repr=False)
     noise_variance: float | None = None
-    n_samples: int | None = None
+    n_samples: float | None = None
     node_components: np.ndarray | None = field(default=None, repr=False)
     scores: np.ndarray | None = field(default=None, repr=False)
     all_features: int | None = None
@@ -95,7 +97,7 @@ class Model:
         if self.noise_variance is not None and not 0 <= self.noise_variance < np.inf:
             raise InputError(f"noise_variance = {self.noise_variance:g} must be finite and not negative.")
         if self.n_samples is not None and self.n_samples < 1:
-            raise InputError(f"n_samples = {self.n_samples} must be at least 1.")
+            raise InputError(f"n_samples = {self.n_samples:g} must be at least 1.")
         if self.missing not in ("error", "mean"):
             raise InputError(f'missing = {self.missing!r} must be "error" or "mean".')
 
@@ -185,7 +187,8 @@ def _encoded(name: str, value: Any) -> np.ndarray:
     """A field of a model as an array that needs no pickle."""
     if name in _NAMES:
         return np.asarray(list(value), dtype=np.str_)
-    return np.asarray(_SCALARS[name](value) if name in _SCALARS else value)
+    kinds = _SCALARS.get(name)
+    return np.asarray(value if kinds is None or isinstance(value, kinds) else kinds[0](value))
 
 
 def _decoded(name: str, array: np.ndarray) -> Any:
@@ -196,10 +199,10 @@ def _decoded(name: str, array: np.ndarray) -> Any:
         return tuple(array.tolist())
     if name not in _SCALARS:
         return array
-    kind = _SCALARS[name]
+    kinds = _SCALARS[name]
     value = array.item() if array.ndim == 0 else array
-    if not isinstance(value, kind):
-        raise InputError(f"{name} must be one {kind.__name__}; it has shape {array.shape} and dtype {array.dtype}.")
+    if not isinstance(value, kinds):
+        raise InputError(f"{name} must be one {kinds[0].__name__}; it has shape {array.shape} and dtype {array.dtype}.")
     return value
 
 

@@ -115,3 +115,24 @@ def test_genotypes_from_bed_files_to_the_files_of_plink(call, tmp_path):
     done = call("transform", "bergen.bed", "--model", "pca.npz", "--out", "c.eigenvec", "--whiten")
     assert done.exit_code == 2
     assert "without --whiten" in done.stderr
+
+
+def test_weights_of_a_column_are_repeated_rows(call, tmp_path):
+    counts = np.arange(40) % 4
+    lines = [f"{count},{a!r},{b!r},{c!r}" for count, (a, b, c) in zip(counts, X.tolist(), strict=True)]
+    (tmp_path / "north.csv").write_text("\n".join(["count,a,b,c", *lines[:25]]))
+    (tmp_path / "south.csv").write_text("\n".join(["count,a,b,c", *lines[25:]]))
+    (tmp_path / "all.csv").write_text("\n".join(["count,a,b,c", *lines]))
+    expected = PCA(2).fit(np.repeat(X, counts, axis=0)).explained_variance_
+    for data in (("north.csv", "south.csv"), ("all.csv", "--nodes", "3"), ("all.csv", "--split", "contiguous")):
+        done = call("fit", *data, "--weight-column", "count", "-k", "2", "--json", "-")
+        assert done.exit_code == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert np.allclose(found["explained_variance"], expected)
+        assert found["n_samples"] == counts.sum()
+    for entry in ("-1", "many", ""):
+        (tmp_path / "south.csv").write_text("\n".join(["count,a,b,c", *lines[25:30], f"{entry},1,2,3"]))
+        done = call("fit", "north.csv", "south.csv", "--weight-column", "count", "-k", "2")
+        assert done.exit_code == 2
+        assert "line 7 of south.csv, column 0 ('count'), is" in done.stderr
+        assert "a weight must be a number" in done.stderr

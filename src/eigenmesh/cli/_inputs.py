@@ -91,15 +91,15 @@ def split_table(table: Table, n_nodes: int | None, split: Split, kind: type[Shar
     """What every node has; one node per label where the split is by label and nothing else was asked for."""
     if issubclass(kind, FeatureShards):
         usual = len(split.sizes) if isinstance(split, SizesSplit) else max(1, min(DEFAULT_NODES, table.source.shape[1]))
-        return kind.from_array(table.source, n_nodes or usual, split)
+        return kind.from_array(table.source, n_nodes or usual, split, weights=table.weights)
     if isinstance(split, LabelSplit):
         if table.labels is None:
             fix = "name their column with --label-column, or use --split random or --split contiguous"
             raise InputError(f"{table.name} has no labels to split by; {fix}.")
         if n_nodes in (None, len(np.unique(table.labels))):
-            return Shards.from_labels(table.source, table.labels)
+            return Shards.from_labels(table.source, table.labels).weighted_rows(table.weights)
     usual = len(split.sizes) if isinstance(split, SizesSplit) else max(1, min(DEFAULT_NODES, table.n_samples // 2))
-    return Shards.from_array(table.source, n_nodes or usual, split, table.labels)
+    return Shards.from_array(table.source, n_nodes or usual, split, table.labels, table.weights)
 
 
 def read_edge_list(topology: str, n_nodes: int | None = None) -> nx.Graph | None:

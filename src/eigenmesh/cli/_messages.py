@@ -48,6 +48,7 @@ OPTION_NAMES = {
     "n_nodes": "--nodes",
     "label_column": "--label-column",
     "id_column": "--id-column",
+    "weight_column": "--weight-column",
     "categories": "--category",
     "(drop)": "(--drop)",
     "drop=": "--drop ",

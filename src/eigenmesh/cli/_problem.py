@@ -51,7 +51,7 @@ class Problem:
         """What a fit is prepared from."""
         return node_data(self.shards, self.weights, self.transport)
 
-    def facts(self, n_samples: int) -> dict[str, str]:
+    def facts(self, n_samples: float) -> dict[str, str]:
         """What it is, in words, with N samples over all nodes."""
         by_columns = isinstance(self.shards, FeatureShards)
         what = "columns" if by_columns else "samples"
@@ -136,10 +136,11 @@ def _read_node(
         }
         if issubclass(kind, FeatureShards):
             held["sample_ids"] = [table.ids]
-        return f"{size} files", kind.from_list([table.source], **held)
+        return f"{size} files", kind.from_list([table.source], **held).weighted([table.weights])
     if isinstance(split, ContiguousSplit) and kind is Shards:
         table = read_one(files[0], options, share=(rank, size))
-        return table.name, Shards.from_list([table.source], ids=[rank], n_nodes=size)
+        own = Shards.from_list([table.source], ids=[rank], n_nodes=size)
+        return table.name, own.weighted([table.weights])
     table = read_one(files[0], options)
     return table.name, split_table(table, size, split, kind).take([rank])
 

@@ -19,6 +19,9 @@ OPTIONS: dict[str, Any] = {
     "drop": Annotated[Text, option(DATA, "A,B,..", f"Leave these columns out: {LIST}.")],
     "id_column": Annotated[Text, option(DATA, "NAME", "Column that names the samples; it is carried into scores.")],
     "label_column": Annotated[Text, option(DATA, "NAME", "Column of labels: its name, or its number from 0.")],
+    "weight_column": Annotated[
+        Text, option(DATA, "NAME", "Column that says how many samples a row stands for; 1 if absent.")
+    ],
     "category": Annotated[
         list[str] | None,
         option(

@@ -9,7 +9,7 @@ import numpy as np
 from eigenmesh.arrays import Array
 from eigenmesh.dask._blocks import BlockPart, Blocks, Layout
 from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Scaling, Shards, build_covariance
-from eigenmesh.data._block import Centring
+from eigenmesh.data._centring import Centring
 from eigenmesh.data._moments import moments_about
 from eigenmesh.data._sparse_covariance import require_numpy
 from eigenmesh.data._summaries import count_and_sum

@@ -1,4 +1,4 @@
-"""Rows of one source: of a node, of a table with labels, and prepared for products (centred, weighted, filled)."""
+"""Rows of one source: of a node, and of a table with what goes with its samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace
-from eigenmesh.data._place import HOST, Place, chunk_bytes
+from eigenmesh.data._place import chunk_bytes
 from eigenmesh.data._source import Samples, Source, TensorSource
 from eigenmesh.data._splits import Rows
 from eigenmesh.errors import DataError, InputError
@@ -23,12 +23,14 @@ INDEX_BYTES = 4
 class Block:
     """Rows of one source that one node holds. A block is itself a source; nothing is copied before it is read.
 
-    rows: kept as ``slice(start, stop)`` or as row numbers. names: of the columns, if not those of the source.
+    rows: kept as ``slice(start, stop)`` or as row numbers. names: of the columns, if not those of the source. weights:
+    how many samples each row stands for, (n,) and positive; None where each is one.
     """
 
     source: Source
     rows: Rows = field(default_factory=lambda: slice(None))
     names: tuple[str, ...] | None = None
+    weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _plain_rows(self.rows, self.source.shape[0]))
@@ -36,6 +38,11 @@ class Block:
     @property
     def n_rows(self) -> int:
         return _count(self.rows)
+
+    @property
+    def count(self) -> float:
+        """How many samples the rows stand for."""
+        return self.n_rows if self.weights is None else float(self.weights.sum())
 
     @property
     def n_features(self) -> int:
@@ -68,7 +75,9 @@ class Block:
 
     @property
     def in_place(self) -> bool:
-        """Whether all rows are one piece of float64 numbers in memory."""
+        """Whether all rows are one piece of float64 numbers in memory, to be used as they are."""
+        if self.weights is not None:
+            return False
         matrix = getattr(self.source, "matrix", None)
         if not isinstance(matrix, np.ndarray) or not isinstance(self.rows, slice) or not self.in_memory:
             return False
@@ -107,14 +116,31 @@ class Block:
         """The same rows next to one another, if they are scattered over a tensor."""
         if self.device is None or isinstance(self.rows, slice):
             return self
-        return Block(TensorSource(self.source.read(self.rows), self.feature_names), names=self.names)
+        return replace(self, source=TensorSource(self.source.read(self.rows), self.feature_names), rows=slice(None))
 
     def thinned(self, n_rows: int) -> Block:
-        """So many of these rows, evenly spread; all of them where there are no more."""
+        """So many of these rows, evenly spread, without weights; all of them where there are no more."""
         if n_rows >= self.n_rows:
-            return self
+            return replace(self, weights=None)
         chosen = np.linspace(0, self.n_rows - 1, n_rows).round().astype(np.intp)
         return Block(self.source, self._in_source(chosen), self.names)
+
+    def weighted(self, weights: np.ndarray) -> Block:
+        """The same rows, each standing for so many samples; those that stand for none are left out."""
+        if (weights == 1).all():
+            return self
+        kept = np.flatnonzero(weights)
+        rows = self.rows if len(kept) == self.n_rows else self._in_source(kept)
+        return replace(self, rows=rows, weights=weights[kept])
+
+    def weights_of(self, start: int, piece: Samples) -> Array | None:
+        """Weights of a piece that begins at a row: (rows, 1), or (stored,) of a csr_array; None where all are one."""
+        if self.weights is None:
+            return None
+        own = self.weights[start : start + piece.shape[0]]
+        if scipy.sparse.issparse(piece):
+            return np.repeat(own, np.diff(piece.indptr))
+        return namespace(piece).asarray(own[:, np.newaxis], device=piece.device)
 
     def chunks(self, n_bytes: int | None = None, made_dense: bool = True) -> Iterator[tuple[int, Samples]]:
         """Pairs (first row, piece) that cover the block's rows in order.
@@ -136,12 +162,16 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Samples (N, d) with labels and ids, (N,) each where there are any, and the name of the file or data set."""
+    """Samples (N, d), the name of the file or data set, and what goes with samples, (N,) each where there is any.
+
+    weights: how many samples each row stands for.
+    """
 
     source: Source
     labels: np.ndarray | None = None
     ids: np.ndarray | None = None
     name: str = ""
+    weights: np.ndarray | None = None
 
     @property
     def X(self) -> Samples:
@@ -160,54 +190,9 @@ class Table:
         """Only these rows; if the source is not in memory, they are read later."""
         if rows == slice(0, self.n_samples):
             return self
-        labels, ids = [None if values is None else values[rows] for values in (self.labels, self.ids)]
-        return replace(self, source=Block(self.source, rows), labels=labels, ids=ids)
-
-
-@dataclass(frozen=True, eq=False)
-class Centring:
-    """The map y -> (y - mean - rest) * factor on rows; with ``fills``, a missing (non-finite) entry becomes 0."""
-
-    mean: np.ndarray
-    factor: np.ndarray | float = 1.0
-    fills: bool = False
-    rest: np.ndarray | None = None
-    _placed: dict[Any, list[Any]] = field(default_factory=dict, init=False, repr=False)
-
-    def apply(self, piece: Samples) -> Array:
-        """Dense (rows, d) float64 of a piece in any dtype, where it lies; a sparse piece is made dense."""
-        dense = piece.toarray() if scipy.sparse.issparse(piece) else piece
-        xp = namespace(dense)
-        if dense.device not in self._placed:
-            # Once, since moving anything to a GPU waits for all that it is doing.
-            self._placed[dense.device] = [
-                xp.asarray(value, device=dense.device) if isinstance(value, np.ndarray) else value
-                for value in (self.mean, self.rest, self.factor)
-            ]
-        mean, rest, factor = self._placed[dense.device]
-        centred = self._centred(dense, mean)
-        if rest is not None:
-            centred -= rest
-        if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
-            centred *= factor
-        return centred
-
-    def stored(self, piece: Samples) -> Array:
-        """The same, unweighted, for only the stored entries of a CSR piece: (stored,) float64."""
-        return self._centred(piece.data, self.mean[piece.indices])
-
-    def chunks(self, block: Block, n_bytes: int | None = None, place: Place = HOST) -> Iterator[tuple[int, Array]]:
-        """Pairs (first row, prepared rows) that cover a block, at a place; a piece takes at most n_bytes as float64."""
-        for start, piece in block.chunks(n_bytes or chunk_bytes(place.device)):
-            yield start, self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece))
-
-    def _centred(self, values: Array, mean: Array) -> Array:
-        xp = namespace(values)
-        # In float64 as the mean is, whatever the values are.
-        centred = xp.astype(values - mean, xp.float64, copy=False)
-        if self.fills:
-            centred[~xp.isfinite(centred)] = 0.0
-        return centred
+        beside = {"labels": self.labels, "ids": self.ids, "weights": self.weights}
+        taken: dict[str, Any] = {name: None if values is None else values[rows] for name, values in beside.items()}
+        return replace(self, source=Block(self.source, rows), **taken)
 
 
 def _plain_rows(rows: Rows, total: int) -> Rows:

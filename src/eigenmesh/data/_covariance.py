@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from eigenmesh.arrays import Array, Namespace, like, namespace, symmetric_product, to_numpy
-from eigenmesh.data._block import Block, Centring
+from eigenmesh.data._block import Block
+from eigenmesh.data._centring import Centring
 from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, choose
 from eigenmesh.data._in_place import InPlace
 from eigenmesh.data._moments import Moments

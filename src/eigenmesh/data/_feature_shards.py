@@ -46,6 +46,10 @@ class FeatureShards(Shards):
         """Number of columns held here."""
         return sum(block.n_features for block in self.blocks)
 
+    def weighted(self, weights: Sequence[object | None]) -> Self:
+        _refuse_weights(weights)
+        return self
+
     @property
     def order(self) -> np.ndarray:
         """Columns of all nodes held here, one node after another, that make the order in which they were given."""
@@ -72,8 +76,16 @@ class FeatureShards(Shards):
         )
 
     @classmethod
-    def from_array(cls, X: object, n_nodes: int, split: Split | None = None, labels: object | None = None) -> Self:
+    def from_array(
+        cls,
+        X: object,
+        n_nodes: int,
+        split: Split | None = None,
+        labels: object | None = None,
+        weights: object | None = None,
+    ) -> Self:
         """Split the columns of one matrix X (N, d) over the nodes, at random by default; ``labels`` (d,) are theirs."""
+        _refuse_weights([weights])
         source = as_source(X)
         columns = (split or RandomSplit()).rows(
             source.shape[1], n_nodes, None if labels is None else np.asarray(labels)
@@ -124,11 +136,13 @@ class FeatureShards(Shards):
         """One file: its columns are split over n_nodes. Several: one node per file, with the ids of ``id_column``."""
         files = expand([paths] if isinstance(paths, str | os.PathLike) else paths)
         if len(files) == 1 and n_nodes is not None:
-            return cls.from_array(read_table(files[0], **options).source, n_nodes, split)
+            table = read_table(files[0], **options)
+            return cls.from_array(table.source, n_nodes, split, weights=table.weights)
         if len(files) < 2 or split is not None or n_nodes not in (None, len(files)):
             raise InputError(f"{len(files)} files are {len(files)} nodes; give one file and n_nodes, or several files.")
         warn_of_same(files)
         tables = [read_table(file, **options) for file in files]
+        _refuse_weights([table.weights for table in tables])
         sources, names, known = zip(*((table.source, table.name, table.ids) for table in tables), strict=True)
         return cls.from_list(sources, node_names=names, sources_at=files, sample_ids=known)
 
@@ -138,6 +152,11 @@ class FeatureShards(Shards):
         size, none = len(blocks), (None,) * len(blocks)
         names = source.feature_names
         return cls(blocks, size, tuple(range(size)), names, columns=tuple(columns), sample_ids=none)
+
+
+def _refuse_weights(weights: Sequence[object | None]) -> None:
+    if any(given is not None for given in weights):
+        raise InputError('weights of samples are for partition="samples"; where columns are split, repeat the rows.')
 
 
 def _in_a_row(blocks: Sequence[Block]) -> tuple[np.ndarray, ...]:

@@ -43,8 +43,8 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     Parameters
     ----------
     share : (i, n) for the i-th of n runs of rows, equal in length to within one.
-    options : fields of ``TableOptions``: columns, drop, id_column, label_column, categories, delimiter,
-        decimal, encoding.
+    options : fields of ``TableOptions``: columns, drop, id_column, label_column, weight_column,
+        categories, delimiter, decimal, encoding.
     """
     how = TableOptions.of(**options)
     if is_frame(path):

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.data._block import Block, Centring
+from eigenmesh.data._block import Block
+from eigenmesh.data._centring import Centring
 from eigenmesh.data._choice import CovarianceKind
 from eigenmesh.data._covariance import Covariance, Formed, MatrixFree
 from eigenmesh.data._feature_shards import FeatureShards
@@ -75,7 +76,7 @@ class ColumnMoments(Moments):
     @property
     def diagonal(self) -> np.ndarray:
         """No node shows its share of the diagonal of G, so that of every row is bounded by the trace: (N - 1,)."""
-        return np.full(self.n_samples - 1, self.total)
+        return np.full(int(self.n_samples) - 1, self.total)
 
 
 @dataclass(frozen=True, eq=False)

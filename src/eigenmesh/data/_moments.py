@@ -9,9 +9,10 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from eigenmesh._lookup import lookup
-from eigenmesh.data._block import Centring
+from eigenmesh.data._centring import Centring
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._summaries import Columns, column_labels, count_and_sum, deviations
+from eigenmesh.data._weights import whole_count, whole_counts
 from eigenmesh.errors import DataError, InputError
 
 Missing: TypeAlias = Literal["error", "mean"]
@@ -43,12 +44,13 @@ class Averager(Protocol):
 class Moments:
     """Moments of the pooled samples, the same at every node.
 
-    mean, variance, scale: of each column, (d,). The variance has divisor N - 1. The scale is the standard deviation
+    n_samples: whole, unless rows have weights that do not add up to a whole number. mean, variance, scale: of each
+    column, (d,). The variance has divisor N - 1. The scale is the standard deviation
     with divisor N, or the binomial one; None if columns are not scaled. n_missing: entries that count as the mean of
     their column. rest: what float64 rounds off the mean, (d,), where that is felt beside the deviations; else None.
     """
 
-    n_samples: int
+    n_samples: float
     mean: np.ndarray
     variance: np.ndarray
     scale: np.ndarray | None = None
@@ -157,14 +159,17 @@ def moments_by_sums(
     ``whole`` is False for a part of the columns: all of these may be constant, and only their total has limits.
     """
     d, fills = columns.n_features, missing_policy(missing) == "mean"
-    n_samples = int(np.rint(pooled[0]))
+    n_samples = whole_count(float(pooled[0]))
     if n_samples < 2:
-        raise DataError(f"n_samples = {n_samples} over all nodes; a covariance needs at least 2 samples.")
+        fix = "" if isinstance(n_samples, int) else ", and weights count samples: make them larger"
+        raise DataError(f"n_samples = {n_samples:g} over all nodes; a covariance needs at least 2 samples{fix}.")
     sums, squares = pooled[1 : 1 + d], pooled[1 + d : 1 + 2 * d]
-    observed = np.rint(pooled[1 + 2 * d :]) if fills else np.full(d, float(n_samples))
-    if not observed.all():
-        raise DataError(f"no node has a finite entry in {column_labels(columns, observed == 0)}; drop such columns.")
-    mean, n_missing = sums / observed, n_samples * d - int(observed.sum())
+    observed = pooled[1 + 2 * d :] if fills else np.full(d, pooled[0])
+    observed = whole_counts(observed, n_samples)
+    absent = observed == 0
+    if absent.any():
+        raise DataError(f"no node has a finite entry in {column_labels(columns, absent)}; drop such columns.")
+    mean, n_missing = sums / observed, int(np.ceil(np.maximum(n_samples - observed, 0.0).sum())) if fills else 0
     about = Moments(n_samples, np.zeros(d), squares, n_missing=n_missing)
     if precise is None:
         precise = _lost_digits(pooled, d, scale) <= MOST_LOST
@@ -187,7 +192,7 @@ def _lost_digits(summary: np.ndarray, d: int, scale: Scaling) -> float:
 
 
 def _divisors(
-    scale: Scaling, mean: np.ndarray, variance: np.ndarray, n_samples: int, columns: Columns
+    scale: Scaling, mean: np.ndarray, variance: np.ndarray, n_samples: float, columns: Columns
 ) -> np.ndarray | None:
     """What each column is divided by, (d,)."""
     if not scale:

@@ -26,7 +26,19 @@ def pooled_shards(shards: Shards) -> Shards | None:
     # A split of one's own may give a row to two nodes, or to none.
     if n_rows != len(taken) or not taken.all():
         return None
-    return replace(shards, blocks=(Block(source),), n_nodes=1, ids=(0,), node_names=None)
+    return replace(
+        shards, blocks=(Block(source, weights=_pooled_weights(shards)),), n_nodes=1, ids=(0,), node_names=None
+    )
+
+
+def _pooled_weights(shards: Shards) -> np.ndarray | None:
+    """Weights of all rows in the order of their source; None where each row is one sample."""
+    if all(block.weights is None for block in shards.blocks):
+        return None
+    weights = np.ones(shards.blocks[0].source.shape[0])
+    for block in shards.blocks:
+        weights[block.rows] = 1.0 if block.weights is None else block.weights
+    return weights
 
 
 @dataclass(frozen=True, eq=False)

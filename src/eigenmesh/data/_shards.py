@@ -17,6 +17,7 @@ from eigenmesh.data._place import Place
 from eigenmesh.data._source import Source, as_source, can_move, source_at
 from eigenmesh.data._splits import RandomSplit, Split, rows_by_value
 from eigenmesh.data._table_options import column_label
+from eigenmesh.data._weights import checked_weights
 from eigenmesh.errors import DataError, InputError
 
 
@@ -117,18 +118,51 @@ class Shards:
         blocks = (replace(block, source=there.get(id(block.source), block.source)) for block in self.blocks)
         return replace(self, blocks=tuple(block.gathered() if place.is_gpu else block for block in blocks))
 
+    def weighted(self, weights: Sequence[object | None]) -> Self:
+        """The same rows with weights (N_i,) for each node held here: a row of weight w counts as w equal samples.
+
+        None for a node whose rows are one sample each. Rows of weight 0 are left out.
+        """
+        pairs = zip(self.blocks, weights, strict=True)
+        blocks = [
+            block if given is None else block.weighted(checked_weights(given, block.n_rows, self.node_label(position)))
+            for position, (block, given) in enumerate(pairs)
+        ]
+        return replace(self, blocks=tuple(blocks))
+
+    def weighted_rows(self, weights: object | None) -> Self:
+        """The same for weights (N,) of all rows of the one source that the nodes share."""
+        if weights is None:
+            return self
+        checked = checked_weights(weights, self.blocks[0].source.shape[0], "the data", fewest=0)
+        return self.weighted([checked[block.rows] for block in self.blocks])
+
     def thinned(self, n_rows: int) -> Shards:
         """About so many rows over the nodes held here, evenly spread; of each node at least one."""
         share = min(1.0, n_rows / sum(block.n_rows for block in self.blocks))
         return replace(self, blocks=tuple(block.thinned(math.ceil(share * block.n_rows)) for block in self.blocks))
 
     @classmethod
-    def from_array(cls, X: object, n_nodes: int, split: Split | None = None, labels: object | None = None) -> Shards:
-        """Split the rows of one matrix X (N, d) over the nodes, at random by default; copies nothing."""
-        source = as_source(X)
-        rows = (split or RandomSplit()).rows(source.shape[0], n_nodes, None if labels is None else np.asarray(labels))
-        blocks = tuple(Block(source, part) for part in rows)
-        return cls(blocks, n_nodes, tuple(range(n_nodes)), source.feature_names)
+    def from_array(
+        cls,
+        X: object,
+        n_nodes: int,
+        split: Split | None = None,
+        labels: object | None = None,
+        weights: object | None = None,
+    ) -> Shards:
+        """Split the rows of one matrix X (N, d) over the nodes, at random by default; copies nothing.
+
+        ``weights`` (N,) say how many samples each row stands for; those that stand for none go to no node.
+        """
+        source, known = as_source(X), None if labels is None else np.asarray(labels)
+        counted: Any = slice(None)
+        if weights is not None:
+            counted = np.flatnonzero(checked_weights(weights, source.shape[0], "the data"))
+        n_rows = source.shape[0] if weights is None else len(counted)
+        rows = (split or RandomSplit()).rows(n_rows, n_nodes, None if known is None else known[counted])
+        blocks = tuple(Block(source, part if weights is None else counted[part]) for part in rows)
+        return cls(blocks, n_nodes, tuple(range(n_nodes)), source.feature_names).weighted_rows(weights)
 
     @classmethod
     def from_labels(cls, X: object, nodes: object) -> Shards:
@@ -184,14 +218,15 @@ class Shards:
             if n_nodes is None:
                 raise InputError(f"{files[0]} is one file; give the number of nodes to split it over, n_nodes.")
             table = read_table(files[0], **options)
-            return cls.from_array(table.source, n_nodes, split, table.labels)
+            return cls.from_array(table.source, n_nodes, split, table.labels, table.weights)
         if split is not None or n_nodes not in (None, len(files)):
             n = len(files)
             raise InputError(f"{n} files make {n} nodes; leave out n_nodes (got {n_nodes}) and split, or give 1 file.")
         warn_of_same(files)
         tables = [read_table(file, **options) for file in files]
         names = [table.name for table in tables]
-        return cls.from_list([table.source for table in tables], node_names=names, sources_at=files)
+        shards = cls.from_list([table.source for table in tables], node_names=names, sources_at=files)
+        return shards.weighted([table.weights for table in tables])
 
 
 def _alike(sources: Sequence[Source], where: Sequence[object]) -> list[Source]:

@@ -28,13 +28,15 @@ class Sparse:
 
         Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
 
-    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large.
+    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large. counts: how many samples each
+    row of a node stands for, (N_i,), by which Z is multiplied; None where each is one.
     """
 
     matrices: tuple[Samples, ...]
     mean: np.ndarray
     weights: np.ndarray
     dtype: np.dtype
+    counts: tuple[np.ndarray | None, ...]
     kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
 
     @classmethod
@@ -52,7 +54,8 @@ class Sparse:
                 matrix = matrix.copy()
                 matrix.data[missing] = moments.mean[matrix.indices[missing]]
             matrices.append(matrix)
-        return cls(tuple(matrices), moments.mean, weights, shards.dtype)
+        counts = tuple(block.weights for block in shards.blocks)
+        return cls(tuple(matrices), moments.mean, weights, shards.dtype, counts)
 
     @property
     def n_features(self) -> int:
@@ -64,7 +67,8 @@ class Sparse:
     @property
     def rounding_size(self) -> float:
         """Largest ``N_i |w mu|^2``: both differences cancel it."""
-        rows = max(int(matrix.shape[0]) for matrix in self.matrices)
+        held = zip(self.matrices, self.counts, strict=True)
+        rows = max(matrix.shape[0] if counts is None else float(counts.sum()) for matrix, counts in held)
         return rows * float(np.sum((self.weights * self.mean) ** 2))
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
@@ -72,6 +76,9 @@ class Sparse:
         for node, matrix in enumerate(self.matrices):
             for start in range(0, matrix.shape[0], DENSE_ROWS):
                 rows = (matrix[start : start + DENSE_ROWS].toarray() - self.mean) * self.weights
+                counts = self.counts[node]
+                if counts is not None:
+                    rows *= counts[start : start + DENSE_ROWS, np.newaxis] ** 0.5
                 traces[node] += squares_beyond(rows, U)
         return traces
 
@@ -88,6 +95,9 @@ class Sparse:
                 x = np.multiply(weights, X[node, :, some], order="C")
                 Z = matrix @ x
                 Z -= self.mean @ x
+                counts = self.counts[node]
+                if counts is not None:
+                    Z *= counts[:, np.newaxis]
                 x = matrix.T @ Z
                 x -= mean * Z.sum(axis=0)
                 x *= weights

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace, to_numpy
-from eigenmesh.data._block import Centring
+from eigenmesh.data._centring import Centring
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Samples
 from eigenmesh.errors import DataError
@@ -24,30 +24,33 @@ class Columns(Protocol):
 
 @np.errstate(over="ignore")
 def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
-    """N_i, sums and sums of squares, (d,) each, of one node's finite entries and, with ``fills``, their number (d,)."""
+    """N_i, sums and sums of squares, (d,) each, of one node's finite entries and, with ``fills``, their number (d,).
+
+    A row of weight w counts w times.
+    """
     block = shards.blocks[position]
     total = np.zeros((2, block.n_features))
-    observed = np.full(block.n_features, float(block.n_rows))
+    observed = np.full(block.n_features, float(block.count))
     for start, piece in block.chunks(made_dense=False):
-        values = stored(piece)
-        sums = _by_column(piece, values)
+        values, weights = stored(piece), block.weights_of(start, piece)
+        sums = _by_column(piece, _weighed(values, weights))
         # A sum is not finite if an entry is not, so only such pieces are searched.
         if not np.isfinite(sums).all():
             xp = namespace(values)
             absent = ~xp.isfinite(values)
             if xp.any(absent) and not fills:
                 raise _not_finite(shards, position, start, piece)
-            observed -= _by_column(piece, absent)
+            observed -= _by_column(piece, _weighed(absent, weights))
             values = xp.where(absent, xp.zeros_like(values), values)
-            sums = _by_column(piece, values)
-        total += [sums, _squares_by_column(piece, values)]
+            sums = _by_column(piece, _weighed(values, weights))
+        total += [sums, _squares_by_column(piece, _weighed(values, weights, 0.5))]
     if not np.isfinite(total[0]).all():
         where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(total[0]))}"
         raise DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
     # Squares that overflow make a second pass necessary, which finds the column; until then they must not spoil sums.
     total[1] = np.minimum(total[1], 1e290)
     # The counts are sent only if entries may be missing; all nodes know the policy, so all agree.
-    return np.concatenate([[float(block.n_rows)], *total, *([observed] if fills else [])])
+    return np.concatenate([[float(block.count)], *total, *([observed] if fills else [])])
 
 
 @np.errstate(over="ignore", invalid="ignore")  # also when a Dask worker calls it
@@ -55,15 +58,18 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
     block = shards.blocks[position]
     total = np.zeros((2, block.n_features))
-    for _, piece in block.chunks(made_dense=False):
+    for start, piece in block.chunks(made_dense=False):
+        weights = block.weights_of(start, piece)
         if not block.is_sparse:
             ready = centring.apply(piece)
-            total += [_by_column(ready, ready), _squares_by_column(ready, ready)]
+            sums = _by_column(ready, _weighed(ready, weights))
+            total += [sums, _squares_by_column(ready, _weighed(ready, weights, 0.5))]
             continue
         # Entries that are not stored are zeros, each with deviation -mean, so no square is subtracted.
         ready = centring.stored(piece)
-        zeros = piece.shape[0] - np.bincount(piece.indices, minlength=block.n_features)
-        total += [_by_column(piece, ready), _by_column(piece, ready**2)]
+        rows = piece.shape[0] if block.weights is None else block.weights[start : start + piece.shape[0]].sum()
+        zeros = rows - np.bincount(piece.indices, weights, minlength=block.n_features)
+        total += [_by_column(piece, _weighed(ready, weights)), _by_column(piece, _weighed(ready**2, weights))]
         total += [-zeros * centring.mean, zeros * centring.mean**2]
     return total
 
@@ -77,6 +83,10 @@ def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> Da
     known = shards.blocks[position].place(row, column)
     where = f"{shards.node_label(position)}, {known or f'{here}, {shards.column_label(column)}'}"
     return DataError(f'{where} is {"NaN" if np.isnan(value) else value}; drop or fill it, or pass missing="mean".')
+
+
+def _weighed(values: Array, weights: Array | None, power: float = 1.0) -> Array:
+    return values if weights is None else values * weights**power
 
 
 def stored(piece: Samples) -> Array:

@@ -22,6 +22,7 @@ class Roles(NamedTuple):
     features: list[int]
     id: int | None
     label: int | None
+    weight: int | None
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class TableOptions:
     drop : columns to leave out.
     id_column : names the samples, and is carried into scores.
     label_column : labels to split or to write beside scores.
+    weight_column : how many samples each row stands for.
     categories : {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
     delimiter, decimal : of a text file: "," ";" "|" or a tab, and "." or ",".
     encoding : of a text file, such as "latin-1"; UTF-8, with or without its mark, if None.
@@ -44,6 +46,7 @@ class TableOptions:
     drop: tuple[Column, ...] = ()
     id_column: Column | None = None
     label_column: Column | None = None
+    weight_column: Column | None = None
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     delimiter: str | None = None
     decimal: str | None = None
@@ -80,6 +83,10 @@ class TableOptions:
             given["categories"] = {str(column): tuple(map(str, _as_tuple(each))) for column, each in levels}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
+    @property
+    def _beside(self) -> tuple[Column | None, ...]:
+        return self.id_column, self.label_column, self.weight_column
+
     def roles(self, names: Sequence[str] | None, n_columns: int, where: str) -> Roles:
         """What each of n columns is for; raises DataError for one that is not there."""
 
@@ -91,7 +98,7 @@ class TableOptions:
             if self.among is None or names is None
             else {name.partition("=")[0] for name in self.among} | self.among
         )
-        found = [None if column is None else position(column) for column in (self.id_column, self.label_column)]
+        found = [None if column is None else position(column) for column in self._beside]
         left_out = {*map(position, self.drop), *(place for place in found if place is not None)}
         chosen = range(n_columns) if self.columns is None else map(position, self.columns)
         features = [

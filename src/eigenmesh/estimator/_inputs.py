@@ -47,11 +47,18 @@ def event_log(pca: Any, stack: ExitStack) -> EventLog:
     return EventLog(*listeners)
 
 
-def data_for(pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None) -> Data:
+def data_for(
+    pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, sample_weight: Any = None
+) -> Data:
     """Samples and network of what the estimator is given; with a transport this process is one node."""
     if is_dask(X):
+        if sample_weight is not None:
+            raise InputError("dask data take no sample_weight; repeat the rows, or compute() the data.")
         return _data_of_dask(pca, X, nodes)
-    shards = _shards(pca, X, y, nodes, seed) if transport is None else _own_shards(pca, X, y, nodes, transport)
+    if transport is None:
+        shards = _shards(pca, X, y, nodes, seed, sample_weight)
+    else:
+        shards = _own_shards(pca, X, y, nodes, transport).weighted([sample_weight])
     weights = parse_weights(pca.topology, pca.weights, shards.n_nodes, seed, shards.node_names)
     return node_data(shards, weights, transport)
 
@@ -86,12 +93,12 @@ def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> S
     if is_parts(X):
         raise InputError("with a transport this process is one node: give its own samples, not a list of parts.")
     if isinstance(X, Shards):
-        return _shards(pca, X, None, None, seed=0)
+        return _shards(pca, X, None, None, 0, None)
     X = _with_names(pca, X, fewest=1)
     return _kind(pca).from_list([X], ids=[transport.rank], n_nodes=transport.size)
 
 
-def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
+def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int, sample_weight: Any) -> Shards:
     kind = _kind(pca)
     if isinstance(X, Shards) or is_parts(X):
         if nodes is not None:
@@ -105,7 +112,7 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
         elif hasattr(pca, "feature_names_in_"):
             # Left over from an earlier fit.
             del pca.feature_names_in_
-        return shards
+        return shards if sample_weight is None else shards.weighted(_weights_of_parts(X, sample_weight, shards))
     by_columns = issubclass(kind, FeatureShards)
     if isinstance(nodes, str):
         if by_columns:
@@ -113,10 +120,21 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int) -> Shards:
         X, nodes = _without_column(X, nodes)
     X = _with_names(pca, X)
     if nodes is not None:
-        return kind.from_labels(X, nodes)
-    n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[1 if by_columns else 0])
+        return kind.from_labels(X, nodes).weighted_rows(sample_weight)
+    n_rows = X.shape[0] if sample_weight is None else int(np.count_nonzero(np.asarray(sample_weight)))
+    n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[1] if by_columns else n_rows)
     # The labels y are of samples.
-    return kind.from_array(X, n_nodes, split_by_name(pca.split, seed), None if by_columns else y)
+    return kind.from_array(X, n_nodes, split_by_name(pca.split, seed), None if by_columns else y, sample_weight)
+
+
+def _weights_of_parts(X: Any, sample_weight: Any, shards: Shards) -> list[Any]:
+    """Weights for each part: a list of arrays in their order, or a dict with their names."""
+    names = list(X) if isinstance(X, Mapping) else None
+    if isinstance(sample_weight, Mapping) and names is not None and set(sample_weight) == set(names):
+        return [sample_weight[name] for name in names]
+    if isinstance(sample_weight, Mapping) or len(sample_weight) != len(shards.blocks):
+        raise InputError(f"sample_weight must have one array for each of {len(shards.blocks)} parts of the data.")
+    return list(sample_weight)
 
 
 def _with_names(pca: Any, X: Any, fewest: int = 2) -> Source:

@@ -121,7 +121,7 @@ class DecentralizedPCA(Streaming, Projection):
     noise_variance_ : float
         Mean of the variances beyond K.
     n_components_, n_samples_, n_features_in_, n_nodes_, n_iter_ : int
-        K, N, d, M and the iterations taken.
+        K, N (the sum of the weights where samples have any), d, M and the iterations taken.
     n_samples_seen_ : int
         Samples of all batches of ``partial_fit``, at this process; ``n_samples_`` is then what they still count.
     batch_ : BatchChecked or None
@@ -202,7 +202,7 @@ class DecentralizedPCA(Streaming, Projection):
         self.averages_per_batch, self.on_alarm = averages_per_batch, on_alarm
         self.callback, self.verbose = callback, verbose
 
-    def fit(self, X: Any, y: Any = None, nodes: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Self:
         """Find the principal components of the samples of all nodes.
 
         Parameters
@@ -215,12 +215,15 @@ class DecentralizedPCA(Streaming, Projection):
             Labels, used only by the splits "label" and "dirichlet:...".
         nodes : array of shape (N,), str or None
             The node that holds each sample, or the column of a data frame that says so, instead of a split.
+        sample_weight : array of shape (N,) or None
+            How many equal samples each row stands for, 0 or more; where X has parts, a list or dict of such arrays. The
+            answer is that of repeated rows, and their sum stands for N.
         """
         request = request_of(self)
         with ExitStack() as stack:
             transport, run_nodes = connect(self, X, stack)
             events = event_log(self, stack)
-            data = data_for(self, X, y, nodes, request.seed or 0, transport)
+            data = data_for(self, X, y, nodes, request.seed or 0, transport, sample_weight)
             if run_nodes is not None and isinstance(data, NodeData):
                 fitted = fit_at_every_node(run_nodes, request, data, events)
             else:

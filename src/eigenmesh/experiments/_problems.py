@@ -55,7 +55,7 @@ class KnownData:
     covariance: Covariance
 
     def count(self, masked: bool) -> tuple[Size, None]:
-        return Size(self.moments.n_samples, self.moments.n_features), None
+        return Size(int(self.moments.n_samples), self.moments.n_features), None
 
     def check(self, request: Request) -> None:
         """Every request can be done."""

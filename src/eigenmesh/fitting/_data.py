@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -26,6 +27,7 @@ from eigenmesh.data._covariance import OneByOne
 from eigenmesh.data._in_place import InPlace
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
+from eigenmesh.data._weights import whole_count
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._matching import facts_to_match, require_match
@@ -118,15 +120,15 @@ class NodeData:
 
     def count(self, masked: bool) -> tuple[Size, Network]:
         """N over all nodes, by one average of one number."""
-        n_samples, network = self._added_up([block.n_rows for block in self.shards.blocks], masked)
+        n_samples, network = self._added_up([block.count for block in self.shards.blocks], masked)
         return Size(n_samples, self.shards.n_features), network
 
-    def _added_up(self, counts: list[int], masked: bool) -> tuple[int, Network]:
+    def _added_up(self, counts: Sequence[float], masked: bool) -> tuple[int, Network]:
         network = self._network(Integers() if masked else Tree())
         if masked:
             add_masks(network)
         average = network.common_mean(np.array(counts, dtype=float)[:, np.newaxis])[0, 0]
-        return int(np.rint(self.shards.n_nodes * average)), network
+        return int(whole_count(float(self.shards.n_nodes * average))), network
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""

@@ -230,7 +230,7 @@ def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
 
 def _noise_variance(moments: Moments, result: Result) -> float:
     """Mean of the eigenvalues beyond K, as scikit-learn counts them: min(N, d) - K of them."""
-    beyond = min(moments.n_samples, moments.n_features) - len(result.explained_variance)
+    beyond = min(int(moments.n_samples), moments.n_features) - len(result.explained_variance)
     return result.variance_left / beyond if beyond > 0 else 0.0
 
 

@@ -13,7 +13,9 @@ from eigenmesh.iteration import Result
 AS_LARGE = 0.999
 
 
-def in_columns(covariance: Covariance, result: Result, n_samples: int) -> tuple[Result, np.ndarray, np.ndarray | None]:
+def in_columns(
+    covariance: Covariance, result: Result, n_samples: float
+) -> tuple[Result, np.ndarray, np.ndarray | None]:
     """The result, components of the columns held here, (K, d), and where columns are split all scores, (N, K).
 
     With split columns the result has ``u``, (K, N), with its largest entry positive; loadings are

@@ -79,7 +79,7 @@ class Prepared:
     @property
     def largest_k(self) -> int:
         """Most components that there can be: min(N - 1, d)."""
-        return min(self.moments.n_samples - 1, self.moments.n_features)
+        return min(int(self.moments.n_samples) - 1, self.moments.n_features)
 
 
 class Decision(NamedTuple):
@@ -154,7 +154,7 @@ def prepare(request: Request, data: Data) -> Prepared:
         network, choice, scale=request.scale, missing=request.missing, device=request.device
     )
     network.learn_scales(moments.diagonal, moments.total_variance)
-    wanted = request.components(moments.n_samples, moments.n_features)
+    wanted = request.components(int(moments.n_samples), moments.n_features)
     solver = warm(solver, wanted, getattr(covariance, "known", None))
     seed = draw_seed(network, covariance) if request.seed is None else request.seed
     chosen = (wanted, solver, averaging, network, moments, covariance, choice, seed)

@@ -188,6 +188,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
         '# drop = ["address"]             # or leave these out',
         '# id_column = "patient"          # names the samples in scores; it is no feature',
         '# label_column = "diagnosis"     # another column that is no feature',
+        '# weight_column = "count"        # how many samples a row stands for; no feature',
         '# categories.sex = ["f", "m"]    # one column of 0 and 1 per level; the same levels at all sites',
         '# delimiter = ";"                # these two are found by themselves if left out',
         '# decimal = ","',

@@ -132,7 +132,7 @@ class Peer:
             shards: Shards = FeatureShards.from_list([self.samples], sample_ids=[self.table.ids], **held)
         else:
             shards = Shards.from_list([self.samples], **held)
-        shards = replace(shards, precision=np.dtype(self.site.settings.dtype))
+        shards = replace(shards.weighted([self.table.weights]), precision=np.dtype(self.site.settings.dtype))
         weights = metropolis(site_graph(members, [link for link in view.links if link[0] in members]))
         prepared = prepare(self.request, node_data(shards, weights, transport))
         # After a loss the remaining sites start from the average of their latest estimates.

@@ -1,0 +1,66 @@
+"""Rows prepared for products: centred, scaled, weighted and filled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from eigenmesh.arrays import Array, namespace
+from eigenmesh.data._block import Block
+from eigenmesh.data._place import HOST, Place, chunk_bytes
+from eigenmesh.data._source import Samples
+
+
+@dataclass(frozen=True, eq=False)
+class Centring:
+    """The map y -> (y - mean - rest) * factor on rows; with ``fills``, a missing (non-finite) entry becomes 0."""
+
+    mean: np.ndarray
+    factor: np.ndarray | float = 1.0
+    fills: bool = False
+    rest: np.ndarray | None = None
+    _placed: dict[Any, list[Any]] = field(default_factory=dict, init=False, repr=False)
+
+    def apply(self, piece: Samples) -> Array:
+        """Dense (rows, d) float64 of a piece in any dtype, where it lies; a sparse piece is made dense."""
+        dense = piece.toarray() if scipy.sparse.issparse(piece) else piece
+        xp = namespace(dense)
+        if dense.device not in self._placed:
+            # Once, since moving anything to a GPU waits for all that it is doing.
+            self._placed[dense.device] = [
+                xp.asarray(value, device=dense.device) if isinstance(value, np.ndarray) else value
+                for value in (self.mean, self.rest, self.factor)
+            ]
+        mean, rest, factor = self._placed[dense.device]
+        centred = self._centred(dense, mean)
+        if rest is not None:
+            centred -= rest
+        if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
+            centred *= factor
+        return centred
+
+    def stored(self, piece: Samples) -> Array:
+        """The same, unweighted, for only the stored entries of a CSR piece: (stored,) float64."""
+        return self._centred(piece.data, self.mean[piece.indices])
+
+    def chunks(self, block: Block, n_bytes: int | None = None, place: Place = HOST) -> Iterator[tuple[int, Array]]:
+        """Pairs (first row, prepared rows) that cover a block, at a place; a piece takes at most n_bytes as float64.
+
+        A row of weight w is multiplied by sqrt(w), so that products of prepared rows count it w times.
+        """
+        for start, piece in block.chunks(n_bytes or chunk_bytes(place.device)):
+            ready = self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece))
+            weights = block.weights_of(start, ready)
+            yield start, ready if weights is None else ready * weights**0.5
+
+    def _centred(self, values: Array, mean: Array) -> Array:
+        xp = namespace(values)
+        # In float64 as the mean is, whatever the values are.
+        centred = xp.astype(values - mean, xp.float64, copy=False)
+        if self.fills:
+            centred[~xp.isfinite(centred)] = 0.0
+        return centred
