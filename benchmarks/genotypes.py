@@ -4,6 +4,9 @@ Chromosomes and second alleles, which the data lack, are made up; genotypes that
 truth is ``eigh`` of the relationship matrix of the pooled standardised genotypes. Without ``--plink2`` ours runs alone.
 
     python benchmarks/genotypes.py --plink2 /usr/bin/plink2
+
+With ``--new`` every fourth sample is left out of the fit, and its scores, plain and corrected, are compared with those
+that it has where all samples are fitted: the slope of a line through them is what is left of the scores.
 """
 
 from __future__ import annotations
@@ -85,6 +88,18 @@ def ours(folder: Path, files: list[Path], truth: tuple[np.ndarray, np.ndarray]) 
     print(f"{'':32} certified {pca.certificate_.error_bound:.1e} in {pca.traffic_.rounds} rounds")
 
 
+def new_samples(copies: np.ndarray) -> None:
+    left_out = np.arange(len(copies)) % 4 == 0
+    make = {"n_components": K, "scale": "binomial", "n_nodes": 4, "random_state": 0}
+    true = DecentralizedPCA(**make).fit(copies).transform(copies[left_out])
+    some = DecentralizedPCA(**make).fit(copies[~left_out])
+    print(f"{left_out.sum()} samples left out of a fit of {(~left_out).sum()}: slope of each component")
+    for name, found in (("transform", some.transform), ("transform_new", some.transform_new)):
+        scores = found(copies[left_out])
+        slopes = np.abs(np.sum(scores * true, axis=0) / np.sum(true**2, axis=0))
+        print(f"{name:14}", *(f"{slope:.3f}" for slope in slopes))
+
+
 def plink(program: str, folder: Path, name: str, words: list[str]) -> float:
     start = time.perf_counter()
     command = [program, "--bfile", str(folder / "pooled"), *words, "--out", str(folder / name)]
@@ -95,10 +110,15 @@ def plink(program: str, folder: Path, name: str, words: list[str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plink2", help="the program plink2")
-    program = parser.parse_args().plink2
+    parser.add_argument("--new", action="store_true", help="samples that were not in the fit, and nothing else")
+    asked = parser.parse_args()
+    program = asked.plink2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copies, files = hapmap3(folder)
+        if asked.new:
+            new_samples(copies)
+            return
         truth = true_vectors(copies)
         ours(folder, files, truth)
         if program is None:

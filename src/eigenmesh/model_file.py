@@ -27,7 +27,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     # A whole number, unless weights of samples add up to another.
     "n_samples": (int, float),
     "all_features": (int,),
-    **dict.fromkeys(("noise_variance", "tol", "error_bound"), (float,)),
+    **dict.fromkeys(("noise_variance", "tol", "error_bound", "spe_mean", "spe_variance"), (float,)),
     **dict.fromkeys(("whole", "converged", "whiten"), (bool,)),
     **dict.fromkeys(("run_id", "missing"), (str,)),
 }
@@ -58,6 +58,7 @@ class Model:
     whole : False if sites were lost during the run, so that their samples are not in the model.
     converged : whether the error bound reached tol.
     tol, error_bound : the bound on sin(angle to the true components) that was requested, and the one that was reached.
+    spe_mean, spe_variance : of the squared prediction error of samples that were not fitted, where a stream had some.
     whiten, missing : how ``transform`` was set up.
     """
 
@@ -79,6 +80,8 @@ class Model:
     converged: bool = True
     tol: float | None = None
     error_bound: float | None = None
+    spe_mean: float | None = None
+    spe_variance: float | None = None
     whiten: bool = False
     missing: str = "error"
 

@@ -136,3 +136,45 @@ def test_weights_of_a_column_are_repeated_rows(call, tmp_path):
         assert done.exit_code == 2
         assert "line 7 of south.csv, column 0 ('count'), is" in done.stderr
         assert "a weight must be a number" in done.stderr
+
+
+def test_monitoring_writes_t2_and_spe_and_says_what_is_beyond_the_limits(call, tmp_path):
+    rng = np.random.default_rng(2)
+    quiet = rng.standard_normal((400, 6)) * [5, 4, 1, 1, 1, 1]
+    odd = quiet[:50] + np.where(np.arange(50)[:, np.newaxis] < 10, 20, 0) * (np.arange(6) == 5)
+    for name, rows in (("fitted", quiet[:200]), ("quiet", quiet[200:]), ("today", odd)):
+        lines = [f"P{row}," + ",".join(map(repr, values)) for row, values in enumerate(rows.tolist())]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,a,b,c,d,e,f", *lines]))
+    words = ("--id-column", "id")
+    assert call("fit", "fitted.csv", *words, "-k", 2, "--nodes", 3, "--out", "pca.npz").exit_code == 0
+    transform = ("transform", "today.csv", *words, "--model", "pca.npz", "--monitor", "--out")
+    done = call(*transform, "out.csv", "--quiet-samples", "quiet.csv")
+    assert done.exit_code == 0, done.stderr
+    assert "SPE is above its limit of" in done.output
+    assert "in 20.0% of the samples" in done.output
+    with (tmp_path / "out.csv").open() as lines:
+        head, *rows = list(csv.reader(lines))
+    assert head == ["id", "pc1", "pc2", "t2", "spe"]
+    spe = np.array(rows)[:, 4].astype(float)
+    assert spe[:10].min() > 300 > 30 > spe[10:].max()
+    done = call(*transform, "out.npz")
+    assert "SPE has no limit here" in done.output
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["spe"], spe)
+    assert call(*transform, "out.npy").exit_code == 2
+    without = ("transform", "today.csv", "--model", "pca.npz", "--quiet-samples", "quiet.csv", "--out", "x.csv")
+    assert "is for --monitor" in call(*without).stderr
+
+
+def test_new_samples_are_corrected_and_else_their_shrinkage_is_named(call, tmp_path):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 90)) + 6 * rng.standard_normal((60, 1)) * (np.arange(90) < 3)
+    np.save(tmp_path / "fitted.npy", X[:40])
+    np.save(tmp_path / "new.npy", X[40:])
+    assert call("fit", "fitted.npy", "-k", 1, "--nodes", 2, "--out", "pca.npz").exit_code == 0
+    transform = ("transform", "new.npy", "--model", "pca.npz", "--out", "s.npy")
+    done = call(*transform)
+    assert "40 samples of 90 features: scores of others are too small; --new-samples" in done.output
+    plain = np.load(tmp_path / "s.npy")
+    done = call(*transform, "--new-samples")
+    assert "too small" not in done.output
+    assert (np.abs(np.load(tmp_path / "s.npy")) > np.abs(plain)).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import sparse
 from eigenmesh.arrays import to_numpy
 from eigenmesh.data._block import Block
 from eigenmesh.data._columns import aligned
+from eigenmesh.data._distances import distances
 from eigenmesh.data._source import Samples, Source
 from eigenmesh.data._summaries import first_not_finite, stored
 from eigenmesh.data._table_options import column_label
@@ -58,14 +60,31 @@ class Projector:
 
     def scores_of(self, source: Source, names: tuple[str, ...] | None, where: str) -> np.ndarray:
         """Scores of a source of any size, its columns aligned with the names of the features: (n, d) -> (n, K)."""
-        n_components, n_features = self.components.shape
-        block = Block(aligned(source, n_features, names, where, "the model"))
-        scores = np.empty((block.n_rows, n_components), dtype=kept_dtype(block.dtype))
+        scores = np.empty((source.shape[0], len(self.components)), dtype=kept_dtype(np.dtype(source.dtype)))
+        for start, piece in self._pieces(source, names, where):
+            scores[start : start + piece.shape[0]] = self.scores(piece)
+        return scores
+
+    def distances_of(
+        self, source: Source, variances: np.ndarray, names: tuple[str, ...] | None, where: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """T2, SPE and scores that are not divided by ``spread``: (n, d) -> (n,), (n,), (n, K), in float64."""
+        n = source.shape[0]
+        t2, spe, scores = np.empty(n), np.empty(n), np.empty((n, len(self.components)))
+        components = self.components.astype(np.float64, copy=False)
+        for start, piece in self._pieces(source, names, where):
+            Z, rows = self.standardised(piece), slice(start, start + piece.shape[0])
+            t2[rows], spe[rows], _ = distances(Z, components, variances)
+            scores[rows] = Z @ components.T
+        return t2, spe, scores
+
+    def _pieces(self, source: Source, names: tuple[str, ...] | None, where: str) -> Iterator[tuple[int, Samples]]:
+        """Pairs (first row, piece) of a source whose columns are aligned with the names of the features."""
+        block = Block(aligned(source, self.components.shape[1], names, where, "the model"))
         for start, read in block.chunks(PIECE_BYTES):
             piece = read if sparse.issparse(read) else to_numpy(read)
             if not self.fills and not np.isfinite(stored(piece)).all():
                 row, column, value = first_not_finite(piece)
                 place = block.place(start + row, column) or f"{where}: row {start + row}, {column_label(names, column)}"
                 raise DataError(f'{place} is {value}; drop the row, or set missing="mean" (--missing mean).')
-            scores[start : start + piece.shape[0]] = self.scores(piece)
-        return scores
+            yield start, piece

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -27,32 +28,42 @@ def scores_file(path: Path) -> Path:
     return path
 
 
-def save_scores(path: Path, scores: np.ndarray, read: Table, options: TableOptions) -> Path:
+def save_scores(
+    path: Path, scores: np.ndarray, read: Table, options: TableOptions, beside: Mapping[str, np.ndarray] | None = None
+) -> Path:
     """Write scores (n, K), completely or not at all, with the ids and labels of the table that was read; its path.
 
     In .csv ids come first and labels last, called as in ``options``; in .npz they are arrays of their own; .npy holds
-    the scores alone.
+    the scores alone. ``beside`` are more numbers of each sample by name, (n,) each, after the scores.
     """
     kind = path.suffix.lower()
     names = zip((options.id_column, options.label_column), ("id", "label"), strict=True)
     called = [name if isinstance(name, str) else usual for name, usual in names]
-    write_atomically(path, lambda file: _write(file, kind, scores, read.ids, read.labels, *called))
+    more: dict[str, Any] = dict(beside or {})
+    write_atomically(path, lambda file: _write(file, kind, scores, more, read.ids, read.labels, *called))
     return path
 
 
 def _write(
-    file: IO[bytes], kind: str, scores: np.ndarray, ids: Beside, labels: Beside, id_name: str, label_name: str
+    file: IO[bytes],
+    kind: str,
+    scores: np.ndarray,
+    more: dict[str, Any],
+    ids: Beside,
+    labels: Beside,
+    id_name: str,
+    label_name: str,
 ) -> None:
     if kind == ".npy":
         np.save(file, scores)
     elif kind == ".npz":
         beside: dict[str, Any] = {"ids": ids, "labels": labels}
         arrays: dict[str, Any] = {name: _plain(each) for name, each in beside.items() if each is not None}
-        np.savez_compressed(file, scores=scores, **arrays)
+        np.savez_compressed(file, scores=scores, **more, **arrays)
     else:
-        names = [f"pc{k + 1}" for k in range(scores.shape[1])]
+        names = [*(f"pc{k + 1}" for k in range(scores.shape[1])), *more]
         names = [*([id_name] if ids is not None else []), *names, *([label_name] if labels is not None else [])]
-        _write_csv(file, names, [part for part in (ids, *scores.T, labels) if part is not None])
+        _write_csv(file, names, [part for part in (ids, *scores.T, *more.values(), labels) if part is not None])
 
 
 def _plain(values: np.ndarray) -> np.ndarray:

@@ -76,6 +76,13 @@ class Streaming:
             self._warn_unless_converged()
         return self
 
+    @property
+    def _quiet_spe(self) -> tuple[float, float] | None:
+        """Mean and variance of SPE in the quiet batches of a stream."""
+        stream = getattr(self, "_stream", None)
+        monitor = None if stream is None else stream.data.monitor
+        return None if monitor is None else monitor.quiet_spe
+
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there are components; samples may have been seen before."""
         return hasattr(self, "components_")

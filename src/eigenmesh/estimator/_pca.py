@@ -246,6 +246,8 @@ class DecentralizedPCA(Streaming, Projection):
         check_is_fitted(self)
         # As transform is set up now, which may be otherwise than when it was fitted.
         settings: Any = {"whiten": self.whiten, "missing": "mean" if self._fills_missing else "error"}
+        if self._quiet_spe is not None:
+            settings["spe_mean"], settings["spe_variance"] = self._quiet_spe
         model = replace(model_of(self._fitted), feature_names=self._feature_names, **settings)
         write_model(require_writable(path), model)
 
@@ -287,7 +289,7 @@ class DecentralizedPCA(Streaming, Projection):
         self.explained_variance_ = result.explained_variance
         self.explained_variance_ratio_ = fitted.explained_variance_ratio
         self.singular_values_, self.noise_variance_ = fitted.singular_values, fitted.noise_variance
-        self.mean_, self.scale_ = moments.mean, moments.scale
+        self.mean_, self.scale_, self._all_features = moments.mean, moments.scale, moments.n_features
         self.n_components_, self.n_samples_ = len(result.explained_variance), moments.n_samples
         self.n_nodes_, self.weights_ = fitted.facts.n_nodes, fitted.weights
         self.node_names_ = fitted.facts.node_names or tuple(str(node) for node in range(self.n_nodes_))

@@ -14,9 +14,10 @@ from eigenmesh.data._frames import make_frame
 from eigenmesh.data._scores import Projector, kept_dtype
 from eigenmesh.data._source import is_device_array, is_mapped
 from eigenmesh.errors import InputError
+from eigenmesh.estimator._new_samples import NewSamples
 
 
-class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Use of components that a subclass has fitted; it sets the attributes below and the parameters whiten, missing."""
 
     whiten: bool

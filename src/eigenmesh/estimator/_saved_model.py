@@ -73,10 +73,16 @@ class SavedModel(Projection):
         saved.explained_variance_ratio_ = model.explained_variance_ratio
         saved.singular_values_ = model.singular_values
         saved.noise_variance_, saved.n_samples_ = model.noise_variance, model.n_samples
+        saved._all_features = model.all_features
         saved.n_components_, saved.n_features_in_ = model.components.shape
         if model.feature_names is not None:
             saved.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
         return saved
+
+    @property
+    def _quiet_spe(self) -> tuple[float, float] | None:
+        mean, variance = self.model_.spe_mean, self.model_.spe_variance
+        return None if mean is None or variance is None else (mean, variance)
 
     def fit(self, X: Any = None, y: Any = None) -> SavedModel:
         """Refuse: a saved model is not fitted again."""

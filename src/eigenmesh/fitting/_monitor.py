@@ -9,10 +9,11 @@ import numpy as np
 from scipy import special
 
 from eigenmesh.data import Moments
+from eigenmesh.data._distances import distances, spe_limit, t2_limit
 from eigenmesh.events import BatchChecked
 
-# Share of quiet samples that are beyond a limit; the limits are good to a factor of two.
-SHARE, LARGEST_SHARE = 0.01, 0.02
+# Share of quiet samples that may be beyond a limit, which is at 1 %: the limits are good to a factor of two.
+LARGEST_SHARE = 0.02
 # Chance that a quiet batch has as many samples beyond a limit as one that raises the alarm.
 FALSE_ALARM = 1e-3
 
@@ -48,29 +49,27 @@ class Monitor:
 
     @property
     def t2_limit(self) -> float:
-        N, K = self.moments.n_samples, len(self.variances)
-        if N <= K:
-            return float("inf")
-        return float(K * (N**2 - 1) / (N * (N - K)) * special.fdtri(K, N - K, 1 - SHARE))
+        return t2_limit(self.moments.n_samples, len(self.variances))
+
+    @property
+    def quiet_spe(self) -> tuple[float, float] | None:
+        """Mean and variance of SPE in the quiet batches; None before there were any."""
+        if self.quiet.samples < 2:
+            return None
+        mean = self.quiet.spe / self.quiet.samples
+        return mean, self.quiet.spe_squares / self.quiet.samples - mean**2
 
     @property
     def spe_limit(self) -> float:
         """Infinite before a batch has told how large SPE is."""
-        if self.quiet.samples < 2 or self.quiet.spe <= 0:
-            return float("inf")
-        mean = self.quiet.spe / self.quiet.samples
-        variance = max(self.quiet.spe_squares / self.quiet.samples - mean**2, 1e-12 * mean**2)
-        return float(variance / (2 * mean) * special.chdtri(2 * mean**2 / variance, SHARE))
+        return float("inf") if self.quiet_spe is None else spe_limit(*self.quiet_spe)
 
     def statistics(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """T2 and SPE of samples, and the squared residuals of their features: (n, d) -> (n,), (n,), (n, d)."""
         centred = rows - self.moments.mean
         if self.moments.scale is not None:
             centred /= self.moments.scale
-        scores = centred @ self.components.T
-        squares = (centred - scores @ self.components) ** 2
-        positive = np.maximum(self.variances, np.finfo(float).tiny)
-        return np.sum(scores**2 / positive, axis=1), squares.sum(axis=1), squares
+        return distances(centred, self.components, self.variances)
 
     def node_sums(self, rows: np.ndarray) -> np.ndarray:
         """What a node adds to the sums of all nodes, and its squared residuals by feature: (n, d) -> (5 + d,)."""

@@ -1,0 +1,36 @@
+"""How far samples are from a model: Hotelling's T2 and the squared prediction error, with their limits."""
+
+import numpy as np
+from scipy import special
+
+# Share of quiet samples that are beyond a limit.
+SHARE = 0.01
+
+
+def distances(
+    Z: np.ndarray, components: np.ndarray, variances: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """T2 and SPE of samples, and the squared residuals of their features: (n, d) -> (n,), (n,), (n, d).
+
+    Z: centred and scaled. With scores t and residual e of a sample, ``T2 = sum_k t_k^2 / l_k`` and ``SPE = |e|^2``.
+    """
+    scores = Z @ components.T
+    squares = (Z - scores @ components) ** 2
+    positive = np.maximum(variances, np.finfo(float).tiny)
+    return np.sum(scores**2 / positive, axis=1), squares.sum(axis=1), squares
+
+
+def t2_limit(n_samples: float, n_components: int) -> float:
+    """What 1 % of new samples exceed, ``K (N^2 - 1) / (N (N - K)) F(K, N - K)``; infinite unless N > K."""
+    N, K = n_samples, n_components
+    if N <= K:
+        return float("inf")
+    return float(K * (N**2 - 1) / (N * (N - K)) * special.fdtri(K, N - K, 1 - SHARE))
+
+
+def spe_limit(mean: float, variance: float) -> float:
+    """What 1 % of quiet samples exceed, ``g chi2(h)`` with g = v / 2m and h = 2 m^2 / v; infinite without a mean."""
+    if not mean > 0:
+        return float("inf")
+    variance = max(variance, 1e-12 * mean**2)
+    return float(variance / (2 * mean) * special.chdtri(2 * mean**2 / variance, SHARE))
