@@ -2,6 +2,8 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from html import escape
 
 # What a terminal takes for an order: CSI and OSC sequences with their arguments, and two-character ones.
 _ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?")
@@ -15,6 +17,21 @@ def readable_bytes(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A plain table for a notebook, from plain text."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def html_paragraphs(sentences: Sequence[str]) -> str:
+    """Plain sentences for a notebook."""
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
 def one_line(text: str, most: int = MAX_FOREIGN_CHARACTERS) -> str:

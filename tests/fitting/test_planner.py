@@ -91,6 +91,13 @@ def test_what_is_asked_for_is_planned_and_done(digits, name):
     assert_done_as_planned(ASKED_FOR[name], data_of(X))
 
 
+def test_a_notebook_shows_every_forecast(digits):
+    found = plan(Request.parse(n_components=2, random_state=0), data_of(digits[0][:200], n_nodes=4))
+    page = found._repr_html_()
+    assert page.count("<tr>") == 1 + len(found.forecasts)
+    assert f"<td>{found.best.solver}</td><td>{found.best.averaging}</td><td>{found.best.rounds:.3g}</td>" in page
+
+
 def test_single_precision_and_sparse_data_are_forecast(digits):
     X, y = digits
     for samples in (X.astype(np.float32), sparse.csr_array(X)):

@@ -88,6 +88,15 @@ def test_a_notebook_shows_the_figures(pca):
     assert f"at most {result.certificate.error_bound:.1e}" in words
 
 
+def test_a_notebook_shows_the_certificate_alone(pca):
+    certificate = pca.certificate_
+    page = read(certificate._repr_html_())
+    assert page.rows[0] == ["component", "eigenvalue", "residual", "gap", "sin(angle) at most"]
+    assert [row[1] for row in page.rows[1:]] == [f"{value:.6g}" for value in certificate.values]
+    assert [row[4] for row in page.rows[1:]] == [f"{bound:.1e}" for bound in certificate.error_bounds]
+    assert f"missed is at most {max(certificate.chance, 1e-300):.1e}" in " ".join(page.text)
+
+
 def test_a_notebook_is_told_what_to_know(pca):
     uncertain = replace(pca.certificate_, clusters=((0, 1),))
     short = replace(

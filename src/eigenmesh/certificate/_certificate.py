@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from eigenmesh._text import html_paragraphs, html_table
 from eigenmesh.arrays import Array
 from eigenmesh.certificate._look import LARGEST_CHANCE, Complement
 from eigenmesh.masking import Disclosure
@@ -66,6 +67,25 @@ class Certificate:
             f"Certificate(n_components={len(self.values)}, error_bound={self.error_bound:.2g}, "
             f"chance={self.chance:.1g}, clusters={self.clusters}, warnings={len(self.warnings)})"
         )
+
+    def _repr_html_(self) -> str:
+        columns = ["component", "eigenvalue", "residual", "gap", "sin(angle) at most"]
+        numbers = zip(self.values, self.residuals, self.gaps, self.error_bounds, strict=True)
+        rows = [
+            [str(k), f"{value:.6g}", f"{residual:.1e}", f"{gap:.2g}", f"{bound:.1e}"]
+            for k, (value, residual, gap, bound) in enumerate(numbers, 1)
+        ]
+        return f"<div>{html_table(columns, rows)}{html_paragraphs([*self.words, *self.disclosure.words])}</div>"
+
+    @property
+    def words(self) -> list[str]:
+        """What is known about the components, in sentences."""
+        bound = self.error_bound
+        return [
+            f"The sine of the angle between a component at any node and the true one is at most {bound:.1e}.",
+            f"The chance that a direction of larger variance was missed is at most {max(self.chance, 1e-300):.1e}.",
+            *(f"{note[0].upper()}{note[1:]}." for note in self.warnings),
+        ]
 
     @property
     def error_bound(self) -> float:

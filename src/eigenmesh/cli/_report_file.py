@@ -43,9 +43,9 @@ def certificate_words(fitted: Fit) -> list[str]:
     result, certificate = fitted.result, fitted.result.certificate
     verdict = "reached" if result.converged else "did not reach"
     return [
-        f"The largest bound, {certificate.error_bound:.2g}, {verdict} tol = {fitted.request.tol:g}. It bounds the sine "
-        "of the angle between each component found and the true one of the pooled samples, at every node.",
-        f"The chance that a direction of larger variance was missed is at most {max(certificate.chance, 1e-300):.1e}.",
+        f"The largest bound, {certificate.error_bound:.2g}, {verdict} tol = {fitted.request.tol:g}.",
+        *certificate.words,
+        *certificate.disclosure.words,
         f"The components of two nodes differ by at most {float(certificate.disagreement.max()):.1e}, and are "
         f"orthonormal to {certificate.orthonormality:.1e}.",
         f"Seed {result.seed}, {'drawn by all nodes at run time' if certificate.seed_drawn else 'as given'}.",

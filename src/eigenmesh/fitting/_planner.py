@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eigenmesh._text import html_paragraphs, html_table, readable_bytes
 from eigenmesh.averaging import Averaging, Tree, name_of
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._network_calls import Price, Prices
@@ -76,6 +77,16 @@ class Plan:
             f"Plan(solver={best.solver!r}, averaging={best.averaging!r}, rounds={best.rounds:.0f}, "
             f"bytes={best.bytes:.3g}, seconds={best.seconds:.2g}, forecasts={len(self.forecasts)})"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [one.solver, one.averaging, *(f"{value:.3g}" for value in (one.rounds, one.seconds))]
+            + [readable_bytes(value) if math.isfinite(value) else "inf" for value in (one.bytes, one.memory_bytes)]
+            for one in self.forecasts
+        ]
+        table = html_table(["solver", "averaging", "rounds", "seconds", "sent", "memory of a node"], rows)
+        chosen = f"{self.best.solver} with {self.best.averaging} averaging: {self.reason}"
+        return f"<div>{html_paragraphs([chosen])}{table}{html_paragraphs([self.rehearsed_on])}</div>"
 
 
 def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None = None) -> Plan:

@@ -13,7 +13,9 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
+from eigenmesh._text import html_paragraphs
 from eigenmesh.errors import GraphError
+from eigenmesh.graphs._circle_picture import circle_picture
 from eigenmesh.graphs._distances import is_two_way
 from eigenmesh.graphs._existing import graph_of, require_connected, require_simple
 from eigenmesh.graphs._spectrum import Matrix, Spectrum, is_symmetric, spectrum
@@ -48,6 +50,10 @@ class Weights:
 
     def __repr__(self) -> str:
         return f"Weights(n_nodes={self.n_nodes}, edges={self.edges}, beta={self.spectrum.beta:.4g})"
+
+    def _repr_html_(self) -> str:
+        facts = [f"{self.n_nodes} nodes, {self.edges} links, beta {self.spectrum.beta:.4g}"]
+        return f"<div>{html_paragraphs(facts)}{circle_picture(self.graph)}</div>"
 
     @property
     def n_nodes(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh._text import html_paragraphs, html_table
 from eigenmesh.certificate import Certificate
 from eigenmesh.events import Ended, Record
 from eigenmesh.iteration._stopping import StopReason
@@ -118,22 +119,10 @@ def _html(result: Result) -> str:
         [str(k), f"{value:.6g}", *([] if total is None else [f"{value / total:.2%}"]), f"{bound:.1e}"]
         for k, (value, bound) in enumerate(zip(result.explained_variance, certificate.error_bounds, strict=True), 1)
     ]
-    bound = certificate.error_bound
-    words = [f"The sine of the angle between a component at any node and the true one is at most {bound:.1e}."]
-    words += [f"{note[0].upper()}{note[1:]}." for note in certificate.warnings]
-    words += certificate.disclosure.words
+    words = [*certificate.words, *certificate.disclosure.words]
     if not result.converged:
         words.append(result.stop_reason.advice)
-    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in words)
     phases = {**result.traffic_by_phase, "all": result.traffic}.items()
     sent = [[phase, str(spent.rounds), str(spent.messages), str(spent.bytes)] for phase, spent in phases]
-    traffic = _table(["phase", "rounds", "messages", "bytes"], sent)
-    return f"<div><p><b>{escape(title)}</b></p>{_table(columns, components)}{paragraphs}{traffic}</div>"
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    def line(tag: str, cells: list[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "".join(line("td", row) for row in rows)
-    return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
+    traffic = html_table(["phase", "rounds", "messages", "bytes"], sent)
+    return f"<div><p><b>{escape(title)}</b></p>{html_table(columns, components)}{html_paragraphs(words)}{traffic}</div>"

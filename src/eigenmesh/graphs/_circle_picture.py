@@ -1,0 +1,44 @@
+"""A small picture of a graph for notebooks: nodes on a circle, links as lines."""
+
+import math
+from html import escape
+
+import networkx as nx
+
+SIZE, RADIUS = 300, 115
+# Of more nodes there is nothing to see.
+MOST_NODES, MOST_NAMES = 500, 40
+
+
+def circle_picture(graph: nx.Graph) -> str:
+    """An SVG of the graph; empty for a very large one. A link that goes one way is thick where it ends."""
+    nodes = list(graph.nodes)
+    if len(nodes) > MOST_NODES:
+        return ""
+    angles = {node: 2 * math.pi * place / len(nodes) - math.pi / 2 for place, node in enumerate(nodes)}
+    places = {node: (_at(RADIUS, math.cos(angle)), _at(RADIUS, math.sin(angle))) for node, angle in angles.items()}
+    lines = []
+    for one, other in graph.edges:
+        (x1, y1), (x2, y2) = places[one], places[other]
+        lines.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#0072b2"/>')
+        if graph.is_directed():
+            x, y = (round(x2 + (x1 - x2) / 4, 1), round(y2 + (y1 - y2) / 4, 1))
+            lines.append(f'<line x1="{x}" y1="{y}" x2="{x2}" y2="{y2}" stroke="#0072b2" stroke-width="3"/>')
+    dots = [
+        f'<circle cx="{x}" cy="{y}" r="5"><title>{escape(str(node))}</title></circle>'
+        for node, (x, y) in places.items()
+    ]
+    names = [
+        f'<text x="{_at(RADIUS + 16, math.cos(angle))}" y="{_at(RADIUS + 16, math.sin(angle)) + 4}" font-size="11" '
+        f'text-anchor="middle">{escape(str(node)[:12])}</text>'
+        for node, angle in angles.items()
+        if len(nodes) <= MOST_NAMES
+    ]
+    words = f"{len(nodes)} nodes and {graph.number_of_edges()} links"
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" width="{SIZE}" role="img"'
+    shapes = "".join([*lines, *dots, *names])
+    return f'{start} aria-label="{words}" style="background: white">{shapes}</svg>'
+
+
+def _at(radius: float, share: float) -> float:
+    return round(SIZE / 2 + radius * share, 1)
