@@ -39,11 +39,13 @@ const seconds = (value) => (value < 120 ? `${number(value)} s` : `${number(value
 
 function nothing() {
   return {
-    first: null, last: null, started: null, records: [], certified: null, members: null, site: null,
+    first: null, last: null, started: null, record: null, curves: noCurves(), certified: null, members: null, site: null,
     neighbours: new Map(), lost: new Map(), links: new Map(), batches: [], ended: null, lines: [],
   };
 }
 
+// Of each curve its points: rounds, seconds since 1970, value.
+const noCurves = () => ({ bound: [], residual: [], error: [] });
 const link = (one, other) => (one < other ? `${one}\n${other}` : `${other}\n${one}`);
 
 function take(state, event) {
@@ -53,9 +55,14 @@ function take(state, event) {
   if (state.lines.length > 2 * MOST_LINES) state.lines.splice(0, MOST_LINES);
   switch (event.kind) {
     case "started":
-      Object.assign(state, { started: event, records: [], certified: null, ended: null, links: new Map() });
+      Object.assign(state, { started: event, record: null, curves: noCurves(), certified: null, ended: null, links: new Map() });
       break;
-    case "record": state.records.push(event); break;
+    case "record":
+      state.record = event;
+      for (const [key, points] of Object.entries(state.curves)) {
+        if (finite(event[key]) && event[key] > 0) points.push([event.rounds, event.time_s, event[key]]);
+      }
+      break;
     case "certified": state.certified = event; break;
     case "batch_checked": state.batches.push(event); break;
     case "members":
@@ -80,13 +87,13 @@ function take(state, event) {
 // --- What is said ---
 
 function bestBound(state) {
-  for (let at = state.records.length - 1; at >= 0; at -= 1) if (finite(state.records[at].bound)) return state.records[at].bound;
+  const points = state.curves.bound;
+  if (points.length) return points[points.length - 1][2];
   return state.certified && finite(state.certified.bound) ? state.certified.bound : null;
 }
 
 function stateWords(state) {
-  const record = state.records[state.records.length - 1];
-  const bound = bestBound(state), tol = state.started?.tol;
+  const record = state.record, bound = bestBound(state), tol = state.started?.tol;
   const near = bound === null ? "" : `, certified bound ${number(bound)}`;
   if (state.ended) {
     const { outcome, converged, message } = state.ended;
@@ -100,12 +107,12 @@ function stateWords(state) {
 
 function pace(state) {
   // Decades of the bound or residual per round over the last records.
-  const key = state.records.some((one) => finite(one.bound) && one.bound < 1) ? "bound" : "residual";
-  const known = state.records.filter((one) => finite(one[key]) && one[key] > 0).slice(-8);
+  const bounds = state.curves.bound, key = bounds.length && bounds[bounds.length - 1][2] < 1 ? "bound" : "residual";
+  const known = state.curves[key].slice(-8);
   if (known.length < 3) return null;
   const [a, b] = [known[0], known[known.length - 1]];
-  const decades = Math.log10(a[key] / b[key]);
-  return { key, decades, perRound: decades / Math.max(1, b.rounds - a.rounds), last: b };
+  const decades = Math.log10(a[2] / b[2]);
+  return { key, decades, perRound: decades / Math.max(1, b[0] - a[0]), last: b[2] };
 }
 
 function whyWords(state) {
@@ -121,8 +128,8 @@ function whyWords(state) {
   if (!speed || !state.started) return "";
   if (speed.decades < 0.05) return `The ${speed.key} has hardly moved in the last checks: close eigenvalues, a step that is too small, or the limit of the precision.`;
   const goal = state.started.tol;
-  if (speed.key === "bound" && speed.last.bound > goal) {
-    const left = Math.log10(speed.last.bound / goal) / speed.perRound;
+  if (speed.key === "bound" && speed.last > goal) {
+    const left = Math.log10(speed.last / goal) / speed.perRound;
     return `At this pace it needs about ${number(Math.ceil(left))} more rounds.`;
   }
   return "";
@@ -204,10 +211,13 @@ function thinned(points) {
   if (points.length <= MOST_POINTS) return points;
   const kept = [], step = (2 * points.length) / MOST_POINTS;
   for (let start = 0; start < points.length; start += step) {
-    const part = points.slice(Math.floor(start), Math.floor(start + step));
-    let low = part[0], high = part[0];
-    for (const point of part) { if (point[1] < low[1]) low = point; if (point[1] > high[1]) high = point; }
-    kept.push(...(low[0] <= high[0] ? [low, high] : [high, low]));
+    const first = Math.floor(start), end = Math.min(points.length, Math.floor(start + step));
+    let low = first, high = first;
+    for (let at = first; at < end; at += 1) {
+      if (points[at][2] < points[low][2]) low = at;
+      if (points[at][2] > points[high][2]) high = at;
+    }
+    kept.push(...[low, high].sort((one, other) => one - other).map((at) => points[at]));
   }
   return kept;
 }
@@ -251,7 +261,7 @@ function chart(series, { across, label, target = null, log = true, bars = false 
       }
       continue;
     }
-    const points = thinned(one.points);
+    const points = one.points;
     picture.append(draw("polyline", { points: points.map(([x, y]) => `${X(x).toFixed(1)},${Y(y).toFixed(1)}`).join(" "), fill: "none", "stroke-width": 2, ...one.look }));
     if (points.length <= 40) for (const [x, y] of points) picture.append(draw("circle", { cx: X(x), cy: Y(y), r: 3, fill: one.look.stroke }));
   }
@@ -266,9 +276,9 @@ const CURVES = {
 };
 
 function drawChart(state) {
-  const across = (record) => (axis === "rounds" ? record.rounds : record.time_s - state.first);
+  const across = ([rounds, time]) => (axis === "rounds" ? rounds : time - state.first);
   const series = Object.entries(CURVES).map(([key, { look, words }]) => ({
-    look, words, points: state.records.filter((one) => finite(one[key]) && one[key] > 0).map((one) => [across(one), one[key]]),
+    look, words, points: thinned(state.curves[key]).map((point) => [across(point), point[2]]),
   })).filter((one) => one.points.length);
   const target = state.started?.tol ?? null, bound = bestBound(state);
   const label = `Bound against ${axis}: ${bound === null ? "not certified yet" : number(bound)}; target ${number(target)}`;
@@ -318,7 +328,7 @@ function drawLinks(state) {
 }
 
 function drawFacts(state) {
-  const { started, members } = state, record = state.records[state.records.length - 1];
+  const { started, members, record } = state;
   const facts = {};
   if (members) Object.assign(facts, { run: members.run, "this site": members.site, sites: members.members.join(", ") });
   if (started) {
