@@ -87,7 +87,9 @@ def main() -> None:
     clock = statistics.median(with_page[0] / bare[0] for bare, with_page in pairs)
     processor = statistics.median(with_page[1] / bare[1] for bare, with_page in pairs)
     each = statistics.median(bare[0] for bare, _ in pairs)
-    print(f"1,000 rounds of FAST-PCA, d = {options.features}, 20 nodes, {each:.2f} s: with events and a page that is read")
+    print(
+        f"1,000 rounds of FAST-PCA, d = {options.features}, 20 nodes, {each:.2f} s: with events and a page that is read"
+    )
     print(f"{processor:.4f} x the processor time, {clock:.4f} x the time (target {MOST_RATIO})")
     chromium = shutil.which("chromium")
     if chromium is None:

@@ -51,12 +51,23 @@ def test_a_run_that_is_not_there_is_named(call):
     assert "nowhere is not there; give a site.toml" in " ".join(done.output.split())
 
 
-def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path):
+def test_there_is_no_report_of_a_run_that_has_not_begun(call):
+    done = call("watch", "later.jsonl", "--report", "run.html")
+    assert done.exit_code == 2
+    assert "no event in later.jsonl yet" in " ".join(done.output.split())
+
+
+def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path, call):
     X = np.random.default_rng(0).standard_normal((60, 5)) * [5, 4, 3, 1, 1]
     names = ("oslo", "bergen", "tromso")
     with Mesh(tmp_path, {name: X[at::3] for at, name in enumerate(names)}, ring(names), n_components=2) as mesh:
         mesh.start()
         assert set(mesh.wait().values()) == {0}
+        assert call("watch", mesh.folder("oslo") / "site.toml", "--report", "oslo.html").exit_code == 0
+        found = run_of((tmp_path / "oslo.html").read_text())
+        assert found["components"]["bounds"] == mesh.numbers("oslo")["error_bounds"]
+        assert "scores" not in found["components"]
+        assert {name for name, _, _ in found["left"]["neighbours"]} == {"bergen", "tromso"}
         words = [sys.executable, "-m", "eigenmesh", "watch", str(mesh.folder("oslo") / "site.toml")]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
             address = watching.stdout.readline().split()[-1]

@@ -16,7 +16,8 @@ from eigenmesh import __version__
 from eigenmesh._atomic_write import save_text
 from eigenmesh.cli._problem import IMAGE_SHAPES, Problem
 from eigenmesh.events import Entry
-from eigenmesh.fitting import Fit
+from eigenmesh.fitting import Fit, model_of
+from eigenmesh.model_file import Model
 from eigenmesh.watch import report_page
 
 # What a report shows at most, so that it stays below a megabyte.
@@ -25,14 +26,16 @@ MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
 
 def write_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem: Problem) -> Path:
     """Write the report of a fit, of which these events have been told."""
-    title = f"PCA of {problem.name}"
+    bounds = fitted.result.certificate.error_bounds.tolist()
+    found = components_of(model_of(fitted), bounds, IMAGE_SHAPES.get(problem.name))
+    scores = _scores(fitted, problem)
     page = report_page(
-        title,
+        f"PCA of {problem.name}",
         entries,
         facts=problem.facts(fitted.moments.n_samples),
         certificate=certificate_words(fitted),
-        components=_components(fitted, problem),
-        repeat={"commands": [_command()], "versions": _versions()},
+        components=found if scores is None else {**found, "scores": scores},
+        repeat=how_to_repeat(),
     )
     save_text(path, page)
     return path
@@ -52,23 +55,16 @@ def certificate_words(fitted: Fit) -> list[str]:
     ]
 
 
-def _components(fitted: Fit, problem: Problem) -> dict[str, Any]:
-    result, shape = fitted.result, IMAGE_SHAPES.get(problem.name)
-    found: dict[str, Any] = {
-        "shares": fitted.explained_variance_ratio.tolist(),
-        "bounds": [float(bound) for bound in result.certificate.error_bounds],
-    }
-    first = result.components[:MOST_COMPONENTS]
+def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] | None = None) -> dict[str, Any]:
+    """What a page shows of components: shares, bounds, and images or the features of largest weight."""
+    found: dict[str, Any] = {"shares": model.explained_variance_ratio.tolist(), "bounds": list(bounds)}
+    first = model.components[:MOST_COMPONENTS]
     if shape is not None:
-        found |= {"shape": shape, "images": [[float(f"{value:.3g}") for value in one] for one in first]}
-    else:
-        names = fitted.facts.feature_names or [f"feature {number}" for number in range(first.shape[1])]
-        orders = np.argsort(-np.abs(first), axis=1, kind="stable")[:, :MOST_LOADINGS]
-        found["loadings"] = [
-            [(names[at], float(one[at])) for at in order] for one, order in zip(first, orders, strict=True)
-        ]
-    scores = _scores(fitted, problem)
-    return found if scores is None else {**found, "scores": scores}
+        return {**found, "shape": shape, "images": [[float(f"{value:.3g}") for value in one] for one in first]}
+    names = model.feature_names or [f"feature {number}" for number in range(first.shape[1])]
+    orders = np.argsort(-np.abs(first), axis=1, kind="stable")[:, :MOST_LOADINGS]
+    pairs = zip(first, orders, strict=True)
+    return {**found, "loadings": [[(names[at], float(one[at])) for at in order] for one, order in pairs]}
 
 
 def _scores(fitted: Fit, problem: Problem) -> dict[str, Any] | None:
@@ -88,10 +84,8 @@ def _scores(fitted: Fit, problem: Problem) -> dict[str, Any] | None:
     return {"nodes": names, "points": points}
 
 
-def _command() -> str:
-    return shlex.join(["eigenmesh", *sys.argv[1:]])
-
-
-def _versions() -> str:
+def how_to_repeat() -> dict[str, Any]:
+    """The command that is running, and the versions that it runs with."""
     python = platform.python_version()
-    return f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."
+    versions = f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."
+    return {"commands": [shlex.join(["eigenmesh", *sys.argv[1:]])], "versions": versions}

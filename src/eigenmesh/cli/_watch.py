@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
+from eigenmesh._atomic_write import save_text
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
+from eigenmesh.cli._report_file import components_of, how_to_repeat
 from eigenmesh.errors import EigenmeshError, InputError
-from eigenmesh.watch import Feed, PageServer, follow
+from eigenmesh.events import Ended, EventReader
+from eigenmesh.model_file import read_model
+from eigenmesh.watch import Feed, PageServer, follow, report_page
 from eigenmesh.watch._server import LOOPBACK
 
 EVENTS_FILE = "events.jsonl"
@@ -26,8 +31,14 @@ Host = Annotated[str, option(None, "ADDRESS", "Other machines can reach the page
 Opened = Annotated[bool, option(None, None, "Open it in the browser of this machine.", "--open")]
 
 
+Report = Annotated[
+    Path | None,
+    option(None, "FILE.html", "Write the page as it is now, in one file, instead of serving it.", "--report"),
+]
+
+
 @plain_errors()
-def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = False) -> None:
+def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = False, report: Report = None) -> None:
     """Serve a page on this machine that shows a run: the network, the certified bound, traffic, who waits for whom.
 
     It reads files that the run writes, and disturbs nobody. It may be started before the run, or long after its end.
@@ -38,31 +49,57 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
     - `eigenmesh watch hospital-a/site.toml`
 
     - `eigenmesh watch run.jsonl --open`
+
+    - `eigenmesh watch hospital-a/site.toml --report run.html`
     """
     messages = Messages.of()
-    events, title, look = _source(run)
+    source = _source(run)
+    if report is not None:
+        messages.tell(f"wrote {_write(report, source)}")
+        return
     if host != LOOPBACK:
         messages.alert("anybody who reaches this machine and knows the address can see the page.", style="yellow")
     feed, stop = Feed(), threading.Event()
-    with PageServer(feed, title, host, port) as server:
+    with PageServer(feed, source.title, host, port) as server:
         messages.tell(f"watch it at {server.address}")
         if opened:
             webbrowser.open(server.address)
         with suppress(KeyboardInterrupt):
-            follow(events, feed, stop, look)
+            follow(source.events, feed, stop, source.look)
 
 
-def _source(run: Path) -> tuple[Path, str, Callable[[], dict[str, Any] | None]]:
-    """Where the events are, what the page is called, and who says what has left the site."""
+class Source(NamedTuple):
+    """Where events are, what the page is called, who says what has left the site, and the folder of its result."""
+
+    events: Path
+    title: str
+    look: Callable[[], dict[str, Any] | None]
+    results: Path | None = None
+
+
+def _write(report: Path, source: Source) -> Path:
+    """Write the report of what has happened so far."""
+    entries = EventReader(source.events).new()
+    if not entries:
+        raise InputError(f"there is no event in {source.events} yet; start the run first.")
+    shown: dict[str, Any] = {"left": source.look(), "repeat": how_to_repeat()}
+    if source.results is not None and isinstance(entries[-1].event, Ended) and entries[-1].event.outcome == "done":
+        numbers = json.loads((source.results / "result.json").read_text(encoding="utf-8"))
+        shown["components"] = components_of(read_model(source.results / "result.npz"), numbers["error_bounds"])
+    save_text(report, report_page(source.title, entries, **shown))
+    return report
+
+
+def _source(run: Path) -> Source:
     if run.suffix == ".toml":
         from eigenmesh.sites._site import read_site
 
         site = read_site(run)
-        return site.out.events, f"{site.name} in {site.run}", left_by(site.out.audit)
+        return Source(site.out.events, f"{site.name} in {site.run}", left_by(site.out.audit), site.out.folder)
     if run.is_dir():
-        return run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl")
+        return Source(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
     if run.exists() or run.suffix == ".jsonl":
-        return run, f"Run in {run.name}", lambda: None
+        return Source(run, f"Run in {run.name}", lambda: None)
     raise InputError(f"{run} is not there; give a site.toml, a peer's out folder, or a file of --events.")
 
 
