@@ -44,6 +44,7 @@ format: $(VENV)/.dev ## let ruff put the code in order
 
 docs: $(VENV)/.dev ## HTML pages in docs/_build, warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python tools/check_docs.py docs/_build/html
 
 pages: $(VENV)/.dev ## run the code in README.md and docs, and put in what it prints
 	$(BIN)/python tools/pages.py

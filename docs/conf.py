@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+from docutils import nodes
+from latex2mathml.converter import convert
 from sphinx.addnodes import pending_xref
 
 from eigenmesh import __version__
@@ -38,7 +40,11 @@ if os.environ.get("READTHEDOCS") or os.environ.get("EIGENMESH_INTERSPHINX"):
         "networkx": ("https://networkx.org/documentation/stable", None),
     }
 
+# Browsers draw MathML themselves: no script of another host is needed.
+html_math_renderer = "mathml"
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
 html_title = f"eigenmesh {release}"
 
 
@@ -54,7 +60,18 @@ def _unlink(app: Any, doctree: Any) -> None:
             link.replace_self(link.children)
 
 
+def _inline_math(translator: Any, node: Any) -> None:
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _block_math(translator: Any, node: Any) -> None:
+    translator.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> None:
     """Register with Sphinx."""
+    app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
     app.connect("autodoc-skip-member", _skip)
     app.connect("doctree-read", _unlink)

@@ -48,7 +48,7 @@ class NewSamples:
             """Mean and variance of SPE of samples that were not fitted, where a stream has seen some."""
 
     def distances(self, X: Any, where: str = "X") -> Distances:
-        """Hotelling's T2 and the squared prediction error of samples: (n, d) -> (n,), (n,).
+        """Hotelling's T2 and the squared prediction error of samples: (n, d) -> (n,), (n,)::
 
             T2 = sum_k t_k^2 / l_k,    SPE = |z - V^T t|^2
 

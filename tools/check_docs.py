@@ -1,0 +1,114 @@
+"""Look at built pages: links within them, equations, what they load from elsewhere, and code that is too wide.
+
+``python tools/check_docs.py docs/_build/html`` prints what is wrong and ends with status 1 if anything is. Widths are
+looked at in a Chromium, where there is one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+WIDTH = 1400
+# What a browser fetches by itself when a page is opened.
+FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
+
+
+class Page(HTMLParser):
+    """What a page names, links to, fetches and shows as equations."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.names: set[str] = set()
+        self.links: list[str] = []
+        self.fetches: list[str] = []
+        self.text: list[str] = []
+        self._code = 0
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = {name: value for name, value in attributes if value is not None}
+        self.names |= {found[name] for name in ("id", "name") if name in found}
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if tag in FETCHED and FETCHED[tag] in found:
+            self.fetches.append(found[FETCHED[tag]])
+        if tag == "link" and found.get("rel") == "stylesheet":
+            self.fetches.append(found.get("href", ""))
+        self._code += tag in ("pre", "code", "script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._code -= tag in ("pre", "code", "script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if not self._code:
+            self.text.append(data)
+
+
+def problems(folder: Path) -> list[str]:
+    pages = {path.resolve(): Page(path) for path in sorted(folder.rglob("*.html"))}
+    found = []
+    for path, page in pages.items():
+        name = path.relative_to(folder.resolve())
+        # Pages of source code are made by Sphinx, with links back to places that no page describes.
+        for link in [] if name.parts[0] == "_modules" else page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists():
+                found.append(f"{name}: a link to {link}, which is not there")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].names:
+                found.append(f"{name}: a link to {link}, and that page has no such place")
+        found += [f"{name}: loads {link} from elsewhere" for link in page.fetches if urlsplit(link).netloc]
+        text = " ".join(page.text)
+        found += [
+            f"{name}: an equation was not drawn: {mark}" for mark in (r"\(", r"\[", r"\frac", r"\sum") if mark in text
+        ]
+    return found
+
+
+def too_wide(folder: Path, chromium: str) -> list[str]:
+    """Code blocks that have to be scrolled sideways."""
+    from playwright.sync_api import sync_playwright
+
+    found = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": 1000})
+        for path in sorted(folder.rglob("*.html")):
+            if "_modules" in path.parts:
+                continue
+            page.goto(path.resolve().as_uri())
+            wide = page.evaluate(
+                "[...document.querySelectorAll('article pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+                ".map(e => e.textContent.slice(0, 60))"
+            )
+            found += [
+                f"{path.relative_to(folder)}: code wider than the page at {WIDTH} px: {start!r}" for start in wide
+            ]
+        browser.close()
+    return found
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    found = problems(folder)
+    chromium = shutil.which("chromium")
+    if chromium is not None and importlib.util.find_spec("playwright") is not None:
+        found += too_wide(folder, chromium)
+    else:
+        print("no Chromium: widths were not looked at")
+    for problem in found:
+        print(problem)
+    print(f"{len(found)} problems in {sum(1 for _ in folder.rglob('*.html'))} pages")
+    raise SystemExit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
