@@ -98,7 +98,7 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(call, folder, w
         (("--out", "few.csv/r.npz"), ("there is no folder few.csv",)),
         (("--json", "."), ("it is a folder",)),
         (("--out", "r.txt"), ("r.txt", ".npz")),
-        (("--plot", "r.pdf"), ("'.pdf'", ".png or .svg")),
+        (("--plot", "r.gif"), ("'.gif'", ".png, .svg, .pdf")),
         (("--json", "data.csv"), ("data.csv is an input already",)),
         (("--json", "r.png", "--plot", "r.png"), ("r.png is an output already",)),
     ],

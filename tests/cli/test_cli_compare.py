@@ -131,7 +131,7 @@ def test_nodes_of_their_own_and_other_covariances(call, write_csv, tmp_path, sam
         (["--missing", "guess"], "unknown policy for missing entries 'guess'"),
         (["-k", "0.9"], "valid integer"),
         (["-k", "7"], "--components = 7 must be at most 6"),
-        (["--out", "x.pdf"], "pictures end in .png or .svg"),
+        (["--out", "x.gif"], "pictures end in .png, .svg, .pdf"),
         (["--out", "nowhere/x.csv"], "there is no folder nowhere"),
         (["--out", "data.npy/x"], "cannot make the folder data.npy/x"),
         (["--solvers", "krasulina"], "--components = 5 must be 1 for Krasulina"),

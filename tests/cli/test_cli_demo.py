@@ -54,7 +54,7 @@ def test_demo_that_does_not_converge_says_so(call, tmp_path):
         (("--topology", "ring"), ("'ring'", "cycle")),
         (("--split", "fairly"), ("'fairly'", "random")),
         (("--solver", "x"), ("fast-pca",)),
-        (("--out", "d.pdf"), ("'.pdf'", ".png or .svg")),
+        (("--out", "d.gif"), ("'.gif'", ".png, .svg, .pdf")),
         (("--out", "file/d.png"), ("cannot make the folder file",)),
     ],
 )

@@ -202,8 +202,8 @@ def test_failed_picture_leaves_nothing_behind(weights, tmp_path, monkeypatch):
 
 
 def test_paths_are_checked_before_drawing(tmp_path):
-    with pytest.raises(InputError, match=r"'\.pdf'; pictures end in \.png or \.svg"):
-        require_picture(tmp_path / "n.pdf")
+    with pytest.raises(InputError, match=r"'\.gif'; pictures end in \.png, \.svg, \.pdf"):
+        require_picture(tmp_path / "n.gif")
     with pytest.raises(UnreadableFileError, match="make it first"):
         require_picture(tmp_path / "none" / "n.png")
     assert require_picture(tmp_path / "N.PNG") == tmp_path / "N.PNG"

@@ -39,7 +39,7 @@ DEFAULT_SOLVERS = "fast-pca,deepca,block-krylov"
 DEFAULT_OUT = (Path("out/compare"),)
 
 SOLVERS_HELP = f"Which, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. From: {', '.join(SOLVERS)}."
-OUT_HELP = "A folder for pictures and tables; or a file, .png, .svg or .csv (the table). Can be repeated."
+OUT_HELP = "A folder for pictures and tables; or a file, .png, .svg, .pdf or .csv (the table). Can be repeated."
 
 Solvers = Annotated[str, option(METHOD, "NAME[:FIELD=VALUE],...", SOLVERS_HELP)]
 Components = Annotated[int | None, option(METHOD, "K", "How many (5 by default).", "--components", "-k", min=1)]

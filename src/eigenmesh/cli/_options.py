@@ -83,7 +83,7 @@ ArraysFile = Annotated[Path | None, option(OUTPUT, "FILE.npz", "Write components
 NumbersFile = Annotated[
     str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - for standard output.", "--json")
 ]
-PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture, .png or .svg.", "--plot")]
+PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture, .png, .svg or .pdf.", "--plot")]
 EventsFile = Annotated[Path | None, option(OUTPUT, "FILE.jsonl", "Write what happens, one event per line.", "--events")]
 ReportFile = Annotated[
     Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run, in one file.", "--report")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg")
+SUFFIXES = (".png", ".svg", ".pdf")
 TITLE_SIZE, TEXT_SIZE = 11, 9
 DOTS_PER_INCH = 150
 
@@ -53,14 +53,14 @@ def require_picture(path: str | os.PathLike[str]) -> Path:
     """Raise before any work if a picture cannot be drawn or written there."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"cannot draw {path}: its suffix is {path.suffix!r}; pictures end in {' or '.join(SUFFIXES)}.")
+        raise InputError(f"cannot draw {path}: its suffix is {path.suffix!r}; pictures end in {', '.join(SUFFIXES)}.")
     path = require_writable(path)
     matplotlib("figure")
     return path
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure atomically as PNG or SVG, by the suffix of the path."""
+    """Write the figure atomically as PNG, SVG or PDF, by the suffix of the path."""
     path = require_picture(path)
     write_atomically(path, lambda file: write_figure(figure, file, path.suffix.lower().removeprefix(".")))
     return path
@@ -68,7 +68,8 @@ def save_picture(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 def write_figure(figure: Figure, file: Any, kind: str, fonttype: str = "none") -> None:
     """Write a figure so that the same run gives the same bytes; by default text stays text in an SVG."""
-    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else None
+    without = {"svg": ("Creator", "Date", "Format", "Type"), "pdf": ("CreationDate",)}
+    metadata = dict.fromkeys(without[kind]) if kind in without else None
     settings = {"svg.fonttype": fonttype, "svg.hashsalt": "eigenmesh"}
     with import_extra("matplotlib", "report", "drawing a picture").rc_context(settings):
         figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
