@@ -37,7 +37,9 @@ def demo(
     solver: Annotated[str, option(None, "NAME", f"{', '.join(SOLVERS)}.")] = "block-krylov",
     max_rounds: Annotated[int, option(None, "N", "Budget of neighbour exchanges.", min=1)] = DEFAULT_MAX_ROUNDS,
     seed: Annotated[int, option(None, "N", "Fixes split, graph and start.", min=0)] = 0,
-    out: Annotated[Path, option(None, "FILE", "The picture, .png, .svg or .pdf; its folder is made.")] = Path("out/demo.png"),
+    out: Annotated[Path, option(None, "FILE", "The picture, .png, .svg or .pdf; its folder is made.")] = Path(
+        "out/demo.png"
+    ),
     report: Annotated[
         Path | None, option(None, "FILE.html", "The page of the run; by default beside the picture.", "--report")
     ] = None,
