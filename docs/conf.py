@@ -20,14 +20,26 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",
     "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
 ]
+# The scripts are run by every build; one that fails ends it.
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 1e6,
+    "write_computation_times": False,
+}
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_default_options = {"members": True}
 napoleon_google_docstring = False
-exclude_patterns = ["_build"]
+# The gallery's own notes on how long its scripts took are on no page.
+exclude_patterns = ["_build", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
 
 # The tables of names of other projects come over the network, and a build must also work without one, with warnings as
 # errors. So links to those pages are made only where somebody asks for them.
