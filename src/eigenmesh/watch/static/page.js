@@ -22,6 +22,7 @@ function draw(tag, attributes = {}, ...children) {
 
 function number(value) {
   if (!finite(value)) return "not measured";
+  if (Number.isInteger(value) && Math.abs(value) < 1e12) return value.toLocaleString("en");
   if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) return value.toExponential(1);
   return value.toLocaleString("en", { maximumSignificantDigits: 4 });
 }
@@ -245,8 +246,9 @@ function chart(series, { across, label, target = null, log = true, bars = false 
     picture.append(draw("line", { x1: left, x2: width - right, y1: y, y2: y, stroke: "var(--line)", "stroke-width": 0.7 }));
     picture.append(draw("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, log ? `1e${Math.round(tick)}` : number(tick)));
   }
+  const whole = xs.every(Number.isInteger);
   if (!bars) for (let part = 0; part <= 4; part += 1) {
-    const x = x0 + ((x1 - x0) * part) / 4;
+    const exact = x0 + ((x1 - x0) * part) / 4, x = whole ? Math.round(exact) : exact;
     picture.append(draw("text", { x: X(x), y: height - bottom + 18, "text-anchor": part === 4 ? "end" : "middle" }, number(x)));
   }
   picture.append(draw("text", { x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, across));
