@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
+from eigenmesh.experiments import _changing as changing
 from eigenmesh.experiments import _figures as figures
+from eigenmesh.experiments import _networks as networks
 from eigenmesh.experiments import _runs
 from eigenmesh.experiments import _unlike as unlike
 from waiting import LIMIT_S, until
@@ -105,11 +107,22 @@ def test_unlike_nodes_in_a_small_version(call, tmp_path):
     assert len(best) == 3 * 8 * 4
 
 
+def test_networks_that_change_in_a_small_version(call, tmp_path, monkeypatch):
+    few = {name: networks.CHANGING[name] for name in ("links up 70 %", "30 % lost")}
+    monkeypatch.setattr(changing, "CHANGING", few)
+    done = call("reproduce", "changing", "--quick", "--trials", 1, "--rounds", 150, "--jobs", 1, "--out", "r")
+    assert done.exit_code == 0, done.output
+    html = (tmp_path / "r" / "changing.html").read_text(encoding="utf-8")
+    for words in ("tracked subspace", "unlike, 30 % lost", "FAST-PCA", "150 rounds per run"):
+        assert words in html
+    assert {path.name for path in (tmp_path / "r").glob("*.png")} == {"changing-synthetic.png"}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fig4"], "unknown experiment 'fig4'; there are: all, fig1, fig2, fig3, unlike"),
-        (["fig1", "--quick"], "--quick goes with unlike"),
+        (["fig4"], "unknown experiment 'fig4'; there are: all, changing, fig1, fig2, fig3, unlike"),
+        (["fig1", "--quick"], "--quick goes with unlike and changing"),
         (["fig1", "--out", "file/r"], "cannot make the folder file/r"),
         (["fig1", "--cache", "file"], "cannot make the folder file"),
     ],

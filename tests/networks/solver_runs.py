@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from eigenmesh import DecentralizedPCA, run
+from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import AllReduce, Integers, Tree
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
 from eigenmesh.networks import Network, Peers, Stacked
@@ -30,6 +30,13 @@ FITS = {
     "fit-share": {"averaging": "tree", "n_components": 0.8, "scale": True},
     "fit-float32": {"averaging": "polynomial", "tol": 1e-3},
     "fit-one-way": {"averaging": "tree", "topology": "directed_cycle"},
+    "fit-push-pull": {
+        "averaging": "tree",
+        "solver": "fast-pca",
+        "topology": graphs.push(graphs.random_out(4, degree=2)),
+        "tol": 1e-3,
+    },
+    "fit-changing": {"topology": graphs.fresh_graphs(4, 0.6, one_way=True)},
     "fit-fast-pca": {"averaging": "chebyshev", "solver": "fast-pca", "tol": 1e-3},
 }
 

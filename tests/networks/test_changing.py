@@ -10,9 +10,9 @@ from eigenmesh.averaging._push_sum import Probes
 from eigenmesh.data import geometric_spectrum
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import NetworkSequence
-from eigenmesh.networks import Changing, Traffic
+from eigenmesh.networks import Changing, Stacked, Traffic, _changing
 from eigenmesh.networks._running_sums import RunningSums
-from eigenmesh.solvers import SDOT, DeEPCA
+from eigenmesh.solvers import SDOT, DeEPCA, TrackedSubspace
 from problems import make_problem
 
 M = 12
@@ -87,6 +87,49 @@ def test_running_sums_lose_nothing_and_are_a_plain_reading_of_the_equations():
         np.testing.assert_allclose(x.sum(axis=0) + (sent - last).sum(axis=(0, 1)), start.sum(axis=0), atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "network",
+    [
+        Stacked(graphs.push(graphs.random_out(M))),
+        Stacked(graphs.pull(graphs.random_out(M))),
+        Stacked(graphs.balanced(graphs.random_out(M))),
+        Changing(NETWORKS["fresh one way"]),
+        Changing(NETWORKS["links up"]),
+    ],
+    ids=["push", "pull", "balanced", "fresh one way", "links up"],
+)
+def test_push_pull_keeps_what_all_agree_on_and_the_sum(network):
+    rng = np.random.default_rng(0)
+    common, S = np.broadcast_to(rng.standard_normal((5, 2)), (M, 5, 2)), rng.standard_normal((M, 5, 2))
+    for _ in range(3):
+        before = network.traffic.copy()
+        X, mixed = network.push_pull(common, S)
+        np.testing.assert_allclose(X, common, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(mixed.sum(axis=0), S.sum(axis=0), rtol=0, atol=1e-13)
+        assert not np.allclose(mixed, S)
+        sent = network.traffic - before
+        # X and S share one message.
+        assert (sent.rounds, sent.matrices, sent.bytes) == (1, 2, sent.messages * 2 * 5 * 2 * 8)
+
+
+def test_the_chance_that_probes_mislead_is_stated():
+    problem = make_problem(geometric_spectrum(10, 2, 0.6), M)
+    network = Changing(NETWORKS["links up"])
+    assert network.chance == 0
+    result = run(TrackedSubspace(), problem.covariance(), network, 2)
+    assert network.chance >= 3e-13
+    assert result.certificate.chance >= network.chance
+    assert result.converged
+
+
+def test_too_many_push_sums_certify_nothing(monkeypatch):
+    problem = make_problem(geometric_spectrum(10, 2, 0.6), M)
+    monkeypatch.setattr(_changing, "CHANCE", 1e-9)
+    result = run(TrackedSubspace(), problem.covariance(), Changing(NETWORKS["links up"]), 2, max_rounds=200)
+    assert result.certificate.error_bound == 1
+    assert "nothing is certified" in result.certificate.warnings[0]
+
+
 def test_traffic_counts_what_was_sent_and_what_arrived():
     network = Changing(graphs.lossy(ER, 0.25, seed=2))
     mixes = network.mixes(50)
@@ -107,6 +150,7 @@ def test_probes_bound_the_error_of_every_average():
         E = rng.random((M, M))
         E /= E.sum(axis=1, keepdims=True)
         error = probes.error(E @ probes.start, np.ones((M, 1)))
+        assert (error <= 25 * np.linalg.norm(E - 1 / M, axis=1)).all()
         assert (error >= np.linalg.norm(E - 1 / M, axis=1)).all()
 
 

@@ -15,10 +15,17 @@ KEYS = ("components", "traffic", "result", "history", "sent")
 SIZE = 4
 
 
+def unable(engine, scenario):
+    """What the engine lacks for it, or None."""
+    if scenario.endswith("-allreduce") and not engine.reduces:
+        return "no all-reduce"
+    return "links that stay" if scenario == "fit-changing" and not engine.changes_links else None
+
+
 @cache
 def all_runs(name):
     engine = ENGINES[name]
-    names = [scenario for scenario in SCENARIOS if engine.reduces or not scenario.endswith("-allreduce")]
+    names = [name for name in SCENARIOS if not unable(engine, name)]
     with TemporaryDirectory() as folder:
         return launch(engine, SIZE, "networks.solver_runs", names, Path(folder))
 
@@ -29,8 +36,8 @@ def all_runs(name):
 def test_every_engine_gives_the_stacked_answer(engine, solver, averaging):
     if reason := ENGINES[engine].missing():
         pytest.skip(reason)
-    if averaging == "allreduce" and not ENGINES[engine].reduces:
-        pytest.skip(f"{engine} has no all-reduce")
+    if lack := unable(ENGINES[engine], f"{solver}-{averaging}"):
+        pytest.skip(f"{engine} has {lack}")
     ended = all_runs(engine)
     assert ended.status == 0, ended.output
     assert ended.alive == ()
@@ -56,8 +63,8 @@ def test_every_engine_gives_the_stacked_answer(engine, solver, averaging):
 def test_every_count_of_a_fit_is_what_the_transports_have_sent(engine, fit):
     if reason := ENGINES[engine].missing():
         pytest.skip(reason)
-    if fit.endswith("-allreduce") and not ENGINES[engine].reduces:
-        pytest.skip(f"{engine} has no all-reduce")
+    if lack := unable(ENGINES[engine], fit):
+        pytest.skip(f"{engine} has {lack}")
     ended = all_runs(engine)
     assert ended.status == 0, ended.output
     at = [{key: ended.results[rank][f"{fit}/{key}"] for key in KEYS} for rank in range(SIZE)]

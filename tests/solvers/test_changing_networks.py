@@ -7,6 +7,7 @@ from eigenmesh import graphs, run
 from eigenmesh.data import paper_spectrum
 from eigenmesh.networks import Changing, Stacked
 from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace
+from eigenmesh.solvers._fast_pca import pseudo_gradient
 from problems import angles, make_problem
 
 M, K = 20, 5
@@ -49,12 +50,46 @@ def test_block_krylov_takes_push_sums_for_averages(name):
     assert (result.certificate.error_bounds >= true).all()
 
 
-@pytest.mark.parametrize("name", ["fresh graph each round", "out-degree 3, balanced"])
+@pytest.mark.parametrize("name", ["fresh graph each round", "out-degree 3, balanced", "fresh one-way graph"])
 def test_fast_pca_on_weights_of_the_moment(name):
     problem = make_problem(paper_spectrum(20, K, 0.8), M)
     result = run(FastPCA(), problem.covariance(), NETWORKS[name](0), K, tol=1e-4)
     assert result.converged
     assert angles(result.node_components, problem.vectors).max() < 1e-4
+
+
+@pytest.mark.parametrize("rule", ["push", "pull"])
+def test_fast_pca_pushes_and_pulls_where_weights_do_one_alone(rule):
+    problem, graph = make_problem(paper_spectrum(20, K, 0.8), M), graphs.random_out(M, seed=1)
+    network = Stacked(graphs.weighting(rule, graph))
+    result = run(FastPCA(), problem.covariance(), network, K, tol=1e-4)
+    assert result.converged
+    assert angles(result.node_components, problem.vectors).max() < 1e-4
+    # A plain reading of the equations.
+    R, A = graphs.pull(graph).matrix, graphs.push(graph).matrix
+    covariance, solver = problem.covariance(), FastPCA(step_size=0.1)
+    basis = np.repeat(np.linalg.qr(np.random.default_rng(0).standard_normal((20, K)))[0][np.newaxis], M, axis=0)
+    state = solver.init(covariance, network, basis)
+    X, S, upper = state.X, state.S, np.triu(np.ones((K, K)))
+    H = pseudo_gradient(covariance, X, upper)
+    for _ in range(5):
+        state = solver.step(covariance, network, state)
+        X, S = (X + np.einsum("ij,jdk->idk", R, X)) / 2 + 0.1 * S, (S + np.einsum("ij,jdk->idk", A, S)) / 2
+        H, before = pseudo_gradient(covariance, X, upper), H
+        S = S + H - before
+        np.testing.assert_allclose(state.X, X, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(state.S, S, rtol=0, atol=1e-12)
+
+
+def test_a_look_that_begins_from_the_spare_columns_is_shorter(monkeypatch):
+    problem, rounds = make_problem(paper_spectrum(60, K, 0.9), M), []
+    for without in (False, True):
+        if without:
+            monkeypatch.setattr(TrackedSubspace, "beyond", lambda self, state: None)
+        result = run(TrackedSubspace(), problem.covariance(), NETWORKS["links up 70 %"](0), K)
+        assert result.converged
+        rounds.append(result.traffic_by_phase["certificate"].rounds)
+    assert rounds[0] < 0.8 * rounds[1]
 
 
 def test_the_sums_of_the_tracker_are_kept_over_one_way_links():

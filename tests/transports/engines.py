@@ -37,6 +37,7 @@ class Engine:
     processes : whether nodes are processes that the transport's launcher starts, or threads of this process.
     forks : how nodes can be processes without a launcher, which start sooner: (size) -> environment of each, a context.
     reduces : whether its transport has an all-reduce.
+    changes_links : whether its links may be others in every round.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Engine:
     processes: bool = False
     forks: Callable[[int], AbstractContextManager[list[dict[str, str]]]] | None = None
     reduces: bool = True
+    changes_links: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,8 @@ def _torch_places(size: int) -> Iterator[list[dict[str, str]]]:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("threads", (1, 2, 3, 8), lambda: None, reduces=False),
-        Engine("torch", (1, 4), lambda: _missing("torch"), processes=True, forks=_torch_places),
+        Engine("threads", (1, 2, 3, 8), lambda: None, reduces=False, changes_links=True),
+        Engine("torch", (1, 4), lambda: _missing("torch"), processes=True, forks=_torch_places, changes_links=True),
         Engine("grpc", (1, 2, 3, 8), _missing_grpc, reduces=False),
         Engine("mpi", (1, 2, 3, 8), lambda: _missing("mpi"), processes=True),
     )

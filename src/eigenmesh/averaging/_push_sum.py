@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import factorial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging._base import LinearNetwork, LinearRound, Mixing, ToAccuracy, measured_accuracy
 from eigenmesh.graphs import Weights, rounds_to_average
 
-# Random numbers per node that show how far a push sum has come. A vector e of M weights has ``|e^T G|^2 / |e|^2`` of a
-# chi-squared law with so many degrees of freedom: below SMALLEST with a chance of 2.5e-13.
-PROBES, SMALLEST = 16, 0.2
+# Random numbers per node that show how far a push sum has come, and the chance that they mislead some node in one of
+# them. A vector e of M weights has ``|e^T G|^2 / |e|^2`` of a chi-squared law with p = PROBES degrees of freedom: below
+# x with a chance of ``(x / 2)^(p / 2) / (p / 2)!`` at most.
+PROBES, CHANCE = 16, 1e-13
 
 
 class Probes(NamedTuple):
@@ -31,12 +33,13 @@ class Probes(NamedTuple):
         return cls(np.stack(rows))
 
     def error(self, moved: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Bound of ``|e_i|`` where node i holds ``mean + e_i^T (x - mean)``, but for the chance above: (M,).
+        """Bound of ``|e_i|`` where node i holds ``mean + e_i^T (x - mean)``, but for CHANCE, for all nodes: (M,).
 
         The e_i are the same for all that goes through the same rounds, whatever was lost or late on the way.
         """
-        away = moved / y - self.start.mean(axis=0)
-        return np.asarray(np.linalg.norm(away, axis=1) / np.sqrt(SMALLEST))
+        away, half = moved / y - self.start.mean(axis=0), PROBES // 2
+        smallest = 2 * (factorial(half) * CHANCE / len(self.start)) ** (1 / half)
+        return np.asarray(np.linalg.norm(away, axis=1) / np.sqrt(smallest))
 
 
 @dataclass(frozen=True)

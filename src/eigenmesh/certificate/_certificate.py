@@ -34,8 +34,8 @@ class Certificate:
     next_value : float
         Upper bound of l_{K+1}; -inf if K = d.
     chance : float
-        Bound on the probability that a leading direction was missed, over the random start. Above 1e-9 nothing is
-        certified.
+        Bound on the probability that a leading direction was missed, over the random start, or that the probes of a
+        push sum called it more accurate than it was. If one of the two is above 1e-9, nothing is certified.
     seed_drawn : bool
         True if the start was drawn at run time by all nodes together. The chance holds then for all data; otherwise
         for data that were not made with the seed in mind.
@@ -109,7 +109,7 @@ class Certificate:
         if self.next_value > self.values[-1] and not self.open_cluster:
             than = f"({self.next_value:.6g}) than component {len(self.values)} ({self.values[-1]:.6g})"
             notes.append(f"a direction outside the components has more variance {than}: they are not the leading ones")
-        elif self.chance > LARGEST_CHANCE:
+        elif self.chance > LARGEST_CHANCE and self.error_bound >= 1:
             chance = f"{self.chance:.1g}, above {LARGEST_CHANCE:g}"
             notes.append(f"nothing is certified: the chance that a leading direction was missed is {chance}")
         return tuple(notes)

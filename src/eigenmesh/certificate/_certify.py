@@ -73,6 +73,7 @@ def certify(
     *,
     common: Common | None = None,
     complement: Complement | None = None,
+    beyond: Array | None = None,
     patient: bool = False,
     seed: int = 0,
     drawn: bool = False,
@@ -92,6 +93,8 @@ def certify(
         What the solver knows at every node; it must be of this X, the same at all nodes held here.
     complement : Complement or None
         What an earlier call learnt of the eigenvalues beyond K; None to look.
+    beyond : array of shape (nodes, d, p) or None
+        Each node's estimates of further directions, from which a look of its own begins.
     patient : bool
         True if the solver will go on should its own look not be enough, so that no other one is needed yet.
     drawn : bool
@@ -104,7 +107,7 @@ def certify(
     if common is not None and common.vectors is None and isinstance(covariance, Gram):
         common = None
     if common is None:
-        local, mean, product, largest = _averaged(covariance, network, X)
+        local, mean, product, largest, beyond = _averaged(covariance, network, X, beyond)
         coordinates, apart = mean, _apart(local, mean)
         defect = xp.maximum(
             asymmetry(mean.mT @ product), -xp.min(xp.sum(mean * product, axis=-2), axis=-1, keepdims=True)
@@ -141,26 +144,31 @@ def certify(
         seen = seen or agreed_complement(network, look, known, like=X)
         complement = seen if patient or seen.chance <= LARGEST_CHANCE else complement
     if complement is None:
-        complement = probe_complement(covariance, network, mean, X.shape[0], known, seed)
+        complement = probe_complement(covariance, network, mean, X.shape[0], known, seed, beyond)
     vectors = None if common is None else common.vectors
     loadings = loading_residuals(covariance, network, coordinates, product, vectors)
     certificate = _certificate(network, measured, coordinates, product, complement, known, drawn, loadings)
     return Certified(mean, ea.everywhere(local, X.shape[0]), certificate, complement, measured.total, alike)
 
 
-def _averaged(covariance: Covariance, network: Network, X: Array) -> tuple[Array, Array, Array, Array]:
-    """Estimates in shared signs and order, their average, C times it, and the largest product of a node held here."""
-    xp = ea.namespace(X)
-    local = agree_on_signs(network, normalised(X))
+def _averaged(
+    covariance: Covariance, network: Network, X: Array, beyond: Array | None
+) -> tuple[Array, Array, Array, Array, Array | None]:
+    """Estimates in shared signs and order, their average, C times it, and the largest product of a node held here.
+
+    And the average of what is held beyond them.
+    """
+    xp, k = ea.namespace(X), X.shape[-1]
+    local = agree_on_signs(network, normalised(X if beyond is None else xp.concat([X, beyond], axis=-1)))
     # Of unit vectors, so that the moduli of M nodes add up to M at most.
     mean = normalised(network.common_mean(local, float(network.n_nodes)))
+    local, mean, further = local[..., :k], mean[..., :k], None if beyond is None else mean[..., k:]
     products = product_to_average(covariance, mean, X.shape[0])
-    product = network.common_mean(products)
     # `worst` gives every node the same bits, and so the same order.
-    values = ea.to_numpy(network.worst(xp.sum(mean * product, axis=-2))[0, ...])
-    order = xp.asarray(np.argsort(-values, kind="stable"), device=X.device)
+    product, values = network.worst_after_mean(products, lambda product: (product, xp.sum(mean * product, axis=-2)))
+    order = xp.asarray(np.argsort(-ea.to_numpy(values[0, ...]), kind="stable"), device=X.device)
     local, mean, product = (xp.take(array, order, axis=-1) for array in (local, mean, product))
-    return local, mean, product, network.size_of_products(column_norms(products), column_norms(product))
+    return local, mean, product, network.size_of_products(column_norms(products), column_norms(product)), further
 
 
 def _apart(local: Array, mean: Array) -> Array:
@@ -253,9 +261,9 @@ def _certificate(
     bounds = angles + measured.disagreement
     if loadings is not None:
         bounds = np.maximum(bounds, loading_bounds(values, loadings, gaps, clusters, floor, measured.disagreement))
-    skewness = float(measured.skewness.max())
+    skewness, chance = float(measured.skewness.max()), max(complement.chance, network.chance)
     # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
-    if len(values) * skewness > 0.5 or complement.chance > LARGEST_CHANCE:
+    if len(values) * skewness > 0.5 or chance > LARGEST_CHANCE:
         bounds[:] = np.inf
     return Certificate(
         values=values,
@@ -265,7 +273,7 @@ def _certificate(
         clusters=clusters,
         open_cluster=complement.shared > 0,
         next_value=complement.upper,
-        chance=complement.chance,
+        chance=complement.chance + network.chance,
         seed_drawn=drawn,
         orthonormality=skewness,
         disagreement=measured.disagreement,

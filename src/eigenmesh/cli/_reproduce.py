@@ -15,6 +15,7 @@ from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import make_folder
 from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import InputError
+from eigenmesh.experiments._changing import changing_experiment
 from eigenmesh.experiments._claims import check_claims
 from eigenmesh.experiments._curves import Store
 from eigenmesh.experiments._figures import FIGURES
@@ -28,18 +29,25 @@ from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page
 from eigenmesh.report._experiment_tables import claims_table, cost_table
 from eigenmesh.report._pictures import matplotlib
 
-ALL, UNLIKE = "all", "unlike"
-CHOICES = (*FIGURES, ALL, UNLIKE)
-TRIALS, UNLIKE_TRIALS = 10, 1
+ALL, UNLIKE, CHANGING = "all", "unlike", "changing"
+CHOICES = (*FIGURES, ALL, UNLIKE, CHANGING)
+# Experiments that are not from the paper, with the title of their page and their usual number of trials.
+OWN = {
+    UNLIKE: ("Decentralised PCA when the data of the nodes differ", 1),
+    CHANGING: ("Decentralised PCA on networks that go one way, change or lose messages", 3),
+}
+TRIALS = 10
 # Exit status when part of what was asked for could not be made.
 INCOMPLETE = 1
 
 WHAT_HELP = (
     "fig1: distinct eigenvalues; fig2: nearly equal ones; fig3: MNIST and CIFAR-10; all: these three; unlike: "
-    "nodes whose data differ."
+    "nodes whose data differ; changing: networks that go one way, change or lose messages."
 )
-TRIALS_HELP = f"Monte-Carlo trials; {TRIALS} by default, {UNLIKE_TRIALS} for unlike."
-ROUNDS_HELP = "Budget of a run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike."
+TRIALS_HELP = f"Monte-Carlo trials; {TRIALS} by default, {OWN[UNLIKE][1]} for unlike, {OWN[CHANGING][1]} for changing."
+ROUNDS_HELP = (
+    "Budget of a run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike, 3,000 for changing."
+)
 CACHE_HELP = "Where finished runs are kept; by default the folder cache in --out."
 
 
@@ -53,7 +61,7 @@ def reproduce(
         "out/experiments"
     ),
     cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
-    quick: Annotated[bool, option(None, None, "With unlike: small, on the data set digits.", "--quick")] = False,
+    quick: Annotated[bool, option(None, None, "With unlike and changing: small, without MNIST.", "--quick")] = False,
     quiet: Annotated[bool, option(None, None, "Say nothing but warnings and errors.", "--quiet", "-q")] = False,
 ) -> None:
     """Run the experiments of the FAST-PCA paper again, and check its claims against the numbers.
@@ -74,11 +82,13 @@ def reproduce(
     - `eigenmesh reproduce all --out results --jobs 4`
 
     - `eigenmesh reproduce unlike --quick`
+
+    - `eigenmesh reproduce changing --trials 1`
     """
     messages = Messages.of(quiet)
     what = canonical_name("experiment", what, CHOICES)
     experiments = _experiments(what, rounds, quick)
-    trials = trials or (UNLIKE_TRIALS if what == UNLIKE else TRIALS)
+    trials = trials or (OWN[what][1] if what in OWN else TRIALS)
     # What is needed at the very end is looked for first.
     matplotlib("figure")
     make_folder(out)
@@ -102,8 +112,10 @@ def reproduce(
 def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]:
     if what == UNLIKE:
         return [unlike_experiment(rounds, quick)]
+    if what == CHANGING:
+        return [changing_experiment(rounds, quick)]
     if quick:
-        raise InputError(f"--quick goes with unlike; make {what} small with --trials 1 --rounds 500.")
+        raise InputError(f"--quick goes with unlike and changing; make {what} small with --trials 1 --rounds 500.")
     return [make(rounds) for name, make in FIGURES.items() if what in (name, ALL)]
 
 
@@ -131,8 +143,8 @@ def _data_name(panel: Panel) -> str:
 
 
 def _chapter(experiment: Experiment, results: Results, missing: dict[str, str]) -> Chapter:
-    panels = [_panel(panel, results, missing, best=experiment.name == UNLIKE) for panel in experiment.panels]
-    if experiment.name == UNLIKE:
+    panels = [_panel(panel, results, missing, best=experiment.name in OWN) for panel in experiment.panels]
+    if experiment.name in OWN:
         return Chapter(experiment, panels)
     tables = [(result.panel.title, result.rows) for result in panels if result.rows]
     return Chapter(experiment, panels, check_claims(tables, nearly_equal=experiment.name == "fig2"))
@@ -157,7 +169,7 @@ def _tell(messages: Messages, chapters: Sequence[Chapter]) -> None:
         for result in chapter.panels:
             if result.rows:
                 title = f"{experiment.name}, {result.panel.title}"
-                messages.tell(cost_table(result.rows, "rounds", title, settings=experiment.name == UNLIKE))
+                messages.tell(cost_table(result.rows, "rounds", title, settings=experiment.name in OWN))
         if chapter.findings:
             messages.tell(experiment.title)
             messages.tell(claims_table(chapter.findings))
@@ -178,8 +190,8 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
         for file_name, text in texts.items():
             save_text(out / file_name, text)
             written.append(out / file_name)
-    if what == UNLIKE:
-        html = unlike_page("Decentralised PCA when the data of the nodes differ", chapters[0], about)
+    if what in OWN:
+        html = unlike_page(OWN[what][0], chapters[0], about)
     else:
         html = figures_page("The experiments of the FAST-PCA paper, run again", chapters, about)
     save_text(out / f"{what}.html", html)
@@ -187,14 +199,14 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
 
 
 def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path]:
-    """One picture per figure; of unlike nodes one per data set, with one row per split."""
+    """One picture per figure; of experiments of our own one per data set."""
     experiment, written = chapter.experiment, []
-    unlike = experiment.name == UNLIKE
-    for data, group in groupby(made, key=lambda result: _data_name(result.panel) if unlike else ""):
+    own = experiment.name in OWN
+    for data, group in groupby(made, key=lambda result: _data_name(result.panel) or "synthetic" if own else ""):
         panels = [Axis(result.panel.title, _budget(result.panel), result.lines) for result in group]
-        title = f"{experiment.title}: {data}" if unlike else experiment.title
-        figure = errors_picture(panels, "rounds", title, columns=3 if unlike else 2)
-        name = f"{experiment.name}-{data}" if unlike else experiment.name
+        title = f"{experiment.title}: {data}" if own else experiment.title
+        figure = errors_picture(panels, "rounds", title, columns=3 if own else 2)
+        name = f"{experiment.name}-{data}" if own else experiment.name
         written += [save_picture(figure, out / f"{name}{suffix}") for suffix in (".png", ".svg")]
     return written
 

@@ -12,9 +12,11 @@ from eigenmesh import graphs
 from eigenmesh.arrays import Array, namespace, to_numpy
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Formed, Moments, Shards, load, split_by_name
-from eigenmesh.data._datasets import gaussian, paper_spectrum
+from eigenmesh.data._datasets import gaussian, paper_spectrum, unlike_nodes
+from eigenmesh.experiments._networks import network_by_name
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, Size, prepare
+from eigenmesh.fitting._data import network_over
 from eigenmesh.networks import Network, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._bases import random_basis
@@ -50,7 +52,7 @@ class KnownData:
     """Data for ``prepare`` whose moments and covariances are known, on any network."""
 
     facts: DataFacts
-    weights: graphs.Weights
+    weights: graphs.Weights | graphs.NetworkSequence
     moments: Moments
     covariance: Covariance
 
@@ -61,7 +63,7 @@ class KnownData:
         """Every request can be done."""
 
     def network(self, averaging: Averaging) -> Network:
-        return Stacked(self.weights, averaging)
+        return network_over(self.weights, None, averaging)
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
@@ -133,7 +135,7 @@ def make_comparison(panel: Panel, seed: int, trial: int) -> Comparison:
     seeds = np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3, dtype=np.uint32)
     data_seed, graph_seed, start_seed = map(int, seeds)
     known, vectors = _covariances(panel.data, panel.n_nodes, data_seed)
-    weights = graphs.metropolis(graphs.topology(panel.topology, panel.n_nodes, seed=graph_seed))
+    weights = network_by_name(panel.topology, panel.n_nodes, graph_seed)
     k = panel.n_components
     prepared = prepare(Request(n_components=k, costs=ROUNDS_ALONE, seed=start_seed), replace(known, weights=weights))
     start = random_basis(known.facts.n_features, k, start_seed)
@@ -162,6 +164,8 @@ def _samples(data: Synthetic | DataSet, n_nodes: int, seed: int) -> Shards:
         spectrum = np.concatenate([np.ones(data.k), np.linspace(data.gap, 0.1, data.d - data.k)])
     else:
         spectrum = paper_spectrum(data.d, data.k, data.gap)
+    if data.unlike:
+        return Shards.from_list(unlike_nodes(spectrum, [data.samples_per_node] * n_nodes, seed))
     return Shards.from_list(np.split(gaussian(spectrum, n_nodes * data.samples_per_node, seed), n_nodes))
 
 

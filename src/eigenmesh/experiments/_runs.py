@@ -22,7 +22,8 @@ from eigenmesh.experiments._curves import Curve, Store, curve_of, thinned
 from eigenmesh.experiments._problems import Comparison, make_comparison
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Run
 from eigenmesh.fitting import fit
-from eigenmesh.networks import Stacked, Traffic
+from eigenmesh.fitting._data import network_over
+from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.networks._integers import Bound
 
 Results: TypeAlias = dict[Run, Curve]
@@ -68,7 +69,11 @@ def follow(method: Method, comparison: Comparison, rounds: int, events: EventLog
     """
     prepared = comparison.centralised if method.centralised else comparison.prepared
     uncounted = needs_no_checks(method)
-    network = (UncountedChecks if uncounted else Stacked)(prepared.network.weights, prepared.averaging)
+    network: Network
+    if isinstance(prepared.network, Stacked):
+        network = (UncountedChecks if uncounted else Stacked)(prepared.network.weights, prepared.averaging)
+    else:
+        network = network_over(prepared.weights, None, prepared.averaging)
     request = replace(prepared.request, tol=TOL, max_rounds=rounds)
     fitted = fit(
         replace(prepared, request=request, solver=method.solver, network=network, set_up=Traffic()),

@@ -35,13 +35,15 @@ class Method:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Gaussian samples with the paper's spectrum; ``equal``: its first k eigenvalues all one."""
+    """Gaussian samples with the paper's spectrum; ``equal``: its first k eigenvalues all one; ``unlike``: each node has
+    samples along directions of its own (``unlike_nodes``)."""
 
     gap: float
     equal: bool = False
     d: int = 20
     k: int = 5
     samples_per_node: int = 5000
+    unlike: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,8 @@ from eigenmesh.fitting._matching import facts_to_match, require_match
 from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._suspicious import warn_of_columns
-from eigenmesh.fitting._topology import fixed_weights
 from eigenmesh.graphs import NetworkSequence, Weights
-from eigenmesh.networks import Changing, Network, Peers, Stacked
+from eigenmesh.networks import Changing, ChangingPeers, Network, Peers, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
@@ -206,7 +205,8 @@ class NodeData:
     def _place(self, device: str | None, network: Network | None = None) -> Place:
         """Where arrays are: where the samples lie if nothing else is asked for, or where the transport has them.
 
-        With averages in integers they are in NumPy unless they are on a GPU: the same bits with every engine.
+        With averages in integers they are in NumPy unless they are on a GPU: the same bits with every engine. On a
+        network that changes they are always in NumPy.
         """
         if self.transport is None:
             lies = self.shards.device
@@ -216,7 +216,7 @@ class NodeData:
             raise InputError(f"{type(self.transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
         if own is not None and device is not None and not str(own).startswith(device):
             raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
-        if own is not None and network is not None and network.integers and str(own) == "cpu":
+        if isinstance(network, ChangingPeers) or (network is not None and network.integers and str(own) == "cpu"):
             own = None
         return Place.named(None if own is None else str(own))
 
@@ -236,10 +236,10 @@ def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int
 
 
 def network_over(weights: Weights | NetworkSequence, transport: Transport | None, averaging: Averaging) -> Network:
-    """All nodes stacked, or this node with its neighbours behind a transport; a network that changes is simulated."""
-    if isinstance(weights, NetworkSequence) and transport is None:
-        return Changing(weights, averaging if isinstance(averaging, PushSum) else None)
-    weights = fixed_weights(weights, f"{type(transport).__name__} needs")
+    """All nodes stacked, or this node with its neighbours behind a transport."""
+    if isinstance(weights, NetworkSequence):
+        push_sum = averaging if isinstance(averaging, PushSum) else None
+        return Changing(weights, push_sum) if transport is None else ChangingPeers(weights, transport, push_sum)
     return Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
 
 

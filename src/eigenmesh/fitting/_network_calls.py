@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.averaging import Average, Averaging, LinearRound
+from eigenmesh.averaging import Average, Averaging, LinearRound, PushSum
 from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.fitting._request import Costs
-from eigenmesh.graphs import Weights
-from eigenmesh.networks import Stacked
+from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.graphs._resends import LOOKED_AT
+from eigenmesh.networks import Changing, Network, Stacked
 from eigenmesh.networks._integers import Bound
 
 
@@ -39,7 +40,7 @@ class Batch(NamedTuple):
     """Rounds that carry messages of one size; ``messages`` and ``in_turn`` as for ``Average``."""
 
     rounds: int
-    messages: int
+    messages: float
     in_turn: float
     message_bytes: int
 
@@ -57,15 +58,46 @@ class Price:
         return Price(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
+class AllLinks(NamedTuple):
+    """A round over all links, on average where they change.
+
+    ``messages`` are those of all nodes, ``most_receivers`` those of the busiest; after ``flood_rounds`` all have heard
+    from all.
+    """
+
+    n_nodes: int
+    messages: float
+    most_receivers: float
+    flood_rounds: int
+
+    @classmethod
+    def of(cls, weights: Weights | NetworkSequence) -> AllLinks:
+        if isinstance(weights, Weights):
+            return cls(weights.n_nodes, weights.messages, weights.most_receivers, weights.spectrum.diameter)
+        sends = [(weights.weights_at(round_) > 0).sum(axis=0) - 1 for round_ in range(LOOKED_AT)]
+        messages, most = (float(np.mean(each)) for each in (np.sum(sends, axis=1), np.max(sends, axis=1)))
+        return cls(weights.n_nodes, messages, most, Changing(weights).flood_rounds)
+
+
+def prepared_average(averaging: Averaging, weights: Weights | NetworkSequence) -> Average:
+    """The averaging on this network; where it changes, with the rounds that a push sum is seen to take."""
+    if isinstance(weights, Weights):
+        return averaging.prepare(weights)
+    network = Changing(weights, averaging if isinstance(averaging, PushSum) else None)
+    for _ in range(2):
+        # The first one has to find out how long it takes.
+        network.mean(np.zeros((weights.n_nodes, 1)))
+    return network.average
+
+
 class Prices:
     """Prices of network calls with one averaging on one network."""
 
-    def __init__(self, weights: Weights, average: Average, costs: Costs) -> None:
-        self.weights, self.average, self.costs = weights, average, costs
+    def __init__(self, weights: Weights | NetworkSequence, average: Average, costs: Costs) -> None:
+        self.links, self.average, self.costs = AllLinks.of(weights), average, costs
         over = average.over if isinstance(average, IntegerAverage) else average
         self.collective = isinstance(over, AllReduceAverage)
         self._down = over.down if isinstance(over, TreeAverage) else None
-        self._degree = weights.most_receivers
 
     def of(self, calls: list[NetworkCall]) -> Price:
         total = Price()
@@ -77,16 +109,16 @@ class Prices:
 
     def batches(self, call: NetworkCall) -> Iterator[Batch]:
         """What one call sends, as a network counts it."""
-        average, links = self.average, self.weights.messages
+        average, links = self.average, self.links
         averaged, compared = call.averaged, call.compared
         if call.spread is not None and self._down is None:
             # Without a tree it goes as the largest.
             compared = call.spread
         elif call.spread is not None:
             in_turn = sum(level.in_turn for level in self._down or ())
-            yield Batch(len(self._down or ()), self.weights.n_nodes - 1, in_turn, call.spread)
+            yield Batch(len(self._down or ()), links.n_nodes - 1, in_turn, call.spread)
         if call.mixed is not None:
-            yield Batch(1, call.messages, self._degree, call.mixed)
+            yield Batch(1, call.messages, links.most_receivers, call.mixed)
         if averaged is not None:
             rider = 0 if compared is None or self.collective else compared
             yield Batch(average.rounds, average.messages, average.in_turn, averaged + rider)
@@ -95,27 +127,47 @@ class Prices:
             yield Batch(1, average.messages, average.in_turn, 2 * compared)
         elif compared is not None:
             # Maxima that ride in the messages of an average need only the rounds that it lacks.
-            rounds = max(0, self.weights.spectrum.diameter - (0 if averaged is None else average.rounds))
-            yield Batch(rounds, rounds * links, rounds * self._degree, compared)
+            rounds = max(0, links.flood_rounds - (0 if averaged is None else average.rounds))
+            yield Batch(rounds, rounds * links.messages, rounds * links.most_receivers, compared)
 
 
-class Recording(Stacked):
-    """All nodes in one array, with every call written down; averages are exact at once, whatever they would take.
+class _Reduced(Network):
+    """A network whose matrices stand for larger ones: ``stands_for`` is {r: d}, rows here and in the real problem."""
 
-    ``stands_for`` is {r: d} where a matrix has r rows here and d in the real problem.
-    """
-
-    def __init__(self, weights: Weights, averaging: Averaging, stands_for: dict[int, int] | None = None) -> None:
-        super().__init__(weights, averaging)
+    def __init__(self, *network: Any, stands_for: dict[int, int] | None = None) -> None:
+        super().__init__(*network)
         self.calls: list[NetworkCall] = []
         self._stands_for = stands_for or {}
+
+    def _size(self, array: Array) -> tuple[int, int]:
+        """Matrices and bytes, as they are in the real problem."""
+        matrices, size = super()._size(array)
+        rows = array.shape[1] if matrices else 0
+        return matrices, size if rows not in self._stands_for else size // rows * self._stands_for[rows]
+
+
+class RecordingChanging(_Reduced, Changing):
+    """A network that changes, with every round written down."""
+
+    def send(self, arrays: tuple[Array, ...]) -> tuple[np.ndarray, list[np.ndarray]]:
+        before = self.traffic.copy()
+        begun = super().send(arrays)
+        sent = self.traffic - before
+        self.calls.append(NetworkCall(mixed=sent.bytes // max(1, sent.messages), messages=sent.messages))
+        return begun
+
+
+class Recording(_Reduced, Stacked):
+    """All nodes in one array, with every call written down; averages are exact at once, whatever they would take."""
+
+    def __init__(self, weights: Weights, averaging: Averaging, stands_for: dict[int, int] | None = None) -> None:
+        super().__init__(weights, averaging, stands_for=stands_for)
         self._prices = Prices(weights, self.average, Costs())
 
-    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
+    def _begin_round(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> None:
         mixed = self._riding_bytes + sum(self._size(array)[1] for array in arrays)
         self._note(NetworkCall(mixed=mixed, messages=exchange.messages))
         self._rider_rounds += exchange.messages == self._mixing.messages
-        return self._combine(exchange, arrays)
 
     def mean(self, array: Array, bound: Bound = None) -> Array:
         self._note(NetworkCall(averaged=self._averaged_bytes(array, bound)))
@@ -146,8 +198,12 @@ class Recording(Stacked):
         # The loop stops at so many rounds.
         self.traffic.rounds += sum(batch.rounds for batch in self._prices.batches(call))
 
-    def _size(self, array: Array) -> tuple[int, int]:
-        """Matrices and bytes, as they are in the real problem."""
-        matrices, size = super()._size(array)
-        rows = array.shape[1] if matrices else 0
-        return matrices, size if rows not in self._stands_for else size // rows * self._stands_for[rows]
+
+def recording(
+    weights: Weights | NetworkSequence, averaging: Averaging, stands_for: dict[int, int] | None = None
+) -> Recording | RecordingChanging:
+    """A network that writes down what is asked of it."""
+    if isinstance(weights, Weights):
+        return Recording(weights, averaging, stands_for)
+    push_sum = averaging if isinstance(averaging, PushSum) else None
+    return RecordingChanging(weights, push_sum, stands_for=stands_for)

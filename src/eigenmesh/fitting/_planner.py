@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eigenmesh._text import html_paragraphs, html_table, readable_bytes
-from eigenmesh.averaging import Averaging, Tree, name_of
+from eigenmesh.averaging import Average, Averaging, Tree, name_of
+from eigenmesh.averaging._push_sum import PushSumAverage
 from eigenmesh.fitting._data import NodeData
-from eigenmesh.fitting._network_calls import Price, Prices
+from eigenmesh.fitting._network_calls import Price, Prices, prepared_average
 from eigenmesh.fitting._prepare import Workload, decide, goes_with
 from eigenmesh.fitting._privacy import key_exchange
 from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
 from eigenmesh.fitting._request import Costs, Request
-from eigenmesh.fitting._topology import fixed_weights
+from eigenmesh.graphs import Weights
+from eigenmesh.graphs._resends import tree_rounds
 from eigenmesh.networks import Traffic
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
@@ -97,14 +99,13 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     few words of each step.
     """
     tell = report or (lambda words: None)
-    weights = fixed_weights(data.weights, "a plan needs")
     decision = decide(request, data)
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
     tell(f"rehearsing {first.name}")
     rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging)
     counted = Traffic() if decision.counting is None else decision.counting.traffic
-    work, reduced = _Work(request, data, workload, rehearsal, counted), ReducedProblem(rehearsal, weights)
+    work, reduced = _Work(request, data, workload, rehearsal, counted), ReducedProblem(rehearsal, data.weights)
     runs = [rehearsal.rehearsed]
     for other in _others(solver, workload):
         tell(f"rehearsing {other.name}")
@@ -117,7 +118,7 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     return Plan(
         tuple(lines),
         best,
-        _reason(best, request),
+        _reason(best, request) + work.about_a_tree(best),
         _rehearsed_on(rehearsal, data),
         request.costs,
         request.max_rounds,
@@ -128,7 +129,9 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
 
 def _others(chosen: Solver, workload: Workload) -> list[Solver]:
     """Solvers that are forecast beside block Krylov."""
-    usual: list[Solver] = [TrackedSubspace(), FastPCA()]
+    usual: list[Solver] = [TrackedSubspace()]
+    if isinstance(workload.weights, Weights) or workload.weights.reliable:
+        usual.append(FastPCA())
     if workload.n_features <= LARGEST_FEATURES:
         usual.append(TreeCovariance())
     by_name = {solver.name: solver for solver in (*usual, chosen)}
@@ -158,8 +161,11 @@ class _Work:
         return Forecast(solver.name, name, price.rounds, price.messages, price.bytes, memory, seconds, shows)
 
     def _price(self, run: Rehearsed, averaging: Averaging) -> Price:
-        weights, costs = fixed_weights(self.workload.weights, "a plan needs"), self.request.costs
-        prices = Prices(weights, averaging.prepare(weights), costs)
+        return self._price_with(run, prepared_average(averaging, self.workload.weights))
+
+    def _price_with(self, run: Rehearsed, average: Average) -> Price:
+        costs = self.request.costs
+        prices = Prices(self.workload.weights, average, costs)
         budgeted = len(run.calls) - run.closing
         run_price = prices.of(run.calls[:budgeted])
         if not run.result.converged or run_price.rounds > self.request.max_rounds:
@@ -167,6 +173,23 @@ class _Work:
         rounds, counted = self.counted.rounds, self.counted
         counting = Price(rounds, counted.messages, counted.bytes, rounds * costs.latency_s)
         return counting + prices.of(self.set_up) + run_price + prices.of(run.calls[budgeted:])
+
+    def about_a_tree(self, best: Forecast) -> str:
+        """Whether a network without a tree would do better with one, in words."""
+        sequence = self.workload.weights
+        if isinstance(sequence, Weights):
+            return ""
+        up_and_down = tree_rounds(sequence)
+        if not math.isfinite(up_and_down):
+            return " No links that come back again and again make a tree."
+        links = 2 * (sequence.n_nodes - 1)
+        tree = PushSumAverage(math.ceil(up_and_down), links, math.ceil(up_and_down), 0.0)
+        run = self.rehearsal.rehearsed
+        price = self._price_with(run, tree)
+        seconds = price.seconds + self._flops(run.solver, run.result.iterations) / self.request.costs.flops_s
+        wins = "less: make such links if you can" if seconds < best.seconds else "not less"
+        over, takes = "a tree whose messages are sent again until they arrive", f"{price.rounds:.0f} rounds"
+        return f" Over {over} {run.solver.name} would take about {takes} and {seconds:.2g} s, which is {wins}."
 
     def _memory(self, solver: Solver) -> float:
         """Bytes at one node: its covariance, held as a fit would hold it, and what the solver keeps."""

@@ -8,11 +8,10 @@ from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._data import Data
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._network_calls import NetworkCall, Prices
+from eigenmesh.fitting._network_calls import NetworkCall, Prices, prepared_average
 from eigenmesh.fitting._privacy import add_masks, in_integers, require_enough_nodes
 from eigenmesh.fitting._request import Costs, Request, expected_components
 from eigenmesh.fitting._seed import draw_seed
-from eigenmesh.fitting._topology import fixed_weights
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import SOLVERS, BlockKrylov, Solver
@@ -216,8 +215,7 @@ def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averag
     call = NetworkCall(averaged=numbers * workload.item_bytes)
 
     def cost(averaging: Averaging) -> tuple[float, float]:
-        weights = fixed_weights(workload.weights, "a price needs")
-        price = Prices(weights, averaging.prepare(weights), costs).of([call])
+        price = Prices(workload.weights, prepared_average(averaging, workload.weights), costs).of([call])
         return price.seconds, price.messages
 
     offered = workload.averagings()

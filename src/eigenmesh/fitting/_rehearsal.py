@@ -13,11 +13,10 @@ from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._fit import SHARED_ROWS, fit
-from eigenmesh.fitting._network_calls import NetworkCall, Recording
+from eigenmesh.fitting._network_calls import NetworkCall, Recording, RecordingChanging, recording
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
-from eigenmesh.fitting._topology import fixed_weights
-from eigenmesh.graphs import Weights, complete, metropolis
+from eigenmesh.graphs import NetworkSequence, Weights, complete, metropolis
 from eigenmesh.iteration import Result
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import Solver
@@ -70,11 +69,11 @@ class Rehearsal:
 class _Recorded(NodeData):
     """Samples on networks that write down what is asked of them; ``known`` moments are not taken again."""
 
-    networks: list[Recording] = field(default_factory=list)
+    networks: list[Recording | RecordingChanging] = field(default_factory=list)
     known: Moments | None = None
 
     def _network(self, averaging: Averaging) -> Network:
-        self.networks.append(Recording(fixed_weights(self.weights, "a plan needs"), averaging))
+        self.networks.append(recording(self.weights, averaging))
         return self.networks[-1]
 
     def _moments(self, network: Network, scale: Scaling, missing: Missing, pooled: Shards | None = None) -> Moments:
@@ -128,7 +127,7 @@ def _pooled(shards: Shards) -> Shards:
     return Shards.from_list([sparse.csr_array(sparse.vstack(rows)) if shards.is_sparse else np.concatenate(rows)])
 
 
-def _rehearsed(prepared: Prepared, network: Recording) -> Rehearsed:
+def _rehearsed(prepared: Prepared, network: Recording | RecordingChanging) -> Rehearsed:
     """Run what is prepared, and keep the calls that it makes."""
     before, last_check = len(network.calls), 0
 
@@ -148,7 +147,7 @@ class ReducedProblem:
     takes about as many rounds on these as on the C_i, and far less time.
     """
 
-    def __init__(self, rehearsal: Rehearsal, weights: Weights) -> None:
+    def __init__(self, rehearsal: Rehearsal, weights: Weights | NetworkSequence) -> None:
         self.weights, self.prepared = weights, rehearsal.prepared
         Q = _leading_directions(rehearsal.prepared.covariance, rehearsal.rehearsed.result.components)
         matrices = _projected(rehearsal.samples, rehearsal.prepared.moments, Q)
@@ -160,7 +159,7 @@ class ReducedProblem:
         """Run the solver itself, within the budget of rounds that was asked for."""
         d, r = self.prepared.facts.n_features, self.covariance.n_features
         stands_for = {r: d, r * (r + 1) // 2: d * (d + 1) // 2, r + SHARED_ROWS: d + SHARED_ROWS}
-        network = Recording(self.weights, averaging, stands_for)
+        network = recording(self.weights, averaging, stands_for)
         network.learn_scales(self.prepared.moments.diagonal)
         prepared = replace(
             self.prepared,

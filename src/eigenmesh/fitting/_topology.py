@@ -87,10 +87,3 @@ def _matrix(topology: Any) -> Any:
         also = "a networkx graph, a list of pairs of nodes, Weights, a symmetric (M, M) matrix"
         raise InputError(f"topology = {topology!r} must be {also} or a name: {', '.join(sorted(graphs.TOPOLOGIES))}.")
     return matrix
-
-
-def fixed_weights(weights: graphs.Weights | graphs.NetworkSequence, what: str) -> graphs.Weights:
-    """The weights of a network that stays the same, or an error that says what needs it."""
-    if isinstance(weights, graphs.NetworkSequence):
-        raise InputError(f"{what} a network that stays the same, but this one changes or loses messages.")
-    return weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -18,14 +18,16 @@ from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.graphs import Weights
 from eigenmesh.graphs._weights import half_way
 from eigenmesh.networks._integers import Bound, InIntegers
-from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, rounds_to_contract
-from eigenmesh.networks._traffic import Counted, Traffic
+from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, pull_and_push, rounds_to_contract
+from eigenmesh.networks._riders import Riders
+from eigenmesh.networks._traffic import Traffic
 
 # Shape and dtype of an array; every library has dtypes of its own.
 Kind = tuple[tuple[int, ...], Any]
+T = TypeVar("T")
 
 
-class Network(Counted, InIntegers, ABC):
+class Network(Riders, InIntegers, ABC):
     """Nodes that exchange arrays with their neighbours in rounds.
 
     Every array has a leading axis over *the nodes this process holds*: all M when stacked, one at a peer. All
@@ -37,6 +39,7 @@ class Network(Counted, InIntegers, ABC):
         self._weights = weights
         self._mixing = LinearRound(weights.matrix)
         self._lazy_mixing = LinearRound(half_way(weights.matrix))
+        self._pull_and_push: tuple[LinearRound, LinearRound] | None = None
         self._begin((averaging or Tree()).prepare(weights))
 
     def _begin(self, average: Average) -> None:
@@ -47,8 +50,6 @@ class Network(Counted, InIntegers, ABC):
         # With an all-reduce the engine links all nodes, and maxima take that way too.
         self.collective = isinstance(self._over, AllReduceAverage)
         self.scales, self.masking = None, None
-        self._rider: Array | None = None
-        self._rider_rounds = 0
         self._mixes: dict[float, Mixes] = {}
         self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
 
@@ -86,6 +87,11 @@ class Network(Counted, InIntegers, ABC):
     def second_eigenvalue(self) -> float:
         """lambda_2 of the weights, or the contraction where they change."""
         return self.weights.spectrum.second
+
+    @property
+    def chance(self) -> float:
+        """Bound on the probability that an average so far was less accurate than it says."""
+        return 0.0
 
     def mixes(self, rounds: int, before: Mixes | None = None) -> Mixes:
         """So many rounds of mixing; what is still on its way from the mixes ``before`` will come in."""
@@ -130,30 +136,12 @@ class Network(Counted, InIntegers, ABC):
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
         """Carry out one linear round on each of the arrays, all in one message, and count it."""
-        self._count_rounds(exchange, arrays, riding=self._riding_bytes)
-        self._rider_rounds += exchange.messages == self._mixing.messages
+        self._begin_round(exchange, arrays)
         return self._combine(exchange, arrays)
 
-    def ride(self, values: Array) -> None:
-        """Send values, (nodes, k), along with the mixes that follow, so that all agree on their maximum for free."""
-        self._rider, self._rider_rounds, self._riding_bytes = values, 0, self._size(values)[1]
-
-    def ridden(self) -> Array | None:
-        """The elementwise maximum of what rides, once all nodes know it; None before that, or if nothing rides."""
-        if self._rider is None or self._rider_rounds < self.flood_rounds:
-            return None
-        agreed = self._end_of_ride(self._rider)
-        self._rider, self._riding_bytes = None, 0
-        return agreed
-
-    @property
-    def riding(self) -> bool:
-        """Whether values ride along with mixes."""
-        return self._rider is not None
-
-    def _end_of_ride(self, rider: Array) -> Array:
-        """The maximum, at a network that has carried the values over its links all the way."""
-        return rider
+    def _begin_round(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> None:
+        self._count_rounds(exchange, arrays, riding=self._riding_bytes)
+        self._rider_rounds += exchange.messages == self._mixing.messages
 
     def reduced_mean(self, array: Array) -> Array:
         """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
@@ -188,6 +176,25 @@ class Network(Counted, InIntegers, ABC):
     def lazy_mix(self, *arrays: Array) -> tuple[Array, ...]:
         """One round half way: ``1/2 X_i + 1/2 sum_j w_ij X_j`` of each array, all in one message."""
         return self.combine(self._lazy_mixing, *arrays)
+
+    def push_pull(self, X: Array, S: Array) -> tuple[Array, Array]:
+        """One round half way, in one message: X with rows that sum to one, S with columns that do.
+
+        X keeps what all nodes agree on, S its sum over the nodes. Where the weights do both this is ``lazy_mix``; where
+        they do one, a node takes or sends equal parts in the other (``graphs.pull``, ``graphs.push``).
+        """
+        if self.weights.averages:
+            X, S = self.lazy_mix(X, S)
+            return X, S
+        if self._pull_and_push is None:
+            self._pull_and_push = pull_and_push(self.weights)
+        pull, push = self._pull_and_push
+        self._begin_round(push, (X, S))
+        return self._combine_both(pull, push, X, S)
+
+    def _combine_both(self, first: LinearRound, second: LinearRound, X: Array, S: Array) -> tuple[Array, Array]:
+        """Two linear rounds over the same links at once, one for each array."""
+        return self._combine(first, (X,))[0], self._combine(second, (S,))[0]
 
     def mean(self, array: Array, bound: Bound = None) -> Array:
         """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...).
@@ -237,6 +244,19 @@ class Network(Counted, InIntegers, ABC):
         rounds = max(0, self.weights.spectrum.diameter - (self.traffic.rounds - before))
         self._count_rounds(self._mixing, (values,), rounds)
         return averaged, agreed
+
+    def worst_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
+        """What follows from ``common_mean(array)``, and ``worst`` of the numbers that go with it."""
+        result, values = follows(self.common_mean(array))
+        return result, self.worst(values)
+
+    @property
+    def flood_ends_average(self) -> bool:
+        """Whether an average goes on until all nodes agree that it is accurate.
+
+        It takes many rounds then, and maxima that go with it take none (``worst_after_mean``).
+        """
+        return False
 
     def private_bytes(self, count: int) -> bytes:
         """Bytes that no other process knows."""

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging import Average
+from eigenmesh.averaging import Average, LinearRound
 from eigenmesh.averaging._base import LinearNetwork
+from eigenmesh.graphs import Weights, pull, push
+from eigenmesh.graphs._weights import half_way
 
 
 class Mixes(Protocol):
@@ -60,3 +62,9 @@ class PushMixes:
 def rounds_to_contract(wanted: float, contraction: float) -> int:
     """Least m >= 1 with ``contraction^m <= wanted``."""
     return 1 if contraction <= wanted else math.ceil(math.log(wanted) / math.log(contraction))
+
+
+def pull_and_push(weights: Weights) -> tuple[LinearRound, LinearRound]:
+    """Rounds half way whose rows, and whose columns, sum to one; the weights themselves are one of the two."""
+    rows, columns = (pull(weights.graph), weights) if weights.keeps_mean else (weights, push(weights.graph))
+    return LinearRound(half_way(rows.matrix)), LinearRound(half_way(columns.matrix))

@@ -87,6 +87,11 @@ class Peers(Network):
             self._rider = _largest(stacks[-1])
         return tuple([part.total(stack) for stack in stacks[: len(arrays)]])
 
+    def _combine_both(self, first: LinearRound, second: LinearRound, X: Array, S: Array) -> tuple[Array, Array]:
+        parts = self._part(first), self._part(second)
+        stacks = self.transport.gather((X, S), parts[0].links)
+        return parts[0].total(stacks[0]), parts[1].total(stacks[1])
+
     def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
         return average.total(self, words)
 

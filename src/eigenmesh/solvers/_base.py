@@ -100,6 +100,10 @@ class Solver(ABC):
         """What all nodes know of ``readout(state)``, which spares the certificate its averages; by default nothing."""
         return None
 
+    def beyond(self, state: Any) -> Array | None:
+        """Estimates of further directions, which shorten the certificate's look: state -> (nodes, d, p); none here."""
+        return None
+
     def space(self, state: Any, width: int) -> Array:
         """At most so many orthonormal columns for a next start, the estimates among them: state -> (1, d, w).
 

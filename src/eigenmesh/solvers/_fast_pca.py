@@ -86,8 +86,8 @@ class FastPCA(SteppedSolver):
 
     def step(self, covariance: Covariance, network: Network, state: FastPCAState) -> FastPCAState:
         """Equations (3) and (4)."""
-        # What `lazy_mix` returns is ours, so it may be added to in place.
-        X, S = network.lazy_mix(state.X, state.S)
+        # What `push_pull` returns is ours, so it may be added to in place.
+        X, S = network.push_pull(state.X, state.S)
         X = add_scaled(X, state.step_size, state.S)
         H = pseudo_gradient(covariance, X, state.upper)
         S += H - state.H

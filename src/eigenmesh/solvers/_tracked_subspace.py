@@ -131,6 +131,11 @@ class TrackedSubspace(Solver):
         _, vectors = _ritz(state)
         return state.X @ vectors[:, :, : state.k]
 
+    def beyond(self, state: TrackedSubspaceState) -> Array:
+        """``X_i v`` for the other eigenvectors."""
+        _, vectors = _ritz(state)
+        return state.X @ vectors[:, :, state.k :]
+
     def watch(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> Watch:
         """Take what has come with the mixes: residuals, Ritz values, unlikeness; set momentum and mixes by them."""
         agreed = network.ridden()

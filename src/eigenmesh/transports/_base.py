@@ -51,6 +51,8 @@ class Transport(ABC):
 
     # Whether ``all_reduce`` is implemented.
     reduces: ClassVar[bool] = False
+    # Whether links may be others in every round; not where preparing them costs more than a round.
+    changes_links: ClassVar[bool] = False
 
     # A subclass sets these, or overrides the properties.
     _rank: int

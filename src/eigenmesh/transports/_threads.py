@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class ThreadHub:
 
 class ThreadTransport(Transport):
     """One node's end in a ``ThreadHub``."""
+
+    changes_links: ClassVar[bool] = True
 
     def __init__(self, hub: ThreadHub, rank: int) -> None:
         if not 0 <= rank < hub.size:

@@ -34,6 +34,7 @@ class TorchTransport(Transport):
     """
 
     reduces: ClassVar[bool] = True
+    changes_links: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -1,0 +1,43 @@
+"""Values that ride along with mixes, so that all nodes agree on their maxima for free."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from eigenmesh.arrays import Array
+from eigenmesh.networks._traffic import Counted
+
+
+class Riders(Counted):
+    """The part of a network whose messages carry values beside what they mix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rider: Array | None = None
+        self._rider_rounds = 0
+
+    @property
+    @abstractmethod
+    def flood_rounds(self) -> int:
+        """Rounds over all links after which every node has heard from every other."""
+
+    def ride(self, values: Array) -> None:
+        """Send values, (nodes, k), along with the mixes that follow, so that all agree on their maximum for free."""
+        self._rider, self._rider_rounds, self._riding_bytes = values, 0, self._size(values)[1]
+
+    def ridden(self) -> Array | None:
+        """The elementwise maximum of what rides, once all nodes know it; None before that, or if nothing rides."""
+        if self._rider is None or self._rider_rounds < self.flood_rounds:
+            return None
+        agreed = self._end_of_ride(self._rider)
+        self._rider, self._riding_bytes = None, 0
+        return agreed
+
+    @property
+    def riding(self) -> bool:
+        """Whether values ride along with mixes."""
+        return self._rider is not None
+
+    def _end_of_ride(self, rider: Array) -> Array:
+        """The maximum, at a network that has carried the values over its links all the way."""
+        return rider

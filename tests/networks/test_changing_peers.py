@@ -1,0 +1,84 @@
+"""One node per thread on a network that changes: the answers and counts of the simulation."""
+
+import numpy as np
+import pytest
+
+from eigenmesh import DecentralizedPCA, graphs
+from eigenmesh.data import geometric_spectrum
+from eigenmesh.errors import AbortedError, GraphError, InputError
+from eigenmesh.graphs import NetworkSequence
+from eigenmesh.networks import Changing, ChangingPeers
+from eigenmesh.transports import ThreadHub, run_threads
+from problems import angles, make_problem
+
+M = 6
+ER = graphs.erdos_renyi(M, seed=1)
+NETWORKS = {
+    "links up": graphs.links_up(ER, 0.8, seed=1),
+    "fresh one way": graphs.fresh_graphs(M, 0.4, seed=1, one_way=True),
+    "matchings": graphs.matchings(ER, seed=1),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_call_gives_what_the_simulation_gives(name):
+    rng = np.random.default_rng(0)
+    X, S, values = rng.standard_normal((M, 5, 2)), rng.standard_normal((M, 5, 2)), rng.standard_normal((M, 3))
+
+    def work(network, part):
+        network.ride(part(values))
+        mixed, pulled = network.mix(part(X), part(S)), network.push_pull(part(X), part(S))
+        mean, worst = network.mean(part(X)), network.worst(part(values))
+        ridden = network.ridden()
+        follows, after = network.worst_after_mean(part(S), lambda averaged: (2 * averaged, averaged[:, 0]))
+        return (*mixed, *pulled, mean, worst, ridden, follows, after), network.traffic, network.chance
+
+    simulated = work(Changing(NETWORKS[name]), lambda array: array)
+    at_nodes = run_threads(
+        M, lambda transport: work(ChangingPeers(NETWORKS[name], transport), lambda array: array[[transport.rank]])
+    )
+    for rank, (arrays, *counts) in enumerate(at_nodes):
+        assert counts == [*simulated[1:]]
+        for ours, theirs in zip(arrays, simulated[0], strict=True):
+            np.testing.assert_allclose(ours, theirs[[rank]] if len(theirs) == M else theirs, rtol=0, atol=1e-11)
+
+
+def test_a_fit_on_threads_is_that_of_the_simulation():
+    problem = make_problem(geometric_spectrum(10, 2, 0.6), M, unlike=True)
+    settings = {"topology": NETWORKS["links up"], "solver": "tracked-subspace", "random_state": 0}
+    simulated = DecentralizedPCA(2, **settings).fit(problem.parts)
+    threads = DecentralizedPCA(2, **settings, transport="threads").fit(problem.parts)
+    assert threads.result_.converged
+    # Push sums leave last digits that differ from node to node.
+    assert threads.traffic_.rounds == pytest.approx(simulated.traffic_.rounds, rel=0.1)
+    true = angles(threads.result_.node_components, problem.vectors).max(axis=0)
+    assert (threads.certificate_.error_bounds >= true).all()
+
+
+def test_nodes_that_never_hear_from_each_other_all_end_with_a_name():
+    apart = NetworkSequence(M, lambda round_: np.kron(np.eye(2), np.ones((3, 3))) > 0)
+
+    def node(transport):
+        ChangingPeers(apart, transport).worst(np.zeros((1, 1)))
+
+    with pytest.raises((GraphError, AbortedError), match=r"node 0 has not heard from node 3, 4, 5 within"):
+        run_threads(M, node)
+
+
+class Fixed(type(ThreadHub(1).transport(0))):
+    """A transport whose links cannot change."""
+
+    changes_links = False
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda hub: ChangingPeers(NETWORKS["links up"], Fixed(hub, 0)), r"Fixed keeps its links for the whole run"),
+        (lambda hub: ChangingPeers(graphs.lossy(ER), hub.transport(0)), r"loses no messages: loss, delay and dup"),
+        (lambda hub: ChangingPeers(graphs.fresh_graphs(3), hub.transport(0)), r"has 6 nodes, the graph 3"),
+    ],
+)
+def test_what_no_engine_can_do_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make(ThreadHub(M))
