@@ -123,8 +123,8 @@ def certify(
     largest = xp.maximum(largest, xp.asarray(cancelled, dtype=X.dtype, device=X.device))
     total = xp.asarray([[total_variance]], dtype=X.dtype, device=X.device)
     here = _Measured.of(mean, coordinates, product, apart, xp.concat([largest, defect, total], axis=1))
-    # Only averages in integers can give all nodes the same bits, and only then it is of use to know.
-    digest = _digest(mean) if network.integers else np.zeros(0)
+    # Averages in integers are the same bits everywhere; what nodes make of them depends on their processors.
+    digest = _digest(mean) if network.integers and common is not None else np.zeros(0)
     look = None if common is None else common.look
 
     def found(measured: _Measured) -> Found:

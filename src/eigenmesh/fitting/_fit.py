@@ -114,7 +114,8 @@ def fit(
         As for ``run``.
     share : bool
         True for components, variances and bounds that are the same bits at all nodes, whatever their processors: those
-        of one node go to all, which compare them with their own. Averages in integers always do.
+        of one node go to all, which compare them with their own. Averages in integers ask for it where nodes turn out
+        to have other bits.
     max_iterations, keep
         As for ``run``.
     """
@@ -144,7 +145,8 @@ def fit(
     else:
         total, limit = prepared.moments.total_variance, prepared.largest_k
         result = run_to_fraction(prepared.solver, covariance, network, wanted, total, limit, **settings)
-    if share or network.integers:
+    # What follows from the same components and from agreed numbers is the same everywhere too.
+    if (share or network.integers) and not result.alike:
         result = _shared(prepared, result, events)
     if events.listeners:
         for (sender, receiver), sent in network.link_traffic().items():
@@ -168,19 +170,14 @@ def fit(
 
 
 def _shared(prepared: Prepared, result: Result, events: EventLog) -> Result:
-    """The result with the components, variances and bounds of one node, at all nodes.
-
-    Where all have the same components to the bit, only what each has worked out from agreed numbers is sent.
-    """
+    """The result with the components, variances and bounds of one node, at all nodes."""
     network, before = prepared.network, prepared.network.traffic.copy()
     certificate, k = result.certificate, len(result.components)
-    rows = [result.explained_variance, certificate.error_bounds, np.full(k, result.variance_left)]
-    own = np.vstack(rows if result.alike else [result.components.T, *rows])
+    left = np.full(k, result.variance_left)
+    own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds, left])
     common = network.from_root(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
+    components = np.ascontiguousarray(common[:-SHARED_ROWS].T, result.components.dtype)
     variances, bounds, left = common[-SHARED_ROWS:]
-    components = result.components
-    if not result.alike:
-        components = np.ascontiguousarray(common[:-SHARED_ROWS].T, components.dtype)
     # Both are within the bound of the true components, but for rounding.
     shift = np.abs(variances - result.explained_variance).max() / result.explained_variance.max()
     off = max(np.abs(components - result.components).max(), shift)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -260,7 +261,7 @@ class _Loop:
     def _variance_left(self, certified: Certified) -> float:
         """Trace of C beyond the components; measured at the nodes where the difference to the total would cancel."""
         agreed, (d, k) = certified.total_variance, certified.common.shape[-2:]
-        explained = float(np.sum(certified.certificate.values))
+        explained = fsum(certified.certificate.values)
         share_lost = 1e-2 if ea.item_bytes(certified.common) < 8 else 1e-6
         if k == d or np.isnan(agreed) or agreed - explained > share_lost * agreed:
             return float(np.maximum(self.total_variance - explained, 0.0)) if k < d else 0.0

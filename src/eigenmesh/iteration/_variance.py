@@ -1,6 +1,7 @@
 """As many components as a share of the variance needs."""
 
 from dataclasses import replace
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -69,5 +70,5 @@ def truncated(result: Result, k: int) -> Result:
         node_components=result.node_components[:, :k],
         explained_variance=result.explained_variance[:k],
         certificate=certificate,
-        variance_left=result.variance_left + float(np.sum(result.explained_variance[k:])),
+        variance_left=result.variance_left + fsum(result.explained_variance[k:]),
     )
