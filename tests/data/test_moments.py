@@ -182,3 +182,11 @@ class TestErrors:
         shards = Shards.from_list(cut(make()))
         self.check("'median'; there are: error, mean", shards, exact_network(4), UnknownNameError, missing="median")
         self.check("network has 5 nodes but the data 4", shards, exact_network(5), InputError)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_means_of_many_rows_are_not_rounded_row_by_row(exact_network, order):
+    """Products that are centred afterwards take the sums of the rows from the mean."""
+    X = np.asarray(np.random.default_rng(0).random((200_000, 6)) + 0.5, order=order)
+    mean = pooled_moments(Shards.from_list([X]), exact_network(1)).mean
+    np.testing.assert_allclose(mean, X.mean(axis=0, dtype=np.longdouble).astype(float), rtol=4 * np.finfo(float).eps)

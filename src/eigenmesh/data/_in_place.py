@@ -14,11 +14,10 @@ from eigenmesh.data._moments import MOST_LOST, Moments
 from eigenmesh.data._place import CHUNK_BYTES
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._sparse_covariance import require_numpy, squares_beyond
+from eigenmesh.data._summaries import sums_of_rows
 
 # Rows of a piece for each column of a block, at least: with fewer, adding up the pieces costs as much as they do.
 ROWS_PER_COLUMN = 16
-# Rows that are summed one after the other before the sums are added up: their rounding stays at a few units.
-SUMMED_ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +32,7 @@ class InPlace:
     rows: np.ndarray
     mean: np.ndarray
     weights: np.ndarray
+    n_samples: float
     kind: ClassVar[CovarianceKind] = CovarianceKind.MATRIX_FREE
 
     @classmethod
@@ -45,7 +45,7 @@ class InPlace:
         if means @ means > MOST_LOST * moments.total_variance:
             return None
         weights = np.broadcast_to(np.asarray(moments.centring(shards.n_nodes).factor), means.shape)
-        return cls(shards.blocks[0].read(slice(None)), moments.mean, weights)
+        return cls(shards.blocks[0].read(slice(None)), moments.mean, weights, moments.n_samples)
 
     @property
     def n_features(self) -> int:
@@ -81,8 +81,10 @@ class InPlace:
         upper = dsyrk(1.0, self.rows.T) if self.rows.flags.c_contiguous else dsyrk(1.0, self.rows, trans=True)
         total = np.triu(upper)
         total += np.triu(total, 1).T
-        # Any error of s counts as much as the mean is large.
-        shift = np.outer(_sums(self.rows) - len(self.rows) / 2 * self.mean, self.mean)
+        n = len(self.rows)
+        # Any error of s counts as much as the mean is large. Where all samples are here, the mean tells.
+        sums = n * self.mean if n == self.n_samples else sums_of_rows(self.rows).astype(np.float64)
+        shift = np.outer(sums - n / 2 * self.mean, self.mean)
         total -= shift + shift.T
         return np.asarray(total * np.outer(self.weights, self.weights))
 
@@ -90,15 +92,3 @@ class InPlace:
         step = max(1, CHUNK_BYTES // (8 * self.n_features))
         pieces = (self.rows[start : start + step] for start in range(0, len(self.rows), step))
         return np.array([sum(squares_beyond((piece - self.mean) * self.weights, U) for piece in pieces)])
-
-
-def _sums(rows: np.ndarray) -> np.ndarray:
-    """Sums over the rows (d,), to a few units in the last place."""
-    if not rows.flags.c_contiguous:
-        # Along a column in memory NumPy adds in pairs.
-        return np.asarray(rows.sum(axis=0))
-    # Across rows it would add one after the other, and round each time.
-    groups = len(rows) // SUMMED_ROWS
-    parts = rows[: groups * SUMMED_ROWS].reshape(groups, SUMMED_ROWS, rows.shape[1]).sum(axis=1)
-    total = parts.sum(axis=0, dtype=np.longdouble) + rows[groups * SUMMED_ROWS :].sum(axis=0)
-    return np.asarray(total, dtype=np.float64)

@@ -11,6 +11,9 @@ from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Samples
 from eigenmesh.errors import DataError
 
+# Rows that are summed one after the other before the sums are added up: their rounding stays at a few units.
+SUMMED_ROWS = 64
+
 
 class Columns(Protocol):
     """Facts about the columns that messages and limits need, wherever the samples are."""
@@ -29,7 +32,7 @@ def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
     A row of weight w counts w times.
     """
     block = shards.blocks[position]
-    total = np.zeros((2, block.n_features))
+    exact = np.zeros((2, block.n_features), dtype=np.longdouble)
     observed = np.full(block.n_features, float(block.count))
     for start, piece in block.chunks(made_dense=False):
         values, weights = stored(piece), block.weights_of(start, piece)
@@ -43,7 +46,8 @@ def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
             observed -= _by_column(piece, _weighed(absent, weights))
             values = xp.where(absent, xp.zeros_like(values), values)
             sums = _by_column(piece, _weighed(values, weights))
-        total += [sums, _squares_by_column(piece, _weighed(values, weights, 0.5))]
+        exact += [sums, _squares_by_column(piece, _weighed(values, weights, 0.5))]
+    total = exact.astype(np.float64)
     if not np.isfinite(total[0]).all():
         where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(total[0]))}"
         raise DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
@@ -109,8 +113,22 @@ def _by_column(piece: Samples, values: Array) -> np.ndarray:
     """Sums by column (d,) of values given for the stored entries of a piece."""
     if scipy.sparse.issparse(piece):
         return np.bincount(piece.indices, weights=values, minlength=piece.shape[1])
+    if isinstance(values, np.ndarray):
+        return sums_of_rows(values)
     xp = namespace(values)
     return to_numpy(xp.sum(values, axis=0, dtype=xp.float64))
+
+
+def sums_of_rows(rows: np.ndarray) -> np.ndarray:
+    """Sums over the rows, to a few units in the last place: (n, d) -> (d,)."""
+    if rows.strides[0] < rows.strides[1]:
+        # Along a column in memory NumPy adds in pairs.
+        return np.asarray(rows.sum(axis=0, dtype=np.float64))
+    # Across rows it would add one after the other, and round each time.
+    n, d = rows.shape
+    whole = n - n % SUMMED_ROWS
+    groups = rows[:whole].reshape(-1, SUMMED_ROWS, d).sum(axis=1, dtype=np.float64)
+    return np.asarray(groups.sum(axis=0, dtype=np.longdouble) + rows[whole:].sum(axis=0, dtype=np.float64))
 
 
 def _squares_by_column(piece: Samples, values: Array) -> np.ndarray:
