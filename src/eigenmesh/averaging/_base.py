@@ -1,8 +1,9 @@
 """What an averaging kernel is made of: linear rounds on a network, and a promise of accuracy."""
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -105,6 +106,23 @@ class Mixing:
     @property
     def in_turn(self) -> int:
         return self.rounds * self.mixing.in_turn
+
+
+@dataclass(frozen=True)
+class MeasuredMixing(Mixing):
+    """Mixes whose accuracy is stated: it follows from the spectrum of W or, where that is not enough, is measured."""
+
+    accuracy: float
+
+    @abstractmethod
+    def __call__(self, network: LinearNetwork, array: Array) -> Array: ...
+
+    def lengthened(self, weights: Weights, accuracy: float) -> Self:
+        """With as many more rounds as this accuracy takes."""
+        average = self
+        while (reached := measured_accuracy(average, weights)) > accuracy:
+            average = replace(average, rounds=average.rounds + 1 + average.rounds // 32)
+        return replace(average, accuracy=reached)
 
 
 def require_averaging(weights: Weights, what: str) -> None:

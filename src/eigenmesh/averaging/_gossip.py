@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import (
-    LinearNetwork,
-    LinearRound,
-    Mixing,
-    ToAccuracy,
-    measured_accuracy,
-    require_averaging,
-)
+from eigenmesh.averaging._base import LinearNetwork, LinearRound, MeasuredMixing, Mixing, ToAccuracy, require_averaging
 from eigenmesh.graphs import Weights, rounds_to_average
 
 
@@ -30,18 +23,12 @@ class Gossip(ToAccuracy):
         spectrum = weights.spectrum
         rounds = rounds_to_average(spectrum, self.accuracy)
         average = GossipAverage(LinearRound(weights.matrix), rounds, spectrum.beta**rounds if rounds else 0.0)
-        if weights.symmetric:
-            return average
-        while (reached := measured_accuracy(average, weights)) > self.accuracy:
-            average = replace(average, rounds=average.rounds + 1 + average.rounds // 32)
-        return replace(average, accuracy=reached)
+        return average if weights.symmetric else average.lengthened(weights, self.accuracy)
 
 
 @dataclass(frozen=True)
-class GossipAverage(Mixing):
+class GossipAverage(MeasuredMixing):
     """Plain gossip prepared for one network."""
-
-    accuracy: float
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         for _ in range(self.rounds):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import factorial
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import LinearNetwork, LinearRound, Mixing, ToAccuracy, measured_accuracy
+from eigenmesh.averaging._base import LinearNetwork, LinearRound, MeasuredMixing, ToAccuracy
 from eigenmesh.graphs import Weights, rounds_to_average
 
 # Random numbers per node that show how far a push sum has come, and the chance that they mislead some node in one of
@@ -54,16 +54,12 @@ class PushSum(ToAccuracy):
     def prepare(self, weights: Weights) -> StaticPushSum:
         """Choose the rounds for weights that stay the same."""
         average = StaticPushSum(LinearRound(weights.matrix), rounds_to_average(weights.spectrum, self.accuracy), 0.0)
-        while (reached := measured_accuracy(average, weights)) > self.accuracy:
-            average = replace(average, rounds=average.rounds + 1 + average.rounds // 32)
-        return replace(average, accuracy=reached)
+        return average.lengthened(weights, self.accuracy)
 
 
 @dataclass(frozen=True)
-class StaticPushSum(Mixing):
+class StaticPushSum(MeasuredMixing):
     """A push sum prepared for one network that stays the same."""
-
-    accuracy: float
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         xp = ea.namespace(array)
