@@ -162,6 +162,18 @@ def test_more_components_than_samples_wait_and_say_so():
     assert pca.n_samples_seen_ == 9
 
 
+@pytest.mark.parametrize(("rank", "k"), [(89, 1), (89, 4), (89, 25), (20, 4), (20, 20)])
+def test_fewer_samples_than_features(rank, k):
+    # After each batch the solver has used up the range of the samples before it has as many directions as it may keep.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, rank)) @ np.linalg.qr(rng.standard_normal((200, rank)))[0].T
+    pca = DecentralizedPCA(k, n_nodes=4, topology="cycle", averaging="polynomial", random_state=0)
+    for end in (30, 60, 90):
+        pca.partial_fit(X[end - 30 : end])
+        assert pca.result_.converged
+        assert sines(pca, X[:end]) <= pca.certificate_.error_bound <= 1e-6
+
+
 def test_threads_give_the_answer_of_the_simulation():
     batches = stream(3)
     here = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9), batches)

@@ -12,7 +12,7 @@ from eigenmesh.certificate._krylov import leading_pairs
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Watch
-from eigenmesh.solvers._bases import in_fixed_frame
+from eigenmesh.solvers._bases import in_fixed_frame, widened
 
 
 class RayleighRitz(Solver):
@@ -31,8 +31,12 @@ class RayleighRitz(Solver):
         return ritz[:, :, : state.k]
 
     def space(self, state: Any, width: int) -> Array:
-        ritz = leading_pairs(state.T, state.V.present, min(width, state.V.width))[1]
-        return in_fixed_frame(state.V.times(ritz))
+        """Leading Ritz vectors, and fixed directions in place of those without variance, which only rounding tells."""
+        width = min(width, state.V.width)
+        values, ritz = leading_pairs(state.T, state.V.present, width)
+        count = int(np.count_nonzero(ea.to_numpy(values > state.resolution * values[:, :1])))
+        found = ea.to_numpy(state.V.times(ritz[:, :, :count]))[0]
+        return in_fixed_frame(ea.like(widened(found, width, seed=0)[np.newaxis], ritz))
 
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
         """Residuals that came with the last average, carried forward by the rate at which they fall."""
