@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-page bench-rehearsal bench-gpu attack fuzz faults mutations trials clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ bench-peers: $(VENV)/.dev ## a round of peers against bare mutual-TLS sockets, a
 
 bench-page: $(VENV)/.dev ## what events and the live page cost a run
 	$(BIN)/python benchmarks/page.py
+
+bench-follow: $(VENV)/.dev ## peers that stay: 100 batches, 20 kills, one site joins and one leaves
+	$(BIN)/python benchmarks/follow.py
+	$(BIN)/python benchmarks/follow.py --keep --seed 1
 
 bench-rehearsal: $(VENV)/.dev ## what eigenmesh rehearse forecasts, against a real run with 20 ms a link
 	$(BIN)/python benchmarks/rehearsal.py

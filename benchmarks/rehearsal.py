@@ -32,7 +32,7 @@ from eigenmesh.rehearsal._conditions import Conditions, Link
 from eigenmesh.rehearsal._forecast import Forecast, forecast
 from eigenmesh.rehearsal._made_up import made_up
 from eigenmesh.sites import Address, NetworkFile, RunSettings, read_network_file
-from eigenmesh.sites._audit import read_audit
+from eigenmesh.sites._audit_lines import read_audit
 from eigenmesh.sites._names import in_order
 from eigenmesh.sites._network_file import NetworkSite
 from mesh import Mesh, ring

@@ -12,8 +12,8 @@ from eigenmesh.rehearsal._keys import SecretKeyring
 class Driven:
     """A machine of a site in a path A - B - C, all that it has asked for, and frames in its neighbours' names."""
 
-    def __init__(self, name, start=1, identity="", on_loss="wait"):
-        self.run = ep.Run(bytes(16), "sum", 64)
+    def __init__(self, name, start=1, identity="", on_loss="wait", run=None):
+        self.run = run or ep.Run(bytes(16), "sum", 64)
         setup = ep.Setup(
             name,
             ("A", "B", "C"),

@@ -117,6 +117,38 @@ def test_a_manifest_is_shown_to_neighbours_alone_and_nobody_is_met_by_that(drive
     assert effects[-1] == ep.Cut(2, refused=True)
 
 
+def hears_from_run(site, name, number):
+    """A neighbour calls that is in another run of a series, and says which."""
+    site.streams += 1
+    site.step(ep.Opened(site.streams, (name,)))
+    greeting = f"{name}\n{number:064x}\nof another run"
+    (refusal,) = site.written(site.hears(site.streams, Kind.HELLO, greeting), Kind.REFUSE)
+    assert (refusal.tag, refusal.text) == (1, site.run.manifest)
+    return site.hears(site.streams, Kind.MANIFEST, str(number))
+
+
+def in_series(driven):
+    return driven("C", run=ep.Run(bytes(16), "4", 64, runs_to=lambda ours, theirs: int(theirs) - int(ours)))
+
+
+def test_a_neighbour_in_an_earlier_run_of_a_series_is_waited_for(driven):
+    site = in_series(driven)
+    site.now = 50.0
+    assert of_kind(hears_from_run(site, "B", 3), ep.Fail) == []
+    link = site.machine.links["B"]
+    assert (link.heard, link.finished) == (50.0, False)
+    # One of another series ends the run, as any other that is set up otherwise.
+    site = driven("C")
+    assert of_kind(hears_from_run(site, "B", 3), ep.Fail) != []
+
+
+def test_a_neighbour_in_a_later_run_of_a_series_needs_nothing_more_of_this_one(driven):
+    site = in_series(driven)
+    site.step(ep.Finish())
+    assert of_kind(site.step(ep.Durable(100)), ep.Deliver) == []
+    assert of_kind(hears_from_run(site, "B", 5), ep.Deliver) == [ep.Deliver(ep.Parted(()))]
+
+
 def test_one_call_at_a_time(driven):
     site = driven("B")
     assert of_kind(site.step(ep.Started()), ep.Dial) == [ep.Dial("C", 0.0)]

@@ -11,7 +11,8 @@ import pytest
 
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.protocol import Sent
-from eigenmesh.sites._audit import AuditWriter, read_audit
+from eigenmesh.sites._audit import AuditWriter
+from eigenmesh.sites._audit_lines import read_audit
 from eigenmesh.sites._audit_summary import is_covariance_shaped, is_sample_shaped, summary
 
 D, N = 64, 500
@@ -276,3 +277,36 @@ def test_only_its_owner_can_read_the_audit(tmp_path):
         os.umask(before)
     modes = [(tmp_path / "out" / name).stat().st_mode & 0o777 for name in ("", "audit.jsonl")]
     assert modes == [0o700, 0o600]
+
+
+def test_a_full_file_is_set_aside_and_the_chain_goes_on_in_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr("eigenmesh.sites._audit.KEPT_FILES", 3)
+    path = tmp_path / "audit.jsonl"
+    for _ in range(2):
+        with AuditWriter(path, "bergen", "cohort-1", n_features=D, n_samples=N, max_bytes=5_000) as audit:
+            for round_ in range(60):
+                audit.record(_sent(round_=round_))
+    older = sorted(tmp_path.glob("audit-*.jsonl"))
+    assert 1 < len(older) == 3
+    assert max(one.stat().st_size for one in (*older, path)) < 6_000
+    found = [summary(one) for one in (*older, path)]
+    for before, after, name in zip(found, found[1:], older, strict=False):
+        assert (after.chain.follows, after.chain.after) == (name.name, before.chain.head)
+    assert not any(one.chain.broken or one.damaged for one in found)
+    # That the first ones were deleted is on record, and nothing else is missing.
+    (record,) = [line for line in read_audit(older[-1]) if line["kind"] == "ROTATED"]
+    assert record["deleted"]
+    kept = [line["round"] for one in (*older, path) for line in read_audit(one) if line["kind"] == "DATA"]
+    assert kept == [round_ % 60 for round_ in range(120)][-len(kept) :]
+
+
+def test_a_crash_while_a_file_is_set_aside_loses_no_link(tmp_path):
+    path, full = tmp_path / "audit.jsonl", tmp_path / "audit-000001.jsonl"
+    with _writer(path) as audit:
+        audit.record(_sent())
+    path.rename(full)
+    path.touch()
+    with _writer(path) as audit:
+        audit.record(_sent(round_=1))
+    chain = summary(path).chain
+    assert (chain.follows, chain.after, chain.broken) == (full.name, summary(full).chain.head, [])

@@ -14,7 +14,7 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.sites._audit import read_audit
+from eigenmesh.sites._audit_lines import read_audit
 from killed import masking_command
 from mesh import LIMIT_S, Mesh, ring
 

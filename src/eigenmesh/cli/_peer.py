@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,22 +24,28 @@ from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, 
 
 if TYPE_CHECKING:
     from eigenmesh.sites._results import Outcome
+    from eigenmesh.sites._site import Site
     from eigenmesh.sites._status import Status
 
 SiteFile = Annotated[Path, options.argument("SITE.toml", "What eigenmesh init has made.")]
 FRESH_HELP = "Begin this run anew: set aside its journals and result. Needed at all sites."
 Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
+FOLLOW_HELP = "Stay, and take in the files that are moved into this folder, batch by batch."
+Follow = Annotated[Path | None, options.option(None, "DIR", FOLLOW_HELP, "--follow")]
 # Waits that are shorter than this are not worth a word.
 SHORT_WAIT_S = 2.0
 
 
 @plain_errors()
-def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False) -> None:
+def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, follow: Follow = None) -> None:
     """Take part in a run beside this site's data, which do not leave it.
 
     Neighbours are called or waited for, over mutual TLS; all must be set up for the same run. The result, its
     certificate, the audit of everything that left, a log and the status are written to the site's out folder. A peer
     that was stopped or killed goes on where it was when it is started again.
+
+    With **--follow** the peer stays: files that are moved into the folder are taken in batch by batch, and after each
+    the result is that of everything so far at all sites.
 
     Exit status: 0 if the certificate reached the tolerance; 1 if not; 2 for input that cannot be worked with, or
     neighbours that are set up otherwise; 4 if the run was ended by another site or lost its neighbours; 5 if this site
@@ -49,12 +55,13 @@ def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False) -> 
 
     - `eigenmesh peer hospital-a/site.toml`
 
+    - `eigenmesh peer hospital-a/site.toml --follow hospital-a/arrivals`
+
     - `eigenmesh status hospital-a/site.toml`
     """
     messages = Messages.of(quiet)
     import_extra("grpc", "peers", "eigenmesh peer")
     import_extra("cryptography", "peers", "eigenmesh peer")
-    from eigenmesh.sites._peer import STOPPED, Peer
     from eigenmesh.sites._site import read_site
     from eigenmesh.transports.grpc._security import HandshakeWatch
 
@@ -63,38 +70,82 @@ def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False) -> 
     described = read_site(site)
     signal.signal(signal.SIGTERM, _stop)
     with messages.waiting("reading the data"):
-        taking_part = Peer(described)
-    if fresh:
-        for path in taking_part.run_folder.set_aside():
-            messages.tell(f"set aside {path}")
+        run = _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
     with ExitStack() as stack:
         # Refused handshakes come through the error stream alone, so the log is open before it is watched.
         stack.enter_context(logged(described.out.folder / "peer.log"))
         watch = stack.enter_context(HandshakeWatch())
         during = replace(messages, notices=Console(file=watch.stream, highlight=False))
         show = stack.enter_context(_shown(during))
+        with _last_words(during, site):
+            outcome = run(during, show)
+    if outcome is not None:
+        _tell(messages, outcome)
+        if not outcome.converged:
+            raise typer.Exit(NOT_CONVERGED)
+
+
+def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome | None]:
+    """One run on the file that the site names."""
+    from eigenmesh.sites._peer import Peer
+
+    taking_part = Peer(site)
+    if fresh:
+        for path in taking_part.run_folder.set_aside():
+            messages.tell(f"set aside {path}")
+
+    def run(during: Messages, show: Any) -> Outcome:
         taking_part.reporter.listener = show
-        try:
-            outcome = taking_part.run()
-        except KeyboardInterrupt as error:
-            during.alert(f"{STOPPED}: eigenmesh peer {site}", style="yellow")
-            raise typer.Exit(PARKED) from error
-        except ParkedError as error:
-            during.alert(f"parked: {one_line(str(error))}", style="yellow")
-            during.alert(f"start it again to continue: eigenmesh peer {site}", style="yellow")
-            raise typer.Exit(PARKED) from error
-        except CannotResumeError as error:
-            during.alert(f"cannot resume: {one_line(str(error))}", style="bold red")
-            during.alert(f"begin anew at all sites: eigenmesh peer --fresh {site}", style="yellow")
-            raise typer.Exit(CANNOT_RESUME) from error
-        except DisagreementError:
-            raise
-        except TransportError as error:
-            during.alert(f"error: {one_line(str(error))}", style="bold red")
-            raise typer.Exit(ENDED) from error
-    _tell(messages, outcome)
-    if not outcome.converged:
-        raise typer.Exit(NOT_CONVERGED)
+        return taking_part.run()
+
+    return run
+
+
+def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Callable[..., Outcome | None]:
+    """One batch after the other, until the site leaves."""
+    from eigenmesh.sites._follow import Follower
+
+    follower = Follower(site, folder, fresh=fresh)
+
+    def run(during: Messages, show: Any) -> None:
+        def tell(batch: int, outcome: Outcome) -> None:
+            what = f"put off: {outcome.put_off}" if outcome.put_off else "done"
+            wrong = "" if outcome.put_off or outcome.converged else "; it is not certified to tol"
+            during.alert(f"batch {batch} of {len(outcome.members)} sites is {what}{wrong}", style="none")
+
+        follower.listener, follower.tell = show, tell
+        follower.warn = lambda text: during.alert(f"note: {one_line(text)}", style="yellow")
+        handover = follower.run()
+        messages.tell("This site has left.")
+        if handover is not None:
+            messages.tell(f"Give {handover} to its heir, who moves it into the folder that it follows.")
+
+    return run
+
+
+@contextmanager
+def _last_words(during: Messages, site: Path) -> Iterator[None]:
+    """What is said, and the exit status, when a run ends without a result."""
+    from eigenmesh.sites._peer import STOPPED
+
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        during.alert(f"{STOPPED}: eigenmesh peer {site}", style="yellow")
+        raise typer.Exit(PARKED) from error
+    except ParkedError as error:
+        during.alert(f"parked: {one_line(str(error))}", style="yellow")
+        during.alert(f"start it again to continue: eigenmesh peer {site}", style="yellow")
+        raise typer.Exit(PARKED) from error
+    except CannotResumeError as error:
+        during.alert(f"cannot resume: {one_line(str(error))}", style="bold red")
+        during.alert(f"begin anew at all sites: eigenmesh peer --fresh {site}", style="yellow")
+        raise typer.Exit(CANNOT_RESUME) from error
+    except DisagreementError:
+        raise
+    except TransportError as error:
+        during.alert(f"error: {one_line(str(error))}", style="bold red")
+        raise typer.Exit(ENDED) from error
 
 
 def _tell(messages: Messages, outcome: Outcome) -> None:

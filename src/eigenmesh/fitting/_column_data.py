@@ -49,7 +49,8 @@ class ColumnData(NodeData):
 
     def count(self, masked: bool) -> tuple[Size, Network]:
         """d over all nodes, by one average of one number."""
-        d, network = self._added_up([block.n_features for block in self.columns.blocks], masked)
+        network = self.counting_network(masked)
+        d = self.total(network, [block.n_features for block in self.columns.blocks])
         return Size(self.columns.n_samples, d), network
 
     def choose_covariance(

@@ -119,15 +119,21 @@ class NodeData:
 
     def count(self, masked: bool) -> tuple[Size, Network]:
         """N over all nodes, by one average of one number."""
-        n_samples, network = self._added_up([block.count for block in self.shards.blocks], masked)
+        network = self.counting_network(masked)
+        n_samples = self.total(network, [block.count for block in self.shards.blocks])
         return Size(n_samples, self.shards.n_features), network
 
-    def _added_up(self, counts: Sequence[float], masked: bool) -> tuple[int, Network]:
+    def counting_network(self, masked: bool) -> Network:
+        """A network for counts, with masks if they are asked for."""
         network = self._network(Integers() if masked else Tree())
         if masked:
             add_masks(network)
+        return network
+
+    def total(self, network: Network, counts: Sequence[float]) -> int:
+        """Sum over all nodes of a number that each has, given for the nodes held here; it has to be a whole one."""
         average = network.common_mean(np.array(counts, dtype=float)[:, np.newaxis])[0, 0]
-        return int(whole_count(float(self.shards.n_nodes * average))), network
+        return int(whole_count(float(self.shards.n_nodes * average)))
 
     def network(self, averaging: Averaging) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""

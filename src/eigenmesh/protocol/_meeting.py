@@ -190,13 +190,25 @@ class Meeting(Streams):
             self._turn_away(link, stream, _begun_anew(error))
 
     def _disagree(self, link: Link, theirs: str) -> None:
-        """End the run with what differs; a neighbour that had agreed before and comes back changed is only refused."""
-        if link.agreed:
-            return
+        """End the run with what differs; a neighbour that had agreed before and comes back changed is only refused.
+
+        A neighbour in an earlier or later run of the same series is waited for.
+        """
+        run, ahead = self.setup.run, 0
         try:
-            differing = self.setup.run.compare(self.setup.run.manifest, theirs) if self.setup.run.compare else []
+            ahead = run.runs_to(run.manifest, theirs) if run.runs_to else 0
+            differing = run.compare(run.manifest, theirs) if run.compare else []
         except EigenmeshError as error:
             differing = [one_line(str(error))]
+        if ahead:
+            # It is there, and one of both comes to the run of the other in a while.
+            link.heard, link.refusal = self.now, f"it is in a run {'after' if ahead > 0 else 'before'} this one"
+        if ahead > 0:
+            # Nobody goes on before this run is over for it: it needs no more of this site, and has sent all it had to.
+            link.finish()
+            link.complete = True
+        if ahead or link.agreed:
+            return
         what = "; ".join(differing) or "the manifests differ"
         text = f"{self.setup.name} and {link.name} are set up for different runs: {what}."
         self.fail(DisagreementError(text, link.name, theirs), f"{self.setup.name} ended the run: {text}")

@@ -30,13 +30,15 @@ class Run:
     """What the sites of a run must agree on before any of them works.
 
     No other run has the ``run_id``, 16 bytes. The manifest says what is to be computed; sites whose texts differ refuse
-    each other. ``max_message_bytes`` counts arrays alone. ``compare`` says which fields of two manifests differ.
+    each other. ``max_message_bytes`` counts arrays alone. ``compare`` says which fields of two manifests differ, and
+    ``runs_to`` how many runs the second is after the first, where runs follow each other; else 0.
     """
 
     run_id: bytes
     manifest: str
     max_message_bytes: int
     compare: Callable[[str, str], list[str]] | None = None
+    runs_to: Callable[[str, str], int] | None = None
 
     def __post_init__(self) -> None:
         if len(self.run_id) != 16:

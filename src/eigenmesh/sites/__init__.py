@@ -2,8 +2,9 @@
 
 from eigenmesh.sites._names import Address
 from eigenmesh.sites._network_file import NetworkFile, read_network_file
+from eigenmesh.sites._out_folder import OutFolder
 from eigenmesh.sites._settings import RunSettings
-from eigenmesh.sites._site import DataFile, OutFolder, Site, TlsFiles, read_site
+from eigenmesh.sites._site import DataFile, Site, TlsFiles, read_site
 
 __all__ = [
     "Address",

@@ -3,45 +3,44 @@
 A line of kind START begins a run, or continues one after a restart, and holds the shape of the site's data, so that
 shapes of messages can be judged later. All other lines are messages. Each line has the SHA-256 of the line before it,
 ``before``, so that a line that was changed, taken out or put in later breaks the chain.
+
+A file that has become too large is given another name, and the next one begins with a line of kind ROTATED: what the
+last file is called, how large it is, and which older ones were deleted. The chain goes on from file to file.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import errno
-import hashlib
 import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events._log import is_torn
+from eigenmesh.sites._audit_lines import DATA, ROTATED, START, hash_of, last_line
 
 if TYPE_CHECKING:
     from eigenmesh.protocol import Sent
 
 logger = logging.getLogger(__name__)
 
-START, DATA = "START", "DATA"
-# What the first line has for the hash of the one before it.
-NO_LINE = "0" * 64
+# So many full files are kept beside the one that is written.
+KEPT_FILES = 9
 # Lines are on the disk after so long at the latest.
 SYNC_EVERY_S = 1.0
-# A line is a few hundred bytes; a longer one was not written here.
-MAX_LINE_BYTES = 1 << 20
 
 
 class AuditWriter:
     """Appends lines without a buffer: each is with the operating system when ``record`` returns, and on the disk soon.
 
     After the first line that cannot be written, every call raises UnreadableFileError. ``data_messages`` counts those
-    with numbers.
+    with numbers. A new file is begun after ``max_bytes``, if given.
     """
 
     def __init__(
@@ -53,28 +52,24 @@ class AuditWriter:
         n_samples: int,
         privacy: str = "open",
         partition: str = "samples",
+        max_bytes: int | None = None,
     ) -> None:
-        self.path, self.failure = path, ""
+        self.path, self.failure, self._max_bytes = path, "", max_bytes
+        self._file = self._size = -1
         self.messages = self.data_messages = self.bytes = 0
         self._lock, self._written, self._closing = threading.Lock(), threading.Event(), threading.Event()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            torn, self._before = is_torn(path), hash_of(last_line(path))
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+            torn, rotated = is_torn(path), self._open()
         except OSError as error:
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
         self._thread = threading.Thread(target=self._sync_now_and_then, name="eigenmesh-audit", daemon=True)
         self._thread.start()
-        start: dict[str, Any] = {
-            "kind": START,
-            "site": site,
-            "run": run,
-            "n_features": n_features,
-            "n_samples": n_samples,
-        }
-        start |= {"privacy": privacy, "partition": partition, "pid": os.getpid()}
+        start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
+        self._start = _fields({**start, "privacy": privacy, "partition": partition, "pid": os.getpid()})
         try:
-            self._write(_fields(start), b"\n" if torn else b"")
+            with self._lock:
+                self._append([*rotated, self._start], b"\n" if torn else b"")
         except UnreadableFileError:
             self.close()
             raise
@@ -103,10 +98,50 @@ class AuditWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, fields: str, end_of_torn: bytes = b"") -> None:
+    def _open(self) -> list[str]:
+        """Open the file for appending; what has to be its first line if it follows another one."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        self._file = os.open(self.path, flags, 0o600)
+        self._size, older = os.fstat(self._file).st_size, self._older()
+        # An empty file is what a crash leaves of the beginning of one.
+        last = self.path if self._size or not older else older[-1]
+        self._before = hash_of(last_line(last))
+        if last == self.path:
+            return []
+        dropped = older[:-KEPT_FILES]
+        for path in dropped:
+            path.unlink()
+        facts = {"file": last.name, "file_bytes": last.stat().st_size, "deleted": [path.name for path in dropped]}
+        return [_fields({"kind": ROTATED, **facts})]
+
+    def _older(self) -> list[Path]:
+        return sorted(self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}"))
+
+    def _rotate(self) -> None:
+        """Give the file that is full another name, and go on in a new one."""
+        os.fsync(self._file)
+        os.close(self._file)
+        self._file = -1
+        older = self._older()
+        number = 1 + (int(older[-1].stem.rpartition("-")[2]) if older else 0)
+        os.rename(self.path, self.path.with_stem(f"{self.path.stem}-{number:06d}"))
+        sync_folder(self.path.parent)
+        self._append([*self._open(), self._start])
+
+    def _write(self, fields: str) -> None:
         with self._lock:
+            self._append([fields])
+            if self._max_bytes is not None and self._size >= self._max_bytes:
+                try:
+                    self._rotate()
+                except (OSError, ValueError) as error:
+                    self._raise(getattr(error, "strerror", None) or str(error))
+
+    def _append(self, lines: list[str], end_of_torn: bytes = b"") -> None:
+        for fields in lines:
             line = _line(f'{fields},"before":"{self._before}"')
             data = end_of_torn + line + b"\n"
+            end_of_torn = b""
             reason = self.failure or ("it is closed" if self._file < 0 else "")
             try:
                 # No line may follow an incomplete one, or it would be unreadable too.
@@ -114,14 +149,17 @@ class AuditWriter:
                     reason = os.strerror(errno.ENOSPC)
             except OSError as error:
                 reason = error.strerror or str(error)
-            if not reason:
-                self._before = hash_of(line)
-                if not self._written.is_set():
-                    self._written.set()
-        if reason:
-            self._fail(reason)
-            # Without the path: the message also goes to other sites.
-            raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
+            if reason:
+                self._raise(reason)
+            self._before = hash_of(line)
+            self._size += len(data)
+            if not self._written.is_set():
+                self._written.set()
+
+    def _raise(self, reason: str) -> None:
+        self._fail(reason)
+        # Without the path: the message also goes to other sites.
+        raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
 
     def _sync_now_and_then(self) -> None:
         """Bring new lines to the disk, many at a time: messages do not wait for it."""
@@ -134,7 +172,13 @@ class AuditWriter:
 
     def _sync(self) -> None:
         try:
-            os.fsync(self._file)
+            with self._lock:
+                # The file may be closed meanwhile, as another one is begun.
+                file = os.dup(self._file)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
         except OSError as error:
             # A device has nothing to bring to a disk.
             if error.errno != errno.EINVAL:
@@ -144,37 +188,6 @@ class AuditWriter:
         if not self.failure:
             self.failure = reason
             logger.error("the audit file %s is not complete: %s", self.path, reason)
-
-
-def hash_of(line: bytes) -> str:
-    """What the next line has for this one, without its end; NO_LINE for none."""
-    return hashlib.sha256(line).hexdigest() if line else NO_LINE
-
-
-def last_line(path: Path) -> bytes:
-    """The last line that is not empty, without its end, whole or torn; empty if there is none."""
-    if not path.exists():
-        return b""
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_LINE_BYTES))
-        lines = [line for line in file.read(MAX_LINE_BYTES).split(b"\n") if line.strip()]
-    return lines[-1] if lines else b""
-
-
-def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The lines of an audit file without their ends, one at a time; empty ones are left out."""
-    try:
-        with Path(path).open("rb") as file:
-            while line := file.readline(MAX_LINE_BYTES):
-                if line.strip():
-                    yield line.removesuffix(b"\n")
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give a site's audit.jsonl.") from error
-
-
-def read_audit(path: str | os.PathLike[str]) -> Iterator[dict[str, Any] | None]:
-    """The entries of an audit file, one at a time; None for a damaged line."""
-    return map(parse_line, read_lines(path))
 
 
 def _line(fields: str) -> bytes:
@@ -195,20 +208,3 @@ def _message_fields(*values: Any) -> str:
 
 def _fields(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"))[1:-1]
-
-
-def parse_line(line: bytes) -> dict[str, Any] | None:
-    """An entry, or None if it is not JSON or lacks a field of its kind."""
-    try:
-        entry = json.loads(line)
-        dt.datetime.fromisoformat(entry["at"])
-        if entry["kind"] == START:
-            valid = all(isinstance(entry[key], int) for key in ("n_features", "n_samples"))
-        else:
-            numbers = [entry[key] for key in ("bytes", "frame_bytes", "round", "epoch", "again")]
-            numbers += [size for shape in entry["shapes"] for size in shape]
-            valid = all(isinstance(number, int) for number in numbers) and len(entry["sha256"]) == 64
-            valid = valid and isinstance(entry["to"], str) and isinstance(entry["kind"], str)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return entry if valid else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eigenmesh.errors import UnreadableFileError
-from eigenmesh.sites._audit import DATA, NO_LINE, START, hash_of, parse_line, read_lines
+from eigenmesh.sites._audit_lines import DATA, NO_LINE, ROTATED, START, hash_of, parse_line, read_lines
 
 # The kind of message that a site calls with: it is on record before there is anybody to hear it.
 CALL = "HELLO"
@@ -143,15 +143,21 @@ class Chain:
 
     ``broken`` has the numbers of lines that do not; ``unlinked`` counts whole lines at the start without a hash, which
     an earlier version wrote. ``head`` is the hash of the last line: who has noted it will find that lines were cut off.
+    ``follows`` is the file that this one continues, and ``after`` the hash of the last line there; empty if none.
     """
 
     lines: int = 0
     unlinked: int = 0
+    follows: str = ""
+    after: str = ""
     broken: list[int] = field(default_factory=list)
     head: str = NO_LINE
 
     def _add(self, line: bytes, entry: dict[str, Any] | None) -> None:
         self.lines += 1
+        if entry is not None and entry["kind"] == ROTATED and self.lines == 1:
+            self.follows, self.after = entry["file"], str(entry.get("before"))
+            self.head = self.after
         # A line that cannot be read, as a crash leaves it, is covered by the hash in the next one.
         if entry is not None and "before" not in entry and self.unlinked == self.lines - 1:
             self.unlinked += 1
@@ -175,6 +181,7 @@ class AuditSummary:
     def _add(self, entry: dict[str, Any]) -> None:
         if entry["kind"] == START:
             self._start(entry)
+        if entry["kind"] in (START, ROTATED):
             return
         if not self.runs:
             self.runs.append(RunSummary(first=entry["at"]))

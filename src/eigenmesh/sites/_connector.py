@@ -33,7 +33,7 @@ class Connector:
             site.sites,
             site.edges,
             frozenset(addresses),
-            Run(manifest.run_id, manifest.text, settings.largest_message(self.length), _compare),
+            Run(manifest.run_id, manifest.text, settings.largest_message(self.length), _compare, _batches_to),
             CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked, site.fingerprints),
             patience_s=settings.patience_s,
             join_s=settings.join_s,
@@ -55,3 +55,7 @@ class Connector:
 
 def _compare(ours: str, theirs: str) -> list[str]:
     return differences(Manifest.parse(ours), Manifest.parse(theirs))
+
+
+def _batches_to(ours: str, theirs: str) -> int:
+    return Manifest.parse(ours).batches_to(Manifest.parse(theirs))

@@ -54,6 +54,7 @@ class Manifest:
         alike: dict[str, Any] = {"n_features": n_features, "feature_names": named}
         if settings.partition == "features":
             alike = {"n_samples": n_samples}
+        followed = {} if site.batch is None else {"batch": site.batch, "min_new_samples": settings.min_new_samples}
         return cls(
             {
                 "protocol": PROTOCOL,
@@ -69,6 +70,7 @@ class Manifest:
                 **{name: getattr(settings, name) for name in PLAIN_SETTINGS},
                 "masks": mask_rule(len(site.sites)) if settings.masked else None,
                 "min_samples": {"in all": settings.min_samples, "per site": settings.min_samples_per_site},
+                **followed,
             }
         )
 
@@ -94,6 +96,13 @@ class Manifest:
     @cached_property
     def digest(self) -> str:
         return _sha256(self.text)
+
+    def batches_to(self, other: Manifest) -> int:
+        """How many batches of one followed run the other is ahead; 0 if they are not of one, or of the same batch."""
+        (run, batch), (their_run, theirs) = (
+            (one.content.get("run"), one.content.get("batch")) for one in (self, other)
+        )
+        return theirs - batch if run == their_run and type(batch) is type(theirs) is int else 0
 
     @property
     def run_id(self) -> bytes:

@@ -13,6 +13,7 @@ from eigenmesh.graphs._topologies import TWO_WAY
 from eigenmesh.sites._fingerprints import TABLE as FINGERPRINTS
 from eigenmesh.sites._fingerprints import read_fingerprints, section
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
+from eigenmesh.sites._schedule import Schedule
 from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE, INCOMING, KEY_FILE
 from eigenmesh.sites._toml_fields import Fields
@@ -57,16 +58,23 @@ on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it,
 privacy = "masked"                # nobody sees a site's numbers, only sums over all; "open": neighbours see them
 min_samples = 0                   # in all sites together; with fewer the run ends before anything else is sent
 min_samples_per_site = 0
+# every_s, batch_rows and min_new_samples are for `eigenmesh peer --follow`
 """
 
 
 @dataclass(frozen=True)
 class NetworkSite:
-    """One site of a network file; without an address its neighbours cannot call it."""
+    """One site of a network file; without an address its neighbours cannot call it.
+
+    ``joins`` and ``leaves`` are batches of a followed run; ``heir`` counts its samples once it has left.
+    """
 
     name: str
     address: Address | None
     listen: Address | None
+    joins: int = 0
+    leaves: int | None = None
+    heir: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,14 @@ class NetworkFile:
 
     def site(self, name: str) -> NetworkSite:
         return self.sites[self.names.index(name)]
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(
+            {site.name: site.joins for site in self.sites if site.joins},
+            {site.name: site.leaves for site in self.sites if site.leaves is not None},
+            {site.name: site.heir for site in self.sites if site.heir is not None},
+        )
 
     def neighbours(self, name: str) -> dict[str, Address | None]:
         """Neighbours of a site, each with the address to call; None for one that calls this site.
@@ -114,6 +130,7 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     edges = _edges(fields, tuple(site.name for site in sites), settings.seed or 0)
     pins = read_fingerprints(fields, tuple(site.name for site in sites))
     network = NetworkFile(fields.path, run, sites, edges, settings, pins)
+    fields.checked("site", network.schedule.require_usable, network.names, edges)
     for first, second in edges:
         if not network.site(first).address and not network.site(second).address:
             raise InputError(f"{fields.path}: {first} and {second} are linked, but neither has an address; add one.")
@@ -126,7 +143,7 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
         raise InputError(f"{fields.path} has no sites; add a table [[site]] with name and address for each.")
     found: dict[str, NetworkSite] = {}
     for table in tables:
-        table.require_known(["name", "address", "listen"])
+        table.require_known(["name", "address", "listen", "joins", "leaves", "heir"])
         name = table.text("name")
         table.checked("name", require_name, name)
         if name in found:
@@ -138,7 +155,9 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
             # The same port on all interfaces; a loopback address stays one.
             everywhere = Address("::" if ":" in address.host else "0.0.0.0", address.port)
             listen = address if address.host in LOOPBACK else everywhere
-        found[name] = NetworkSite(name, address, listen)
+        leaves = table.whole("leaves", 1) if "leaves" in table else None
+        heir = table.text("heir") if "heir" in table else None
+        found[name] = NetworkSite(name, address, listen, table.whole("joins", 0, 0), leaves, heir)
     return tuple(found.values())
 
 
@@ -206,6 +225,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
     if parameters := settings["solver_parameters"]:
         lines += ["", "[settings.solver_parameters]"]
         lines += [f"{key} = {_value(value)}" for key, value in parameters.items()]
+    lines += network.schedule.lines()
     if pins := fingerprints or network.fingerprints:
         lines += ["", *section(pins)]
     return "\n".join(lines) + "\n"

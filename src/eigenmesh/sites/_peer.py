@@ -1,5 +1,6 @@
 """One site of a run: connect, fit, sign and write the result; after a loss, continue without the lost sites or stop."""
 
+import hashlib
 import io
 import logging
 from collections.abc import Callable
@@ -18,10 +19,11 @@ from eigenmesh.errors import (
     TransportError,
 )
 from eigenmesh.events import Ended, Lost
-from eigenmesh.fitting import fit, node_data, prepare
+from eigenmesh.fitting import fit, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.protocol import Membership
 from eigenmesh.sites._audit import AuditWriter
+from eigenmesh.sites._batch import PutOffError
 from eigenmesh.sites._connector import Connector
 from eigenmesh.sites._credentials import load_credentials
 from eigenmesh.sites._descriptors import SpareDescriptors
@@ -30,39 +32,41 @@ from eigenmesh.sites._names import site_graph
 from eigenmesh.sites._reporting import Reporter
 from eigenmesh.sites._results import Outcome, ResultFiles, result_digest
 from eigenmesh.sites._run_folder import RunFolder
-from eigenmesh.sites._site import Site, fingerprint, read_samples
+from eigenmesh.sites._samples import OneFile, OwnSamples
+from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status
-from eigenmesh.sites._terms import require_terms
 from eigenmesh.transports.grpc import GrpcTransport
 
 logger = logging.getLogger(__name__)
 
 START_AGAIN = "Start all sites again once that is fixed."
+# What is signed in the place of a result.
+PUT_OFF = hashlib.sha256(b"eigenmesh batch put off").hexdigest()
 STOPPED = "stopped by its operator; start all sites again to continue"
 
 
 class Peer:
     """A site in a run. All checks that need no neighbour are made at construction.
 
-    ``listener`` is called about every second with the status, in another thread.
+    ``listener`` is called about every second with the status, in another thread. ``own`` are the site's samples, if not
+    those of the file that it names.
     """
 
-    def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
+    def __init__(
+        self, site: Site, listener: Callable[[Status], None] | None = None, own: OwnSamples | None = None
+    ) -> None:
         credentials = load_credentials(site.tls, site.name, site.fingerprints)
-        self.table = table = read_samples(site.data)
-        self.samples, self.by_columns = table.source, site.settings.partition == "features"
-        require_terms(site, int(self.samples.shape[0]))
-        self.request = site.settings.request(site.data.covariance)
-        n_samples, n_features = map(int, self.samples.shape)
-        self.manifest = Manifest.of(site, n_features, table.feature_names, n_samples)
+        self.own = own = OneFile(site) if own is None else own
+        self.by_columns = site.settings.partition == "features"
+        self.request = own.request()
+        self.manifest = Manifest.of(site, own.n_features, own.feature_names, own.n_samples)
         # Settings are in the run id, so that a run with others has other journals.
         run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
         self.site = site = replace(site, out=replace(site.out, run=run))
-        # To detect that the data have changed between a crash and a restart.
-        own = fingerprint(site.data)
-        self.connector = Connector(site, credentials, self.manifest, own, n_samples if self.by_columns else n_features)
-        self.run_folder = RunFolder(site.out, own)
-        self.files = ResultFiles(site, self.manifest, self.run_folder, table)
+        length = own.n_samples if self.by_columns else own.n_features
+        self.connector = Connector(site, credentials, self.manifest, own.fingerprint, length)
+        self.run_folder = RunFolder(site.out, own.fingerprint)
+        self.files = ResultFiles(site, self.manifest, self.run_folder)
         # The last healthy estimate (d, K), to continue from after a loss.
         self.estimate: np.ndarray | None = None
         self.reporter = Reporter(site, listener)
@@ -71,6 +75,8 @@ class Peer:
         """Take part until the result is written, or the run is parked, aborted or fails."""
         done = self.files.written_before()
         if done is not None:
+            # What a crash at the very end has left.
+            self.run_folder.remove()
             return done
         self.run_folder.open()
         self.spare = SpareDescriptors()
@@ -86,9 +92,9 @@ class Peer:
             return outcome
 
     def _audit(self) -> AuditWriter:
-        site, (n_samples, n_features) = self.site, map(int, self.samples.shape)
-        modes = site.settings.privacy or "open", site.settings.partition
-        return AuditWriter(site.out.audit, site.name, site.run, n_features, n_samples, *modes)
+        site, own, modes = self.site, self.own, (self.site.settings.privacy or "open", self.site.settings.partition)
+        facts = site.run_and_batch, own.n_features, own.n_samples
+        return AuditWriter(site.out.audit, site.name, *facts, *modes, site.out.audit_bytes)
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
         """Run with all sites; after a loss, and if ``on_loss`` is "continue", again with the remaining ones."""
@@ -126,22 +132,26 @@ class Peer:
             endpoint.close()
 
     def _fit(self, transport: GrpcTransport, view: Membership, start: np.ndarray | None) -> Outcome:
-        members = view.members
+        members, table = view.members, self.own.settle(transport)
         held: dict[str, Any] = {"ids": [transport.rank], "n_nodes": transport.size, "node_names": members}
         if self.by_columns:
-            shards: Shards = FeatureShards.from_list([self.samples], sample_ids=[self.table.ids], **held)
+            shards: Shards = FeatureShards.from_list([table.source], sample_ids=[table.ids], **held)
         else:
-            shards = Shards.from_list([self.samples], **held)
-        shards = replace(shards.weighted([self.table.weights]), precision=np.dtype(self.site.settings.dtype))
+            shards = Shards.from_list([table.source], **held)
+        shards = replace(shards.weighted([table.weights]), precision=np.dtype(self.site.settings.dtype))
         weights = metropolis(site_graph(members, [link for link in view.links if link[0] in members]))
-        prepared = prepare(self.request, node_data(shards, weights, transport))
+        try:
+            prepared = prepare(self.request, self.own.data(shards, weights, transport))
+        except PutOffError as error:
+            return self.files.put_off(view, transport.sign(PUT_OFF), str(error))
         # After a loss the remaining sites start from the average of their latest estimates.
         average, log = bool(view.lost), self.reporter.log
+        start = self.own.start() if start is None and not average else start
         found = fit(prepared, start, average_start=average, events=log, on_estimate=self._keep, share=True)
         signed = transport.sign(result_digest(found))
         self.spare.release()
         try:
-            return self.files.write(found, view, signed)
+            return self.files.write(found, view, signed, table)
         except OSError as error:
             reason = f"its result cannot be written: {error.strerror or error}. {START_AGAIN}"
             transport.park(reason)

@@ -84,7 +84,7 @@ class Reporter:
         self.log = EventLog(self._take)
         self.transport: GrpcTransport | None = None
         most = site.settings.max_rounds
-        self._status = Status(site.name, site.run, "connecting", max_rounds=most, started=time.time())
+        self._status = Status(site.name, site.run_and_batch, "connecting", max_rounds=most, started=time.time())
         self._seen: tuple[Event, ...] = ()
         self._waiting_since = 0.0
         self._ended = threading.Event()

@@ -26,7 +26,7 @@ class Outcome:
     """How a run ended at this site; ``missing`` are the sites that were lost.
 
     ``fit`` is None if the result was written by an earlier start. Neighbours in ``owed`` may not have received
-    everything yet; the journal is kept for them.
+    everything yet; the journal is kept for them. ``put_off`` says why a batch of a followed run does not count yet.
     """
 
     fit: Fit | None
@@ -35,6 +35,7 @@ class Outcome:
     written: tuple[Path, ...]
     converged: bool
     owed: tuple[str, ...] = ()
+    put_off: str = ""
 
 
 def result_digest(fit: Fit) -> str:
@@ -43,19 +44,33 @@ def result_digest(fit: Fit) -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(part, "<f8").tobytes() for part in parts)).hexdigest()
 
 
-def privacy_numbers(fit: Fit, view: Membership) -> dict[str, Any]:
-    """What this run has shown, and to whom: as its certificate says, and more of sites that were lost."""
+def privacy_numbers(site: Site, fit: Fit, view: Membership) -> dict[str, Any]:
+    """What this run has shown, and to whom: as its certificate says, and more of sites that were lost or have left."""
     shown = fit.result.certificate.disclosure
+    if not shown.masked:
+        return shown.numbers()
     own = "number of columns, total variance" if shown.by_columns else "N, mean, variances"
     lost = f"{own}, and products on the dimensions that both results show: from the difference of two sums"
-    return {**shown.numbers(), **({"of_lost_sites": dict.fromkeys(view.missing, lost)} if shown.masked else {})}
+    return {**shown.numbers(), "of_lost_sites": dict.fromkeys(view.missing, lost), **_between_batches(site)}
+
+
+def _between_batches(site: Site) -> dict[str, Any]:
+    """What the results of several batches of a followed run show together."""
+    if site.batch is None:
+        return {}
+    least, schedule = site.settings.min_new_samples, site.schedule
+    new = f"sums over the new samples of three sites or more, {least} at each, and what more has come elsewhere"
+    left = {name: schedule.heirs.get(name) for name, batch in schedule.leaves.items() if batch <= site.batch}
+    known = dict.fromkeys(left, f"its samples are taken out: in the difference of two results, with {new}")
+    known |= {name: f"{heir} has its N, mean and covariance" for name, heir in left.items() if heir is not None}
+    return {"between_batches": f"from the difference of two results: {new}", "of_sites_that_left": known}
 
 
 class ResultFiles:
-    """Writes model, scores and numbers of one run at one site; ``table`` has its data, ``folder`` its journals."""
+    """Writes model, scores and numbers of one run at one site; ``folder`` has its journals."""
 
-    def __init__(self, site: Site, manifest: Manifest, folder: RunFolder, table: Table) -> None:
-        self.site, self.manifest, self.folder, self.table = site, manifest, folder, table
+    def __init__(self, site: Site, manifest: Manifest, folder: RunFolder) -> None:
+        self.site, self.manifest, self.folder = site, manifest, folder
         out = site.out
         try:
             out.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,38 +80,46 @@ class ResultFiles:
             if path is not None:
                 require_writable(path)
 
-    def write(self, fit: Fit, view: Membership, signed: dict[str, str]) -> Outcome:
-        """Write model and scores, then the numbers, which mark the run as done; ``signed`` has the members' words."""
-        out, run_id = self.site.out, self.manifest.run_id.hex()
-        about = {
+    def _about(self, view: Membership, signed: dict[str, str]) -> dict[str, Any]:
+        """What marks a run as done; ``signed`` are the members' statements."""
+        return {
             "site": self.site.name,
             "run": self.site.run,
-            "run_id": run_id,
+            **({} if self.site.batch is None else {"batch": self.site.batch}),
+            "run_id": self.manifest.run_id.hex(),
             "whole": not view.missing,
             "sites": list(view.members),
             "lost_sites": list(view.missing),
             "lost_links": [list(link) for link in view.lost],
-            "n_samples": fit.moments.n_samples,
             "own_data": self.folder.fingerprint,
-            "result_sha256": result_digest(fit),
             "signatures": signed,
             "manifest": self.manifest.content,
         }
+
+    def put_off(self, view: Membership, signed: dict[str, str], why: str) -> Outcome:
+        """Note that a batch is over, and does not count yet."""
+        save_json(self.site.out.numbers, {**self._about(view, signed), "converged": False, "put_off": why})
+        return Outcome(None, view.members, view.missing, (), False, put_off=why)
+
+    def write(self, fit: Fit, view: Membership, signed: dict[str, str], table: Table) -> Outcome:
+        """Write model and scores of the samples, then the numbers."""
+        out, run_id = self.site.out, self.manifest.run_id.hex()
+        about = {**self._about(view, signed), "n_samples": fit.moments.n_samples, "result_sha256": result_digest(fit)}
         model = model_of(fit, run_id=run_id, whole=not view.missing)
         write_model(out.result, model)
-        self._write_scores(model)
-        save_json(out.numbers, {**fit_numbers(fit, about), "privacy": privacy_numbers(fit, view)})
+        self._write_scores(model, table)
+        save_json(out.numbers, {**fit_numbers(fit, about), "privacy": privacy_numbers(self.site, fit, view)})
         return Outcome(fit, view.members, view.missing, self._written, fit.result.converged)
 
-    def _write_scores(self, model: Model) -> None:
+    def _write_scores(self, model: Model, table: Table) -> None:
         """Scores of this site's samples with their ids; where columns are split, of all samples, as all sites have."""
         if self.site.out.scores is None:
             return
         scores = model.scores
         if scores is None:
             onto = Projector(model.components, model.mean, model.scale, fills=model.missing == "mean")
-            scores = onto.scores_of(self.table.source, model.feature_names, str(self.site.data.file))
-        save_scores(self.site.out.scores, scores, self.table, self.site.data.table)
+            scores = onto.scores_of(table.source, model.feature_names, str(self.site.data.file))
+        save_scores(self.site.out.scores, scores, table, self.site.data.table)
 
     @property
     def _written(self) -> tuple[Path, ...]:
@@ -121,12 +144,14 @@ class ResultFiles:
             if numbers["run_id"] != self.manifest.run_id.hex():
                 return None
             members, missing = tuple(numbers["sites"]), tuple(numbers["lost_sites"])
-            done = Outcome(None, members, missing, self._written, bool(numbers["converged"]))
+            put_off = str(numbers.get("put_off", ""))
+            written = () if put_off else self._written
+            done = Outcome(None, members, missing, written, bool(numbers["converged"]), put_off=put_off)
             if numbers["own_data"] != self.folder.fingerprint:
                 fix = "give the run another name at all sites, or choose another out.folder."
                 changed = f"the data of run {self.site.run!r} have changed since {out.numbers} was written"
                 raise InputError(f"{changed}; {fix}")
-            if read_model(out.result).run_id != self.manifest.run_id.hex():
+            if not put_off and read_model(out.result).run_id != self.manifest.run_id.hex():
                 raise UnreadableFileError(f"{out.result} is of another run than {out.numbers}.")
         except (UnreadableFileError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):

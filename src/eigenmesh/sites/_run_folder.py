@@ -6,11 +6,13 @@ from pathlib import Path
 
 from eigenmesh._atomic_write import save_text, sync_folder
 from eigenmesh.errors import InputError, UnreadableFileError
-from eigenmesh.sites._site import OutFolder
+from eigenmesh.sites._out_folder import OutFolder
 from eigenmesh.transports.grpc._journal import has_rounds, wipe
 from eigenmesh.transports.grpc._journal_file import lock
 
 OWN_DATA = "own-data"
+# A journal that nobody needs any more.
+DONE = "journal-done"
 
 
 class RunFolder:
@@ -51,9 +53,12 @@ class RunFolder:
             self.remove()
 
     def remove(self) -> None:
+        # Under another name first: a crash on the way must not leave half a journal to resume from.
+        with contextlib.suppress(OSError):
+            os.replace(self.path / "journal", self.path / DONE)
         for path in self.path.glob("*"):
             with contextlib.suppress(OSError):
-                if path.name == "journal":
+                if path.name in ("journal", DONE):
                     wipe(path)
                 path.unlink()
         # The folder may be a link to another disk; then it stays.

@@ -46,6 +46,9 @@ class RunSettings:
     privacy : "masked": nobody sees anything but sums over all sites; "open": neighbours see what they add up; None
         for "masked", where there are sites enough.
     min_samples, min_samples_per_site : with fewer, in all or at one site, the run ends before any other number leaves.
+    every_s, batch_rows : in a followed run a site that has new samples begins the next batch after so long, or as soon
+        as it has so many; 0 for time alone. May differ between sites.
+    min_new_samples : with masks a batch counts only if three sites have so many new samples each.
     """
 
     n_components: int | float = 5
@@ -64,6 +67,9 @@ class RunSettings:
     round_s: float = 3600.0
     on_loss: OnLoss = "wait"
     privacy: Privacy | None = None
+    every_s: float = 60.0
+    batch_rows: int = 0
+    min_new_samples: int = 10
     min_samples: int = 0
     min_samples_per_site: int = 0
 
@@ -91,6 +97,9 @@ class RunSettings:
             privacy=cast(Privacy, fields.text("privacy", None, tuple(PRIVACY))) if "privacy" in fields else None,
             min_samples=fields.whole("min_samples", 0, cls.min_samples),
             min_samples_per_site=fields.whole("min_samples_per_site", 0, cls.min_samples_per_site),
+            every_s=fields.number("every_s", 0, 1e9, cls.every_s),
+            batch_rows=fields.whole("batch_rows", 0, cls.batch_rows),
+            min_new_samples=fields.whole("min_new_samples", 1, cls.min_new_samples),
         )
         try:
             settings.request()

@@ -1,5 +1,7 @@
 """One site of a network, as its ``site.toml`` describes it."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import os
@@ -18,6 +20,9 @@ from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._fingerprints import TABLE as FINGERPRINTS
 from eigenmesh.sites._fingerprints import read_fingerprints
 from eigenmesh.sites._names import Address, in_order, require_name, require_run, site_graph
+from eigenmesh.sites._out_folder import LEAST_AUDIT_BYTES, OutFolder
+from eigenmesh.sites._schedule import TABLES as SCHEDULE
+from eigenmesh.sites._schedule import Schedule, read_schedule
 from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._toml_fields import Fields
 
@@ -32,7 +37,7 @@ CA_FOLDER, CA_KEY, ISSUED_FILE = "ca", "ca.key", "issued.jsonl"
 # Written instead of an address if the neighbour calls this site.
 INCOMING = "incoming"
 TABLES = ("neighbours", "tls", "data", "out", "settings", FINGERPRINTS)
-FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", "agrees_to_continue", *TABLES)
+FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", "agrees_to_continue", *TABLES, *SCHEDULE)
 TLS_FIELDS = ("certificate", "key", "ca")
 
 
@@ -59,56 +64,14 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class OutFolder:
-    """The folder that runs write to, and the names of their files; ``run`` names what belongs to one run alone.
-
-    ``scores`` is the file for the scores of this site's own samples, None where they are not asked for.
-    """
-
-    folder: Path
-    run: str = ""
-    scores: Path | None = None
-
-    @property
-    def result(self) -> Path:
-        return self.folder / "result.npz"
-
-    @property
-    def numbers(self) -> Path:
-        """PCA certificate, cost, settings and manifest of the result."""
-        return self.folder / "result.json"
-
-    @property
-    def resume(self) -> Path:
-        """What the run can be resumed from."""
-        return self.folder / f"resume-{self.run}"
-
-    @property
-    def journal(self) -> Path:
-        """What the site has received and said, to resume from."""
-        return self.resume / "journal"
-
-    @property
-    def audit(self) -> Path:
-        return self.folder / "audit.jsonl"
-
-    @property
-    def events(self) -> Path:
-        return self.folder / "events.jsonl"
-
-    @property
-    def status(self) -> Path:
-        return self.folder / "status.json"
-
-
-@dataclass(frozen=True)
 class Site:
     """A site: its name, links, files and settings.
 
     ``sites`` and ``edges`` are the whole graph, needed for its diameter, trees and spectrum. ``neighbours`` has the
     address of each neighbour that this site calls, and None for one that calls at ``listen``. ``fingerprints`` are
     those of the keys of all sites, or none. ``agrees_to_continue`` is the word of this site that a masked run may go on
-    without a site that is lost, this one too, although the others then learn more of it.
+    without a site that is lost, this one too, although the others then learn more of it. ``batch`` is the number of the
+    run in a followed one.
     """
 
     path: Path
@@ -125,6 +88,28 @@ class Site:
     metrics_port: int | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     agrees_to_continue: bool = False
+    schedule: Schedule = field(default_factory=Schedule)
+    batch: int | None = None
+
+    def in_batch(self, batch: int) -> Site:
+        """The site in one batch of a followed run: with the sites that are in it, and the links between them."""
+        members = self.schedule.members(self.sites, batch)
+        neighbours = {name: address for name, address in self.neighbours.items() if name in members}
+        return replace(
+            self,
+            batch=batch,
+            sites=members,
+            edges=tuple(edge for edge in self.edges if set(edge) <= set(members)),
+            neighbours=MappingProxyType(neighbours),
+            listen=self.listen if None in neighbours.values() else None,
+            fingerprints=MappingProxyType({name: self.fingerprints[name] for name in members if self.fingerprints}),
+            out=replace(self.out, version=batch, scores=None),
+        )
+
+    @property
+    def run_and_batch(self) -> str:
+        """The run by name, for people."""
+        return self.run if self.batch is None else f"{self.run}, batch {self.batch}"
 
     @cached_property
     def weights(self) -> Weights:
@@ -153,11 +138,15 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         raise InputError(f'{fields.path}: listen is missing, but {who} will call this site; add listen = "host:port".')
     tls, out = fields.table("tls", required=True), fields.table("out")
     tls.require_known(TLS_FIELDS)
-    out.require_known(["folder", "scores"])
+    out.require_known(["folder", "scores", "audit_bytes"])
     folder = _path(out, "folder", "out")
     scores = out.checked("scores", scores_file, folder / out.text("scores")) if "scores" in out else None
     table = fields.table("settings")
     settings = RunSettings.from_fields(table).for_sites(len(sites), table)
+    schedule = read_schedule(fields, sites, edges)
+    for batch in schedule.changes:
+        settings.for_sites(len(schedule.members(sites, batch)), table)
+    audit_bytes = out.whole("audit_bytes", LEAST_AUDIT_BYTES) if "audit_bytes" in out else None
     return Site(
         path=fields.path,
         name=name,
@@ -168,11 +157,12 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         listen=listen if callers else None,
         tls=TlsFiles(*(_path(tls, key) for key in TLS_FIELDS)),
         data=_data(fields.table("data", required=True)),
-        out=OutFolder(folder, scores=scores),
+        out=OutFolder(folder, scores=scores, audit_bytes=audit_bytes),
         settings=settings,
         metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
         fingerprints=MappingProxyType(read_fingerprints(fields, sites)),
         agrees_to_continue=fields.flag("agrees_to_continue", False),
+        schedule=schedule,
     )
 
 

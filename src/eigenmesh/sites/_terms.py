@@ -6,10 +6,10 @@ from eigenmesh.errors import DataError, InputError
 from eigenmesh.sites._site import Site
 
 
-def require_terms(site: Site, n_samples: int) -> None:
-    """Raise unless this site may take part in the run, before anybody is called."""
+def require_terms(site: Site, n_samples: int | None = None) -> None:
+    """Raise unless this site may take part in the run, before anybody is called; None if samples are yet to come."""
     settings, least = site.settings, site.settings.min_samples_per_site
-    if n_samples < least:
+    if n_samples is not None and n_samples < least:
         raise DataError(f"{site.name} has {n_samples} samples; min_samples_per_site = {least} asks for more.")
     if not settings.masked:
         return

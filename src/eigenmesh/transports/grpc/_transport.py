@@ -41,6 +41,17 @@ class GrpcTransport(Transport):
         self._linked = {self.members.index(name): name for name in endpoint.machine.links}
         self._kinds_of_round = self._drawn = 0
 
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """Ranks of the sites that this one is linked to."""
+        return tuple(self._linked)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a neighbour has sent numbers, or had before a restart."""
+        with self.endpoint.lock:
+            return any(link.next_in > 0 for link in self.endpoint.machine.links.values())
+
     def private_bytes(self, count: int) -> bytes:
         self._drawn += 1
         place = f"{self.endpoint.secret} {self.endpoint.lost} {self._drawn}"

@@ -1,0 +1,136 @@
+"""Peers that stay: five follow folders for 100 batches, with 20 random kills; one site joins, and one leaves.
+
+``python benchmarks/follow.py`` (``make bench-follow``) starts real peers with real certificates, masked. In every round
+files arrive at all sites, or at some of them. After every batch that counted, the components at every site are compared
+with PCA of the pooled samples that are in by the ledgers. It prints the largest sine, and how large audit and journal
+became. ``--keep`` has an heir count the samples of the site that leaves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from eigenmesh.sites._audit_summary import summary
+from eigenmesh.sites._schedule import Schedule
+from following import Following
+from mesh import ring
+from waiting import EVERY_S
+
+NAMES = ("oslo", "bergen", "tromso", "bodo", "voss", "narvik")
+JOINER, LEAVER, HEIR = "narvik", "voss", "oslo"
+D = 16
+BOUND = 1e-8
+SETTINGS = {"n_components": 3, "every_s": 1e6, "batch_rows": 10, "min_new_samples": 10, "patience_s": 60}
+AUDIT_BYTES = 200_000
+
+
+class Trial:
+    """One mesh through all its batches."""
+
+    def __init__(self, root: Path, batches: int, kills: int, keep: bool, seed: int) -> None:
+        self.rng, self.batches = np.random.default_rng(seed), batches
+        schedule = Schedule({JOINER: batches // 3}, {LEAVER: 2 * batches // 3}, {LEAVER: HEIR} if keep else {})
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.sites = Following(root, NAMES, ring(NAMES), schedule, **SETTINGS)
+        for name in NAMES:
+            self.sites.mesh.edit(name, 'folder = "out"', f'folder = "out"\naudit_bytes = {AUDIT_BYTES}')
+        self.spread = np.sqrt(np.linspace(8, 1, D)) * np.array([2.0, 1.6, 1.3, *[1.0] * (D - 3)])
+        # The number of the batch at which each kill comes.
+        self.due = sorted(self.rng.integers(0, batches, kills).tolist())
+        self.largest_journal = 0
+
+    def arrive(self, *names: str) -> None:
+        """New files at these, or at three members or more, and of one row at some of the others."""
+        members = self.sites.members
+        chosen = names or self.rng.permutation(members)[: self.rng.integers(3, len(members) + 1)]
+        sizes = {str(name): int(self.rng.integers(10, 60)) for name in chosen}
+        if not names:
+            sizes |= {name: 1 for name in members if name not in sizes and self.rng.random() < 0.5}
+        self.sites.drop({name: self.rng.standard_normal((size, D)) * self.spread for name, size in sizes.items()})
+
+    def disturb(self, batch: int) -> int:
+        """Kill as many as are due by now, each at a random moment, and start them again."""
+        done = 0
+        while self.due and self.due[0] <= batch:
+            self.due.pop(0)
+            time.sleep(float(self.rng.uniform(0, 1.0)))
+            name = str(self.rng.choice(sorted(self.sites.mesh.running)))
+            self.sites.mesh.kill(name)
+            self.sites.start(name)
+            done += 1
+        return done
+
+    def watch(self) -> int:
+        """Wait for what has arrived, and look at the journals meanwhile; the next batch."""
+        while not self.sites.is_counted():
+            for name in NAMES:
+                with contextlib.suppress(OSError):
+                    journals = self.sites.mesh.out(name).glob("resume-*/journal")
+                    self.largest_journal = max([self.largest_journal, *(path.stat().st_size for path in journals)])
+            time.sleep(EVERY_S)
+        return self.sites.batch
+
+    def play(self) -> None:
+        began, batch, done, killed, worst, put_off = time.monotonic(), 0, 0, 0, 0.0, 0
+        self.arrive(*NAMES)
+        with self.sites.mesh:
+            self.sites.tend()
+            while batch < self.batches:
+                self.arrive()
+                killed += self.disturb(batch)
+                batch = self.watch()
+                for one in range(done, batch):
+                    if "put_off" in self.sites.numbers(HEIR, one):
+                        put_off += 1
+                        continue
+                    off = self.sites.off_by(one)
+                    worst = max(worst, off)
+                    if off > BOUND:
+                        raise SystemExit(f"batch {one} is off by {off:.1e}")
+                done = batch
+                so_far = f"worst sine {worst:.1e}  kills {killed}  put off {put_off}"
+                print(f"batch {batch:4}  {time.monotonic() - began:4.0f} s  {so_far}", flush=True)
+        print(f"{done} batches, {put_off} of them put off, {killed} kills, {time.monotonic() - began:.0f} s")
+        print(f"largest sine between any component at any site and pooled PCA of what was in: {worst:.1e}")
+        self.sizes()
+
+    def sizes(self) -> None:
+        """How large audit and journal became, and whether the chain of hashes goes on from file to file."""
+        print(f"largest journal: {self.largest_journal:,} bytes")
+        for name in NAMES:
+            out = self.sites.mesh.out(name)
+            files = [*sorted(out.glob("audit-*.jsonl")), out / "audit.jsonl"]
+            chains = [summary(path).chain for path in files]
+            pairs = list(zip(files, chains, chains[1:], strict=False))
+            whole = all(later.follows == path.name and later.after == chain.head for path, chain, later in pairs)
+            whole = whole and not any(chain.broken for chain in chains)
+            size = sum(path.stat().st_size for path in files)
+            begins = f"the first continues {chains[0].follows}" if chains[0].follows else "from the first line on"
+            print(
+                f"{name:8} audit: {len(files)} files, {size:,} bytes, {begins}; chain {'whole' if whole else 'BROKEN'}"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as root:
+        Trial(Path(root), options.batches, options.kills, options.keep, options.seed).play()
+
+
+if __name__ == "__main__":
+    main()

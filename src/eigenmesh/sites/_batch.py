@@ -1,0 +1,121 @@
+"""The samples of a site in one batch of a followed run: when it begins, what is in it, and whether it counts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eigenmesh.data import Shards, Table
+from eigenmesh.data._source import MatrixSource
+from eigenmesh.fitting import NodeData, Request
+from eigenmesh.fitting._facts import Size
+from eigenmesh.graphs import Weights
+from eigenmesh.masking import MIN_SITES
+from eigenmesh.model_file import read_model
+from eigenmesh.networks import Network
+from eigenmesh.sites._inbox import HANDOVER, Inbox
+from eigenmesh.sites._ledger import Ledger
+from eigenmesh.sites._site import Site
+from eigenmesh.transports.grpc import GrpcTransport
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.2
+
+
+class PutOffError(Exception):
+    """A batch that does not count yet, as all sites know by the same sum; its samples are in the next one."""
+
+
+@dataclass(frozen=True, eq=False)
+class BatchData(NodeData):
+    """Samples of all batches so far, ``n_new`` of them in none that counted.
+
+    With masks the first sum is how many sites have ``least_new`` new samples: what changes between two sums is then of
+    three sites or more. The second is the number of samples; with fewer than ``least`` the batch is put off, too.
+    """
+
+    n_new: int = 0
+    least_new: int = 0
+    least: int = 2
+
+    def count(self, masked: bool) -> tuple[Size, Network]:
+        network = self.counting_network(masked)
+        if masked:
+            ready = self.total(network, [float(self.n_new >= self.least_new)])
+            if ready < MIN_SITES:
+                raise PutOffError(f"{ready} sites have {self.least_new} new samples; at least {MIN_SITES} have to.")
+        count = self.total(network, [block.count for block in self.shards.blocks])
+        if count < self.least:
+            raise PutOffError(f"all sites have {count} samples together; {self.least} are needed.")
+        return Size(count, self.shards.n_features), network
+
+
+class Batch:
+    """What has arrived in a folder at a site, as it is in the batch that the ledger is at.
+
+    ``since`` is when the last batch was over, by ``time.monotonic``.
+    """
+
+    def __init__(self, site: Site, inbox: Inbox, ledger: Ledger, since: float) -> None:
+        self.site, self.inbox, self.ledger, self.since = site, inbox, ledger, since
+        while not ledger.files and not inbox.new(ledger.files, ledger.batch):
+            time.sleep(LOOK_EVERY_S)
+        # Those that were counted are looked at first, so that all columns are in their order.
+        inbox.load(ledger.files)
+        inbox.new(ledger.files, ledger.batch)
+        self.n_samples = sum(file.rows for file in ledger.files)
+        self.n_features, self.feature_names = inbox.columns or (0, None)
+        self.fingerprint = ledger.fingerprint
+
+    def request(self) -> Request:
+        # Samples are always counted: whether a batch counts is decided by that.
+        request = self.site.settings.request(self.site.data.covariance)
+        return replace(request, min_samples=max(1, request.min_samples))
+
+    def settle(self, transport: GrpcTransport) -> Table:
+        """Wait until it is time here or at a neighbour, write down which files are in, and tell the neighbours.
+
+        So the first site for which it is time begins the batch at all of them.
+        """
+        while not self.ledger.settled:
+            new = self.inbox.new(self.ledger.files, self.ledger.batch)
+            if self._can_begin([file.name for file in new], sum(file.rows for file in new), transport.begun):
+                self.ledger = self.ledger.settle(new)
+            else:
+                transport.check()
+                time.sleep(LOOK_EVERY_S)
+        near = transport.neighbours
+        transport.exchange((np.zeros(1),), transport.links(near, near))
+        rows = self.inbox.stacked(self.ledger.files)
+        return Table(MatrixSource(rows, self.feature_names), name=str(self.inbox.folder))
+
+    def _can_begin(self, names: list[str], n_new: int, begun: bool) -> bool:
+        settings, ledger = self.site.settings, self.ledger
+        there = {*names, *(file.name for file in ledger.files)}
+        heirlooms = map(HANDOVER.format, self.site.schedule.handed_over(self.site.name, ledger.batch))
+        n_samples = n_new + sum(file.rows for file in ledger.files)
+        if n_samples < max(1, settings.min_samples_per_site) or not there.issuperset(heirlooms):
+            return False
+        least = settings.min_new_samples if settings.masked else 1
+        enough = 0 < settings.batch_rows <= n_new
+        # What was put off is not tried again before something new has come.
+        late = n_new > 0 and n_new + ledger.n_new >= least and time.monotonic() - self.since >= settings.every_s
+        return begun or enough or late
+
+    def data(self, shards: Shards, weights: Weights, transport: GrpcTransport) -> NodeData:
+        settings, wanted = self.site.settings, self.site.settings.n_components
+        least = max(settings.min_samples, wanted + 1 if isinstance(wanted, int) else 2)
+        return BatchData(shards, weights, transport, self.ledger.n_new, settings.min_new_samples, least)
+
+    def start(self) -> np.ndarray | None:
+        """The components of the last batch that counted; a fresh random basis after any change of membership."""
+        released, schedule = self.ledger.released, self.site.schedule
+        changed = any(released < batch <= self.ledger.batch for batch in schedule.changes)
+        if released < 0 or changed or not isinstance(self.site.settings.n_components, int):
+            return None
+        last = replace(self.site.out, version=released)
+        return np.ascontiguousarray(read_model(last.result).components.T)

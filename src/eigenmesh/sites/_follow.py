@@ -1,0 +1,133 @@
+"""A peer that stays: one run after the other, each on all samples that have arrived in a folder so far."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh._atomic_write import write_atomically
+from eigenmesh.errors import CannotResumeError, InputError, TransportError, UnreadableFileError
+from eigenmesh.sites._batch import Batch
+from eigenmesh.sites._inbox import HANDOVER, Inbox, same_moments
+from eigenmesh.sites._ledger import Ledger
+from eigenmesh.sites._out_folder import OutFolder
+from eigenmesh.sites._peer import Peer
+from eigenmesh.sites._results import Outcome
+from eigenmesh.sites._site import Site, read_site
+from eigenmesh.sites._status import Status
+from eigenmesh.sites._terms import require_terms
+
+logger = logging.getLogger(__name__)
+
+# Results of so many batches are kept.
+KEPT_RESULTS = 100
+# The audit of a peer that stays goes on in a new file after so many bytes; its events are begun anew.
+AUDIT_BYTES = EVENTS_BYTES = 10_000_000
+# Pauses before a batch is tried again, from the first to the longest.
+PAUSES_S = (0.5, 30.0)
+
+
+class Follower:
+    """A site that follows a folder; ``site.toml`` is read again before each batch.
+
+    ``fresh`` sets aside what there is of the batch that is under way. ``listener`` gets the status about every second,
+    ``tell`` the number and the outcome of every batch that is over, and ``warn`` why one is tried again.
+    """
+
+    def __init__(self, path: Path, folder: Path, fresh: bool = False) -> None:
+        self.path, self.fresh = path, fresh
+        self.listener: Callable[[Status], None] | None = None
+        self.tell: Callable[[int, Outcome], None] = lambda batch, outcome: None
+        self.warn: Callable[[str], None] = logger.warning
+        site = _site(path)
+        self.inbox = Inbox(folder, site.data, site.settings.missing)
+        self.inbox.files()
+        try:
+            site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnreadableFileError(f"cannot make {site.out.batches}: {error.strerror}; see [out].") from error
+        self._since, self._tries = time.monotonic(), 0
+
+    def run(self) -> Path | None:
+        """Follow until this site leaves; the file for its heir, if there is one."""
+        while True:
+            site = _site(self.path)
+            ledger = Ledger.read(site.out.folder / f"ledger-{site.run}.json", site.schedule.joins.get(site.name, 0))
+            if ledger.batch >= site.schedule.leaves.get(site.name, ledger.batch + 1):
+                return self._hand_over(site, ledger)
+            self._batch(site.in_batch(ledger.batch), ledger)
+
+    def _batch(self, site: Site, ledger: Ledger) -> None:
+        """Take part in one batch; after a failure of links or of another site it is tried again by the next call."""
+        if site.out.events.exists() and site.out.events.stat().st_size > EVENTS_BYTES:
+            os.replace(site.out.events, site.out.events.with_suffix(".old.jsonl"))
+        batch = Batch(site, self.inbox, ledger, self._since)
+        reason = ""
+        try:
+            peer = Peer(site, self.listener, batch)
+            if self.fresh:
+                peer.run_folder.set_aside()
+                self.fresh = False
+            outcome = peer.run()
+            if outcome.owed:
+                reason = f"{', '.join(outcome.owed)} may not have everything of it yet"
+        except CannotResumeError:
+            raise
+        except TransportError as error:
+            reason = str(error)
+        if reason:
+            first, longest = PAUSES_S
+            self.warn(f"batch {ledger.batch} goes on: {reason}")
+            time.sleep(min(longest, first * 2.0 ** min(self._tries, 10)))
+            self._tries += 1
+            return
+        if not outcome.put_off:
+            _publish(site.out)
+        batch.ledger.done(released=not outcome.put_off)
+        self._since, self._tries = time.monotonic(), 0
+        self.tell(ledger.batch, outcome)
+
+    def _hand_over(self, site: Site, ledger: Ledger) -> Path | None:
+        """Rows with the moments of this site's, which its heir counts from now on."""
+        if site.name not in site.schedule.heirs:
+            return None
+        path = site.out.folder / HANDOVER.format(site.name)
+        if not path.exists():
+            rows = self.inbox.stacked(ledger.files)
+            dense = rows.toarray() if sparse.issparse(rows) else rows
+            write_atomically(path, lambda file: np.save(file, same_moments(np.asarray(dense, dtype=np.float64))))
+        return path
+
+
+def _site(path: Path) -> Site:
+    """The site, if it can follow."""
+    site = read_site(path)
+    require_terms(site)
+    if site.settings.on_loss != "wait":
+        why = "a site that is lost comes back; one that goes is in [leaves]"
+        raise InputError(f'{path}: --follow needs on_loss = "wait": {why}.')
+    if site.settings.partition != "samples":
+        raise InputError(f'{path}: --follow is for sites with samples of their own; leave out partition = "features".')
+    if site.data.table.weight_column is not None:
+        raise InputError(f"{path}: --follow counts every row once; leave out weight_column.")
+    if site.schedule.heirs and site.settings.missing != "error":
+        raise InputError(f'{path}: [heirs] needs missing = "error": entries that are missing have no moments.')
+    return replace(site, out=replace(site.out, audit_bytes=site.out.audit_bytes or AUDIT_BYTES))
+
+
+def _publish(out: OutFolder) -> None:
+    """The result of the batch as that of the run, and room for those to come."""
+    latest = replace(out, version=None)
+    for source, target in ((out.result, latest.result), (out.numbers, latest.numbers)):
+        content = source.read_bytes()
+        write_atomically(target, lambda file, content=content: file.write(content))
+    for path in sorted(out.batches.glob("*.json"))[:-KEPT_RESULTS]:
+        path.with_suffix(".npz").unlink(missing_ok=True)
+        path.unlink()

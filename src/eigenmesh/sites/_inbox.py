@@ -1,0 +1,133 @@
+"""A folder whose files are samples that have arrived, one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from eigenmesh.data import read_table
+from eigenmesh.data._columns import aligned
+from eigenmesh.data._source import Samples
+from eigenmesh.data._summaries import first_not_finite, stored
+from eigenmesh.data._table_options import column_label
+from eigenmesh.errors import DataError, UnreadableFileError
+from eigenmesh.sites._ledger import Counted
+from eigenmesh.sites._site import DataFile, read_samples
+
+logger = logging.getLogger(__name__)
+
+# Names of files that are still being written.
+UNFINISHED = (".tmp", ".part")
+HANDOVER = "handover-{}.npy"
+
+
+@dataclass
+class Inbox:
+    """The files of a folder, each hashed and read once. ``columns`` are the number and the names of the first one's.
+
+    Files have to be moved into the folder whole. Names that begin with a dot, or end in .tmp or .part, are left alone.
+    """
+
+    folder: Path
+    data: DataFile
+    missing: str = "error"
+    columns: tuple[int, tuple[str, ...] | None] | None = None
+    _hashes: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    _read: dict[str, Samples] = field(default_factory=dict)
+    _said: set[str] = field(default_factory=set)
+
+    def files(self) -> dict[str, Path]:
+        """The files by the hash of their content, in the order of their names; of equal ones the first."""
+        found: dict[str, Path] = {}
+        try:
+            paths = sorted(path for path in self.folder.iterdir() if path.is_file())
+        except OSError as error:
+            raise UnreadableFileError(f"{self.folder} cannot be read: {error.strerror}; give a folder.") from error
+        for path in paths:
+            if path.name.startswith(".") or path.suffix in UNFINISHED:
+                continue
+            # A name that is gone by now was that of a file on its way in, or was taken out again.
+            with contextlib.suppress(FileNotFoundError):
+                first = found.setdefault(self._hash(path), path)
+                if first != path and path.name not in self._said:
+                    self._said.add(path.name)
+                    logger.warning("%s has the same content as %s, and is not counted twice.", path, first.name)
+        return found
+
+    def new(self, counted: tuple[Counted, ...], batch: int) -> tuple[Counted, ...]:
+        """The files that were not counted yet, for this batch; raises for one that was, in part or otherwise."""
+        files, known = self.files(), {file.sha256 for file in counted}
+        waiting = {sha256: path for sha256, path in files.items() if sha256 not in known}
+        names = {path.name for path in waiting.values()}
+        for file in counted:
+            if file.name in names and file.sha256 not in files:
+                raise self._changed(file)
+        return tuple(
+            Counted(path.name, sha256, self._samples(sha256, path).shape[0], batch) for sha256, path in waiting.items()
+        )
+
+    def stacked(self, counted: tuple[Counted, ...]) -> Samples:
+        """The rows of these files, in this order."""
+        self.load(counted)
+        parts = [self._read[file.sha256] for file in counted]
+        stacked: Samples = sparse.vstack(parts, "csr") if any(map(sparse.issparse, parts)) else np.vstack(parts)
+        return stacked
+
+    def load(self, counted: tuple[Counted, ...]) -> None:
+        """Read these files; raises if one is not there as it was counted."""
+        lacking = [file for file in counted if file.sha256 not in self._read]
+        there = self.files() if lacking else {}
+        for file in lacking:
+            if file.sha256 not in there:
+                raise self._changed(file)
+            self._samples(file.sha256, there[file.sha256])
+
+    def _changed(self, file: Counted) -> DataError:
+        what = f"{self.folder / file.name}, which was counted in batch {file.batch}, is gone or has changed"
+        return DataError(f"{what}; put it back as it was. Files have to be moved in whole.")
+
+    def _samples(self, sha256: str, path: Path) -> Samples:
+        if sha256 not in self._read:
+            self._read[sha256] = self._checked(path)
+        return self._read[sha256]
+
+    def _checked(self, path: Path) -> Samples:
+        """The rows of a file, with the columns of the first; raises for one that is missing or not finite."""
+        plain = path.match(HANDOVER.format("*"))
+        source = (read_table(path) if plain else read_samples(replace(self.data, file=path))).source
+        if self.columns is None:
+            self.columns = int(source.shape[1]), source.feature_names
+        source = aligned(source, *self.columns, str(path), "the first file")
+        rows = source.read(slice(0, source.shape[0]))
+        if self.missing == "error" and not np.isfinite(stored(rows)).all():
+            row, column, value = first_not_finite(rows)
+            at = f"{path}: row {row}, {column_label(self.columns[1], column)}"
+            raise DataError(f'{at} is {value}; take the row out, or set missing = "mean". Nothing of it was counted.')
+        return rows if sparse.issparse(rows) else np.array(rows)
+
+    def _hash(self, path: Path) -> str:
+        facts = path.stat()
+        key = path.name, facts.st_size, facts.st_mtime_ns
+        if key not in self._hashes:
+            with path.open("rb") as file:
+                self._hashes[key] = hashlib.file_digest(file, "sha256").hexdigest()
+        return self._hashes[key]
+
+
+def same_moments(rows: np.ndarray) -> np.ndarray:
+    """Rows (n, d) with the number, mean and scatter of these, and nothing else of them.
+
+    For ``rows = 1 m^T + U S V^T`` they are ``1 m^T + Q S V^T``, where Q has random orthonormal columns that add to 0.
+    """
+    mean = rows.mean(axis=0)
+    _, sizes, directions = np.linalg.svd(rows - mean, full_matrices=False)
+    rank = min(len(sizes), len(rows) - 1)
+    drawn = np.random.default_rng().standard_normal((len(rows), rank))
+    Q = np.linalg.qr(drawn - drawn.mean(axis=0))[0]
+    return np.asarray(mean + (Q * sizes[:rank]) @ directions[:rank])

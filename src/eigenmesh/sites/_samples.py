@@ -1,0 +1,60 @@
+"""What a peer computes on: the samples of one file, or of a folder that new files come to."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from eigenmesh.data import Shards, Table
+from eigenmesh.fitting import Data, Request, node_data
+from eigenmesh.graphs import Weights
+from eigenmesh.sites._site import Site, fingerprint, read_samples
+from eigenmesh.sites._terms import require_terms
+from eigenmesh.transports.grpc import GrpcTransport
+
+
+class OwnSamples(Protocol):
+    """The samples of a site in one run.
+
+    ``fingerprint`` identifies those that were there before the run; it is kept to detect changes, and never sent.
+    """
+
+    feature_names: tuple[str, ...] | None
+    n_features: int
+    n_samples: int
+    fingerprint: str
+
+    def request(self) -> Request: ...
+
+    def settle(self, transport: GrpcTransport) -> Table:
+        """The samples that the run is about, from now on always the same; all sites call it first."""
+
+    def data(self, shards: Shards, weights: Weights, transport: GrpcTransport) -> Data: ...
+
+    def start(self) -> np.ndarray | None:
+        """A basis (d, K) to begin from, the same at all sites; None for a random one."""
+
+
+class OneFile:
+    """The samples of the file that ``site.toml`` names, which are all there."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.table = site, read_samples(site.data)
+        self.n_samples, self.n_features = map(int, self.table.source.shape)
+        self.feature_names = self.table.feature_names
+        require_terms(site, self.n_samples)
+        # To detect that the data have changed between a crash and a restart.
+        self.fingerprint = fingerprint(site.data)
+
+    def request(self) -> Request:
+        return self.site.settings.request(self.site.data.covariance)
+
+    def settle(self, transport: GrpcTransport) -> Table:
+        return self.table
+
+    def data(self, shards: Shards, weights: Weights, transport: GrpcTransport) -> Data:
+        return node_data(shards, weights, transport)
+
+    def start(self) -> np.ndarray | None:
+        return None

@@ -1,0 +1,222 @@
+"""What a peer that stays goes by: the schedule, the folder, the ledger, and whether a batch counts."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigenmesh import graphs
+from eigenmesh.data import Shards
+from eigenmesh.errors import DataError, InputError, UnreadableFileError
+from eigenmesh.fitting import Request, prepare
+from eigenmesh.sites import DataFile, OutFolder, read_network_file, read_site
+from eigenmesh.sites._batch import BatchData, PutOffError
+from eigenmesh.sites._follow import Follower
+from eigenmesh.sites._inbox import Inbox, same_moments
+from eigenmesh.sites._ledger import Counted, Ledger
+from eigenmesh.sites._manifest import Manifest, differences
+from eigenmesh.sites._network_file import site_toml
+from eigenmesh.sites._run_folder import RunFolder
+from eigenmesh.transports import run_threads
+
+TRONDHEIM = 'name = "trondheim"\n'
+
+
+@pytest.fixture
+def site(write_network, tmp_path):
+    """A site.toml of oslo in a network with a fourth site, after these changes of the network."""
+
+    def make(*changes):
+        more = '[[site]]\nname = "bodo"\naddress = "127.0.0.1:7402"\njoins = 5\n\n[settings]\n'
+        links = ('["trondheim", "oslo"]]', '["trondheim", "oslo"], ["bodo", "oslo"], ["bodo", "bergen"]]')
+        path = tmp_path / "oslo.toml"
+        path.write_text(site_toml(read_network_file(write_network(links, ("[settings]\n", more), *changes)), "oslo"))
+        return path
+
+    return make
+
+
+def test_a_batch_has_the_sites_that_have_joined_and_not_left(site):
+    oslo = read_site(site((TRONDHEIM, TRONDHEIM + 'leaves = 7\nheir = "oslo"\n')))
+    assert oslo.in_batch(4).sites == ("oslo", "bergen", "trondheim")
+    assert oslo.in_batch(5).sites == ("oslo", "bergen", "trondheim", "bodo")
+    last = oslo.in_batch(7)
+    assert last.sites == ("oslo", "bergen", "bodo")
+    assert last.edges == (("oslo", "bergen"), ("oslo", "bodo"), ("bergen", "bodo"))
+    # Trondheim was the one that calls.
+    assert oslo.in_batch(6).listen is not None
+    assert last.listen is None
+    assert oslo.schedule.handed_over("oslo", 6) == ()
+    assert oslo.schedule.handed_over("oslo", 7) == ("trondheim",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('leaves = 7\nheir = "bod"\n', "'bod' is no site"),
+        ('heir = "oslo"\n', "oslo cannot be the heir of trondheim"),
+        ("leaves = 3\n", "of two sites each knows"),
+        ("joins = 8\nleaves = 8\n", "leaves in batch 8, before it is in"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused_by_name(site, lines, said):
+    with pytest.raises(InputError, match=said):
+        read_site(site((TRONDHEIM, TRONDHEIM + lines)))
+
+
+def test_members_that_are_not_linked_are_refused(site):
+    # Trondheim is linked to bodo alone, which comes later.
+    change = '["bergen", "trondheim"], ["trondheim", "oslo"]', '["bodo", "trondheim"]'
+    with pytest.raises(InputError, match="without any link: trondheim"):
+        read_site(site(change))
+
+
+def test_batches_of_one_run_wait_for_each_other_and_other_settings_are_named(site):
+    oslo = read_site(site())
+    now, later = (Manifest.of(oslo.in_batch(batch), 3, None) for batch in (4, 5))
+    assert now.run_id != later.run_id
+    assert [first.batches_to(second) for first, second in ((now, later), (later, now), (now, now))] == [1, -1, 0]
+    other = Manifest.of(replace(oslo, settings=replace(oslo.settings, tol=1e-3)).in_batch(4), 3, None)
+    assert differences(now, other) == ["tol: 1e-07 here, 0.001 there"]
+    once, elsewhere = Manifest.of(oslo, 3, None), Manifest.of(replace(oslo, run="else").in_batch(5), 3, None)
+    odd = Manifest.parse(later.text.replace('"batch":5', '"batch":"5"'))
+    assert [now.batches_to(one) for one in (other, once, elsewhere, odd)] == [0, 0, 0, 0]
+
+
+def test_following_needs_sites_that_wait(site, tmp_path):
+    path = site(("[settings]\n", '[settings]\non_loss = "abort"\n'))
+    path.write_text(path.read_text().replace("[fingerprints]", ""))
+    with pytest.raises(InputError, match="fingerprints"):
+        Follower(path, tmp_path)
+    path.write_text(path.read_text().replace('privacy = "masked"', 'privacy = "open"'))
+    with pytest.raises(InputError, match='--follow needs on_loss = "wait"'):
+        Follower(path, tmp_path)
+
+
+def test_a_ledger_says_the_same_after_a_restart(tmp_path):
+    path = tmp_path / "ledger.json"
+    empty = Ledger.read(path, 3)
+    assert (empty.batch, empty.settled, empty.n_new) == (3, False, 0)
+    first = empty.settle((Counted("a.npy", "1" * 64, 20, 3),))
+    assert Ledger.read(path, 0) == first
+    # What identifies the data of a batch is what was there before it, and stays the same when it is settled.
+    assert first.fingerprint == empty.fingerprint
+    put_off = first.done(released=False)
+    assert (put_off.batch, put_off.settled, put_off.n_new) == (4, False, 20)
+    assert put_off.fingerprint != first.fingerprint
+    second = put_off.settle((Counted("b.npy", "2" * 64, 5, 4),)).done(released=True)
+    assert (second.batch, second.n_new, second.released) == (5, 0, 4)
+    assert Ledger.read(path, 0) == second
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(UnreadableFileError, match=r"ledger\.json, which says what was counted, is damaged"):
+        Ledger.read(path, 0)
+
+
+def test_a_crash_while_a_journal_is_deleted_leaves_none_to_resume_from(tmp_path, monkeypatch):
+    folder = RunFolder(OutFolder(tmp_path, "run"), "own")
+    folder.open()
+    (folder.path / "journal").write_bytes(bytes(100))
+
+    def killed(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eigenmesh.sites._run_folder.wipe", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.remove()
+    assert not folder.has_journal
+    folder.remove()
+    assert not folder.path.exists()
+
+
+@pytest.fixture
+def inbox(tmp_path):
+    return Inbox(tmp_path, DataFile(tmp_path / "none"))
+
+
+def test_a_file_counts_once_whatever_it_is_called(tmp_path, inbox):
+    first, second = np.eye(3), np.ones((2, 3))
+    np.save(tmp_path / "b.npy", first)
+    for name in ("half.npy.tmp", ".hidden.npy", "half.part"):
+        (tmp_path / name).write_bytes(b"not yet whole")
+    counted = inbox.new((), 0)
+    assert [(file.name, file.rows) for file in counted] == [("b.npy", 3)]
+    np.save(tmp_path / "copy.npy", first)
+    (tmp_path / "b.npy").rename(tmp_path / "c.npy")
+    np.save(tmp_path / "a.npy", second)
+    more = inbox.new(counted, 1)
+    assert [file.name for file in more] == ["a.npy"]
+    # In the order in which they were counted, by another process too.
+    anew = Inbox(tmp_path, inbox.data)
+    for each in (inbox, anew):
+        np.testing.assert_array_equal(each.stacked((*counted, *more)), np.vstack([first, second]))
+
+
+def test_columns_are_put_in_the_order_of_the_first_file(tmp_path, inbox):
+    (tmp_path / "1.csv").write_text("age,bmi\n30,21\n40,22\n")
+    (tmp_path / "2.csv").write_text("bmi,age\n23,50\n")
+    np.testing.assert_array_equal(inbox.stacked(inbox.new((), 0)), [[30, 21], [40, 22], [50, 23]])
+    (tmp_path / "3.csv").write_text("age,dose\n1,2\n")
+    with pytest.raises(DataError, match=r"3\.csv lacks .*bmi"):
+        inbox.new((), 1)
+
+
+def test_a_file_with_a_missing_entry_or_one_that_has_changed_is_named(tmp_path, inbox):
+    np.save(tmp_path / "a.npy", np.array([[1.0, np.nan]]))
+    with pytest.raises(DataError, match=r"a\.npy: row 0, column 1 is nan.*Nothing of it was counted"):
+        inbox.new((), 0)
+    np.save(tmp_path / "a.npy", np.eye(2))
+    counted = inbox.new((), 0)
+    np.save(tmp_path / "a.npy", np.eye(2) + 1)
+    with pytest.raises(DataError, match=r"a\.npy, which was counted in batch 0, is gone or has changed"):
+        Inbox(tmp_path, inbox.data).stacked(counted)
+    # Nor may its rows be counted a second time.
+    with pytest.raises(DataError, match="is gone or has changed"):
+        inbox.new(counted, 1)
+
+
+@pytest.mark.parametrize("shape", [(50, 4), (3, 6), (1, 2)])
+def test_rows_for_an_heir_have_the_moments_and_nothing_else(shape):
+    rows = np.random.default_rng(0).standard_normal(shape) + 5
+    made = same_moments(rows)
+    assert made.shape == shape
+    np.testing.assert_allclose(made.mean(axis=0), rows.mean(axis=0), atol=1e-12)
+    centred, other = rows - rows.mean(axis=0), made - made.mean(axis=0)
+    np.testing.assert_allclose(other.T @ other, centred.T @ centred, atol=1e-11)
+    if shape[0] > 1:
+        assert np.abs(made - rows).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("privacy", "new", "least", "said"),
+    [
+        ("masked", (10, 10, 9, 0), 2, "2 sites have 10 new samples; at least 3 have to"),
+        ("masked", (10, 11, 12, 0), 2, "80"),
+        ("masked", (0, 10, 10, 10), 81, "all sites have 80 samples together; 81 are needed"),
+        ("open", (1, 0, 0, 0), 2, "80"),
+    ],
+)
+def test_a_batch_counts_if_there_are_enough_samples_and_under_masks_enough_new_ones(privacy, new, least, said):
+    parts = [np.random.default_rng(node).standard_normal((20, 3)) for node in range(4)]
+    weights = graphs.metropolis(graphs.cycle(4))
+    request = Request.parse(n_components=1, privacy=privacy, min_samples=1)
+
+    def node(transport):
+        own = Shards.from_list([parts[transport.rank]], ids=[transport.rank], n_nodes=4)
+        data = BatchData(own, weights, transport, new[transport.rank], 10, least)
+        try:
+            return prepare(request, data).moments.n_samples
+        except PutOffError as error:
+            return str(error)
+
+    found = set(map(str, run_threads(4, node)))
+    assert len(found) == 1
+    assert found.pop().startswith(said)
+
+
+def test_the_example_settings_are_read_by_all_sites(site):
+    text = site(("[settings]\n", "[settings]\nevery_s = 5\nbatch_rows = 100\nmin_new_samples = 7\n"))
+    settings = read_site(text).settings
+    assert (settings.every_s, settings.batch_rows, settings.min_new_samples) == (5, 100, 7)
+    assert json.loads(Manifest.of(read_site(text).in_batch(0), 3, None).text)["min_new_samples"] == 7
