@@ -9,7 +9,7 @@ from eigenmesh.data import ContiguousSplit, LabelSplit, Shards, read_table
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 
 X = np.random.default_rng(0).standard_normal((6, 3))
-KINDS = r"eigenmesh reads \.npy, \.npz, \.csv, \.tsv, \.txt, \.parquet, \.bed files"
+KINDS = r"eigenmesh reads \.npy, \.npz, \.csv, \.tsv, \.txt, \.parquet, \.bed, \.h5, \.hdf5, \.h5ad files"
 
 
 def test_npy_is_mapped(tmp_path):

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,6 +27,21 @@ VALUES = np.random.default_rng(1).standard_normal((30, 4))
 # What all kinds of file can hold: .bed has copies of an allele alone.
 COUNTS = np.random.default_rng(2).integers(0, 3, (30, 4)).astype(np.float64)
 VARIANTS = [Variant("1", name, "1", ("A", "G")) for name in "abcd"]
+
+
+def write_hdf5(path, X):
+    with h5py.File(path, "w") as file:
+        file["X"] = X
+
+
+def write_h5ad(path, X):
+    write_hdf5(path, X)
+    with h5py.File(path, "a") as file:
+        for name, names in (("obs", [f"s{row}" for row in range(len(X))]), ("var", list("abcd"))):
+            file.create_group(name).attrs["_index"] = "_index"
+            file[name]["_index"] = names
+
+
 # How to write a file of every kind: one row for each suffix.
 WRITERS = {
     ".npy": np.save,
@@ -34,6 +50,8 @@ WRITERS = {
     ".tsv": lambda path, X: np.savetxt(path, X, delimiter="\t", fmt="%.17g"),
     ".txt": lambda path, X: np.savetxt(path, X, delimiter=";", fmt="%.17g"),
     ".parquet": lambda path, X: pd.DataFrame(X, columns=list("abcd")).to_parquet(path),
+    **dict.fromkeys((".h5", ".hdf5"), write_hdf5),
+    ".h5ad": write_h5ad,
     ".bed": lambda path, X: write_bed(path, X, [f"s{row}" for row in range(len(X))], VARIANTS),
 }
 KINDS = {

@@ -32,6 +32,7 @@ OPTIONS: dict[str, Any] = {
         Text, option(DATA, "SIGN", "What separates fields; found by itself if absent. tab for a tab.")
     ],
     "decimal": Annotated[Text, option(DATA, ".|,", "Decimal mark; found by itself if absent.")],
+    "layer": Annotated[Text, option(DATA, "NAME", "Dataset of a .h5 file, or layer of a .h5ad file; X if absent.")],
     "encoding": Annotated[Text, option(DATA, "NAME", "Of text files, such as latin-1; UTF-8 if absent.")],
 }
 

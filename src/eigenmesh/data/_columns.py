@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -51,18 +51,20 @@ def table_of(columns: ColumnReader, options: TableOptions, where: str) -> Table:
         origin = [column for column in roles.features for _ in levels.get(column, " ")]
         source = replace(source, place=lambda row, column: columns.place(row, origin[column]))
     ids, labels = [None if column is None else columns.values(column) for column in (roles.id, roles.label)]
-    weights = None if roles.weight is None else _weights(columns, roles.weight)
+    weights = None
+    if roles.weight is not None:
+        position = roles.weight
+        weights = as_weights(columns.values(position), lambda row: columns.place(row, position))
     return Table(as_source(source, where), labels=labels, ids=ids, weights=weights)
 
 
-def _weights(columns: ColumnReader, position: int) -> np.ndarray:
+def as_weights(values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
     """A column as weights (n,); raises DataError for the first entry that is none, by its place."""
-    values = columns.values(position)
     weights = np.array([_number(value) for value in values.tolist()], dtype=np.float64)
     wrong = ~((weights >= 0) & np.isfinite(weights))
     if wrong.any():
         row = int(np.argmax(wrong))
-        found = f"{columns.place(row, position)} is {values[row]!s:.20}"
+        found = f"{place(row)} is {values[row]!s:.20}"
         raise DataError(f"{found}; a weight must be a number, finite and not negative. Correct it, or drop the row.")
     return weights
 

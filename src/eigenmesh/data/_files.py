@@ -1,4 +1,4 @@
-"""Tables from files: .npy, .npz (dense or scipy.sparse), .csv and other text, .parquet, .bed."""
+"""Tables from files: .npy, .npz (dense or scipy.sparse), .csv and other text, .parquet, .bed, .h5, .h5ad."""
 
 import glob
 import hashlib
@@ -16,6 +16,7 @@ from eigenmesh.data._block import Block, Table
 from eigenmesh.data._columns import MatrixColumns, table_of
 from eigenmesh.data._csv_file import read_csv
 from eigenmesh.data._frames import FrameColumns
+from eigenmesh.data._hdf5 import read_h5ad, read_hdf5
 from eigenmesh.data._parquet import read_parquet
 from eigenmesh.data._plink import read_bed
 from eigenmesh.data._source import MatrixSource, Samples, as_source, is_frame
@@ -44,7 +45,7 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     ----------
     share : (i, n) for the i-th of n runs of rows, equal in length to within one.
     options : fields of ``TableOptions``: columns, drop, id_column, label_column, weight_column,
-        categories, delimiter, decimal, encoding.
+        categories, delimiter, decimal, encoding, layer.
     """
     how = TableOptions.of(**options)
     if is_frame(path):
@@ -161,6 +162,8 @@ READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
     ".parquet": read_parquet,
     ".bed": read_bed,
+    **dict.fromkeys((".h5", ".hdf5"), read_hdf5),
+    ".h5ad": read_h5ad,
 }
 # Kinds that are slow to unpack: files that fit into memory are read once.
 READ_ONCE = (".parquet",)

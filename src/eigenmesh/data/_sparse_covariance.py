@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from eigenmesh.arrays import Array, namespace
-from eigenmesh.data._choice import CovarianceKind
+from eigenmesh.data._block import INDEX_BYTES, Block
+from eigenmesh.data._choice import FILE_COPY_BYTES, CovarianceKind
 from eigenmesh.data._moments import Moments
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Samples
@@ -16,6 +18,8 @@ from eigenmesh.errors import InputError
 
 # Sparse rows that are made dense at a time, where that cannot be avoided.
 DENSE_ROWS = 64
+# Of an entry of a sparse matrix in float64.
+STORED_BYTES = 8 + INDEX_BYTES
 # Columns that are multiplied at a time: with fewer, reading the entries again takes longer.
 COLUMNS = 12
 
@@ -28,15 +32,17 @@ class Sparse:
 
         Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
 
-    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large. counts: how many samples each
-    row of a node stands for, (N_i,), by which Z is multiplied; None where each is one.
+    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large; a Block for rows that are read
+    in pieces, once per product. counts: how many samples each row of a node stands for, (N_i,), by which Z is
+    multiplied; None where each is one.
     """
 
-    matrices: tuple[Samples, ...]
+    matrices: tuple[Samples | Block, ...]
     mean: np.ndarray
     weights: np.ndarray
     dtype: np.dtype
     counts: tuple[np.ndarray | None, ...]
+    fills: bool = False
     kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
 
     @classmethod
@@ -46,16 +52,29 @@ class Sparse:
             raise InputError(f"kind {cls.kind} needs scipy.sparse data; use formed or matrix-free for dense data.")
         centring = moments.centring(shards.n_nodes)
         weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
-        matrices = []
-        for block in shards.blocks:
-            matrix = block.read(slice(None)).astype(np.float64, copy=False)
-            missing = ~np.isfinite(matrix.data) if centring.fills else np.zeros(0, dtype=bool)
-            if missing.any():
-                matrix = matrix.copy()
-                matrix.data[missing] = moments.mean[matrix.indices[missing]]
-            matrices.append(matrix)
         counts = tuple(block.weights for block in shards.blocks)
-        return cls(tuple(matrices), moments.mean, weights, shards.dtype, counts)
+        lazy = cls(shards.blocks, moments.mean, weights, shards.dtype, counts, centring.fills)
+        small = [block.in_memory or (block.n_stored or 0) * STORED_BYTES <= FILE_COPY_BYTES for block in shards.blocks]
+        pairs = zip(shards.blocks, small, strict=True)
+        held = tuple(lazy._filled(block.read(slice(None))) if fits else block for block, fits in pairs)
+        return replace(lazy, matrices=held)
+
+    def _filled(self, piece: Samples) -> Samples:
+        """A piece in float64, its missing stored entries at the mean."""
+        matrix = piece.astype(np.float64, copy=False)
+        missing = ~np.isfinite(matrix.data) if self.fills else np.zeros(0, dtype=bool)
+        if missing.any():
+            matrix = matrix.copy()
+            matrix.data[missing] = self.mean[matrix.indices[missing]]
+        return matrix
+
+    def _pieces(self, node: int) -> Iterator[tuple[Samples, np.ndarray | None]]:
+        """Rows of a node with their weights, (n, d) and (n, 1); None where each is one sample."""
+        rows, counts = self.matrices[node], self.counts[node]
+        lazy = isinstance(rows, Block)
+        for start, piece in rows.chunks(made_dense=False) if lazy else [(0, rows)]:
+            own = None if counts is None else counts[start : start + piece.shape[0], np.newaxis]
+            yield (self._filled(piece) if lazy else piece), own
 
     @property
     def n_features(self) -> int:
@@ -73,35 +92,43 @@ class Sparse:
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         traces = np.zeros(len(self.matrices))
-        for node, matrix in enumerate(self.matrices):
-            for start in range(0, matrix.shape[0], DENSE_ROWS):
-                rows = (matrix[start : start + DENSE_ROWS].toarray() - self.mean) * self.weights
-                counts = self.counts[node]
-                if counts is not None:
-                    rows *= counts[start : start + DENSE_ROWS, np.newaxis] ** 0.5
-                traces[node] += squares_beyond(rows, U)
+        for node in range(len(self.matrices)):
+            for matrix, counts in self._pieces(node):
+                for start in range(0, matrix.shape[0], DENSE_ROWS):
+                    rows = (matrix[start : start + DENSE_ROWS].toarray() - self.mean) * self.weights
+                    if counts is not None:
+                        rows *= counts[start : start + DENSE_ROWS] ** 0.5
+                    traces[node] += squares_beyond(rows, U)
         return traces
 
     def apply(self, X: Array) -> np.ndarray:
-        """A few columns at a time, since a product needs as much memory again as its columns for each term."""
+        """A few columns at a time, since a product needs as much memory again as its columns for each term.
+
+        Where rows are read in pieces, all columns at once, so that they are read once.
+        """
         require_numpy(X, self.kind)
         nodes, d, k = X.shape
         # The result by columns, as solvers keep theirs.
         product = np.empty((nodes, k, d), dtype=X.dtype).mT
         weights, mean = self.weights[:, np.newaxis], self.mean[:, np.newaxis]
-        for columns in np.array_split(np.arange(k), -(-k // COLUMNS)):
-            some = slice(columns[0], columns[-1] + 1)
-            for node, matrix in enumerate(self.matrices):
+        for node, rows in enumerate(self.matrices):
+            for columns in np.array_split(np.arange(k), 1 if isinstance(rows, Block) else -(-k // COLUMNS)):
+                some = slice(columns[0], columns[-1] + 1)
                 x = np.multiply(weights, X[node, :, some], order="C")
-                Z = matrix @ x
-                Z -= self.mean @ x
-                counts = self.counts[node]
-                if counts is not None:
-                    Z *= counts[:, np.newaxis]
-                x = matrix.T @ Z
-                x -= mean * Z.sum(axis=0)
-                x *= weights
-                product[node, :, some] = x
+                shift = self.mean @ x
+                total: Any = None
+                sums: Any = 0.0
+                for matrix, counts in self._pieces(node):
+                    Z = matrix @ x
+                    Z -= shift
+                    if counts is not None:
+                        Z *= counts
+                    part = matrix.T @ Z
+                    total = part if total is None else total + part
+                    sums = sums + Z.sum(axis=0)
+                total -= mean * sums
+                total *= weights
+                product[node, :, some] = total
         return product
 
 

@@ -39,6 +39,7 @@ class TableOptions:
     categories : {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
     delimiter, decimal : of a text file: "," ";" "|" or a tab, and "." or ",".
     encoding : of a text file, such as "latin-1"; UTF-8, with or without its mark, if None.
+    layer : dataset of a .h5 file, or layer of a .h5ad file; X of the latter if None.
     among : features that a model knows: of columns with names, all others are left out.
     """
 
@@ -51,6 +52,7 @@ class TableOptions:
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
+    layer: str | None = None
     among: frozenset[str] | None = None
 
     def __post_init__(self) -> None:

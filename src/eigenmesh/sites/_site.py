@@ -216,7 +216,7 @@ def _data(fields: Fields) -> DataFile:
     fields.require_known(["file", *known, "feature_names", "covariance"])
     given: dict[str, Any] = {key: fields.columns(key) for key in ("columns", "drop") if key in fields}
     given |= {key: fields.column(key) for key in known if key.endswith("_column") and key in fields}
-    given |= {key: fields.text(key) for key in ("delimiter", "decimal", "encoding") if key in fields}
+    given |= {key: fields.text(key) for key in ("delimiter", "decimal", "encoding", "layer") if key in fields}
     categories = fields.table("categories")
     given["categories"] = {column: categories.texts(column) for column in categories.content}
     names = fields.texts("feature_names") if "feature_names" in fields else None
