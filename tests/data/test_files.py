@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse
 
 from eigenmesh.data import ContiguousSplit, LabelSplit, Shards, read_table
+from eigenmesh.data import _files as files
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 
 X = np.random.default_rng(0).standard_normal((6, 3))
@@ -280,3 +281,32 @@ def test_more_shares_than_rows_are_refused(tmp_path):
     np.save(tmp_path / "few.npy", np.ones((3, 2)))
     with pytest.raises(DataError, match="more than the 3 samples"):
         read_table(tmp_path / "few.npy", share=(0, 4))
+
+
+def test_a_folder_of_parquet_files_is_one_table(tmp_path, monkeypatch):
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    samples = np.random.default_rng(0).standard_normal((70, 2))
+    folder = tmp_path / "cohort.parquet"
+    for name, rows in (("part-0", slice(0, 30)), ("more/part-1", slice(30, 70))):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        who = [f"P{row}" for row in range(70)][rows]
+        table = arrow.table({"who": who, "a": samples[rows, 0], "b": samples[rows, 1]})
+        parquet.write_table(table, folder / f"{name}.parquet", row_group_size=8)
+    (folder / "_SUCCESS.parquet").write_text("no table")
+    monkeypatch.setattr(files, "HELD_BYTES", 0)
+    table = read_table(folder, id_column="who")
+    order = [*range(30, 70), *range(30)]
+    assert not table.source.in_memory
+    assert np.array_equal(table.X, samples[order])
+    assert table.ids.tolist() == [f"P{row}" for row in order]
+    some = np.array([69, 0, 41, 40, 39])
+    assert np.array_equal(table.source.read(some), samples[order][some])
+    assert np.array_equal(read_table(folder, id_column="who", share=(1, 2)).X, samples[order][35:])
+    parquet.write_table(arrow.table({"a": [1.0], "who": ["x"], "b": [1.0]}), folder / "z.parquet")
+    with pytest.raises(DataError, match=r"z\.parquet has other columns, or types of columns, than .*part-1\.parquet"):
+        read_table(folder, id_column="who")
+    (tmp_path / "empty.parquet").mkdir()
+    with pytest.raises(UnreadableFileError, match=r"folder without \.parquet files"):
+        read_table(tmp_path / "empty.parquet")
+    with pytest.raises(UnreadableFileError, match="is not a file"):
+        read_table(tmp_path)

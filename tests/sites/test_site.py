@@ -15,7 +15,7 @@ from eigenmesh.data import TableOptions
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.sites import Address, read_network_file, read_site
 from eigenmesh.sites._network_file import site_toml
-from eigenmesh.sites._site import DataFile, read_samples
+from eigenmesh.sites._site import DataFile, fingerprint, read_samples
 from eigenmesh.solvers import BlockKrylov
 
 
@@ -158,3 +158,15 @@ def test_samples_are_read_and_their_columns_checked(tmp_path):
         read_samples(DataFile(file, GROUP, ("age", "bmi", "sex")))
     np.save(tmp_path / "data.npy", np.eye(2))
     assert read_samples(DataFile(tmp_path / "data.npy", feature_names=("a", "b"))).feature_names == ("a", "b")
+
+
+def test_what_is_beside_a_file_and_in_a_folder_is_part_of_its_fingerprint(tmp_path):
+    folder = tmp_path / "cohort.parquet"
+    folder.mkdir()
+    for name in ("a.bed", "a.bim", "a.fam", "cohort.parquet/one.parquet", "cohort.parquet/two.parquet"):
+        (tmp_path / name).write_text(name)
+    for data, change in ((tmp_path / "a.bed", "a.bim"), (folder, "cohort.parquet/two.parquet")):
+        before = fingerprint(DataFile(data))
+        assert fingerprint(DataFile(data)) == before
+        (tmp_path / change).write_text("changed")
+        assert fingerprint(DataFile(data)) != before

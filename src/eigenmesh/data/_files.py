@@ -17,8 +17,8 @@ from eigenmesh.data._columns import MatrixColumns, table_of
 from eigenmesh.data._csv_file import read_csv
 from eigenmesh.data._frames import FrameColumns
 from eigenmesh.data._hdf5 import read_h5ad, read_hdf5
-from eigenmesh.data._parquet import read_parquet
-from eigenmesh.data._plink import read_bed
+from eigenmesh.data._parquet import parquet_files, read_parquet
+from eigenmesh.data._plink import BESIDE_BED, read_bed
 from eigenmesh.data._source import MatrixSource, Samples, as_source, is_frame
 from eigenmesh.data._splits import ContiguousSplit
 from eigenmesh.data._suspicious import suspicious_columns
@@ -53,7 +53,7 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     file = Path(path)
     open_file = READERS.get(kind_of(file))
     kinds = f"eigenmesh reads {', '.join(READERS)} files."
-    if not file.is_file():
+    if not file.is_file() and not (kind_of(file) in FOLDERS and file.is_dir()):
         raise UnreadableFileError(f"{file} does not exist or is not a file; {kinds}")
     if open_file is None:
         raise UnreadableFileError(f"{file} has the unknown suffix {file.suffix!r}; {kinds}")
@@ -75,6 +75,13 @@ def kind_of(file: Path) -> str:
     """The suffix that says what is in a file, without that of packing."""
     name = file.with_suffix("") if file.suffix.lower() == PACKED else file
     return name.suffix.lower()
+
+
+def all_files_of(file: Path) -> list[Path]:
+    """Every file that is read for a table: those of a folder, or what is beside a file."""
+    if file.is_dir():
+        return parquet_files(file)
+    return [file, *(file.with_suffix(suffix) for suffix in (BESIDE_BED if kind_of(file) == ".bed" else ()))]
 
 
 def name_of(file: Path) -> str:
@@ -167,3 +174,5 @@ READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
 }
 # Kinds that are slow to unpack: files that fit into memory are read once.
 READ_ONCE = (".parquet",)
+# Kinds that may be a folder of such files.
+FOLDERS = (".parquet",)

@@ -23,6 +23,8 @@ COPIES = np.array([2.0, np.nan, 1.0, 0.0])
 UNPACKED = COPIES[np.arange(256)[:, np.newaxis] >> np.array([0, 2, 4, 6]) & 3]
 AMBIGUOUS = ({"A", "T"}, {"C", "G"})
 UNKNOWN_ALLELES = ("0", ".")
+# Files that go with a .bed file: its samples and its variants.
+BESIDE_BED = (".fam", ".bim")
 
 
 class Variant(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 
 from eigenmesh.data import Block, CovarianceKind, Table, TableOptions, read_table
 from eigenmesh.data._columns import aligned
+from eigenmesh.data._files import all_files_of
 from eigenmesh.data._scores_file import scores_file
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.graphs import Weights, metropolis
@@ -177,10 +178,13 @@ def read_samples(data: DataFile) -> Table:
 
 
 def fingerprint(data: DataFile) -> str:
-    """SHA-256 of the file's content, with how it is read: for this site alone, as it would confirm a guess."""
+    """SHA-256 of what is read, with how it is read: for this site alone, as it would confirm a guess."""
+    digests = []
     try:
-        with data.file.open("rb") as file:
-            return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()} read with {data.table}"
+        for path in all_files_of(data.file):
+            with path.open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+        return f"sha256 {', '.join(digests)} read with {data.table}"
     except OSError as error:
         raise UnreadableFileError(f"{data.file} cannot be read: {error.strerror}; see [data] in site.toml.") from error
 
