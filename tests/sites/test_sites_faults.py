@@ -101,11 +101,13 @@ def test_a_link_that_is_cut_delayed_and_garbled_loses_no_round(tmp_path, alike, 
             lambda: proxy.cut(restore=False),
         ]
         for number, fault in enumerate(faults):
+            # A fault may take a link down more than once: what was under way when it came up may be spoiled too.
+            before = ups(mesh)
             fault()
             if number == len(faults) - 1:
                 time.sleep(1)
                 proxy.restore()
-            until(lambda wanted=number + 2: ups(mesh) == wanted, f"fault {number} did no harm, or for ever")
+            until(lambda before=before: ups(mesh) > before, f"fault {number} did no harm, or for ever")
         proxy.delay_s = 0.05
         time.sleep(1)
         proxy.delay_s = 0.0
