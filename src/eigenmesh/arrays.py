@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
-from scipy.linalg import qr
 
 from eigenmesh.errors import DataError, InputError, import_extra
 
@@ -26,6 +25,8 @@ DLPACK_HOST = (1, 3)
 MOST_PIECES, SHORTEST_PIECE = 16, 128
 # Columns of wide rows that are multiplied at a time.
 PIECE = 2048
+# Entries of a matrix up to which BLAS multiplies a vector with one thread.
+SMALL_FOR_BLAS = 2**13
 
 
 def namespace(array: Array) -> Namespace:
@@ -139,12 +140,18 @@ def turned(X: Array, small: Array) -> Array:
 
 def qr_in_place(X: Array) -> tuple[Array, Array]:
     """QR factors of a tall matrix, which may be written over it: (1, d, k) -> (1, d, k) and (1, k, k)."""
-    if not isinstance(X, np.ndarray):
+    d, k = X.shape[-2:]
+    # Threads would wait for one another most of the time: pieces are so small that BLAS uses none.
+    step = max(4 * k, SMALL_FOR_BLAS // k)
+    if not isinstance(X, np.ndarray) or d <= step:
         Q, R = namespace(X).linalg.qr(X)
         return Q, R
-    # NumPy makes three copies.
-    Q, R = qr(X[0], overwrite_a=True, mode="economic", check_finite=False)
-    return Q[np.newaxis], R[np.newaxis]
+    parts = [np.linalg.qr(X[:, start : start + step, :]) for start in range(0, d, step)]
+    turns, R = qr_in_place(np.concatenate([part.R for part in parts], axis=-2))
+    ends = np.cumsum([0] + [part.R.shape[-2] for part in parts])
+    for place, part in enumerate(parts):
+        X[:, place * step : (place + 1) * step, :] = part.Q @ turns[:, ends[place] : ends[place + 1], :]
+    return X, R
 
 
 def on_gpu(array: Array) -> bool:

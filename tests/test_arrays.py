@@ -1,0 +1,19 @@
+"""The seam to array libraries."""
+
+import numpy as np
+import pytest
+
+from eigenmesh.arrays import SMALL_FOR_BLAS, qr_in_place
+
+
+@pytest.mark.parametrize(("d", "k"), [(15, 15), (550, 15), (20_000, 3), (5_000, 100)])
+def test_tall_matrices_are_factored_in_pieces_for_which_blas_uses_one_thread(monkeypatch, d, k):
+    sizes, whole = [], np.linalg.qr
+    monkeypatch.setattr(np.linalg, "qr", lambda A, **rest: sizes.append(A.size) or whole(A, **rest))
+    A = np.random.default_rng(0).standard_normal((1, k, d)).mT
+    A[:, :, -1] = A[:, :, 0]
+    Q, R = qr_in_place(A.copy())
+    np.testing.assert_allclose(Q @ R, A, atol=1e-13)
+    np.testing.assert_allclose(Q.mT @ Q, np.eye(k)[np.newaxis], atol=1e-13)
+    assert np.array_equal(R, np.triu(R))
+    assert max(sizes, default=0) <= max(SMALL_FOR_BLAS, 4 * k * k)
