@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "Forecast rounds, bytes, memory and time of every solver, and say which is best.",
     "compare": "Set solvers against each other: what each costs, and how near it gets.",
     "reproduce": "Run the experiments of the FAST-PCA paper again, and check its claims.",
+    "simulate": "Run solvers on data in virtual time: latency, loss, slow nodes, outages.",
     "launch": "Start the nodes of a run on this machine, and wait for them.",
     "transform": "Project samples onto the components of a saved model.",
     "init": "Make what every site of a network needs: key, certificate and site.toml.",

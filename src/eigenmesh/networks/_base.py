@@ -15,10 +15,12 @@ from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._gossip import ChebyshevAverage, GossipAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
+from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.graphs._weights import half_way
 from eigenmesh.networks._integers import Bound, InIntegers
 from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, pull_and_push, rounds_to_contract
+from eigenmesh.networks._paced import Pace, Paced
 from eigenmesh.networks._riders import Riders
 from eigenmesh.networks._traffic import Traffic
 
@@ -108,6 +110,15 @@ class Network(Riders, InIntegers, ABC):
         if contraction not in self._mixes:
             self._mixes[contraction] = AveragingMixes(Polynomial(contraction).prepare(self.weights))
         return self._mixes[contraction]
+
+    def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
+        """Let nodes act at their own pace, without rounds, until all of them are called together."""
+        self.require_time()
+
+    def require_time(self) -> None:
+        """Raise unless nodes can act at their own pace here."""
+        what = f"nodes at their own pace need real or virtual time, and {type(self).__name__} has none"
+        raise InputError(f'{what}; use transport="threads", or eigenmesh simulate.')
 
     @property
     @abstractmethod

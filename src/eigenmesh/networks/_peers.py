@@ -1,6 +1,7 @@
 """One node per process: a network over a transport."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.masking import Masks
 from eigenmesh.networks._base import Network
+from eigenmesh.networks._paced import Pace, Paced, drive, take_in
+from eigenmesh.networks._traffic import Traffic
 from eigenmesh.transports._base import Transport
 
 
@@ -91,6 +94,20 @@ class Peers(Network):
         parts = self._part(first), self._part(second)
         stacks = self.transport.gather((X, S), parts[0].links)
         return parts[0].total(stacks[0]), parts[1].total(stacks[1])
+
+    def require_time(self) -> None:
+        """A transport that works in rounds says so itself."""
+
+    def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
+        (node,) = nodes
+        before, ticks = replace(self.transport.sent), drive(node, self.transport, pace)
+        sent = self.transport.sent
+        own = np.array([[sent.messages - before.messages, sent.bytes - before.bytes, ticks]], dtype=float)
+        # Once this is known all have come to the end, and all that they have posted is there.
+        messages, size, ticks = np.rint(self.n_nodes * self.mean(own)[0]).astype(int).tolist()
+        rounds = -(-ticks // self.n_nodes)
+        self.traffic += Traffic(rounds, messages, rounds, size)
+        take_in(node, self.transport, 0.0)
 
     def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
         return average.total(self, words)

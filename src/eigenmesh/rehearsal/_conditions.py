@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 from eigenmesh.errors import InputError
 from eigenmesh.rehearsal._scenario import Edges, Fault
@@ -15,7 +17,7 @@ from eigenmesh.sites._toml_fields import Fields
 WHAT = "a file of conditions (eigenmesh rehearse --example prints one)"
 MOST = 1e9
 LINK_FIELDS = ("latency_ms", "jitter_ms", "bandwidth_mbit", "loss", "overhead_ms")
-HOST_FIELDS = ("slowdown", "product_ms", "set_up_ms", "disk_ms")
+HOST_FIELDS = ("slowdown", "product_ms", "set_up_ms", "disk_ms", "spread")
 
 EXAMPLE = """\
 # `eigenmesh rehearse network.toml --conditions conditions.toml` plays a run under these conditions.
@@ -35,6 +37,7 @@ latency_ms = 80
 [sites]                           # every site, unless it has a table of its own below
 slowdown = 1                      # how many times slower than this machine, where products are timed
 disk_ms = 5                       # until the disk says that something is on it
+# spread = 0.3                    # work takes exp(spread * normal) times as long, drawn each time
 
 [[site]]
 name = "bergen"
@@ -69,12 +72,21 @@ class Link:
 
 @dataclass(frozen=True)
 class Host:
-    """The machine of a site: its times in ms, or how many times slower than this machine it is."""
+    """The machine of a site: its times in ms, or how many times slower than this machine it is.
+
+    The time of each piece of work is multiplied by a log-normal number, ``exp(spread * normal)``.
+    """
 
     slowdown: float = 1.0
     product_ms: float | None = None
     set_up_ms: float = 0.0
     disk_ms: float = 5.0
+    spread: float = 0.0
+
+
+def drawn_factor(host: Host, random: Random) -> float:
+    """How many times as long as usual the next piece of work takes."""
+    return math.exp(host.spread * random.gauss(0.0, 1.0)) if host.spread else 1.0
 
 
 @dataclass(frozen=True)
@@ -171,7 +183,8 @@ def _host(table: Fields, usual: Host) -> Host:
     if "product_ms" in table:
         set_up_ms = table.at_least("set_up_ms", 0, MOST, 0.0)
         usual = replace(usual, product_ms=table.at_least("product_ms", 0, MOST), set_up_ms=set_up_ms)
-    return replace(usual, disk_ms=table.at_least("disk_ms", 0, MOST, usual.disk_ms))
+    disk_ms, spread = table.at_least("disk_ms", 0, MOST, usual.disk_ms), table.at_least("spread", 0, 10, usual.spread)
+    return replace(usual, disk_ms=disk_ms, spread=spread)
 
 
 def _outages(fields: Fields, names: _Names) -> Iterable[Fault]:

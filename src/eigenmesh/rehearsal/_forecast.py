@@ -11,7 +11,7 @@ import numpy as np
 
 from eigenmesh.errors import ParkedError, TransportError
 from eigenmesh.protocol import Bytes, Durable, Exchange, Membership
-from eigenmesh.rehearsal._conditions import Conditions
+from eigenmesh.rehearsal._conditions import Conditions, drawn_factor
 from eigenmesh.rehearsal._disk import Disk
 from eigenmesh.rehearsal._links import Links
 from eigenmesh.rehearsal._made_up import MadeUpProblem, Work, work_of
@@ -125,6 +125,7 @@ class ForecastWorld(World):
 
     def work_s(self, process: Process) -> float:
         taken, self._fit.owed_s[process.site] = self._fit.owed_s[process.site], 0.0
+        taken *= drawn_factor(self._conditions.hosts[process.site], self.time.random)
         self._computes_s[process.site] += taken
         return taken
 

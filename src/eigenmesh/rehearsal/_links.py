@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -36,17 +37,23 @@ class Links:
 
     def travel_s(self, way: tuple[str, str], n_bytes: int) -> float:
         """Seconds from now until a message has arrived: it waits for those before it, leaves, and is under way."""
-        link, now, random = self._links[way], self._time.now, self._time.random
+        return self.arrival_s(way, n_bytes, self._time.now) - self._time.now
+
+    def arrival_s(self, way: tuple[str, str], n_bytes: int, leaves_at: float, again: bool = True) -> float:
+        """When a message arrives; ``again``: packets that are lost are sent again, else the message is lost: inf."""
+        link, random = self._links[way], self._time.random
         self.messages[way] += n_bytes > 0
         self.bytes[way] += n_bytes
-        gone_at = max(now, self._free_at[way]) + 8e-6 * n_bytes / link.bandwidth_mbit
+        gone_at = max(leaves_at, self._free_at[way]) + 8e-6 * n_bytes / link.bandwidth_mbit
         self._free_at[way] = gone_at
         late_s = (link.overhead_ms + link.latency_ms + link.jitter_ms * random.random()) / 1e3
-        return gone_at - now + late_s + self._resend_s(way, link, n_bytes)
+        if not again:
+            return gone_at + late_s if random.random() >= _any_lost(link, n_bytes) else math.inf
+        return gone_at + late_s + self._resend_s(way, link, n_bytes)
 
     def _resend_s(self, way: tuple[str, str], link: Link, n_bytes: int) -> float:
         """What lost packets cost: any of the message the first time, then the one that is sent again."""
-        any_lost = 1.0 - (1.0 - link.loss) ** -(-n_bytes // PACKET_BYTES)
+        any_lost = _any_lost(link, n_bytes)
         wait_s, total_s = RESEND_S + 2e-3 * link.latency_ms, 0.0
         for attempt in range(MAX_RESENDS):
             if self._time.random.random() >= (link.loss if attempt else any_lost):
@@ -54,3 +61,8 @@ class Links:
             self.resent[way] += not attempt
             total_s += wait_s * 2**attempt
         return total_s
+
+
+def _any_lost(link: Link, n_bytes: int) -> float:
+    """The chance that a packet of a message is lost."""
+    return 1.0 - (1.0 - link.loss) ** -(-n_bytes // PACKET_BYTES)

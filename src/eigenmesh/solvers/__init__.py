@@ -3,6 +3,7 @@
 from typing import Any
 
 from eigenmesh._lookup import lookup
+from eigenmesh.solvers._asynchronous import Asynchronous, Deadlines
 from eigenmesh.solvers._base import Solver, Traits, Watch, largest_norm, product_residuals, unmeasured, watch_residual
 from eigenmesh.solvers._block_krylov import BlockKrylov
 from eigenmesh.solvers._deepca import DeEPCA
@@ -35,6 +36,9 @@ SOLVERS: dict[str, type[Any]] = {
     )
 }
 
+# Tracked subspace iteration whose nodes do not wait for each other; on threads, and in virtual time.
+AT_OWN_PACE: dict[str, type[Any]] = {solver.name: solver for solver in (Deadlines, Asynchronous)}
+
 
 def solver_by_name(name: str, **settings: Any) -> Solver:
     """Solver of that name with the settings it has a field for, for the command line and the estimator."""
@@ -44,12 +48,15 @@ def solver_by_name(name: str, **settings: Any) -> Solver:
 
 
 __all__ = [
+    "AT_OWN_PACE",
     "DSA",
     "SADOT",
     "SDOT",
     "SOLVERS",
+    "Asynchronous",
     "BlockKrylov",
     "DeEPCA",
+    "Deadlines",
     "FastPCA",
     "Krasulina",
     "OrthogonalIteration",

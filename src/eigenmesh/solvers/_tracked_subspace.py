@@ -120,7 +120,7 @@ class TrackedSubspace(Solver):
         unmixed = state.S + (CX - state.CX)
         if not network.riding:
             # What is known of the state so far travels with the mixes.
-            network.ride(_numbers(state))
+            network.ride(numbers_of(state))
         S, y = state.mixing(network, unmixed, state.y)
         unlike = _outside(covariance, X, state.unlike, PRODUCTS)
         moved = S / y - unmixed / state.y
@@ -145,10 +145,10 @@ class TrackedSubspace(Solver):
         residual, ritz = np.split(numbers[:-2], 2)
         if not np.isfinite(numbers).all():
             return Watch(state, residual[: state.k], healthy=False, free=True)
-        state = self._adjusted(network, state, numbers)
+        state = self.adjusted(network, state, numbers)
         return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k), free=True)
 
-    def _adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
+    def adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
         """Momentum and mixes by numbers that all nodes agree on."""
         residual, (smallest, unlike) = float(numbers[: state.k].max()), (-numbers[-2], numbers[-1])
         smallest = max(float(smallest), 0.0)
@@ -166,7 +166,7 @@ class TrackedSubspace(Solver):
         return state._replace(mixing=mixing, power=power, best=best, waited=waited % PATIENCE)
 
 
-def _numbers(state: TrackedSubspaceState) -> Array:
+def numbers_of(state: TrackedSubspaceState) -> Array:
     """What nodes agree on the maxima of, (nodes, 2 b + 2): residuals, Ritz values, less the smallest, |P C P|."""
     xp = ea.namespace(state.X)
     values, vectors = _ritz(state)

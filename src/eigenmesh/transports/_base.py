@@ -120,6 +120,14 @@ class Transport(ABC):
         """An all-reduce prepared for arrays of this library, shape and dtype; all nodes must call it together."""
         return partial(self.all_reduce, reduction=reduction)
 
+    def post(self, receiver: int, arrays: Arrays) -> None:
+        """Send arrays to a neighbour that does not wait for them; they must not be written to afterwards."""
+        raise TransportError(f"{type(self).__name__} works in rounds; nodes at their own pace need ThreadTransport.")
+
+    def collect(self, timeout_s: float) -> tuple[int, Arrays] | None:
+        """The next sender and what it has posted; None if nothing comes within so many seconds."""
+        raise TransportError(f"{type(self).__name__} works in rounds; nodes at their own pace need ThreadTransport.")
+
     @abstractmethod
     def abort(self, reason: str) -> None:
         """End the run at every node, with this node's reason."""

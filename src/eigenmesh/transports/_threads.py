@@ -30,6 +30,8 @@ class ThreadHub:
             raise InputError(f"timeout_s = {timeout_s!r} must be above 0.")
         self.size, self.timeout_s = size, timeout_s
         self._mailboxes: dict[tuple[int, int], queue.SimpleQueue[Arrays]] = {}
+        # What is posted, by receiver.
+        self.posted: list[queue.SimpleQueue[tuple[int, Arrays]]] = [queue.SimpleQueue() for _ in range(size)]
         self._lock = threading.Lock()
         self._failure = ""
 
@@ -85,6 +87,17 @@ class ThreadTransport(Transport):
         if got != due:
             raise InputError(f"node {neighbour} sent {got}, but node {rank} expected {due}; all must send the same.")
         return message
+
+    def post(self, receiver: int, arrays: Arrays) -> None:
+        self._hub.posted[receiver].put((self._rank, arrays))
+        self.sent.add(1, sum([array.nbytes for array in arrays]))
+
+    def collect(self, timeout_s: float) -> tuple[int, Arrays] | None:
+        self._hub.check()
+        try:
+            return self._hub.posted[self._rank].get(timeout=max(0.0, timeout_s))
+        except queue.Empty:
+            return None
 
     def abort(self, reason: str) -> None:
         self._hub.fail(self._rank, reason)

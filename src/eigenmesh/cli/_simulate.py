@@ -1,0 +1,163 @@
+"""``eigenmesh simulate``: solvers on data in virtual time, under given conditions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eigenmesh._lookup import lookup
+from eigenmesh._text import one_line, readable_bytes
+from eigenmesh.cli import _options as options
+from eigenmesh.cli._exit_codes import NOT_CONVERGED
+from eigenmesh.cli._fit import DEFAULT_COMPONENTS
+from eigenmesh.cli._inputs import split_name
+from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._options import METHOD, NETWORK, OUTPUT, option
+from eigenmesh.cli._problem import Problem, read_problem
+from eigenmesh.cli._table_options import takes_table
+from eigenmesh.data import TableOptions
+from eigenmesh.errors import InputError
+from eigenmesh.experiments._problems import leading_eigenvectors, pooled_covariance
+from eigenmesh.fitting import Request, prepare
+from eigenmesh.iteration import DEFAULT_TOL
+from eigenmesh.rehearsal._conditions import Conditions, read_conditions
+from eigenmesh.rehearsal._simulation import Simulated
+from eigenmesh.rehearsal._simulation import simulate as play
+from eigenmesh.report import require_picture, save_picture
+from eigenmesh.report._seconds_picture import seconds_picture
+from eigenmesh.report._tables import facts_table, new_table
+from eigenmesh.solvers import AT_OWN_PACE, SOLVERS, Solver
+
+DEFAULT_SOLVERS = "block-krylov,tracked-subspace,deadlines,asynchronous"
+CONDITIONS_HELP = "Latency, bandwidth, loss, speeds, outages, kills; eigenmesh rehearse --example prints one."
+SOLVERS_HELP = f"Which: {', '.join([*SOLVERS, *AT_OWN_PACE])}. Only the last two do without waiting for each other."
+TICK_HELP = "Time between two ticks of deadlines and asynchronous; by default 100 and 50."
+ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
+SolverNames = Annotated[str, option(METHOD, "NAME,...", SOLVERS_HELP, "--solvers")]
+Components = Annotated[int | None, option(METHOD, "K", "How many (5 by default).", "--components", "-k", min=1)]
+TickMs = Annotated[float | None, option(METHOD, "MS", TICK_HELP, "--tick-ms")]
+AsJson = Annotated[bool, option(OUTPUT, None, "Print plain values on standard output instead.", "--json")]
+MOST_ROUNDS = 20_000
+
+
+@takes_table
+def simulate(
+    data: options.Sources,
+    table: TableOptions,
+    conditions: ConditionsPath = None,
+    solvers: SolverNames = DEFAULT_SOLVERS,
+    split: options.SplitName = None,
+    by_label: options.ByLabel = False,
+    missing: options.Missing = "error",
+    scale: options.Scale = False,
+    nodes: options.Nodes = None,
+    topology: options.Topology = "erdos_renyi",
+    components: Components = None,
+    tol: options.Tol = DEFAULT_TOL,
+    max_rounds: options.MaxRounds = MOST_ROUNDS,
+    tick_ms: TickMs = None,
+    seed: options.Seed = 0,
+    plot: options.PictureFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run solvers on data in virtual time: how long each would take, what it would send, how near it gets.
+
+    Links and machines are as the conditions say. **block-krylov** sums over a tree and **tracked-subspace** mixes, both
+    in rounds that wait for every message; **deadlines** closes a round after a tick, **asynchronous** has none. Nodes
+    are called 0, 1, 2, ... in the conditions, or as their files. Exit status 1 if a certificate misses the tolerance.
+
+    Examples:
+
+    - `eigenmesh simulate digits --by-label --conditions conditions.toml --plot seconds.png`
+
+    - `eigenmesh simulate a.csv b.csv c.csv --topology cycle --solvers block-krylov,asynchronous`
+    """
+    messages = Messages.of()
+    if plot is not None:
+        require_picture(plot)
+    chosen = _solvers(solvers, tol, tick_ms)
+    request = Request.parse(
+        n_components=components or DEFAULT_COMPONENTS,
+        at_most=components is None,
+        averaging="tree",
+        tol=tol,
+        max_rounds=max_rounds,
+        scale=scale,
+        missing=missing,
+        random_state=seed,
+    )
+    problem = read_problem(
+        messages, data, seed, table=table, split=split_name(split, by_label), nodes=nodes, topology=topology
+    )
+    names = problem.shards.node_names or tuple(str(node) for node in range(problem.shards.n_nodes))
+    edges = tuple((names[min(link)], names[max(link)]) for link in sorted(problem.weights.graph.edges))
+    under = Conditions.usual(names, edges) if conditions is None else read_conditions(conditions, names, edges)
+    with messages.waiting("finding the truth"):
+        prepared = prepare(request, problem.data)
+        pooled = pooled_covariance(prepared.covariance, prepared.facts.n_nodes)
+        _, truth = leading_eigenvectors(pooled, int(prepared.n_components))
+    found = {}
+    for solver in chosen:
+        with messages.waiting(f"playing {solver.name}"):
+            found[solver.name] = play(replace(request, solver=solver), problem.data, under, names, truth, seed)
+    if as_json:
+        typer.echo(json.dumps({name: _numbers(each) for name, each in found.items()}, indent=2))
+    else:
+        messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
+        _tell(messages, found)
+    if plot is not None:
+        _draw(plot, problem, found)
+        messages.alert(f"wrote {plot}", style="none")
+    converged = all(each.result is not None and each.result.converged for each in found.values())
+    raise typer.Exit(0 if converged else NOT_CONVERGED)
+
+
+def _solvers(text: str, tol: float, tick_ms: float | None) -> list[Solver]:
+    if tick_ms is not None and not 0 < tick_ms < 1e9:
+        raise InputError(f"tick_ms = {tick_ms} must be a number above 0.")
+    kinds: dict[str, Any] = {**SOLVERS, **AT_OWN_PACE}
+    found = []
+    for name in text.split(","):
+        kind = lookup("solver", name.strip(), kinds)
+        settings = {} if tick_ms is None else {"tick_s": tick_ms / 1e3}
+        found.append(kind(tol=tol, **settings) if kind.name in AT_OWN_PACE else kind())
+    if len({solver.name for solver in found}) < len(found):
+        raise InputError(f"--solvers {text} names a solver twice; leave one out.")
+    return found
+
+
+def _tell(messages: Messages, found: dict[str, Simulated]) -> None:
+    table = new_table("solver", "ends", "to 1e-6", "to 1e-10", "in all", "payload", "bound", left=2)
+    for column in table.columns:
+        column.no_wrap = True
+    for name, each in found.items():
+        end = "-" if each.result is None else each.result.stop_reason.label
+        to = (f"{seconds:,.1f} s" if (seconds := each.seconds_to(goal)) < 1e12 else "-" for goal in (1e-6, 1e-10))
+        bound = "-" if each.result is None else f"{each.result.certificate.error_bound:.1e}"
+        table.add_row(name, end, *to, f"{each.seconds:,.1f} s", readable_bytes(each.bytes), bound)
+    messages.tell(table)
+    for name, each in found.items():
+        if each.why:
+            messages.alert(f"{name}: {one_line(each.why)}", style="yellow")
+
+
+def _numbers(each: Simulated) -> dict[str, Any]:
+    return {
+        "stop_reason": None if each.result is None else each.result.stop_reason.label,
+        "why": each.why,
+        "seconds": each.seconds,
+        "messages": each.messages,
+        "bytes": each.bytes,
+        "error_bound": None if each.result is None else each.result.certificate.error_bound,
+        "curve": each.curve.tolist(),
+    }
+
+
+def _draw(plot: Path, problem: Problem, found: dict[str, Simulated]) -> None:
+    about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
+    curves = {name: each.curve for name, each in found.items() if len(each.curve)}
+    save_picture(seconds_picture(curves, problem.name, about), plot)

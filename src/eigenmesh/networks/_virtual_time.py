@@ -1,0 +1,144 @@
+"""A network in virtual time: rounds over links and nodes of known speed, and nodes at their own pace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import Averaging, LinearRound
+from eigenmesh.errors import DeadlineError
+from eigenmesh.events import VirtualTime
+from eigenmesh.graphs import Weights
+from eigenmesh.networks._paced import Message, Pace, Paced
+from eigenmesh.networks._stacked import Stacked
+from eigenmesh.networks._traffic import Traffic
+
+
+class Laws(Protocol):
+    """What links and nodes take, in seconds; ``inf`` is never."""
+
+    def arrives(self, link: tuple[int, int], n_bytes: int, at: float, again: bool) -> float:
+        """When a message over a link (sender, receiver) arrives; ``again``: it is sent until it does."""
+        ...
+
+    def works(self, node: int, columns: int, at: float) -> float:
+        """When a node that begins ``at`` has multiplied its covariance with so many columns."""
+        ...
+
+    def awake(self, node: int, at: float) -> float:
+        """When a node that wants to act ``at`` can: then, or after it was down."""
+        ...
+
+
+class InVirtualTime(Stacked):
+    """All nodes of a network stacked, each with its own clock.
+
+    A node leaves a round when all that it waits for in it has come, so a round takes as long as it does for the
+    slowest: ``t_i <- max(t_i, max_j arrival_ji)``. Nodes at their own pace act on one ``VirtualTime`` instead.
+
+    Attributes
+    ----------
+    clock : array of shape (M,)
+        Seconds that have passed at each node.
+    """
+
+    def __init__(
+        self, weights: Weights, laws: Laws, averaging: Averaging | None = None, time: VirtualTime | None = None
+    ) -> None:
+        super().__init__(weights, averaging)
+        self.laws, self.clock = laws, np.zeros(weights.n_nodes)
+        self.time = VirtualTime(0) if time is None else time
+        self.watcher: Callable[[Paced], None] | None = None
+        self._joined: dict[int, float] = {}
+        self._is_paced = False
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the start until the last node is done."""
+        return max(self.time.now, float(self.clock.max()))
+
+    def multiply(self, columns: int) -> None:
+        """Every node multiplies its covariance with so many columns."""
+        self._set_clock([self.laws.works(node, columns, at) for node, at in enumerate(self.clock)])
+
+    def _set_clock(self, seconds: Sequence[float]) -> None:
+        gone = np.flatnonzero(np.isinf(seconds))
+        if len(gone):
+            fix = "give it a restart, or begin again without it"
+            raise DeadlineError(f"all wait for node {gone[0]} for ever, from second {self.elapsed_s:.1f} on; {fix}.")
+        self.clock = np.array(seconds)
+
+    def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1, riding: int = 0) -> None:
+        size = self._count(exchange.messages, arrays, rounds, riding)
+        self.exchanges[exchange, size] += rounds
+        for _ in range(rounds):
+            self._pass_round(exchange, size)
+
+    def _pass_round(self, exchange: LinearRound, size: int) -> None:
+        begins = [self.laws.awake(node, at) for node, at in enumerate(self.clock)]
+        self._set_clock(begins)
+        ends = list(begins)
+        for receiver, sender in zip(*(part.tolist() for part in exchange.sends), strict=True):
+            arrival = self.laws.arrives((sender, receiver), size, begins[sender], again=True)
+            ends[receiver] = max(ends[receiver], arrival)
+        self._set_clock(ends)
+
+    # --- nodes at their own pace -----------------------------------------------------------------------------
+
+    def require_time(self) -> None:
+        """It has its own."""
+
+    def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
+        """Let the nodes act until all are called; then their clocks say since when."""
+        self._joined = {}
+        if not self._is_paced:
+            for node, at in zip(nodes, self.clock, strict=True):
+                first = math.ceil(at / pace.tick_s) if pace.common else at / pace.tick_s + self.time.random.random()
+                self.time.at(first * pace.tick_s, self._tick, node, nodes, pace)
+        self._is_paced = True
+        self.time.run(math.inf, lambda: len(self._joined) == len(nodes))
+        self.clock = np.array([max(self._joined[node.rank], at) for node, at in zip(nodes, self.clock, strict=True)])
+
+    def _tick(self, node: Paced, nodes: Sequence[Paced], pace: Pace) -> None:
+        now = self.time.now
+        awake = self.laws.awake(node.rank, now)
+        if awake > now:
+            if awake < math.inf:
+                self.time.at(awake, self._tick, node, nodes, pace)
+            return
+        for receiver, message in node.tick(pace.round_at(now)):
+            self._send(node.rank, nodes[receiver], message)
+        node.require_heard()
+        if node.rank == 0:
+            self.traffic += Traffic(1, 0, 1, 0)
+        self._act(node)
+        self.time.at(pace.next_tick(now), self._tick, node, nodes, pace)
+
+    def _send(self, sender: int, receiver: Paced, message: Message) -> None:
+        size = sum(part.nbytes for part in message)
+        self.traffic += Traffic(0, 1, 0, size)
+        arrival = self.laws.arrives((sender, receiver.rank), size, self.time.now, again=False)
+        if arrival < math.inf and self.laws.awake(receiver.rank, arrival) == arrival:
+            self.time.at(arrival, receiver.receive, sender, message)
+
+    def _act(self, node: Paced) -> None:
+        """Begin work that is due; a node that is called and has none left has joined."""
+        if self.time.now < self.clock[node.rank]:
+            # It still takes part in what all do together.
+            return
+        work = node.begin()
+        if work is not None:
+            if self.watcher is not None:
+                self.watcher(node)
+            done_at = self.laws.works(node.rank, node.work_columns, self.time.now)
+            self.time.at(done_at, self._finish, node, work)
+        elif node.called and not node.working:
+            self._joined.setdefault(node.rank, self.time.now)
+
+    def _finish(self, node: Paced, work: Any) -> None:
+        node.end(work())
+        self._act(node)

@@ -1,0 +1,123 @@
+"""Tracked subspace iteration whose nodes do not wait for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from eigenmesh import arrays as ea
+from eigenmesh.arrays import Array
+from eigenmesh.certificate._bounds import gaps_from_ritz
+from eigenmesh.data import Covariance
+from eigenmesh.errors import InputError
+from eigenmesh.networks import Network
+from eigenmesh.networks._paced import Pace
+from eigenmesh.solvers._base import Solver, Traits, Watch, require_positive
+from eigenmesh.solvers._paced_node import FED_TICKS, PacedNode
+from eigenmesh.solvers._tracked_subspace import TrackedSubspace, numbers_of
+
+
+class PacedState(NamedTuple):
+    """The nodes held here: machines that a step drives on, not values."""
+
+    nodes: tuple[PacedNode, ...]
+
+
+@dataclass(frozen=True)
+class Asynchronous(Solver):
+    """Tracked subspace iteration in which every node mixes at its own ticks and multiplies at its own speed.
+
+    A message is the sum of all that was ever sent over its link, so that it does not matter which ones are lost or
+    late; ``PacedNode`` has the equations. Each message also carries what is known of every node, the newest wins. When
+    the root sees that all have come to ``tol`` it calls them together, and the certificate is made in rounds, with one
+    product; refused, they go on to a tenth. An iteration of ``run`` is all that happens between two calls, a
+    round is a tick. It needs threads, or virtual time (``eigenmesh simulate``).
+
+    Parameters
+    ----------
+    tick_s : float
+        Seconds between two ticks of a node: about what a message takes.
+    tol : float
+        Bound on sin(angle) at which nodes are called together; best that of the fit.
+    patience_s : float
+        Seconds for which a neighbour may be silent before the run ends with its name.
+    method : TrackedSubspace
+        Whose steps are made; without momentum, which does not settle where nodes are not in step.
+    """
+
+    tick_s: float = 0.05
+    tol: float = 1e-6
+    patience_s: float = 10.0
+    method: TrackedSubspace = field(default_factory=lambda: TrackedSubspace(momentum=0.0))
+    name: ClassVar[str] = "asynchronous"
+    traits: ClassVar[Traits] = Traits(few_exchanges=True, expected_products=60)
+    common_clock: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in ("tick_s", "tol", "patience_s"):
+            require_positive(name, getattr(self, name))
+        if self.patience_s <= FED_TICKS * self.tick_s:
+            least = f"above {FED_TICKS} ticks, {FED_TICKS * self.tick_s:g} s"
+            raise InputError(f"patience_s = {self.patience_s} must be {least}: a few messages may get lost.")
+        if self.method.mixes != "auto":
+            raise InputError(f'mixes = {self.method.mixes!r} of the method must be "auto": ticks are not rounds.')
+
+    def columns(self, n_components: int, n_features: int) -> int:
+        return self.method.columns(n_components, n_features)
+
+    def largest_message(self, n_components: int, n_features: int) -> int:
+        return self.method.largest_message(n_components, n_features)
+
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> PacedState:
+        network.require_time()
+        patience = round(self.patience_s / self.tick_s)
+        # Each node has a covariance of its own, also where one process holds several.
+        parts = getattr(covariance, "parts", (covariance,))
+        nodes = (
+            PacedNode(
+                self.method,
+                network.weights,
+                rank,
+                part,
+                basis[:1, ...],
+                seed,
+                tol=self.tol,
+                in_step=self.common_clock,
+                patience=patience,
+            )
+            for rank, part in zip(network.ids, parts, strict=True)
+        )
+        return PacedState(tuple(nodes))
+
+    def step(self, covariance: Covariance, network: Network, state: PacedState) -> PacedState:
+        """Let the nodes go on until their root calls them together."""
+        for node in state.nodes:
+            node.resume()
+        network.run_paced(state.nodes, Pace(self.tick_s, self.common_clock))
+        return state
+
+    def readout(self, state: PacedState) -> Array:
+        return np.concatenate([self.method.readout(node.current) for node in state.nodes])
+
+    def watch(self, covariance: Covariance, network: Network, state: PacedState) -> Watch:
+        """Agree on residuals and Ritz values, now that all are together."""
+        rows = np.concatenate([numbers_of(node.current) for node in state.nodes])
+        numbers, k = ea.to_numpy(network.worst(rows))[0], state.nodes[0].current.k
+        residual, ritz = np.split(numbers[:-2], 2)
+        healthy = bool(np.isfinite(numbers).all())
+        return Watch(state, residual[:k], healthy, gaps_from_ritz(ritz, k), free=True)
+
+
+@dataclass(frozen=True)
+class Deadlines(Asynchronous):
+    """The same with rounds that close after ``tick_s``, by one clock for all nodes: what is late comes in later.
+
+    Products begin in the same rounds everywhere, as often as the slowest allows, with momentum.
+    """
+
+    tick_s: float = 0.1
+    method: TrackedSubspace = field(default_factory=TrackedSubspace)
+    name: ClassVar[str] = "deadlines"
+    common_clock: ClassVar[bool] = True

@@ -1,0 +1,269 @@
+"""One node of tracked subspace iteration at its own pace: a machine without clock, thread or socket."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging._push_sum import Probes
+from eigenmesh.certificate._bounds import gaps_from_ritz
+from eigenmesh.data import Covariance
+from eigenmesh.errors import DeadlineError
+from eigenmesh.graphs import Weights
+from eigenmesh.graphs._weights import half_way
+from eigenmesh.networks import Network
+from eigenmesh.networks._mixes import Mixes, rounds_to_contract
+from eigenmesh.networks._paced import Message
+from eigenmesh.solvers._tracked_subspace import FIRST_PRODUCTS, TrackedSubspace, TrackedSubspaceState, numbers_of
+from eigenmesh.solvers._tracked_subspace import PRODUCTS as STEP_PRODUCTS
+
+# What nodes know of each other, one row per node: its ticks and products so far, how often it has called for a
+# certificate, its bound on sin(angle), its largest residual, less its smallest Ritz value, |P C P|, the contraction of
+# a tick, and how many ticks a product takes.
+TICKS, PRODUCTS, CALLS, ANGLE, RESIDUAL, SMALLEST, UNLIKE, CONTRACTION, WORK = range(9)
+# A neighbour that was not heard for so many ticks is not given anything: it would be lost to all for as long.
+FED_TICKS = 6
+# Less of the push weight than this share of the usual one means that this node was cut off.
+LEAST_WEIGHT = 0.3
+# Below this, how far the probes have come is rounding.
+LEAST_ERROR = 1e-9
+# The root asks for a look at the budget after so many ticks, and for a certificate at a tenth of the bound it asked at.
+LOOK_TICKS, REFUSED = 500, 0.1
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """Mixes that have taken place in the ticks since the last product: as many as shrink disagreement to a share."""
+
+    accuracy: float
+    rounds: int = 0
+
+    def __call__(self, network: object, S: Array, y: Array) -> tuple[Array, Array]:
+        return S, y
+
+
+class PacedNode:
+    """What one node does: mixes at every tick, and multiplies when enough ticks have mixed its last product.
+
+    ::
+
+        tick:     s_ji <- s_ji + w_ji x_i and x_i <- x_i - w_ji x_i for every neighbour j, who is sent s_ji
+        message:  x_i <- x_i + s_ij - last_ij
+        product:  S_i <- S_i + C_i X_i(t+1) - C_i X_i(t)
+
+    with ``x_i = (S_i, y_i, probes)`` and weights half way between W and I. The sum over all x_i and all that is on its
+    way or lost is kept, whoever is slow. Random numbers whose mean all know, the probes, show the contraction
+    of a tick. A node sees no clock: whoever drives it calls ``tick`` as often as it likes, ``receive``, and works off
+    what ``begin`` gives, at any time and in any order.
+
+    Parameters
+    ----------
+    method : TrackedSubspace
+        Whose steps are made.
+    rank : int
+        Which node this is; node 0 is the root, who calls for certificates.
+    covariance : Covariance
+        C_i of this node alone.
+    basis : array of shape (1, d, K)
+        The start, the same at all nodes.
+    tol : float
+        Bound on sin(angle) at which the root calls for a certificate.
+    in_step : bool
+        Begin a product at all nodes alike, once in as many rounds as the slowest product and the mixes take.
+    patience : int
+        Ticks for which a neighbour may be silent.
+    """
+
+    # What nodes agree on travels in the table, not with the mixes of the solver.
+    riding = True
+
+    def __init__(
+        self,
+        method: TrackedSubspace,
+        weights: Weights,
+        rank: int,
+        covariance: Covariance,
+        basis: Array,
+        seed: int,
+        *,
+        tol: float,
+        in_step: bool,
+        patience: int,
+    ) -> None:
+        self.rank, self.tol = rank, tol
+        self._method, self._covariance, self._in_step, self._patience = method, covariance, in_step, patience
+        _, d, k = basis.shape
+        self._shape = d, method.columns(k, d)
+        self._first_work = partial(method.init, covariance, cast(Network, self), basis, seed)
+        matrix = half_way(weights.matrix)
+        column, row = (_dense(part) for part in (matrix[:, [rank]], matrix[[rank], :]))
+        self._shares = {int(j): float(column[j]) for j in np.flatnonzero(column) if j != rank}
+        senders = [int(j) for j in np.flatnonzero(row) if j != rank]
+        self._probes = Probes.drawn(weights.n_nodes, seed)
+        own = self._probes.start[rank : rank + 1]
+        self._first_error = float(self._probes.error(own, np.ones((1, 1)))[0])
+        self._mass = np.concatenate([np.zeros(d * self._shape[1]), [1.0], own[0]])
+        self._sent = {j: np.zeros_like(self._mass) for j in self._shares}
+        self._seen = {j: (0, np.zeros_like(self._mass)) for j in senders}
+        self._heard = dict.fromkeys(senders, 0)
+        self.table = np.zeros((weights.n_nodes, 9))
+        self.table[:, [ANGLE, RESIDUAL]], self.table[:, SMALLEST], self.table[:, CONTRACTION] = np.inf, 0.0, 1 - 1e-9
+        self._looked_at = self.table[:, PRODUCTS].copy()
+        self.state: TrackedSubspaceState | None = None
+        self._unmixed = np.zeros((1, *self._shape))
+        self.ticks = self.products = self._mixed_since = self._called_at = self._answered = 0
+        self._round = self._period = self._began_at = 0
+        self._usual_weight = 0.0
+        self.working = False
+
+    # --- what its driver calls -----------------------------------------------------------------------------
+
+    def tick(self, round_: int = 0) -> list[tuple[int, Message]]:
+        """Give shares away: receivers and their messages. Rounds have the same number at nodes with one clock."""
+        self.ticks += 1
+        self._round = round_
+        fed = {j: share for j, share in self._shares.items() if self._hears(j)}
+        for j, share in fed.items():
+            self._sent[j] = self._sent[j] + share * self._mass
+        self._mass = (1.0 - sum(fed.values())) * self._mass
+        self._measure()
+        if self.rank == 0 and self.ticks - self._called_at >= LOOK_TICKS and not self.called:
+            self.table[0, CALLS] += 1
+        table = self.table.copy()
+        return [(j, (np.array([self.ticks]), total, table)) for j, total in self._sent.items()]
+
+    def receive(self, sender: int, message: Message) -> None:
+        number, total, table = message
+        last, seen = self._seen[sender]
+        if number[0] > last:
+            self._mass = self._mass + (total - seen)
+            self._seen[sender] = int(number[0]), total
+        newer = table[:, TICKS] > self.table[:, TICKS]
+        self.table[newer] = table[newer]
+        self._heard[sender] = self.ticks
+
+    def begin(self) -> Callable[[], TrackedSubspaceState] | None:
+        """Work that is due now, to be done anywhere and given to ``end``; None if there is none."""
+        if self.working or self.called:
+            return None
+        if self.state is None:
+            self.working = True
+            return self._first_work
+        if not self._is_due():
+            return None
+        state = self._look()
+        if self.called:
+            return None
+        self.working, self._began_at = True, self.ticks
+        return partial(self._method.step, self._covariance, cast(Network, self), state)
+
+    def end(self, done: TrackedSubspaceState) -> None:
+        """Take in the product of the work that was begun; mixing has gone on meanwhile."""
+        before = 0.0 if self.state is None else self.state.CX
+        self._mass = self._mass.copy()
+        self._mass[: done.CX.size] += (done.CX - before).ravel()
+        self.state, self.working = done, False
+        self.products += 1
+        own = self.table[self.rank]
+        # Now and then one takes longer; that is forgotten slowly.
+        own[WORK] = max(self.ticks - self._began_at + 1.0, 0.9 * own[WORK])
+        self._mixed_since, self._unmixed = 0, self.current.S / self.current.y
+
+    def require_heard(self) -> None:
+        """Raise if a neighbour is silent for too long: what it holds is missing in every sum."""
+        for neighbour, heard in self._heard.items():
+            if self.ticks - heard > self._patience:
+                silent = f"node {self.rank} has not heard node {neighbour} for {self._patience} ticks"
+                raise DeadlineError(f"{silent}; bring it back and begin again, or begin again without it.")
+
+    @property
+    def work_columns(self) -> int:
+        """Columns that the covariance is multiplied with in the work that is next."""
+        return self._shape[1] + (FIRST_PRODUCTS if self.state is None else STEP_PRODUCTS)
+
+    @property
+    def called(self) -> bool:
+        """Whether the root has called for a certificate that this node has not taken part in."""
+        return self.state is not None and bool(self.table[0, CALLS] > self._answered)
+
+    def resume(self) -> None:
+        """Go on after a certificate that was refused."""
+        self._answered = int(self.table[0, CALLS])
+        self._called_at = self.ticks
+
+    # --- what the method asks of its network ---------------------------------------------------------------
+
+    def mixes_to(self, contraction: float, before: Mixes | None = None) -> Mixes:
+        return Ticks(contraction)
+
+    # --- within ----------------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> TrackedSubspaceState:
+        """The state with all that has been mixed so far."""
+        if self.state is None:
+            raise RuntimeError("a node has no state before its first product.")
+        d, b = self._shape
+        S, y = self._mass[: d * b].reshape(1, d, b), self._mass[d * b].reshape(1, 1, 1)
+        return self.state._replace(S=S, y=y, moved=S / y - self._unmixed)
+
+    def _hears(self, neighbour: int) -> bool:
+        # A link that goes one way has nothing to hear.
+        return self.ticks - self._heard.get(neighbour, self.ticks) <= FED_TICKS
+
+    def _measure(self) -> None:
+        """The contraction of a tick so far, by the probes."""
+        d, b = self._shape
+        weight = self._mass[d * b : d * b + 1]
+        error = float(self._probes.error(self._mass[np.newaxis, d * b + 1 :], weight)[0])
+        self._mixed_since += 1
+        own = self.table[self.rank]
+        own[TICKS] = self.ticks
+        if error > LEAST_ERROR * self._first_error:
+            own[CONTRACTION] = np.clip((error / self._first_error) ** (1 / self.ticks), 1e-3, 1 - 1e-9)
+        self._usual_weight += (float(weight[0]) - self._usual_weight) / self.ticks
+
+    def _is_due(self) -> bool:
+        """Whether the ticks since the last product have mixed it as the rule asks, and this node is not cut off."""
+        contraction = float(self.table[:, CONTRACTION].max())
+        needed = rounds_to_contract(self.current.mixing.accuracy, contraction)
+        enough = self._mixed_since >= needed
+        if enough and self._in_step:
+            period = self._round // (needed + math.ceil(self.table[:, WORK].max()))
+            enough, self._period = period != self._period, period
+        heard = sum(self._hears(j) for j in self._heard)
+        weight = self._mass[self._shape[0] * self._shape[1]]
+        return enough and 2 * heard >= len(self._heard) and bool(weight >= LEAST_WEIGHT * self._usual_weight)
+
+    def _look(self) -> TrackedSubspaceState:
+        """Tell the others how far this node is; set momentum and mixes once all have told; the root may call."""
+        state = self.current
+        numbers = numbers_of(state)[0]
+        residual, ritz = np.split(numbers[:-2], 2)
+        gaps = gaps_from_ritz(ritz, state.k)
+        with np.errstate(all="ignore"):
+            angle = np.nan_to_num(residual[: state.k] / gaps, nan=np.inf).max()
+        own = self.table[self.rank]
+        found = self.products, angle, residual[: state.k].max(), *numbers[-2:]
+        own[[PRODUCTS, ANGLE, RESIDUAL, SMALLEST, UNLIKE]] = found
+        if (self.table[:, PRODUCTS] > self._looked_at).all():
+            self._looked_at = self.table[:, PRODUCTS].copy()
+            largest = self.table.max(axis=0)
+            agreed = np.array([*[largest[RESIDUAL]] * state.k, largest[SMALLEST], largest[UNLIKE]])
+            state = self._method.adjusted(cast(Network, self), state, agreed)
+            if self.rank == 0 and largest[ANGLE] <= self.tol:
+                self.tol *= REFUSED
+                own[CALLS] += 1
+        self.state = state
+        return state
+
+
+def _dense(line: Any) -> np.ndarray:
+    """A row or column of a matrix, dense or sparse, as numbers (M,)."""
+    return np.asarray(line.toarray() if hasattr(line, "toarray") else line).ravel()

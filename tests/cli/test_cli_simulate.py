@@ -1,0 +1,57 @@
+"""``eigenmesh simulate``: seconds, bytes and errors of solvers, and input that cannot be worked with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+TIMES = "[links]\nlatency_ms = 20\noverhead_ms = 0\n[sites]\nproduct_ms = 10\n"
+# Data of four nodes on a ring.
+PROBLEM = ("synthetic:kind=paper,d=8,k=2,gap=0.6,n=400", "--nodes", 4, "--topology", "cycle", "-k", 2, "--tol", 1e-4)
+
+
+@pytest.fixture
+def simulate(call, tmp_path):
+    def simulate(conditions, *words):
+        (tmp_path / "conditions.toml").write_text(conditions)
+        return call("simulate", *PROBLEM, "--conditions", "conditions.toml", *words)
+
+    return simulate
+
+
+def test_solvers_that_wait_and_that_do_not(simulate, tmp_path):
+    done = simulate(TIMES, "--json", "--solvers", "block-krylov,deadlines", "--plot", tmp_path / "seconds.svg")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    for each in found.values():
+        assert each["stop_reason"] == "converged"
+        assert each["error_bound"] <= 1e-4
+        assert each["curve"][-1][1] <= 1e-8
+        assert each["bytes"] > 0
+    assert found["block-krylov"]["seconds"] < found["deadlines"]["seconds"]
+    assert (tmp_path / "seconds.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_a_node_that_is_gone_is_named_and_the_status_says_so(simulate):
+    done = simulate(TIMES + '[[kill]]\nsite = "2"\nat_s = 0.1\n', "--solvers", "block-krylov")
+    assert done.exit_code == 1
+    assert "all wait for node 2 for ever" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("conditions", "words", "said"),
+    [
+        ("[links]\nlatency_ms = -1\n", (), "links.latency_ms = -1 must be a number from 0"),
+        ("[links]\nloss = 1\n", (), "links.loss = 1 must be a number from 0 to below 1"),
+        ("[sites]\nspread = -1\n", (), "sites.spread = -1 must be a number from 0"),
+        ('[[site]]\nname = "9"\nslowdown = 2\n', (), "unknown site.name"),
+        (TIMES, ("--solvers", "asynchronus"), "Did you mean 'asynchronous'"),
+        (TIMES, ("--solvers", "deadlines,deadlines"), "names a solver twice"),
+        (TIMES, ("--tick-ms", 0), "must be a number above 0"),
+    ],
+)
+def test_wrong_input_is_named(simulate, conditions, words, said):
+    done = simulate(conditions, *words)
+    assert done.exit_code == 2
+    assert said in done.stderr

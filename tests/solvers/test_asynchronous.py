@@ -1,0 +1,97 @@
+"""Nodes that do not wait for each other: sums that are kept, the truth in the end, and named ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eigenmesh import DecentralizedPCA, graphs
+from eigenmesh.data import Shards, build_covariance, paper_spectrum, pooled_moments, unlike_nodes
+from eigenmesh.errors import DeadlineError, InputError
+from eigenmesh.metrics import largest_angle
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, Deadlines, TrackedSubspace
+from eigenmesh.solvers._paced_node import PacedNode
+
+M, D, K = 5, 8, 2
+PARTS = unlike_nodes(paper_spectrum(D, K, 0.7), [200] * M, 0)
+TRUTH = np.linalg.eigh(np.cov(np.vstack(PARTS), rowvar=False))[1][:, : -K - 1 : -1]
+WEIGHTS = graphs.metropolis(graphs.cycle(M))
+
+
+def nodes_of(weights=WEIGHTS, **settings) -> list[PacedNode]:
+    shards = Shards.from_list(PARTS)
+    moments = pooled_moments(shards, Stacked(graphs.metropolis(graphs.cycle(M))))
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((D, K)))[0][np.newaxis]
+    settings = {"tol": 1e-6, "in_step": False, "patience": 100} | settings
+    return [
+        PacedNode(
+            TrackedSubspace(), weights, rank, build_covariance(shards.take([rank]), moments), basis, 0, **settings
+        )
+        for rank in range(M)
+    ]
+
+
+def work(nodes: list[PacedNode]) -> None:
+    for node in nodes:
+        todo = node.begin()
+        if todo is not None:
+            node.end(todo())
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS, graphs.push(graphs.random_out(M, seed=1))], ids=["cycle", "one-way"])
+def test_sums_are_kept_whatever_is_lost_late_doubled_or_overtaken(weights):
+    nodes, random, posted = nodes_of(weights), np.random.default_rng(1), []
+    for _ in range(40):
+        work(nodes)
+        ticking = nodes[random.integers(M)]
+        posted += [(ticking.rank, receiver, message) for receiver, message in ticking.tick()]
+        for place in random.permutation(len(posted))[:4]:
+            sender, receiver, message = posted[place]
+            nodes[receiver].receive(sender, message)
+    # Every link's last message is enough to bring in all that was ever sent.
+    for sender, receiver, message in posted:
+        nodes[receiver].receive(sender, message)
+    S, y = (sum(getattr(node.current, name) for node in nodes) for name in ("S", "y"))
+    np.testing.assert_allclose(S, sum(node.current.CX for node in nodes), atol=1e-12)
+    np.testing.assert_allclose(y, M, atol=1e-12)
+
+
+def test_a_neighbour_that_is_not_heard_gets_nothing_and_is_named_in_the_end():
+    node = nodes_of()[0]
+    for _ in range(6):
+        node.tick()
+    kept = node._mass[-17]
+    for _ in range(90):
+        node.tick()
+    assert node._mass[-17] == kept
+    node.require_heard()
+    for _ in range(10):
+        node.tick()
+    with pytest.raises(DeadlineError, match="node 0 has not heard node 1 for 100 ticks; bring it back"):
+        node.require_heard()
+
+
+@pytest.mark.parametrize("name", AT_OWN_PACE)
+def test_on_threads_they_find_the_components_of_the_pooled_data(name):
+    solver = AT_OWN_PACE[name](tick_s=0.002, tol=1e-7)
+    pca = DecentralizedPCA(
+        K, solver=solver, transport="threads", topology=graphs.cycle(M), tol=1e-7, max_rounds=200_000
+    )
+    pca.fit(np.vstack(PARTS), nodes=np.repeat(np.arange(M), 200))
+    bound = pca.certificate_.error_bound
+    assert pca.result_.converged
+    assert largest_angle(np.swapaxes(pca.result_.node_components, -1, -2), TRUTH) <= bound <= 1e-7
+    assert pca.result_.traffic.messages > 0
+
+
+def test_without_time_they_are_refused_by_name():
+    pca = DecentralizedPCA(K, solver=Asynchronous(), n_nodes=M)
+    with pytest.raises(InputError, match='Stacked has none; use transport="threads", or eigenmesh simulate'):
+        pca.fit(np.vstack(PARTS))
+
+
+@pytest.mark.parametrize("settings", [{"tick_s": 0}, {"tick_s": -1}, {"tol": 0}, {"patience_s": 0.01}])
+def test_wrong_settings_are_named(settings):
+    with pytest.raises(InputError, match=next(iter(settings))):
+        Deadlines(**settings)
