@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-NAMES = ("fig1", "fig2", "fig3", "unlike-digits")
+NAMES = ("fig1", "fig2", "fig3", "unlike-digits", "streaming")
 WIDTH, COLOURS = 1200, 48
 
 

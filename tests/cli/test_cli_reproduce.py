@@ -11,10 +11,12 @@ import sys
 
 import pytest
 
+from eigenmesh.cli import _reproduce_streaming
 from eigenmesh.experiments import _changing as changing
 from eigenmesh.experiments import _figures as figures
 from eigenmesh.experiments import _networks as networks
 from eigenmesh.experiments import _runs
+from eigenmesh.experiments import _streaming as streaming
 from eigenmesh.experiments import _unlike as unlike
 from waiting import LIMIT_S, until
 
@@ -121,8 +123,8 @@ def test_networks_that_change_in_a_small_version(call, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fig4"], "unknown experiment 'fig4'; there are: all, changing, fig1, fig2, fig3, unlike"),
-        (["fig1", "--quick"], "--quick goes with unlike and changing"),
+        (["fig4"], "unknown experiment 'fig4'; there are: all, changing, fig1, fig2, fig3, streaming, unlike"),
+        (["fig1", "--quick"], "--quick goes with unlike, changing and streaming"),
         (["fig1", "--out", "file/r"], "cannot make the folder file/r"),
         (["fig1", "--cache", "file"], "cannot make the folder file"),
     ],
@@ -170,3 +172,21 @@ def test_help_teaches(call):
     assert done.exit_code == 0
     for words in ("Examples:", "fig1", "unlike", "--trials", "--cache", "EIGENMESH_DATA", "Exit status"):
         assert words in done.stdout
+
+
+def test_streaming_makes_page_picture_and_tables(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "GRID", ((2.0, 50.0),))
+    monkeypatch.setattr(_reproduce_streaming, "QUICK_SAMPLES", 2000)
+    done = call("reproduce", "streaming", "--quick", "--trials", 1, "--out", "r")
+    assert done.exit_code == 0, done.output
+    names = {path.name for path in (tmp_path / "r").iterdir()}
+    csvs = {"streaming.csv", "streaming-samples.csv", "streaming-messages.csv"}
+    assert names == {"streaming.html", "streaming.png", "streaming.svg", *csvs}
+    html = (tmp_path / "r" / "streaming.html").read_text(encoding="utf-8")
+    with open(tmp_path / "r" / "streaming.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {"D-Krasulina", "DM-Krasulina", "C-DIEGO", "distributed Oja", "partial_fit"} <= {r["method"] for r in rows}
+    for row in rows:
+        assert f">{float(row['error']):.2e}</td>" in html
+        assert f"{float(row['error']):.2e}" in done.stdout
+    assert "--rounds has no meaning for streaming" in call("reproduce", "streaming", "--rounds", 5).stderr

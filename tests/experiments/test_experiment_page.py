@@ -184,7 +184,7 @@ def test_lines_can_be_told_apart_without_colour():
 
 def test_picture_has_a_legend_with_every_method_and_the_medians():
     panels = results_of(figure_1())
-    figure = errors_picture([Axis(p.panel.title, "", p.lines) for p in panels], "rounds", "Title")
+    figure = errors_picture([Axis(p.panel.title, "", p.lines) for p in panels], "Title")
     (legend,) = figure.legends
     named = [text.get_text() for text in legend.get_texts()]
     assert named == ["OI (centralised)", "SeqPM (centralised)", *EIGHT[2:]]
@@ -198,4 +198,4 @@ def test_picture_has_a_legend_with_every_method_and_the_medians():
 def test_svg_of_a_panel_is_the_same_every_time():
     (result, *_) = results_of(figure_2())
     axis = Axis("title", "subtitle", result.lines)
-    assert panel_svg(axis, "rounds") == panel_svg(axis, "rounds")
+    assert panel_svg(axis) == panel_svg(axis)

@@ -182,7 +182,7 @@ def _write(
     pictures = files.pictures if lines else []
     if pictures:
         about = f"{problem.topology}, {problem.shards.n_nodes} nodes, {problem.split} split"
-        figure = errors_picture([Axis(problem.name, about, lines)], cost)
+        figure = errors_picture([Axis(problem.name, about, lines, cost)])
         for path in pictures:
             save_picture(figure, path)
     return [*files.costs, *files.errors, *pictures]

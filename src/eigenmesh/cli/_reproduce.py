@@ -14,6 +14,7 @@ from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import make_folder
 from eigenmesh.cli._options import argument, option
+from eigenmesh.cli._reproduce_streaming import STREAMING_TRIALS, reproduce_streaming
 from eigenmesh.errors import InputError
 from eigenmesh.experiments._changing import changing_experiment
 from eigenmesh.experiments._claims import check_claims
@@ -29,8 +30,8 @@ from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page
 from eigenmesh.report._experiment_tables import claims_table, cost_table
 from eigenmesh.report._pictures import matplotlib
 
-ALL, UNLIKE, CHANGING = "all", "unlike", "changing"
-CHOICES = (*FIGURES, ALL, UNLIKE, CHANGING)
+ALL, UNLIKE, CHANGING, STREAMING = "all", "unlike", "changing", "streaming"
+CHOICES = (*FIGURES, ALL, UNLIKE, CHANGING, STREAMING)
 # Experiments that are not from the paper, with the title of their page and their usual number of trials.
 OWN = {
     UNLIKE: ("Decentralised PCA when the data of the nodes differ", 1),
@@ -42,12 +43,14 @@ INCOMPLETE = 1
 
 WHAT_HELP = (
     "fig1: distinct eigenvalues; fig2: nearly equal ones; fig3: MNIST and CIFAR-10; all: these three; unlike: "
-    "nodes whose data differ; changing: networks that go one way, change or lose messages."
+    "nodes whose data differ; changing: networks that go one way, change or lose messages; streaming: one pass over "
+    "samples that arrive, beside published methods."
 )
 TRIALS_HELP = f"Monte-Carlo trials; {TRIALS} by default, {OWN[UNLIKE][1]} for unlike, {OWN[CHANGING][1]} for changing."
 ROUNDS_HELP = (
     "Budget of a run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike, 3,000 for changing."
 )
+QUICK_HELP = "With unlike and changing: small, without MNIST; with streaming: a tenth of the samples."
 CACHE_HELP = "Where finished runs are kept; by default the folder cache in --out."
 
 
@@ -61,7 +64,7 @@ def reproduce(
         "out/experiments"
     ),
     cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
-    quick: Annotated[bool, option(None, None, "With unlike and changing: small, without MNIST.", "--quick")] = False,
+    quick: Annotated[bool, option(None, None, QUICK_HELP, "--quick")] = False,
     quiet: Annotated[bool, option(None, None, "Say nothing but warnings and errors.", "--quiet", "-q")] = False,
 ) -> None:
     """Run the experiments of the FAST-PCA paper again, and check its claims against the numbers.
@@ -84,9 +87,17 @@ def reproduce(
     - `eigenmesh reproduce unlike --quick`
 
     - `eigenmesh reproduce changing --trials 1`
+
+    - `eigenmesh reproduce streaming`
     """
     messages = Messages.of(quiet)
     what = canonical_name("experiment", what, CHOICES)
+    if what == STREAMING:
+        for name, value in {"--rounds": rounds, "--jobs": jobs, "--cache": cache}.items():
+            if value is not None:
+                raise InputError(f"{name} has no meaning for streaming, whose runs are short; leave it out.")
+        reproduce_streaming(messages, out, trials or STREAMING_TRIALS, seed, quick)
+        return
     experiments = _experiments(what, rounds, quick)
     trials = trials or (OWN[what][1] if what in OWN else TRIALS)
     # What is needed at the very end is looked for first.
@@ -115,7 +126,8 @@ def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]
     if what == CHANGING:
         return [changing_experiment(rounds, quick)]
     if quick:
-        raise InputError(f"--quick goes with unlike and changing; make {what} small with --trials 1 --rounds 500.")
+        small = f"make {what} small with --trials 1 --rounds 500"
+        raise InputError(f"--quick goes with unlike, changing and streaming; {small}.")
     return [make(rounds) for name, make in FIGURES.items() if what in (name, ALL)]
 
 
@@ -205,7 +217,7 @@ def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path
     for data, group in groupby(made, key=lambda result: _data_name(result.panel) or "synthetic" if own else ""):
         panels = [Axis(result.panel.title, _budget(result.panel), result.lines) for result in group]
         title = f"{experiment.title}: {data}" if own else experiment.title
-        figure = errors_picture(panels, "rounds", title, columns=3 if own else 2)
+        figure = errors_picture(panels, title, columns=3 if own else 2)
         name = f"{experiment.name}-{data}" if own else experiment.name
         written += [save_picture(figure, out / f"{name}{suffix}") for suffix in (".png", ".svg")]
     return written

@@ -144,7 +144,7 @@ def power_law_spectrum(d: int, exponent: float) -> np.ndarray:
 def gaussian(spectrum: np.ndarray, n_samples: int, seed: int, mean: np.ndarray | float = 0.0) -> np.ndarray:
     """Normal samples (n_samples, d) of covariance Q diag(spectrum) Q^T, the axes Q drawn at random (Haar)."""
     rng = np.random.default_rng(seed)
-    return _draw(spectrum, _random_axes(len(spectrum), rng), n_samples, rng) + mean
+    return _draw(spectrum, random_axes(len(spectrum), rng), n_samples, rng) + mean
 
 
 def unlike_nodes(spectrum: np.ndarray, sizes: Sequence[int], seed: int, spread: float = 1.0) -> list[np.ndarray]:
@@ -152,7 +152,7 @@ def unlike_nodes(spectrum: np.ndarray, sizes: Sequence[int], seed: int, spread: 
 
     The axes are common. Node i's samples depend on (seed, i) alone, not on how many nodes there are.
     """
-    axes = _random_axes(len(spectrum), np.random.default_rng(seed))
+    axes = random_axes(len(spectrum), np.random.default_rng(seed))
     nodes = []
     for node, size in enumerate(sizes):
         # A spawn key, because [seed, 0] as a seed would repeat the stream of the axes.
@@ -162,7 +162,7 @@ def unlike_nodes(spectrum: np.ndarray, sizes: Sequence[int], seed: int, spread: 
     return nodes
 
 
-def _random_axes(d: int, rng: np.random.Generator) -> np.ndarray:
+def random_axes(d: int, rng: np.random.Generator) -> np.ndarray:
     Q, R = np.linalg.qr(rng.standard_normal((d, d)))
     # The signs of R's diagonal make QR unique, and Q uniform.
     return np.asarray(Q * np.where(np.diag(R) < 0, -1.0, 1.0))

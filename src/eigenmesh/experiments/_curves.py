@@ -64,8 +64,13 @@ class Curve(NamedTuple):
 
     def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray:
         """Error of the last iteration within each of ``costs``; NaN before the first one."""
-        place = np.searchsorted(self.cost(unit), costs, side="right") - 1
-        return np.where(place >= 0, self.error[np.maximum(place, 0)], np.nan)
+        return error_within(self.cost(unit), self.error, costs)
+
+
+def error_within(spent: np.ndarray, error: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Last error whose cost so far (n,) is within each of ``costs``; NaN before the first one."""
+    place = np.searchsorted(spent, costs, side="right") - 1
+    return np.where(place >= 0, error[np.maximum(place, 0)], np.nan)
 
 
 def curve_of(history: Sequence[Record], alone: bool) -> Curve:
@@ -111,7 +116,7 @@ class Store:
     def path(self, run: Run) -> Path:
         """File of a run: readable words, and a digest of its description."""
         digest = hashlib.sha256(run.description().encode()).hexdigest()[:16]
-        return self.folder / f"{run.panel.name}-{run.method.solver.name}-trial{run.trial}-{digest}.npz"
+        return self.folder / f"{run.panel.name}-{run.method.name}-trial{run.trial}-{digest}.npz"
 
     def load(self, run: Run) -> Curve | None:
         """The curve of a run; None if the file does not exist, is damaged or belongs to another run."""

@@ -19,6 +19,10 @@ class Method:
     solver: Solver
 
     @property
+    def name(self) -> str:
+        return self.solver.name
+
+    @property
     def centralised(self) -> bool:
         """Whether it runs on the pooled covariance at a single node."""
         return self.solver.traits.centralised
@@ -99,7 +103,7 @@ class Run(NamedTuple):
             "version": __version__,
             "data": {"kind": type(data).__name__, **asdict(data)},
             **{name: getattr(self.panel, name) for name in names},
-            "solver": self.method.solver.name,
+            "solver": self.method.name,
             "settings": self.method.settings,
             "seed": self.seed,
             "trial": self.trial,

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -89,17 +89,43 @@ def cell(row: CostRow, target: int, unit: str) -> str:
     return f"{number} ({reached}/{row.trials})" if 0 < reached < row.trials else number
 
 
+class Named(Protocol):
+    """A method as tables and legends show it."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def words(self) -> str:
+        """Its settings."""
+        ...
+
+    @property
+    def centralised(self) -> bool: ...
+
+
+class ErrorCurve(Protocol):
+    """Error against cost, in several units."""
+
+    def cost(self, unit: str) -> np.ndarray: ...
+
+    def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray: ...
+
+
 class Line(NamedTuple):
     """A method's line in a picture: median error over the trials, with the quartiles, all (points,)."""
 
-    method: Method
+    method: Named
     cost: np.ndarray
     median: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
 
 
-def line_of(method: Method, curves: Sequence[Curve], unit: str) -> Line:
+def line_of(method: Named, curves: Sequence[ErrorCurve], unit: str) -> Line:
     """Errors of all trials on a common axis of costs; a run that has ended keeps its last error."""
     first = max(max(float(curve.cost(unit)[0]) for curve in curves), 1.0)
     last = max(max(float(curve.cost(unit)[-1]) for curve in curves), first)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from eigenmesh.experiments._curves import UNITS
+from eigenmesh.experiments._streaming import STREAM_UNITS
 from eigenmesh.experiments._tables import Line
 from eigenmesh.report._pictures import TEXT_SIZE, draw_frame, new_figure, set_heading, write_figure
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+AXES = UNITS | STREAM_UNITS
 # Smaller errors are rounding.
 LEAST_ERROR = 1e-16
 MARKERS_PER_LINE = 6
@@ -46,6 +48,11 @@ STYLES = {
     "seq-dist-pm": Style("#b07a00", (0, (2, 1)), "X"),
     "block-krylov": Style("#882255", "-", "*", 2.0),
     "tracked-subspace": Style("#332288", (0, (4, 1)), "h", 2.0),
+    "D-Krasulina": Style("#0072b2", "--", "p"),
+    "DM-Krasulina": Style("#56b4e9", "-.", "<"),
+    "C-DIEGO": Style("#cc79a7", ":", ">", 2.0),
+    "distributed Oja": Style("#009e73", (0, (8, 3)), "d"),
+    "partial_fit": Style("#882255", "-", "h", 2.0),
 }
 SPARE_STYLES = (
     Style("#444444", "-", "d"),
@@ -61,9 +68,12 @@ class Axis(NamedTuple):
     title: str
     subtitle: str
     lines: Sequence[Line]
+    unit: str = "rounds"
+    least: float = LEAST_ERROR
+    ratio: float = AXIS_RATIO
 
 
-def errors_picture(panels: Sequence[Axis], unit: str, title: str = "", columns: int = 2) -> Figure:
+def errors_picture(panels: Sequence[Axis], title: str = "", columns: int = 2) -> Figure:
     """Figure with one pair of axes per panel, ``columns`` side by side, and one legend for all."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
@@ -72,7 +82,7 @@ def errors_picture(panels: Sequence[Axis], unit: str, title: str = "", columns: 
         figure.suptitle(title, fontsize=13, fontweight="bold")
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
     for panel, place in zip(panels, axes, strict=False):
-        draw_errors(place, panel, unit)
+        draw_errors(place, panel)
     for place in axes[len(panels) :]:
         place.axis("off")
     handles: dict[str, Any] = {}
@@ -82,10 +92,10 @@ def errors_picture(panels: Sequence[Axis], unit: str, title: str = "", columns: 
     return figure
 
 
-def panel_svg(panel: Axis, unit: str) -> bytes:
+def panel_svg(panel: Axis) -> bytes:
     """One panel with a legend, as an SVG that looks the same on every machine."""
     figure = new_figure(5.6, 5.0)
-    draw_errors(figure.subplots(), panel, unit)
+    draw_errors(figure.subplots(), panel)
     figure.legend(ncols=3 if len(panel.lines) > 4 else 2, **_LEGEND)
     content = io.BytesIO()
     # Letters as outlines, because readers may not have the font.
@@ -93,15 +103,15 @@ def panel_svg(panel: Axis, unit: str) -> bytes:
     return content.getvalue()
 
 
-def draw_errors(axes: Axes, panel: Axis, unit: str) -> None:
+def draw_errors(axes: Axes, panel: Axis) -> None:
     """Draw the lines of a panel: the median of the trials, with the range between the quartiles shaded."""
     for number, (line, style) in enumerate(zip(panel.lines, styles_of(panel.lines), strict=True)):
         _draw_line(axes, line, style, number, len(panel.lines))
     first = min((line.cost[0] for line in panel.lines), default=1.0)
     last = max((line.cost[-1] for line in panel.lines), default=10.0)
-    costs = (max(1.0, 0.9 * first, last / AXIS_RATIO), max(1.1 * last, 10.0))
-    axes.set(xscale="log", yscale="log", xlim=costs, ylim=(LEAST_ERROR, 2))
-    draw_frame(axes, f"{UNITS[unit]} (log scale)", "error: mean of sin²(angle)")
+    costs = (max(1.0, 0.9 * first, last / panel.ratio), max(1.1 * last, 10.0))
+    axes.set(xscale="log", yscale="log", xlim=costs, ylim=(panel.least, 2))
+    draw_frame(axes, f"{AXES[panel.unit]} (log scale)", "error: mean of sin²(angle)")
     # Over many decades they show nothing, and they take most of the drawing time.
     axes.minorticks_off()
     set_heading(axes, panel.title, panel.subtitle)
@@ -112,7 +122,7 @@ def styles_of(lines: Sequence[Line]) -> list[Style]:
     spare = chain(SPARE_STYLES, (Style(f"{shade:.2f}", "-", "") for shade in np.linspace(0.2, 0.7, 200)))
     taken: list[Style] = []
     for line in lines:
-        style = STYLES.get(line.method.solver.name)
+        style = STYLES.get(line.method.name)
         taken.append(style if style is not None and style not in taken else next(spare))
     return taken
 

@@ -122,7 +122,7 @@ def _picture(result: PanelResult) -> str:
     panel = result.panel
     budget = f"{panel.n_nodes} nodes, K = {panel.n_components}, at most {panel.rounds:,} rounds"
     words = f"{panel.title}: error against rounds of {', '.join(line.method.label for line in result.lines)}"
-    return page.picture(panel_svg(Axis(panel.title, budget, result.lines), PAPER_UNIT), words)
+    return page.picture(panel_svg(Axis(panel.title, budget, result.lines, PAPER_UNIT)), words)
 
 
 def _claim(finding: Finding) -> str:

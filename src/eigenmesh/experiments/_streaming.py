@@ -1,0 +1,152 @@
+"""One pass over a stream of samples: error against samples and against messages."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eigenmesh import graphs
+from eigenmesh.averaging import Tree
+from eigenmesh.data._datasets import random_axes
+from eigenmesh.experiments._curves import error_within
+from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, OnePass, Stream
+from eigenmesh.metrics import mean_error
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers._bases import random_basis
+
+# Points of a curve: estimates of single samples are too many to look at all.
+POINTS = 150
+# The steps of the published methods: c_0 and L of c_0 / (2 gap) / (L + t). The best of them is shown.
+GRID = tuple((c_0, offset) for c_0 in (2.0, 4.0) for offset in (50.0, 500.0))
+OURS = "partial_fit"
+STREAM_UNITS = {"samples": "samples at all nodes so far", "messages": "messages over all links"}
+
+
+@dataclass(frozen=True)
+class StreamMethod:
+    """A method with its settings, under the name that tables and legends use."""
+
+    label: str
+    method: OnePass
+    centralised: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    @property
+    def words(self) -> str:
+        return ", ".join(f"{name}={value:g}" for name, value in vars(self.method).items() if value is not None)
+
+
+@dataclass(frozen=True)
+class StreamPanel:
+    """Gaussian samples, one per node at each tick, on a random graph; K eigenvalues from 1, then gap times less."""
+
+    title: str
+    gap: float
+    n_components: int
+    methods: tuple[StreamMethod, ...]
+    n_samples: int = 100_000
+    n_nodes: int = 20
+    d: int = 20
+
+    def drawn(self, seed: int, trial: int) -> Stream:
+        """Samples, network and start of one trial."""
+        data_seed, graph_seed, start_seed = map(int, np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3))
+        leading, rng = np.linspace(1.0, 0.8, k := self.n_components), np.random.default_rng(data_seed)
+        spectrum = np.concatenate([leading, np.linspace(self.gap * leading[-1], 0.1, self.d - k)])
+        axes, ticks = random_axes(self.d, rng), self.n_samples // self.n_nodes
+        samples = (rng.standard_normal((ticks, self.n_nodes, self.d)) * np.sqrt(spectrum)) @ axes.T
+        weights = graphs.metropolis(graphs.topology("erdos_renyi", self.n_nodes, seed=graph_seed))
+        gap = float(np.min(-np.diff(spectrum[: k + 1])))
+        return Stream(samples, Stacked(weights, Tree()), axes[:, :k], random_basis(self.d, k, start_seed), gap)
+
+
+class StreamCurve(NamedTuple):
+    """Samples seen and messages and bytes sent by all nodes so far, and the mean sin^2 to the truth: all (n,)."""
+
+    samples: np.ndarray
+    messages: np.ndarray
+    bytes: np.ndarray
+    error: np.ndarray
+
+    def cost(self, unit: str) -> np.ndarray:
+        values: np.ndarray = getattr(self, unit)
+        return values
+
+    def error_at(self, unit: str, costs: np.ndarray) -> np.ndarray:
+        return error_within(self.cost(unit), self.error, costs)
+
+
+class StreamRow(NamedTuple):
+    """A method and its curves, one per trial."""
+
+    method: StreamMethod
+    curves: Sequence[StreamCurve]
+
+    def at_end(self, what: str) -> float:
+        """Median over the trials of the last value: of "error", "messages" or "bytes"."""
+        return float(np.median([getattr(curve, what)[-1] for curve in self.curves]))
+
+
+def streaming_panels(n_samples: int | None = None) -> tuple[StreamPanel, ...]:
+    """K = 1 with a wide and a narrow gap, and K = 5."""
+    one = (
+        *_grid("D-Krasulina", DKrasulina(2, 50)),
+        *_grid("DM-Krasulina", DKrasulina(2, 50, ticks=10)),
+        *_grid("C-DIEGO", DistributedOja(2, 50, mixes=10)),
+    )
+    several = _grid("distributed Oja", DistributedOja(2, 50, mixes=10))
+    ours = StreamMethod(OURS, EveryBatch(ticks=250))
+    panels = (
+        StreamPanel("K = 1, gap 0.8", 0.8, 1, (*one, ours)),
+        StreamPanel("K = 1, gap 0.97", 0.97, 1, (*one, ours)),
+        StreamPanel("K = 5, gap 0.8", 0.8, 5, (*several, ours)),
+    )
+    return panels if n_samples is None else tuple(replace(panel, n_samples=n_samples) for panel in panels)
+
+
+def _grid(label: str, method: Any) -> list[StreamMethod]:
+    # Fewer, larger steps where each of them has more samples.
+    return [StreamMethod(label, replace(method, c_0=c_0, offset=offset / method.ticks)) for c_0, offset in GRID]
+
+
+def follow_stream(method: StreamMethod, panel: StreamPanel, seed: int, trial: int) -> StreamCurve:
+    """One pass of a method over the samples of a trial."""
+    stream = panel.drawn(seed, trial)
+    n_parts = -(-len(stream.samples) // method.method.ticks)
+    looked_at = set(np.unique(np.geomspace(1, n_parts, min(POINTS, n_parts)).astype(int)).tolist())
+    points = []
+    for part, (estimate, sent) in enumerate(method.method.estimates(stream), start=1):
+        if part in looked_at:
+            seen = min(part * method.method.ticks, len(stream.samples)) * panel.n_nodes
+            points.append((seen, sent.messages, sent.bytes, mean_error(estimate, stream.truth)))
+    return StreamCurve(*np.array(points).T)
+
+
+def streaming_rows(panel: StreamPanel, trials: int, seed: int, report: Callable[[str], None]) -> list[StreamRow]:
+    """All methods on all trials, each with the setting of its grid that ends with the least median error."""
+    rows = []
+    for method in panel.methods:
+        rows.append(StreamRow(method, [follow_stream(method, panel, seed, trial) for trial in range(trials)]))
+        report(panel.title)
+    by_label = groupby(rows, key=lambda row: row.method.label)
+    return [min(same, key=lambda row: row.at_end("error")) for _, same in by_label]
+
+
+def streaming_csv(parts: Sequence[tuple[str, Sequence[StreamRow]]]) -> str:
+    """What every method ends with, one line per part and method."""
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(["part", "method", "settings", "error", "messages", "bytes", "trials"])
+    for part, row in ((part, row) for part, rows in parts for row in rows):
+        numbers = [f"{row.at_end(what):.6g}" for what in ("error", "messages", "bytes")]
+        writer.writerow([part, row.method.label, row.method.words, *numbers, len(row.curves)])
+    return content.getvalue()

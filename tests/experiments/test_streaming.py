@@ -1,0 +1,106 @@
+"""Streaming methods of the literature: their steps as published, what they send, and partial_fit ahead of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eigenmesh import graphs
+from eigenmesh.averaging import Tree
+from eigenmesh.experiments import _streaming as streaming
+from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, Stream
+from eigenmesh.experiments._streaming import OURS, StreamMethod, StreamPanel, follow_stream, streaming_panels
+from eigenmesh.networks import Stacked
+from eigenmesh.solvers._bases import random_basis
+
+TICKS, M, D = 30, 5, 6
+
+
+def stream(topology="cycle", k=1):
+    rng = np.random.default_rng(0)
+    samples = rng.standard_normal((TICKS, M, D)) * np.linspace(2, 0.5, D)
+    network = Stacked(graphs.metropolis(graphs.topology(topology, M)), Tree())
+    return Stream(samples, network, np.eye(D)[:, :k], random_basis(D, k, 1), gap=0.5)
+
+
+def last(method, given):
+    *_, (estimate, sent) = method.estimates(given)
+    return estimate, sent
+
+
+@pytest.mark.parametrize("ticks", [1, 3])
+def test_d_krasulina_takes_the_published_steps(ticks):
+    given = stream()
+    v = given.start[:, 0]
+    for t in range(TICKS // ticks):
+        rows = given.samples[t * ticks : (t + 1) * ticks].reshape(-1, D)
+        xi = sum(x * (x @ v) - (x @ v) ** 2 / (v @ v) * v for x in rows) / len(rows)
+        v = v + (3.0 / (2 * 0.5)) / (20 + t + 1) * xi
+    estimate, sent = last(DKrasulina(3.0, 20, ticks), given)
+    assert np.allclose(estimate[0, :, 0], v / np.linalg.norm(v), atol=1e-12)
+    # One average over the tree per step: up and down each of its links.
+    assert sent.messages == TICKS // ticks * 2 * (M - 1)
+    assert sent.bytes == sent.messages * 8 * D
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_distributed_oja_takes_the_published_steps(k):
+    given = stream(k=k)
+    W = given.network.weights.matrix
+    W = np.asarray(W.toarray() if hasattr(W, "toarray") else W)
+    Q = [given.start] * M
+    for t in range(TICKS):
+        Z = [np.outer(x, x) @ q for x, q in zip(given.samples[t], Q, strict=True)]
+        for _ in range(4):
+            Z = [sum(W[i, j] * Z[j] for j in range(M)) for i in range(M)]
+        stepped = [np.linalg.qr(q + 3.0 / (20 + t + 1) * z) for q, z in zip(Q, Z, strict=True)]
+        Q = [q * np.sign(np.diagonal(r)) for q, r in stepped]
+    estimate, sent = last(DistributedOja(3.0, 20, mixes=4), given)
+    assert np.allclose(estimate, np.stack(Q), atol=1e-12)
+    assert sent.messages == TICKS * 4 * 2 * M
+
+
+def test_mixing_on_a_complete_graph_is_an_exact_average():
+    mixed, exact = (last(DistributedOja(3.0, 20, mixes=mixes), stream("complete"))[0] for mixes in (1, None))
+    assert np.allclose(mixed, exact, atol=1e-12)
+
+
+def test_partial_fit_gives_the_components_of_all_samples():
+    given = stream()
+    estimate, _ = last(EveryBatch(10), given)
+    truth = np.linalg.eigh(np.cov(given.samples.reshape(-1, D).T))[1][:, -1:]
+    assert np.abs(np.abs(np.sum(estimate * truth, axis=1)) - 1).max() < 1e-8
+
+
+def test_one_pass_is_ahead_at_a_tenth_of_the_messages(monkeypatch):
+    monkeypatch.setattr(streaming, "GRID", ((4.0, 500.0),))
+    for panel in streaming_panels(20_000)[:2]:
+        rows = streaming.streaming_rows(panel, 2, 1, lambda title: None)
+        (ours,) = [row for row in rows if row.method.label == OURS]
+        assert {row.method.label for row in rows} >= {"D-Krasulina", "C-DIEGO"}
+        for theirs in rows:
+            if theirs.method.label in ("D-Krasulina", "C-DIEGO"):
+                assert ours.at_end("error") < theirs.at_end("error")
+                assert ours.at_end("messages") < 0.1 * theirs.at_end("messages")
+
+
+def test_curves_count_samples_and_messages_and_end_at_the_end():
+    panel = StreamPanel("small", 0.5, 1, (), n_samples=1000, n_nodes=M, d=D)
+    method = StreamMethod("D-Krasulina", DKrasulina(2.0, 50, ticks=4))
+    curve = follow_stream(method, panel, 0, 0)
+    assert curve.samples[-1] == 1000
+    assert curve.messages[-1] == 50 * 2 * (M - 1)
+    assert (np.diff(curve.samples) > 0).all()
+    assert (np.diff(curve.messages) > 0).all()
+    again, other = follow_stream(method, panel, 0, 0), follow_stream(method, panel, 0, 1)
+    assert (curve.error == again.error).all()
+    assert (curve.error != other.error).all()
+    assert curve.error_at("messages", np.array([0, curve.messages[3]])).tolist()[1] == curve.error[3]
+
+
+def test_of_a_grid_the_setting_with_the_least_error_is_shown():
+    methods = [StreamMethod("D-Krasulina", DKrasulina(c_0, 50)) for c_0 in (1e-6, 2.0)]
+    panel = StreamPanel("small", 0.5, 1, tuple(methods), n_samples=1000, n_nodes=M, d=D)
+    (best,) = streaming.streaming_rows(panel, 1, 0, lambda title: None)
+    assert best.method == methods[1]
+    assert "c_0=2, offset=50, ticks=1" in best.method.words
