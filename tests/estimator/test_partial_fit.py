@@ -276,7 +276,13 @@ def test_a_bad_batch_is_refused_and_not_counted(batch, settings, message):
         ({"forgetting": 1.1}, "forgetting = 1.1 must be"),
         ({"averages_per_batch": 1}, "averages_per_batch = 1 must be"),
         ({"missing": "mean"}, "needs all samples at once"),
-        ({"device": "cpu"}, "kept in NumPy"),
+        ({"averaging": "integers"}, "a stream has no public scales yet"),
+        ({"privacy": "masked", "n_nodes": 3}, "a stream has no public scales yet"),
+        ({"window": 2, "device": "cpu"}, "keep rows in NumPy"),
+        ({"sketch": 0}, "sketch = 0 must be"),
+        ({"partition": "features"}, "a stream is split by samples"),
+        ({"window": 0}, "window = 0 must be"),
+        ({"store": "no such folder"}, "must be a folder that exists"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

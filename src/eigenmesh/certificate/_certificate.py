@@ -47,6 +47,8 @@ class Certificate:
     disclosure : Disclosure
         What all nodes learned on the way, of all samples together and of those of one node; ``words`` has it in words
         after a masked run.
+    sketched : bool
+        True if products were those of a sketch of the samples: then nothing is certified.
     """
 
     values: np.ndarray
@@ -61,6 +63,7 @@ class Certificate:
     orthonormality: float
     disagreement: np.ndarray
     disclosure: Disclosure = field(default_factory=Disclosure)
+    sketched: bool = False
 
     def __repr__(self) -> str:
         return (
@@ -95,7 +98,7 @@ class Certificate:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the components should know, in words."""
-        notes = []
+        notes = ["nothing is certified: the products were those of a sketch"] if self.sketched else []
         for index, cluster in enumerate(self.clusters):
             names = ", ".join(str(k + 1) for k in cluster)
             if self.open_cluster and index == len(self.clusters) - 1:

@@ -3,21 +3,22 @@
 import numpy as np
 from scipy import special
 
+from eigenmesh.arrays import Array, like, namespace
+
 # Share of quiet samples that are beyond a limit.
 SHARE = 0.01
 
 
-def distances(
-    Z: np.ndarray, components: np.ndarray, variances: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def distances(Z: Array, components: np.ndarray, variances: np.ndarray) -> tuple[Array, Array, Array]:
     """T2 and SPE of samples, and the squared residuals of their features: (n, d) -> (n,), (n,), (n, d).
 
-    Z: centred and scaled. With scores t and residual e of a sample, ``T2 = sum_k t_k^2 / l_k`` and ``SPE = |e|^2``.
+    Z: centred and scaled, on any device. With scores t and residual e of a sample, ``T2 = sum_k t_k^2 / l_k`` and ``SPE = |e|^2``.
     """
-    scores = Z @ components.T
-    squares = (Z - scores @ components) ** 2
-    positive = np.maximum(variances, np.finfo(float).tiny)
-    return np.sum(scores**2 / positive, axis=1), squares.sum(axis=1), squares
+    xp, axes = namespace(Z), like(components, Z)
+    scores = Z @ axes.mT
+    squares = (Z - scores @ axes) ** 2
+    positive = like(np.maximum(variances, np.finfo(float).tiny), Z)
+    return xp.sum(scores**2 / positive, axis=1), xp.sum(squares, axis=1), squares
 
 
 def t2_limit(n_samples: float, n_components: int) -> float:

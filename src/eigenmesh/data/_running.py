@@ -8,8 +8,10 @@ from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.data._choice import CovarianceKind
+from eigenmesh.data._place import HOST, Place
 
 
 class Running(Protocol):
@@ -34,11 +36,14 @@ class Running(Protocol):
     def n_bytes(self) -> int:
         """Memory that is taken."""
 
-    def ticked(self, rows: np.ndarray, forgetting: float) -> Self:
+    def place(self, values: np.ndarray) -> Array:
+        """Values where the samples are."""
+
+    def ticked(self, rows: Array, forgetting: float) -> Self:
         """After one tick of the network: what there was counts ``forgetting`` times as much, new rows (n, d) once."""
 
-    def product(self, X: np.ndarray) -> np.ndarray:
-        """S X: (d, k) -> (d, k)."""
+    def product(self, X: Array) -> Array:
+        """S X, where the samples are: (d, k) -> (d, k)."""
 
     def trace_beyond(self, U: np.ndarray, scale: np.ndarray | float) -> float:
         """``trace((I - U U^T) D^-1 S D^-1 (I - U U^T))`` without cancellation: D = diag(scale), U^T U = I."""
@@ -48,15 +53,15 @@ class Summary(NamedTuple):
     """Sum of the weights, mean and squared deviations, the latter as a matrix (d, d) or its diagonal (d,)."""
 
     weight: float
-    mean: np.ndarray
-    scatter: np.ndarray
+    mean: Array
+    scatter: Array
 
     @classmethod
-    def of(cls, rows: np.ndarray, whole: bool) -> Summary:
-        """Of rows (n, d), n >= 1; the whole matrix or its diagonal."""
-        mean = rows.mean(axis=0, dtype=np.float64)
+    def of(cls, rows: Array, whole: bool) -> Summary:
+        """Of rows (n, d) float64, n >= 1; the whole matrix or its diagonal."""
+        mean = ea.namespace(rows).mean(rows, axis=0)
         centred = rows - mean
-        return cls(float(len(rows)), mean, centred.T @ centred if whole else np.einsum("nd,nd->d", centred, centred))
+        return cls(float(len(rows)), mean, centred.mT @ centred if whole else np.einsum("nd,nd->d", centred, centred))
 
     def merged(self, other: Summary) -> Summary:
         """Of both together (Chan et al. 1979)::
@@ -64,7 +69,7 @@ class Summary(NamedTuple):
         m = m_a + (n_b / n) (m_b - m_a),  S = S_a + S_b + (n_a n_b / n) (m_b - m_a)(m_b - m_a)^T
         """
         weight, shift = self.weight + other.weight, other.mean - self.mean
-        between = shift**2 if self.scatter.ndim == 1 else np.outer(shift, shift)
+        between = shift**2 if self.scatter.ndim == 1 else shift[:, None] * shift
         mean = self.mean + (other.weight / weight) * shift
         return Summary(weight, mean, self.scatter + other.scatter + (self.weight * other.weight / weight) * between)
 
@@ -74,14 +79,15 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RunningScatter:
-    """Moments alone, with S as a (d, d) matrix: no row is kept."""
+    """Moments alone, with S as a (d, d) matrix: no row is kept. On a device they stay there."""
 
     summary: Summary
     kind: ClassVar[CovarianceKind] = CovarianceKind.FORMED
 
     @classmethod
-    def empty(cls, n_features: int) -> RunningScatter:
-        return cls(Summary(0.0, np.zeros(n_features), np.zeros((n_features, n_features))))
+    def empty(cls, n_features: int, place: Place = HOST) -> RunningScatter:
+        mean, scatter = place.put(np.zeros(n_features)), place.put(np.zeros((n_features, n_features)))
+        return cls(Summary(0.0, mean, scatter))
 
     @property
     def count(self) -> float:
@@ -89,26 +95,34 @@ class RunningScatter:
 
     @property
     def mean(self) -> np.ndarray:
-        return self.summary.mean
+        return ea.to_numpy(self.summary.mean)
 
     @property
     def squares(self) -> np.ndarray:
-        return np.diagonal(self.summary.scatter)
+        return ea.to_numpy(ea.namespace(self.summary.scatter).linalg.diagonal(self.summary.scatter))
 
     @property
     def n_bytes(self) -> int:
-        return int(self.summary.scatter.nbytes)
+        return 8 * len(self.summary.mean) ** 2
 
-    def ticked(self, rows: np.ndarray, forgetting: float) -> RunningScatter:
+    def place(self, values: np.ndarray) -> Array:
+        return ea.like(values, self.summary.scatter)
+
+    def ticked(self, rows: Array, forgetting: float) -> RunningScatter:
+        return self.joined(Summary.of(rows, whole=True) if len(rows) else None, forgetting)
+
+    def joined(self, new: Summary | None, forgetting: float) -> RunningScatter:
+        """After one tick that has brought samples with these moments, or none."""
         before = self.summary if forgetting == 1 else self.summary.times(forgetting)
-        return RunningScatter(before if not len(rows) else before.merged(Summary.of(rows, whole=True)))
+        return RunningScatter(before if new is None else before.merged(new))
 
-    def product(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray(self.summary.scatter @ X)
+    def product(self, X: Array) -> Array:
+        return self.summary.scatter @ X
 
     def trace_beyond(self, U: np.ndarray, scale: np.ndarray | float) -> float:
-        beyond = (np.linalg.qr(U, mode="complete")[0][:, U.shape[1] :].T / scale).T
-        return float(np.vdot(beyond, self.summary.scatter @ beyond))
+        outside = np.linalg.qr(U, mode="complete")[0][:, U.shape[1] :]
+        beyond = self.place((outside.T / scale).T)
+        return float(ea.namespace(beyond).sum(beyond * self.product(beyond)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,16 +148,16 @@ class RunningCovariance:
     def n_features(self) -> int:
         return len(self.centre)
 
-    def place(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(values, dtype=np.float64)
+    def place(self, values: np.ndarray) -> Array:
+        return self.nodes[0].place(values)
 
-    def apply(self, X: Array) -> np.ndarray:
-        products = []
+    def apply(self, X: Array) -> Array:
+        products, scale = [], self.place(np.broadcast_to(self.scale, self.n_features)[:, np.newaxis])
         for node, block in zip(self.nodes, X, strict=True):
-            scaled, shift = (block.T / self.scale).T, node.mean - self.centre
-            whole = node.product(scaled) + np.outer(node.count * shift, shift @ scaled)
-            products.append(self.factor * (whole.T / self.scale).T)
-        return np.stack(products)
+            scaled, shift = block / scale, self.place((node.mean - self.centre)[:, np.newaxis])
+            whole = node.product(scaled) + (node.count * shift) @ (shift.mT @ scaled)
+            products.append(self.factor * (whole / scale))
+        return ea.namespace(X).stack(products)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         traces = []

@@ -90,16 +90,19 @@ class RunningRows:
 
     @property
     def mean(self) -> np.ndarray:
-        return self._summary.mean
+        return np.asarray(self._summary.mean)
 
     @property
     def squares(self) -> np.ndarray:
-        return self._summary.scatter
+        return np.asarray(self._summary.scatter)
 
     @property
     def n_bytes(self) -> int:
         in_memory = (chunk.rows.nbytes for chunk in self.chunks if isinstance(chunk.rows, np.ndarray))
         return sum(in_memory, 2 * CHUNK_BYTES)
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, dtype=np.float64)
 
     def ticked(self, rows: np.ndarray, forgetting: float) -> RunningRows:
         tick = self.tick + 1

@@ -42,7 +42,7 @@ def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
             xp = namespace(values)
             absent = ~xp.isfinite(values)
             if xp.any(absent) and not fills:
-                raise _not_finite(shards, position, start, piece)
+                raise not_finite(shards, position, start, piece)
             observed -= _by_column(piece, _weighed(absent, weights))
             values = xp.where(absent, xp.zeros_like(values), values)
             sums = _by_column(piece, _weighed(values, weights))
@@ -78,7 +78,7 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     return total
 
 
-def _not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
+def not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
     offset, column, value = first_not_finite(piece)
     row = start + offset
     rows = shards.blocks[position].rows

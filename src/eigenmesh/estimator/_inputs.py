@@ -1,10 +1,12 @@
 """What ``fit`` is given: who holds which samples, the network between them, and who is told how it goes."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from eigenmesh.errors import InputError
 from eigenmesh.events import EventLog, on_record
 from eigenmesh.fitting import PARTITIONS, Data, count_nodes, node_data, parse_weights
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
+
+if TYPE_CHECKING:
+    from eigenmesh.dask._data import DaskData
 
 # Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
 NOT_ON_DASK = ("topology", "weights", "averaging", "privacy", "split", "partition", "transport", "device")
@@ -54,7 +59,7 @@ def data_for(
     if is_dask(X):
         if sample_weight is not None:
             raise InputError("dask data take no sample_weight; repeat the rows, or compute() the data.")
-        return _data_of_dask(pca, X, nodes)
+        return data_of_dask(pca, X, nodes)
     if transport is None:
         shards = _shards(pca, X, y, nodes, seed, sample_weight)
     else:
@@ -68,8 +73,8 @@ def _kind(pca: Any) -> type[Shards]:
     return PARTITIONS[canonical_name("partition", pca.partition, PARTITIONS)]
 
 
-def _data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
-    """Blocks of a dask array or data frame, one node each; reads nothing."""
+def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
+    """Blocks of a dask array or data frame, one node each; reads nothing. Later data have the columns of the first."""
     from eigenmesh.dask._data import DaskData, check_features
 
     if nodes is not None:
@@ -83,7 +88,7 @@ def _data_of_dask(pca: Any, X: Any, nodes: Any) -> Data:
     n_blocks = data.facts.n_nodes
     if pca.n_nodes not in (None, n_blocks):
         raise InputError(f"n_nodes = {pca.n_nodes}, but the data have {n_blocks} blocks, one per node; leave it out.")
-    check_features(pca, X, reset=True)
+    check_features(pca, X, reset=first)
     return data
 
 

@@ -98,6 +98,10 @@ class DecentralizedPCA(Streaming, Projection):
         Folder where ``partial_fit`` keeps rows in files instead of d x d moments in memory; the answer is the same.
         None: moments if those of the nodes held here fit into 2 GiB, else the folder for temporary files. Files take
         as much as the rows that count, and go with the estimator.
+    sketch : int or None
+        Rows of a Frequent Directions sketch that each node of ``partial_fit`` keeps, twice as many at times, instead of
+        moments or rows: a fixed size for any d and any number of samples. The components are then not exact, nothing is
+        certified, and that is said after every batch.
     averages_per_batch : int or None
         Budget of ``partial_fit``, at least 2 averages for each batch; the certificate says how good the components are.
         None: as many as ``tol`` needs.
@@ -185,6 +189,7 @@ class DecentralizedPCA(Streaming, Projection):
         forgetting: float = 1.0,
         window: int | None = None,
         store: str | os.PathLike[str] | None = None,
+        sketch: int | None = None,
         averages_per_batch: int | None = None,
         on_alarm: Callable[[BatchChecked], Any] | None = None,
         callback: Callable[[Record], Any] | None = None,
@@ -199,7 +204,7 @@ class DecentralizedPCA(Streaming, Projection):
         self.scale, self.whiten, self.missing = scale, whiten, missing
         self.covariance, self.device, self.transport = covariance, device, transport
         self.forgetting, self.window, self.store = forgetting, window, store
-        self.averages_per_batch, self.on_alarm = averages_per_batch, on_alarm
+        self.sketch, self.averages_per_batch, self.on_alarm = sketch, averages_per_batch, on_alarm
         self.callback, self.verbose = callback, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Self:

@@ -31,6 +31,7 @@ from eigenmesh.data._weights import whole_count
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._matching import facts_to_match, require_match
+from eigenmesh.fitting._place import place_of
 from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._suspicious import warn_of_columns
@@ -209,22 +210,7 @@ class NodeData:
         return pooled_moments(self.shards, network, **settings)
 
     def _place(self, device: str | None, network: Network | None = None) -> Place:
-        """Where arrays are: where the samples lie if nothing else is asked for, or where the transport has them.
-
-        With averages in integers they are in NumPy unless they are on a GPU: the same bits with every engine. On a
-        network that changes they are always in NumPy.
-        """
-        if self.transport is None:
-            lies = self.shards.device
-            return Place.named(device if device is not None or lies is None else str(lies))
-        own = getattr(self.transport, "device", None)
-        if own is None and device is not None:
-            raise InputError(f"{type(self.transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
-        if own is not None and device is not None and not str(own).startswith(device):
-            raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
-        if isinstance(network, ChangingPeers) or (network is not None and network.integers and str(own) == "cpu"):
-            own = None
-        return Place.named(None if own is None else str(own))
+        return place_of(device, self.shards.device, self.transport, network)
 
 
 def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int, products: int) -> Choice:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from eigenmesh.arrays import Array, like, namespace, to_numpy
 from eigenmesh.data import Moments
 from eigenmesh.data._distances import distances, spe_limit, t2_limit
 from eigenmesh.events import BatchChecked
@@ -64,18 +65,19 @@ class Monitor:
         """Infinite before a batch has told how large SPE is."""
         return float("inf") if self.quiet_spe is None else spe_limit(*self.quiet_spe)
 
-    def statistics(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def statistics(self, rows: Array) -> tuple[Array, Array, Array]:
         """T2 and SPE of samples, and the squared residuals of their features: (n, d) -> (n,), (n,), (n, d)."""
-        centred = rows - self.moments.mean
+        centred = rows - like(self.moments.mean, rows)
         if self.moments.scale is not None:
-            centred /= self.moments.scale
+            centred /= like(self.moments.scale, rows)
         return distances(centred, self.components, self.variances)
 
-    def node_sums(self, rows: np.ndarray) -> np.ndarray:
+    def node_sums(self, rows: Array) -> np.ndarray:
         """What a node adds to the sums of all nodes, and its squared residuals by feature: (n, d) -> (5 + d,)."""
         t2, spe, squares = self.statistics(rows)
+        t2, spe, by_feature = (to_numpy(each) for each in (t2, spe, namespace(rows).sum(squares, axis=0)))
         beyond = np.sum(t2 > self.t2_limit), np.sum(spe > self.spe_limit)
-        return np.concatenate([[len(rows), *beyond, spe.sum(), (spe**2).sum()], squares.sum(axis=0)])
+        return np.concatenate([[len(rows), *beyond, spe.sum(), (spe**2).sum()], by_feature])
 
     def checked(self, batch: int, new: Sums, variance_lost: float) -> BatchChecked:
         """What the sums over a batch say of it."""

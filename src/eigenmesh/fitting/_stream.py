@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from eigenmesh.arrays import everywhere
+from eigenmesh.arrays import everywhere, to_numpy
 from eigenmesh.averaging import Averaging, Integers, Tree
 from eigenmesh.data import Choice, Covariance, Missing, Moments, Scaling
 from eigenmesh.data._moments import moments_about
@@ -17,11 +17,11 @@ from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.fitting._data import network_over, with_exact_averages
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._matching import facts_to_match, require_match
+from eigenmesh.fitting._matching import facts_to_match, names_number, require_match
 from eigenmesh.fitting._monitor import Monitor
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import NetworkSequence, Weights
-from eigenmesh.networks import Network
+from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._warm_krylov import Known
 from eigenmesh.transports import Transport
@@ -58,6 +58,10 @@ class StreamData:
         Of the last fit.
     batch_sums : array of shape (nodes, 5 + d) or None
         What it says of the new rows of each node held here; goes with the moments.
+    tick, batch : int, str or None
+        Number of the batch, from 0, and its id: the same at all nodes.
+    sent : Traffic
+        What it took to read the batch, where an engine sums over blocks.
     """
 
     nodes: Sequence[Running]
@@ -67,6 +71,9 @@ class StreamData:
     space: np.ndarray | None = None
     monitor: Monitor | None = None
     batch_sums: np.ndarray | None = None
+    tick: int = 0
+    batch: str | None = None
+    sent: Traffic = field(default_factory=Traffic)
     feature_names: tuple[str, ...] | None = None
     node_names: tuple[str, ...] | None = None
     dtype: ClassVar[np.dtype] = np.dtype(np.float64)
@@ -107,9 +114,6 @@ class StreamData:
             )
         if request.masked or isinstance(request.averaging, Integers):
             raise InputError("a stream has no public scales yet, so averages in integers, masked or not, are for fit.")
-        own = getattr(self.transport, "device", None)
-        if request.device is not None or (own is not None and str(own) != "cpu"):
-            raise InputError(f"a stream is kept in NumPy; leave out device = {request.device or str(own)!r}.")
 
     def count(self, masked: bool) -> tuple[Size, Network]:
         """N over all nodes, by one average of one number."""
@@ -119,7 +123,9 @@ class StreamData:
         return Size(n_samples, self.n_features), network
 
     def network(self, averaging: Averaging) -> Network:
-        return with_exact_averages(network_over(self.weights, self.transport, averaging))
+        network = with_exact_averages(network_over(self.weights, self.transport, averaging))
+        network.traffic += self.sent
+        return network
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
@@ -142,15 +148,15 @@ class StreamData:
         basis = np.zeros((d, 0)) if self.space is None else self.space
         X = (basis.T / before).T
         about = RunningCovariance(self.nodes, centre, 1.0)
-        products = about.apply(everywhere(X[np.newaxis], len(self.nodes)))
+        products = to_numpy(about.apply(everywhere(about.place(X[np.newaxis]), len(self.nodes))))
         shifts = np.stack([node.count * (node.mean - centre) for node in self.nodes])
         squares = np.stack([node.squares + node.count * (node.mean - centre) ** 2 for node in self.nodes])
         counts = np.array([[node.count] for node in self.nodes])
         batch_sums = np.zeros((len(self.nodes), 0)) if self.batch_sums is None else self.batch_sums
         sent = np.hstack([products.reshape(len(products), -1), shifts, squares, batch_sums, counts])
-        own = everywhere(facts_to_match(self)[np.newaxis], len(self.nodes))
-        pooled, agreed = network.common_mean_and_worst(sent, own)
-        require_match(agreed[0], self)
+        own = facts_to_match(self, self.tick, names_number(None if self.batch is None else (self.batch,)))
+        pooled, agreed = network.common_mean_and_worst(sent, everywhere(own[np.newaxis], len(self.nodes)))
+        require_match(agreed[0], self, *self._clocks_differ())
         parts = np.cumsum([basis.size, d, d, batch_sums.shape[1]])
         product, s, squares, summed, (count,) = np.split(M * np.asarray(pooled[0]), parts)
         if count < 2:
@@ -171,6 +177,12 @@ class StreamData:
                 explained = float(np.vdot(inside, known.basis.T @ known.image @ inside))
                 checked = BatchSums(summed, explained)
         return moments, StreamCovariance(self.nodes, moments.mean, factor, after, known, checked)
+
+    def _clocks_differ(self) -> tuple[str, str]:
+        """What to say where nodes are at different batches, or call the same one by different names."""
+        here = f"{self.node_label(0)} is at batch {self.tick}"
+        fix = "give every node every batch, without rows where it has none."
+        return f"nodes are at different batches ({here}); {fix}", f"nodes call this batch by different ids; {fix}"
 
     def _first_centre(self, network: Network) -> np.ndarray:
         """The pooled mean, for digits that a far centre would cost: (d,)."""

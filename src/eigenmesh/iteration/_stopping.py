@@ -28,6 +28,11 @@ class StopReason(Enum):
         'step_size="auto", which shortens the step by itself; with deepca, more mixes; or solver="auto".'
     )
 
+    SKETCHED = (
+        "Nothing is certified: the products were those of a sketch, which drops what it has no room for. Leave out "
+        "sketch for exact components, or give it more rows."
+    )
+
     @property
     def label(self) -> str:
         """Short name for tables and JSON."""

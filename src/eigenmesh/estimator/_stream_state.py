@@ -1,0 +1,91 @@
+"""What an estimator keeps between two batches of a stream."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.arrays import Array, numpy_dtype
+from eigenmesh.data import MEMORY_BYTES
+from eigenmesh.data._place import HOST, Place
+from eigenmesh.data._running import Running, RunningScatter
+from eigenmesh.data._running_rows import RunningRows
+from eigenmesh.data._running_sketch import RunningSketch
+from eigenmesh.errors import InputError
+from eigenmesh.events import BatchChecked
+from eigenmesh.fitting import Costs, parse_weights
+from eigenmesh.fitting._place import place_of
+from eigenmesh.fitting._stream import StreamData
+from eigenmesh.graphs import NetworkSequence
+from eigenmesh.transports import Transport
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedBatch:
+    """What was told of a batch, and the mean squared residual of each feature: (d,)."""
+
+    event: BatchChecked
+    residuals: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """What an estimator keeps between two batches.
+
+    labels: what ``nodes`` calls the nodes. dtype: of the batches. ids: of those that were counted, where they had any.
+    """
+
+    data: StreamData
+    dtype: np.dtype
+    labels: tuple[Any, ...]
+    device: str | None = None
+    n_seen: int = 0
+    n_batches: int = 0
+    ids: frozenset[Any] = frozenset()
+    checked: CheckedBatch | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where its moments are; by name, since a stream can be pickled and a library cannot."""
+        return Place.named(self.device)
+
+
+def begun(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, transport: Transport | None) -> Stream:
+    """A stream of the columns and nodes of the first batch, without a sample yet."""
+    names = getattr(pca, "feature_names_in_", None)
+    weights = parse_weights(pca.topology, pca.weights, len(labels), seed)
+    held = len(labels) if transport is None else 1
+    # On a network that changes arrays are in NumPy, whatever the transport can carry.
+    carries = None if isinstance(weights, NetworkSequence) else transport
+    place = place_of(pca.device, None if isinstance(rows, np.ndarray) else rows.device, carries)
+    data = StreamData(
+        [_kept_by_a_node(pca, held, rows.shape[1], place)] * held,
+        weights,
+        transport,
+        feature_names=None if names is None else tuple(map(str, names)),
+        node_names=None if labels == tuple(range(len(labels))) else tuple(map(str, labels)),
+    )
+    return Stream(data, numpy_dtype(rows), labels, None if place.device is None else str(place.device))
+
+
+def _kept_by_a_node(pca: Any, n_held: int, n_features: int, place: Place) -> Running:
+    """The moments alone where they fit into memory; otherwise, and for a window, the rows; a sketch if asked for."""
+    limit = min(MEMORY_BYTES, (pca.costs or Costs()).memory_bytes)
+    fits = 8 * n_held * n_features**2 <= limit or place.is_gpu
+    if pca.sketch is not None:
+        if pca.window is not None or pca.store is not None or place != HOST:
+            raise InputError(f"sketch = {pca.sketch} keeps no rows, in NumPy; leave out window, store and device.")
+        return RunningSketch.empty(n_features, pca.sketch)
+    if pca.window is None and pca.store is None and fits:
+        return RunningScatter.empty(n_features, place)
+    if place != HOST:
+        raise InputError(f"window = {pca.window} and store = {pca.store} keep rows in NumPy; leave out the device.")
+    small_enough = pca.window is not None and pca.store is None
+    folder = None if small_enough else tempfile.gettempdir() if pca.store is None else os.fspath(pca.store)
+    if folder is not None and not os.path.isdir(folder):
+        raise InputError(f"store = {folder!r} must be a folder that exists; make it first.")
+    return RunningRows(n_features, pca.window, folder)

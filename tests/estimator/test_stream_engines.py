@@ -1,0 +1,110 @@
+"""Batches on every engine: threads, MPI, torch.distributed, Dask, and arrays on a device."""
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+from eigenmesh import DecentralizedPCA
+from eigenmesh.errors import DataError, InputError
+from problems import angles
+from transports.engines import ENGINES, launch, row
+from transports.stream_scenarios import N_BATCHES, D, K, rows_of
+
+SIZE = 3
+
+
+@pytest.mark.parametrize("name", [row("threads"), row("torch"), row("mpi")])
+def test_every_node_has_the_components_of_all_batches(name, tmp_path):
+    engine = ENGINES[name]
+    if engine.missing() is not None:
+        pytest.skip(engine.missing())
+    ended = launch(engine, SIZE, "transports.stream_scenarios", ["batches", "clocks"], tmp_path)
+    assert ended.status == 0, ended.output
+    parts = [[rows_of(rank, batch) for batch in range(N_BATCHES)] for rank in range(SIZE)]
+    whole = np.vstack([rows for each in parts for rows in each])
+    truth = PCA(K).fit(whole).components_.T
+    for rank, results in ended.results.items():
+        got = {key.partition("/")[2]: value for key, value in results.items() if key.startswith("batches/")}
+        assert angles(got["components"], truth).max() <= got["bound"] < 1e-9
+        assert np.allclose(got["mean"], whole.mean(axis=0), rtol=1e-13)
+        assert (got["samples"], got["seen"]) == (len(whole), sum(map(len, parts[rank])))
+        assert "nodes are at different batches (this node is at batch" in str(results["clocks/tick"])
+        assert "nodes call this batch by different ids" in str(results["clocks/id"])
+        # What was refused was not counted.
+        assert results["clocks/id-seen"] == results["clocks/tick-seen"] == len(parts[rank][0])
+
+
+def test_moments_stay_on_the_device():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    for device in devices:
+        pca, whole = DecentralizedPCA(K, n_nodes=SIZE, device=device, tol=1e-9), []
+        for batch in range(3):
+            rows = rows_of(0, batch)
+            # A tensor on a GPU is not copied to the host; on the CPU it is the same memory.
+            given = torch.asarray(rows, device=device)
+            pca.partial_fit(given, nodes=np.arange(len(rows)) % SIZE)
+            whole.append(rows)
+            assert pca.result_.converged
+        for node in pca._stream.data.nodes:
+            assert isinstance(node.summary.scatter, torch.Tensor)
+            assert node.summary.scatter.device.type == device
+        truth = PCA(K).fit(np.vstack(whole))
+        assert angles(pca.components_, truth.components_.T).max() < 1e-9
+        assert np.allclose(pca.explained_variance_, truth.explained_variance_, rtol=1e-10)
+        assert np.allclose(pca.noise_variance_, truth.noise_variance_, rtol=1e-10)
+        assert pca.batch_.samples == len(rows)
+
+
+@pytest.fixture
+def da():
+    dask = pytest.importorskip("dask", reason="dask is not installed: pip install 'eigenmesh[dask]'")
+    array = pytest.importorskip("dask.array", reason="dask.array is not installed: pip install 'eigenmesh[dask]'")
+    with dask.config.set(scheduler="synchronous"):
+        yield array
+
+
+def test_dask_batches_are_summed_where_the_blocks_are(da):
+    pca, here = (DecentralizedPCA(K, tol=1e-9, forgetting=0.9) for _ in range(2))
+    for batch in range(4):
+        rows = rows_of(0, batch)
+        pca.partial_fit(da.from_array(rows, chunks=(13 + batch, 5)))
+        here.set_params(n_nodes=1).partial_fit(rows)
+        assert pca.result_.converged
+    assert angles(pca.components_, here.components_.T).max() < 1e-9
+    assert np.allclose(pca.explained_variance_, here.explained_variance_, rtol=1e-12)
+    assert np.allclose(pca.mean_, here.mean_, rtol=1e-13)
+    assert pca.n_samples_seen_ == 160
+    assert pca.batch_.samples == here.batch_.samples == 40
+    assert np.allclose(pca.batch_residuals_, here.batch_residuals_, rtol=1e-9)
+    # One pass over three blocks, and nothing else is sent.
+    assert (pca.traffic_.rounds, pca.traffic_.messages) == (1, 2 * 3)
+    pca.partial_fit(da.zeros((0, D)))
+    assert pca.n_samples_seen_ == 160
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "error", "message"),
+    [
+        ({"window": 3}, {}, InputError, "need the rows here"),
+        ({"topology": "cycle"}, {}, InputError, "topology = 'cycle' has no meaning for dask data"),
+        ({}, {"nodes": [0] * 40}, InputError, "dask data are split by their chunks"),
+        ({}, {"y": [0] * 40}, InputError, "dask data are split by their chunks"),
+        ({}, {"bad": True}, DataError, "node 1, row 4, column 2 is NaN"),
+    ],
+)
+def test_what_dask_batches_cannot_do_is_refused(da, settings, given, error, message):
+    rows = rows_of(0, 0)
+    if given.pop("bad", False):
+        rows[17, 2] = np.nan
+    with pytest.raises(error, match=message):
+        DecentralizedPCA(K, **settings).partial_fit(da.from_array(rows, chunks=(13, D)), **given)
+
+
+def test_dask_batches_do_not_join_a_stream_of_many_nodes(da):
+    pca = DecentralizedPCA(K, n_nodes=SIZE).partial_fit(rows_of(0, 0))
+    with pytest.raises((DataError, InputError), match=r"n_nodes = 3|has 3 nodes"):
+        pca.partial_fit(da.from_array(rows_of(0, 1), chunks=(13, D)))
+    single = DecentralizedPCA(K).partial_fit(da.from_array(rows_of(0, 0), chunks=(13, D)))
+    with pytest.raises(DataError, match="is float32, but the stream has float64"):
+        single.partial_fit(da.from_array(rows_of(0, 1).astype(np.float32), chunks=(13, D)))
