@@ -14,11 +14,13 @@ from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
+from eigenmesh.cli._fit_stream import fit_stream
 from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table
 from eigenmesh.cli._problem import IMAGE_SHAPES, Problem, read_problem
 from eigenmesh.cli._report_file import write_report
+from eigenmesh.cli._stream_options import StreamOptions, takes_stream
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
@@ -36,9 +38,11 @@ DEFAULT_COMPONENTS = 5
 
 
 @takes_table
+@takes_stream
 def fit(
     data: options.Sources,
     table: TableOptions,
+    batches: StreamOptions | None,
     split: options.SplitName = None,
     by_label: options.ByLabel = False,
     partition: options.Partition = "samples",
@@ -93,6 +97,8 @@ def fit(
     - `eigenmesh fit lab.csv genes.csv --partition features --id-column patient`
 
     - `mpiexec -n 20 eigenmesh fit site-{rank}.npy --transport mpi --out pca.npz`
+
+    - `eigenmesh fit months/ --stream --nodes 8 --forgetting 0.99`
     """
     messages = Messages.of(quiet, machine_output=json_file == STANDARD_OUTPUT, live=live)
     outputs = Outputs(out, json_file, plot, events, report)
@@ -100,23 +106,30 @@ def fit(
     if transport is None and outputs.has_rank:
         raise InputError("{rank} in the name of an output is for nodes that are processes or threads: --transport.")
     engine = None if transport is None else transport_kind(transport, device)
-    request = Request.parse(
-        n_components=parse_components(components) or DEFAULT_COMPONENTS,
-        at_most=components is None,
-        solver=solver,
-        averaging=averaging,
-        privacy=privacy,
-        step_size=parse_step_size(step_size),
-        tol=tol,
-        max_rounds=max_rounds,
-        scale="binomial" if binomial else scale,
-        missing=missing,
-        covariance=covariance,
-        device=device,
-        random_state=seed,
-        costs=options.read_costs(latency_ms, bandwidth_mbit, gflops, memory_gb),
-    )
+    settings: dict[str, Any] = {
+        "n_components": parse_components(components) or DEFAULT_COMPONENTS,
+        "solver": solver,
+        "averaging": averaging,
+        "privacy": privacy,
+        "step_size": parse_step_size(step_size),
+        "tol": tol,
+        "max_rounds": max_rounds,
+        "scale": "binomial" if binomial else scale,
+        "missing": missing,
+        "covariance": covariance,
+        "device": device,
+        "random_state": seed,
+        "costs": options.read_costs(latency_ms, bandwidth_mbit, gflops, memory_gb),
+    }
+    request = Request.parse(at_most=components is None, **settings)
     split = split_name(split, by_label)
+    if batches is not None:
+        if report is not None or live:
+            raise InputError("--report and --live show one fit, and a stream is one after another; use --events.")
+        where: Any = {"transport": transport, "topology": topology, "nodes": nodes, "split": split, "weights": weights}
+        settings["partition"] = partition
+        converged = fit_stream(messages, outputs, data, table, batches, **where, **settings)
+        raise typer.Exit(0 if converged else NOT_CONVERGED)
     if transport is not None and split is None and is_one_table(data):
         # Nodes that read their own samples read consecutive rows.
         split = "contiguous"

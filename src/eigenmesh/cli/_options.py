@@ -1,5 +1,8 @@
 """The options that commands take, with their help: one alias each, shared where commands agree."""
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +15,38 @@ from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.transports import TRANSPORTS
 
-DATA, NETWORK, METHOD, COSTS, OUTPUT = "Data", "Network", "Method", "What things cost", "Output"
+DATA, STREAM, NETWORK, METHOD = "Data", "Stream", "Network", "Method"
+COSTS, OUTPUT = "What things cost", "Output"
 STARTED_BY_NAME = [kind for kind in TRANSPORTS.values() if kind.starts_by_name]
 
 
 def option(panel: str | None, metavar: str | None, text: str, *names: str, **more: Any) -> Any:
     """An option in a panel of the help; without names it is called as its parameter is."""
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
+def takes_options(
+    place: str, options: Mapping[str, Any], read: Callable[..., Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these options, None by default, instead of one parameter: what ``read`` makes of all of them."""
+
+    def expanded(command: Callable[..., None]) -> Callable[..., None]:
+        given = inspect.signature(command, eval_str=True).parameters.values()
+        added = [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
+            for name, annotation in options.items()
+        ]
+        parameters = [new for one in given for new in (added if one.name == place else [one])]
+
+        @functools.wraps(command)
+        def with_options(**values: Any) -> None:
+            command(**{place: read(**{name: values.pop(name) for name in options})}, **values)
+
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+        return with_options
+
+    return expanded
 
 
 def argument(metavar: str, text: str) -> Any:
@@ -29,7 +57,7 @@ def argument(metavar: str, text: str) -> Any:
 SOURCES_HELP = (
     "One file (.csv, .csv.gz, .tsv, .npy, .npz, .parquet), its rows split over the nodes; several files or a pattern "
     "(site-*.csv), one node each (site-{rank}.npy where every node is a process); or a data set: "
-    "digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,gap=0.8,n=100000."
+    "digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,gap=0.8,n=100000. With --stream also folders."
 )
 SPLIT_HELP = (
     "How rows are split: random (default), contiguous, label, dirichlet:0.1 (by label, skewed), sizes:10,20,30."

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from eigenmesh.cli._options import DATA, option
+from eigenmesh.cli._options import DATA, option, takes_options
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 
@@ -39,20 +37,7 @@ OPTIONS: dict[str, Any] = {
 
 def takes_table(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command all options of tables in the place of its parameter ``table``, a TableOptions."""
-    given = inspect.signature(command, eval_str=True).parameters.values()
-    added = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
-        for name, annotation in OPTIONS.items()
-    ]
-    parameters = [new for one in given for new in (added if one.name == "table" else [one])]
-
-    @functools.wraps(command)
-    def with_table(**values: Any) -> None:
-        command(table=read_options(**{name: values.pop(name) for name in OPTIONS}), **values)
-
-    with_table.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_table.__annotations__ = {one.name: one.annotation for one in parameters}
-    return with_table
+    return takes_options("table", OPTIONS, read_options)(command)
 
 
 def read_options(

@@ -12,7 +12,8 @@ SHARE = 0.01
 def distances(Z: Array, components: np.ndarray, variances: np.ndarray) -> tuple[Array, Array, Array]:
     """T2 and SPE of samples, and the squared residuals of their features: (n, d) -> (n,), (n,), (n, d).
 
-    Z: centred and scaled, on any device. With scores t and residual e of a sample, ``T2 = sum_k t_k^2 / l_k`` and ``SPE = |e|^2``.
+    Z: centred and scaled, on any device. With scores t and residual e of a sample, ``T2 = sum_k t_k^2 / l_k`` and
+    ``SPE = |e|^2``.
     """
     xp, axes = namespace(Z), like(components, Z)
     scores = Z @ axes.mT

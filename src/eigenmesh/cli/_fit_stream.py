@@ -1,0 +1,148 @@
+"""``eigenmesh fit --stream``: batches from folders, or from files in pieces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from eigenmesh.cli._inputs import DEFAULT_SPLIT, read_edge_list, read_one
+from eigenmesh.cli._messages import Messages, note_node
+from eigenmesh.cli._node_files import Outputs, has_rank, with_rank
+from eigenmesh.cli._stream_options import StreamOptions
+from eigenmesh.data import LabelSplit, Table, TableOptions, as_source, split_by_name
+from eigenmesh.data._files import READERS, kind_of
+from eigenmesh.errors import DataError, InputError, UnreadableFileError
+from eigenmesh.estimator import DecentralizedPCA
+from eigenmesh.events import EventLog, event_log
+from eigenmesh.fitting import fit_numbers, model_of
+from eigenmesh.graphs import Weights
+from eigenmesh.report import run_picture, save_picture
+from eigenmesh.transports import transport_by_name, transport_kind
+
+BATCH_ROWS = 1000
+
+
+class Batch(NamedTuple):
+    """The samples of one batch, by source; None where a source has none. Its name is its id."""
+
+    name: str
+    tables: Sequence[Table | None]
+
+
+def batches_of(data: Sequence[str], options: TableOptions, batch_rows: int | None) -> Iterator[Batch]:
+    """Batches in order: of folders the files, those of the same name together; of files so many rows at a time."""
+    folders = [Path(name).is_dir() for name in data]
+    if any(folders) and not all(folders):
+        raise InputError(f"{data[folders.index(False)]} is no folder, but others are; give folders or files only.")
+    if all(folders):
+        found = [{file.name: file for file in Path(name).iterdir() if kind_of(file) in READERS} for name in data]
+        names = sorted(set().union(*found))
+        if not names:
+            raise UnreadableFileError(f"{data[0]} has no file to read; eigenmesh reads {', '.join(READERS)}.")
+        for name in names:
+            here = [None if name not in files else read_one(str(files[name]), options) for files in found]
+            for number, pieces in enumerate(zip_longest(*(_pieces(table, batch_rows) for table in here))):
+                yield Batch(f"{name} {number}" if batch_rows else name, pieces)
+        return
+    tables = [read_one(name, options) for name in data]
+    rows = batch_rows or BATCH_ROWS
+    for number, pieces in enumerate(zip_longest(*(_pieces(table, rows) for table in tables))):
+        yield Batch(f"rows {number * rows} to {(number + 1) * rows - 1}", pieces)
+
+
+def _pieces(table: Table | None, rows: int | None) -> Iterator[Table]:
+    if table is not None:
+        step = rows or max(1, table.n_samples)
+        for start in range(0, table.n_samples, step):
+            yield table.take(slice(start, min(start + step, table.n_samples)))
+
+
+def fit_stream(
+    messages: Messages,
+    outputs: Outputs,
+    data: Sequence[str],
+    table: TableOptions,
+    asked: StreamOptions,
+    *,
+    transport: str | None,
+    topology: str,
+    nodes: int | None,
+    split: str | None,
+    **settings: Any,
+) -> bool:
+    """Fit every batch, say how it went, and write what there is at the end; whether the last one converged."""
+    if table.weight_column is not None:
+        raise InputError("--weight-column goes with a fit of all samples; a stream counts every row once.")
+    graph = read_edge_list(topology, nodes)
+    settings |= {"topology": graph or topology, "n_nodes": None if graph else nodes, **asked.of_the_estimator}
+    engine = None if transport is None else transport_kind(transport, settings["device"])
+    with ExitStack() as stack:
+        if engine is not None and engine.run_nodes is None:
+            if len(data) != 1 or not has_rank(data[0]):
+                raise InputError(f"with --transport {engine.name} every node reads its own: name it site-{{rank}}.")
+            link = stack.enter_context(transport_by_name(engine.name, device=settings["device"]))
+            note_node(link.rank)
+            messages, outputs = (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
+            data, settings["transport"] = [with_rank(data[0], link.rank)], link
+        elif engine is not None:
+            settings["transport"] = engine.name
+        events = stack.enter_context(event_log(outputs.events))
+        pca = DecentralizedPCA(split=split or DEFAULT_SPLIT, callback=events.emit, **settings)
+        by_label = split is not None and isinstance(split_by_name(split), LabelSplit)
+        for batch in batches_of(data, table, asked.batch_rows):
+            messages.tell(_counted(pca, batch, by_label, events))
+        if not hasattr(pca, "components_"):
+            raise DataError(f"n_samples = {pca.n_samples_seen_} in all batches are too few for n_components.")
+        events.emit(pca.result_.ended)
+        _write(messages, outputs, pca, data)
+        return bool(pca.result_.converged)
+
+
+def _counted(pca: DecentralizedPCA, batch: Batch, by_label: bool, events: EventLog) -> str:
+    """Count one batch, and say in a line what it was and how good the components are now."""
+    with warnings.catch_warnings():
+        # What they say is in the line.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pca.partial_fit(**_samples(batch.tables, by_label), batch=batch.name)
+    words = [f"{batch.name}: {pca.n_samples_seen_:,} samples"]
+    if not hasattr(pca, "components_"):
+        return f"{words[0]}, too few for the components yet"
+    words.append(f"{pca.n_iter_ + 1} averages, sin(angle) at most {pca.certificate_.error_bound:.1e}")
+    if pca.batch_ is not None:
+        events.emit(pca.batch_)
+        words.append(f"variance lost {pca.batch_.variance_lost:.2%}")
+        words += [f"ALARM: {pca.batch_.message}"] if pca.batch_.alarm else []
+    return ", ".join(words)
+
+
+def _samples(tables: Sequence[Table | None], by_label: bool) -> dict[str, Any]:
+    """Samples, labels and nodes as ``partial_fit`` takes them."""
+    first = next(table for table in tables if table is not None)
+    if len(tables) > 1:
+        none = np.empty((0, first.source.shape[1]), dtype=first.source.dtype)
+        empty = as_source(none, feature_names=first.feature_names)
+        return {"X": [empty if table is None else table.source for table in tables]}
+    if by_label and first.labels is None:
+        raise InputError(f"{first.name} has no labels to split by; name their column with --label-column.")
+    return {"X": first.source, "nodes" if by_label else "y": first.labels}
+
+
+def _write(messages: Messages, outputs: Outputs, pca: DecentralizedPCA, data: Sequence[str]) -> None:
+    fitted, stream = pca._fitted, {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
+    messages.tell_fit(fitted, loadings=True)
+    about = {**stream, "n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}
+    written = outputs.write(model_of(fitted), fit_numbers(fitted, about))
+    if outputs.picture is not None and isinstance(pca.weights_, Weights):
+        title = f"PCA of a stream: {pca.n_samples_:,} samples at {pca.n_nodes_} nodes"
+        more: Any = {"names": fitted.facts.node_names, "image_shape": None, "total_variance": fitted.total_variance}
+        figure = run_picture(pca.weights_, pca.result_, pca.tol, title=title, **more)
+        written.append(save_picture(figure, outputs.picture))
+    for path in [*written, *([] if outputs.events is None else [outputs.events])]:
+        messages.tell(f"wrote {path}")
