@@ -64,7 +64,7 @@ bench-rounds: $(VENV)/.dev ## rounds from start to certificate on MNIST, CIFAR-1
 bench-streams: $(VENV)/.dev ## streams: MNIST in 60 batches, alarms, and more samples than memory
 	$(BIN)/python benchmarks/streams.py mnist
 	$(BIN)/python benchmarks/streams.py drift
-	$(BIN)/python benchmarks/streams.py memory
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/streams.py memory
 
 bench-columns: $(VENV)/.dev ## columns split over sites: MNIST on 8, HapMap3 on 11, simulated and as peers
 	$(BIN)/python benchmarks/columns.py
