@@ -70,7 +70,7 @@ def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, fol
     described = read_site(site)
     signal.signal(signal.SIGTERM, _stop)
     with messages.waiting("reading the data"):
-        run = _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
+        take_part = _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
     with ExitStack() as stack:
         # Refused handshakes come through the error stream alone, so the log is open before it is watched.
         stack.enter_context(logged(described.out.folder / "peer.log"))
@@ -78,7 +78,7 @@ def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, fol
         during = replace(messages, notices=Console(file=watch.stream, highlight=False))
         show = stack.enter_context(_shown(during))
         with _last_words(during, site):
-            outcome = run(during, show)
+            outcome = take_part(during, show)
     if outcome is not None:
         _tell(messages, outcome)
         if not outcome.converged:
@@ -94,11 +94,11 @@ def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome 
         for path in taking_part.run_folder.set_aside():
             messages.tell(f"set aside {path}")
 
-    def run(during: Messages, show: Any) -> Outcome:
+    def take_part(during: Messages, show: Any) -> Outcome:
         taking_part.reporter.listener = show
         return taking_part.run()
 
-    return run
+    return take_part
 
 
 def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Callable[..., Outcome | None]:
@@ -107,7 +107,7 @@ def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Call
 
     follower = Follower(site, folder, fresh=fresh)
 
-    def run(during: Messages, show: Any) -> None:
+    def take_part(during: Messages, show: Any) -> None:
         def tell(batch: int, outcome: Outcome) -> None:
             what = f"put off: {outcome.put_off}" if outcome.put_off else "done"
             wrong = "" if outcome.put_off or outcome.converged else "; it is not certified to tol"
@@ -120,7 +120,7 @@ def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Call
         if handover is not None:
             messages.tell(f"Give {handover} to its heir, who moves it into the folder that it follows.")
 
-    return run
+    return take_part
 
 
 @contextmanager

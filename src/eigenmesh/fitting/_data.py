@@ -176,28 +176,38 @@ class NodeData:
         pooled = pooled_shards(self.shards) if choice.pooled else None
         moments = here._moments(network, scale, missing, pooled)
         warn_of_columns(self.shards, moments)
+        return moments, here._covariance(network, moments, choice, place, pooled)
+
+    def _covariance(
+        self, network: Network, moments: Moments, choice: Choice, place: Place, pooled: Shards | None
+    ) -> Covariance:
+        """That of the nodes held here, of samples that are in their place; of all rows at once if they are pooled."""
         if network.integers:
-            return moments, here._one_by_one(moments, choice, place)
-        held, kind = pooled or here.shards, choice.kind
+            return self._one_by_one(moments, choice, place)
+        held, kind = pooled or self.shards, choice.kind
         chosen = kind is CovarianceKind.MATRIX_FREE and not choice.asked and place == HOST
         if chosen and Sizes.of(held, in_place=True).in_place and InPlace.of(held, moments) is None:
             # Means are so large that rows have to be centred first, and a copy of all of them was not reckoned with.
             kind = CovarianceKind.CHUNKED
         covariance = build_covariance(held, moments, kind=kind, in_place=True, xp=place.xp, device=place.device)
         if pooled is None:
-            return moments, covariance
+            return covariance
         each = partial(build_covariance, self.shards, moments, xp=place.xp, device=place.device)
-        return moments, PooledCovariance(covariance, each, self.shards.n_nodes)
+        return PooledCovariance(covariance, each, self.shards.n_nodes)
 
     def _one_by_one(self, moments: Moments, choice: Choice, place: Place) -> Covariance:
         """Each node's covariance as where it is alone. What cancels in a product is stated by pooled numbers."""
-        build = partial(build_covariance, moments=moments, xp=place.xp, device=place.device)
-        held = zip(self.shards.ids, choice.each, strict=True)
-        parts = tuple(build(self.shards.take([node]), kind=kind) for node, kind in held)
+        parts = self._alone(moments, choice.each, place)
         means = moments.mean if moments.scale is None else moments.mean / moments.scale
         cancels = any(part.rounding_size > 0 for part in parts)
         # The average over the nodes of N_i |w mu|^2, with weights w^2 = M / (N - 1).
         return OneByOne(parts, 2 * float(means @ means) if cancels else 0.0)
+
+    def _alone(self, moments: Moments, kinds: Sequence[CovarianceKind], place: Place) -> tuple[Covariance, ...]:
+        """The covariance of each node held here, of these kinds."""
+        build = partial(build_covariance, moments=moments, xp=place.xp, device=place.device)
+        held = zip(self.shards.ids, kinds, strict=True)
+        return tuple(build(self.shards.take([node]), kind=kind) for node, kind in held)
 
     def _moments(self, network: Network, scale: Scaling, missing: Missing, pooled: Shards | None = None) -> Moments:
         facts, check = facts_to_match(self.shards), partial(require_match, shards=self.shards)

@@ -1,7 +1,6 @@
 """Trees on networks that change or lose messages, where each message is sent again until it arrives."""
 
 import numpy as np
-from scipy.sparse import csgraph
 
 from eigenmesh.graphs._over_time import NetworkSequence
 
@@ -15,6 +14,8 @@ def tree_rounds(sequence: NetworkSequence) -> float:
     A link works in a round with the share of rounds in which it is up, times the share of messages that arrive. Of all
     roots the one counts whose farthest nodes are nearest. A level waits for its slowest link.
     """
+    from scipy.sparse import csgraph
+
     works = np.mean([sequence.weights_at(round_) > 0 for round_ in range(LOOKED_AT)], axis=0) * (1 - sequence.loss)
     np.fill_diagonal(works, 0.0)
     # Senders in rows, as csgraph has it; 0 is no link.
@@ -29,6 +30,8 @@ def tree_rounds(sequence: NetworkSequence) -> float:
 
 def _tree_rounds(waits: np.ndarray, root: int) -> float:
     """Expected rounds from the root to all, level by level of the tree of shortest waits."""
+    from scipy.sparse import csgraph
+
     _, before = csgraph.dijkstra(waits, indices=root, return_predecessors=True)
     levels: dict[int, list[float]] = {}
     for node in range(len(waits)):

@@ -6,7 +6,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, cast
 
@@ -14,8 +14,9 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import Choice, Covariance, Moments
-from eigenmesh.data._covariance import OneByOne, build_covariance
+from eigenmesh.data import Choice, Covariance, Moments, Shards
+from eigenmesh.data._covariance import OneByOne
+from eigenmesh.data._place import Place
 from eigenmesh.errors import TransportError
 from eigenmesh.events import EventLog, Record, VirtualTime, on_record
 from eigenmesh.fitting import NodeData, Request, fit, prepare
@@ -123,16 +124,17 @@ class TimedData(NodeData):
         self.networks.append(network)
         return network
 
-    def measure(self, network: Network, choice: Choice, **settings: Any) -> tuple[Moments, Covariance]:
-        moments, _ = super().measure(network, replace(choice, pooled=False), **settings)
+    def _covariance(
+        self, network: Network, moments: Moments, choice: Choice, place: Place, pooled: Shards | None
+    ) -> Covariance:
         began = time.perf_counter()
-        parts = tuple(build_covariance(self.shards.take([node]), moments, kind=choice.kind) for node in self.shards.ids)
+        parts = self._alone(moments, [choice.kind] * len(self.shards.ids), place)
         built_s = (time.perf_counter() - began) / len(parts)
         timed = cast(InVirtualTime, network)
         for node, part in enumerate(parts):
             set_up_s = self._measure_work(cast(ConditionLaws, timed.laws), node, part, built_s)
             timed.clock[node] += set_up_s
-        return moments, cast(Covariance, Timed(OneByOne(parts), timed))
+        return cast(Covariance, Timed(OneByOne(parts), timed))
 
     def _measure_work(self, laws: ConditionLaws, node: int, part: Covariance, built_s: float) -> float:
         """Set the time of a column; gives that of the set-up."""
