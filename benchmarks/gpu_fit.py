@@ -88,7 +88,7 @@ def main() -> None:
                 place,
                 *(f"{1e3 * taken[name]:.0f} ms" for name in ("peer", "ours")),
                 f"{taken['ours'] / taken['peer']:.2f}",
-                pca._fitted.choice.kind,
+                pca.fitted_.choice.kind,
                 f"{pca.certificate_.error_bound:.1e}",
                 f"{sine(pca.components_.astype(float), truth):.1e}",
             )

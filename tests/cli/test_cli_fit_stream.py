@@ -94,7 +94,6 @@ def test_a_sketch_says_that_nothing_is_certified(call, folder):
         (["few.npy", "--stream", "-k", "3"], "are too few"),
         (["days", "--stream", "--weight-column", "c0"], "a stream counts every row once"),
         (["days", "--stream", "--partition", "features"], "a stream is split by samples"),
-        (["days", "--stream", "--live"], "--report and --live show one fit"),
     ],
 )
 def test_bad_input_is_one_line(call, folder, tmp_path, samples, words, message):

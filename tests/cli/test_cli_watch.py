@@ -8,7 +8,11 @@ import sys
 import urllib.request
 
 import numpy as np
+import pytest
 
+from eigenmesh.events import Started
+from eigenmesh.sites._network_file import EXAMPLE as NETWORK
+from eigenmesh.watch import Feed
 from mesh import Mesh, ring
 
 
@@ -23,7 +27,8 @@ def test_a_report_has_the_run_and_what_came_out(call, samples, tmp_path):
     )
     assert done.exit_code == 0, done.output
     run, numbers = run_of((tmp_path / "run.html").read_text()), json.loads((tmp_path / "run.json").read_text())
-    assert run["events"][0]["kind"] == "started"
+    assert [event["kind"] for event in run["events"][:2]] == ["planned", "started"]
+    assert run["events"][0]["rounds"] == pytest.approx(numbers["rounds"], rel=0.2)
     assert run["events"][-1]["kind"] == "ended"
     assert run["components"]["shares"] == numbers["explained_variance_ratio"]
     assert run["components"]["bounds"] == numbers["error_bounds"]
@@ -39,10 +44,105 @@ def test_a_report_has_the_run_and_what_came_out(call, samples, tmp_path):
     assert f"tol = {numbers['tol']:g}" in run["certificate"][0]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("nowhere/x.html", "there is no folder nowhere; make it first"), ("x.txt", "must end in .html")]
+)
+@pytest.mark.parametrize("words", [("fit", "nothing.csv"), ("demo", "--out", "pictures/d.png"), ("watch", "e.jsonl")])
+def test_a_report_that_cannot_be_written_is_named_before_any_work(call, words, name, said, tmp_path):
+    (tmp_path / "e.jsonl").write_text('{"version": 1, "kind": "ended", "time_s": 1, "outcome": "done"}\n')
+    done = call(*words, "--report", name)
+    assert done.exit_code == 2, done.output
+    assert f"{name}" in done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.output
+    assert done.stdout == ""
+
+
 def test_a_live_fit_names_its_page_and_ends(call):
     done = call("fit", "digits", "-k", 2, "--nodes", 3, "--live")
     assert done.exit_code == 0, done.output
     assert re.search(r"watch it at http://127\.0\.0\.1:\d+/\?token=\S{20,}", done.output)
+
+
+def kinds(events):
+    return [event["kind"] for event in events]
+
+
+def test_a_stream_has_a_page_of_all_its_fits(call, samples, tmp_path):
+    np.save(tmp_path / "all.npy", samples)
+    words = ("fit", "all.npy", "--stream", "--batch-rows", 80, "-k", 2, "--nodes", 3, "--events", "e.jsonl")
+    done = call(*words, "--report", "run.html", "--json", "run.json", "--live")
+    assert done.exit_code == 0, done.output
+    assert "watch it at http://127.0.0.1:" in done.output
+    run, numbers = run_of((tmp_path / "run.html").read_text()), json.loads((tmp_path / "run.json").read_text())
+    told = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
+    assert kinds(run["events"]) == kinds(told)
+    assert told[0]["kind"] == "started"
+    assert kinds(told).count("started") == 3
+    assert kinds(told).count("batch_checked") == 2
+    assert kinds(told).count("ended") == 1
+    assert [event["batch"] for event in told if event["kind"] == "batch_checked"] == [1, 2]
+    # The network is the same in all of them, and in the file once.
+    assert ["nodes" in event for event in run["events"] if event["kind"] == "started"] == [True, False, False]
+    assert run["components"]["bounds"] == numbers["error_bounds"]
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Events that a live page is told of."""
+    seen = []
+
+    class Seen(Feed):
+        def __call__(self, entry):
+            seen.append(entry)
+            super().__call__(entry)
+
+    monkeypatch.setattr("eigenmesh.watch.Feed", Seen)
+    return seen
+
+
+def test_a_launch_shows_what_its_nodes_do(call, shown):
+    words = ("fit", "digits", "-k", 2, "--topology", "cycle", "--quiet")
+    done = call("launch", "--live", "--transport", "threads", "--nodes", 3, "--", *words)
+    assert done.exit_code == 0, done.output
+    assert "watch it at http://127.0.0.1:" in done.output
+    assert isinstance(shown[0].event, Started)
+    assert shown[0].event.links == (("0", "1"), ("0", "2"), ("1", "2"))
+    assert shown[-1].event.converged
+
+
+def test_a_simulation_is_shown_in_virtual_seconds(call, shown, tmp_path):
+    (tmp_path / "slow.toml").write_text("[links]\nlatency_ms = 2000\noverhead_ms = 0\n[sites]\nproduct_ms = 10\n")
+    data = ("synthetic:kind=paper,d=8,k=2,gap=0.6,n=400", "--nodes", 4, "--topology", "cycle", "-k", 2)
+    words = ("--conditions", "slow.toml", "--solvers", "block-krylov,tracked-subspace", "--tol", 1e-4, "--json")
+    done = call("simulate", *data, *words, "--report", "run.html", "--live", "--events", "e.jsonl")
+    assert done.exit_code == 0, done.output
+    run = run_of((tmp_path / "run.html").read_text())["events"]
+    assert len(run) == len(shown) == len((tmp_path / "e.jsonl").read_text().splitlines())
+    starts = [number for number, event in enumerate(run) if event["kind"] == "started"]
+    assert [run[number]["solver"] for number in starts] == ["block-krylov", "tracked-subspace"]
+    for found, last in zip(json.loads(done.stdout).values(), (run[starts[1] - 1], run[-1]), strict=True):
+        assert last["kind"] == "ended"
+        assert last["converged"]
+        assert last["time_s"] == found["seconds"] > 20
+
+
+def test_a_rehearsal_shows_who_goes_and_comes_back(call, shown, tmp_path):
+    (tmp_path / "network.toml").write_text(NETWORK)
+    stated = '[sites]\nproduct_ms = 1\n[[kill]]\nsite = "oslo"\nat_s = 0.2\nrestart_after_s = 3\n'
+    (tmp_path / "conditions.toml").write_text(stated)
+    words = ("network.toml", "--conditions", "conditions.toml", "--features", 12, "--samples", "40,50,60")
+    done = call("rehearse", *words, "--json", "--live", "--report", "run.html")
+    assert done.exit_code == 0, done.output
+    run, found = run_of((tmp_path / "run.html").read_text())["events"], json.loads(done.stdout)
+    assert len(run) == len(shown)
+    (lost,) = (event for event in run if event["kind"] == "lost")
+    assert (lost["names"], lost["time_s"]) == (["oslo"], 0.2)
+    back = [event["time_s"] for event in run if event["kind"] == "members"]
+    assert back == [0.0, pytest.approx(3.2)]
+    assert "started" in kinds(run)
+    assert kinds(run).count("link_traffic") > 0
+    assert (run[-1]["kind"], run[-1]["converged"], run[-1]["time_s"]) == ("ended", True, found["run_s"])
 
 
 def test_a_run_that_is_not_there_is_named(call):
@@ -61,10 +161,14 @@ def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path, ca
     X = np.random.default_rng(0).standard_normal((60, 5)) * [5, 4, 3, 1, 1]
     names = ("oslo", "bergen", "tromso")
     with Mesh(tmp_path, {name: X[at::3] for at, name in enumerate(names)}, ring(names), n_components=2) as mesh:
-        mesh.start()
+        mesh.start("bergen", "tromso")
+        mesh.start("oslo", options=("--live", "--report", str(tmp_path / "own.html")))
         assert set(mesh.wait().values()) == {0}
+        assert "watch it at http://127.0.0.1:" in mesh.said("oslo")
+        assert f"wrote {tmp_path / 'own.html'}" in mesh.said("oslo")
         assert call("watch", mesh.folder("oslo") / "site.toml", "--report", "oslo.html").exit_code == 0
-        found = run_of((tmp_path / "oslo.html").read_text())
+        found, own = (run_of((tmp_path / name).read_text()) for name in ("oslo.html", "own.html"))
+        assert {**own, "repeat": None} == {**found, "repeat": None}
         assert found["components"]["bounds"] == mesh.numbers("oslo")["error_bounds"]
         assert "scores" not in found["components"]
         assert {name for name, _, _ in found["left"]["neighbours"]} == {"bergen", "tromso"}

@@ -12,7 +12,7 @@ import pages
 from eigenmesh import graphs
 from eigenmesh.averaging import averaging_by_name
 from eigenmesh.events import KINDS, VERSION
-from eigenmesh.fitting._planner import Costs
+from eigenmesh.fitting import Costs
 from eigenmesh.solvers import SOLVERS
 
 ROOT = Path(__file__).parents[2]

@@ -82,7 +82,7 @@ def test_a_site_with_some_of_the_columns_cannot_say(cohort):
     pca = DecentralizedPCA(K, partition="features", topology="complete", privacy="masked", random_state=0)
     pca.fit([X[:, :300], X[:, 300:500], X[:, 500:]])
     assert pca.distances(X).t2.shape == (N,)
-    whole = model_of(pca._fitted)
+    whole = model_of(pca.fitted_)
     own = {name: getattr(whole, name)[..., :300] for name in ("components", "mean")}
     part = SavedModel.of(replace(whole, node_components=None, **own))
     with pytest.raises(InputError, match="loadings of one site's columns"):

@@ -44,6 +44,7 @@ BAD = {
     "averages_per_batch": [1, 2.5, "two"],
     "on_alarm": [3, "mail"],
     "callback": [3, "print", True, [print]],
+    "on_event": [3, "events.jsonl"],
     "verbose": ["loud", 2, None],
 }
 

@@ -22,6 +22,7 @@ from eigenmesh.events import (
     Lost,
     Members,
     NeighbourStatus,
+    Planned,
     Record,
     SiteStatus,
     Started,
@@ -43,6 +44,7 @@ EVENTS = [
     SiteStatus(12, 1e9, "the journal is of other data"),
     NeighbourStatus("b", True, 1e9, True, 11, 1000, 2000, "another run"),
     Lost(("b", "c"), "silent for 30 s"),
+    Planned(54.0, math.inf, 0.6, 0.01),
     Ended("done", True, "converged"),
 ]
 
@@ -110,7 +112,8 @@ def test_a_line_that_a_killed_process_left_is_skipped(tmp_path):
     assert reader.new() == [Entry(2.0, EVENTS[-1])]
     with JsonlWriter(path) as writer:
         writer(Entry(3.0, EVENTS[-1]))
-    assert EventReader(path).new() == [Entry(3.0, EVENTS[-1])]
+    # Also by who had read further in the old file.
+    assert EventReader(path).new() == reader.new() == [Entry(3.0, EVENTS[-1])]
 
 
 def test_a_disk_that_refuses_ends_nothing(tmp_path, caplog):

@@ -82,3 +82,10 @@ def test_what_happens_to_messages():
 def test_sequences_that_cannot_be(make, message):
     with pytest.raises(GraphError, match=message):
         make()
+
+
+def test_a_notebook_shows_the_first_rounds():
+    shown = graphs.lossy(SEQUENCES["function"], loss=0.1, delay=2)._repr_html_()
+    assert "12 nodes; links go both ways, 10% lost, up to 2 rounds late" in shown
+    assert [picture.count("<line") for picture in shown.split("<svg")[1:]] == [0, 11, 0]
+    assert '<line x1="' in SEQUENCES["one way"]._repr_html_()

@@ -17,6 +17,7 @@ UNNEEDED = (
     *("sklearn", "pandas", "pyarrow", "matplotlib", "dask", "torch", "mpi4py", "joblib", "prometheus_client"),
     *("scipy.stats", "scipy.optimize", "scipy.sparse.linalg", "scipy.sparse.csgraph"),
     *("eigenmesh.experiments", "eigenmesh.estimator", "eigenmesh.dask", "eigenmesh.theory"),
+    *("eigenmesh.watch", "http.server"),
 )
 PEER = """
 import json, sys

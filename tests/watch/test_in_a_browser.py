@@ -1,5 +1,6 @@
 """Pages in a real browser: what they show of real runs, at two widths, light and dark, and what they ask for."""
 
+import re
 import shutil
 import signal
 import threading
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from eigenmesh import DecentralizedPCA
 from eigenmesh.cli import app
 from eigenmesh.data import Shards
-from eigenmesh.events import Entry, EventLog, LinkTraffic, Record, Started
+from eigenmesh.events import Ended, Entry, EventLog, LinkTraffic, Record, Started
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import cycle, metropolis
 from eigenmesh.watch import Feed, PageServer, follow
@@ -97,6 +98,10 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
             assert state(page).startswith("Done")
             assert page.locator("#components canvas").count() == 3
             assert "eigenmesh" in page.inner_text("#repeat")
+            assert re.search(r"forecast of the planner: \d+ rounds", page.inner_text("#chart-legend"))
+            assert page.locator("#chart line[stroke-linecap=round]").count() == 1
+            page.click("text=seconds")
+            assert "20 ms per round" in page.inner_text("#chart-legend")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             no_serious_finding(page)
 
@@ -110,7 +115,7 @@ def test_a_peer_that_is_killed_is_seen_to_go_and_to_come_back(browser, tmp_path)
     stop, feed = threading.Event(), Feed()
     with Mesh(tmp_path, parts, ring(list(names)), patience_s=200, tol=1e-3, **slow) as mesh:
         events = mesh.out("oslo") / "events.jsonl"
-        reading = threading.Thread(target=follow, args=(events, feed, stop, lambda: None))
+        reading = threading.Thread(target=follow, args=(events, feed, stop, lambda last: None))
         reading.start()
         try:
             with PageServer(feed, "oslo") as server, opened(browser, server.address, 390, "dark") as page:
@@ -146,6 +151,20 @@ def test_a_stream_with_an_alarm(browser):
         assert "Alarm in batch 7" in page.inner_text("#alarms")
         assert page.locator("#alarms li").count() == 1
         no_serious_finding(page)
+
+
+def test_fits_one_after_the_other_are_in_a_table(browser):
+    feed = Feed()
+    for solver, converged in (("block-krylov", True), ("oi", False)):
+        feed(Entry(0.0, Started(solver, "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)))
+        feed(Entry(2.5, Record(1, 7, 14, 7, 800, 0.1, bound=0.25)))
+        feed(Entry(3.0, Ended("done", converged, "budget")))
+    with PageServer(feed, "Two") as server, opened(browser, server.address, 390) as page:
+        page.wait_for_selector("#fits tbody tr:nth-child(2)")
+        rows = [row.split("\t") for row in page.locator("#fits tbody").inner_text().splitlines()]
+        shown = ["tree", "7", "800 B", "2.5 s", "0.25"]
+        assert rows == [["block-krylov", *shown, "certified"], ["oi", *shown, "budget"]]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_hundred_nodes_and_a_hundred_thousand_events(browser):

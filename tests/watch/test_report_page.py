@@ -41,6 +41,16 @@ def test_of_a_very_long_run_records_are_thinned_and_the_rest_is_kept():
     assert max(event["rounds"] for event in events if event["kind"] == "record") == 7 * 49_999
 
 
+def test_of_a_long_stream_the_network_and_the_links_are_there_once():
+    entries = [entry for _ in range(40) for entry in long_run(20)]
+    page = report_page("Stream", entries)
+    events = run_of(page)["events"]
+    assert sum(event["kind"] == "started" for event in events) == 40
+    assert [event["nodes"] for event in events if "nodes" in event] == [list(NODES)]
+    assert sum(event["kind"] == "link_traffic" for event in events) == len(LINKS)
+    assert len(page.encode()) < 1e6
+
+
 def test_text_of_others_cannot_become_part_of_the_page():
     page = report_page("</title><b>", [Entry(1.0, Ended("failed", False, "</script><script>alert(1)</script>"))])
     assert page.count("</script>") == 2

@@ -20,7 +20,6 @@ from eigenmesh.cli._problem import Problem, read_problem
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError, MissingExtraError
-from eigenmesh.events import event_log
 from eigenmesh.experiments._curves import UNITS, Curve
 from eigenmesh.experiments._problems import ROUNDS_ALONE, Comparison, leading_eigenvectors, pooled_covariance
 from eigenmesh.experiments._runs import follow
@@ -42,7 +41,6 @@ SOLVERS_HELP = f"Which, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap
 OUT_HELP = "A folder for pictures and tables; or a file, .png, .svg, .pdf or .csv (the table). Can be repeated."
 
 Solvers = Annotated[str, option(METHOD, "NAME[:FIELD=VALUE],...", SOLVERS_HELP)]
-Components = Annotated[int | None, option(METHOD, "K", "How many (5 by default).", "--components", "-k", min=1)]
 Cost = Annotated[str, option(OUTPUT, "UNIT", f"What is counted: {', '.join(UNITS)}.")]
 Out = Annotated[list[Path], option(OUTPUT, "FOLDER|FILE", OUT_HELP, "--out")]
 
@@ -60,7 +58,7 @@ def compare(
     topology: options.Topology = "erdos_renyi",
     weights: options.WeightsName = "auto",
     averaging: options.AveragingName = "auto",
-    components: Components = None,
+    components: options.ComponentCount = None,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     covariance: options.CovarianceName = "auto",
     seed: options.Seed = 0,
@@ -165,7 +163,7 @@ def _run(
     for number, method in enumerate(methods, start=1):
         if not messages.quiet:
             messages.alert(f"{number} of {len(methods)}: {method.label}", style="none")
-        with messages.progress() as show, event_log(None, show) as log:
+        with messages.log() as log:
             curves.append((method, follow(method, comparison, max_rounds, log)))
     return curves
 

@@ -9,14 +9,14 @@ import typer
 from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._node_files import make_folder
+from eigenmesh.cli._node_files import make_folder, require_report
 from eigenmesh.cli._options import Live, option
 from eigenmesh.cli._peers_demo import demo_with_peers
 from eigenmesh.cli._problem import Problem, read_problem
-from eigenmesh.cli._report_file import write_report
+from eigenmesh.cli._report_file import write_fit_report
 from eigenmesh.errors import MissingExtraError
-from eigenmesh.events import Entry, event_log
-from eigenmesh.fitting import Request, fit, prepare
+from eigenmesh.events import Entry
+from eigenmesh.fitting import Fit, Request, fit, prepare
 from eigenmesh.graphs import TOPOLOGIES
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS
 from eigenmesh.metrics import sin_squared
@@ -68,37 +68,41 @@ def demo(
     """
     messages = Messages.of(live=live)
     if peers is not None:
-        if not demo_with_peers(messages, peers, out.parent / "peers-demo"):
+        page_file = require_report(report or make_folder(out.parent) / "peers-demo.html")
+        if not demo_with_peers(messages, peers, out.parent / "peers-demo", page_file):
             raise typer.Exit(NOT_CONVERGED)
         return
     topology = canonical_name("topology", topology, TOPOLOGIES)
     request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=seed)
-    problem = read_problem(messages, [DATA_SET], seed, split=split, nodes=nodes, topology=topology)
     picture = _picture_path(out)
+    page_file = require_report(report or out.with_suffix(".html"))
+    problem = read_problem(messages, [DATA_SET], seed, split=split, nodes=nodes, topology=topology)
     prepared = prepare(request, problem.data)
     messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
     truth = _pooled_eigenvectors(problem, components)
     told: list[Entry] = []
-    with (
-        messages.page(f"PCA of {problem.name}") as page,
-        messages.progress() as show,
-        event_log(None, show, page, told.append) as log,
-    ):
-        fitted = fit(prepared, events=log, reference=truth)
-        log.emit(fitted.result.ended)
-    result = fitted.result
-    sines = np.sqrt(sin_squared(np.swapaxes(result.node_components, 1, 2), truth).max(axis=0))
-    messages.tell_fit(fitted, sines)
+    with messages.page(problem.title) as page:
+        planned = problem.planned(request)
+        with messages.log(None, page, told.append) as log:
+            if planned is not None:
+                log.emit(planned)
+            fitted = fit(prepared, events=log, reference=truth)
+            log.emit(fitted.result.ended)
+        node_vectors = np.swapaxes(fitted.result.node_components, 1, 2)
+        messages.tell_fit(fitted, np.sqrt(sin_squared(node_vectors, truth).max(axis=0)))
+        _draw(messages, fitted, problem, picture)
+        messages.tell(f"wrote {write_fit_report(page_file, told, fitted, problem)}")
+    if not fitted.result.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def _draw(messages: Messages, fitted: Fit, problem: Problem, picture: Path | MissingExtraError) -> None:
     if isinstance(picture, MissingExtraError):
         messages.alert(f"no picture: {picture}", style="yellow")
-    else:
-        held = f"held by {result.n_nodes} nodes ({problem.split} split)"
-        title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
-        messages.tell(f"wrote {save_picture(problem.picture(fitted, title), picture)}")
-    page_file = report or out.with_suffix(".html")
-    messages.tell(f"wrote {write_report(page_file, told, fitted, problem)}")
-    if not result.converged:
-        raise typer.Exit(NOT_CONVERGED)
+        return
+    held = f"held by {fitted.result.n_nodes} nodes ({problem.split} split)"
+    title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
+    messages.tell(f"wrote {save_picture(problem.picture(fitted, title), picture)}")
 
 
 def _picture_path(path: Path) -> Path | MissingExtraError:

@@ -19,13 +19,13 @@ from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table
 from eigenmesh.cli._problem import IMAGE_SHAPES, Problem, read_problem
-from eigenmesh.cli._report_file import write_report
+from eigenmesh.cli._report_file import write_fit_report
 from eigenmesh.cli._stream_options import StreamOptions, takes_stream
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
-from eigenmesh.events import Entry, event_log
-from eigenmesh.fitting import Fit, Prepared, Request, fit_numbers, model_of, prepare
+from eigenmesh.events import Entry, Listener
+from eigenmesh.fitting import Prepared, Request, fit_numbers, model_of, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.graphs import WEIGHTS
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
@@ -124,8 +124,6 @@ def fit(
     request = Request.parse(at_most=components is None, **settings)
     split = split_name(split, by_label)
     if batches is not None:
-        if report is not None or live:
-            raise InputError("--report and --live show one fit, and a stream is one after another; use --events.")
         where: Any = {"transport": transport, "topology": topology, "nodes": nodes, "split": split, "weights": weights}
         settings["partition"] = partition
         converged = fit_stream(messages, outputs, data, table, batches, **where, **settings)
@@ -149,7 +147,7 @@ def fit(
         "transport": None if engine is None else engine.name,
     }
     if engine is None:
-        converged = _carry_out(messages, outputs, request, read(messages, data), about)
+        converged = _with_page(messages, outputs, request, read(messages, data), about)
     elif engine.run_nodes is not None:
         problem = read(messages, data)
         converged = _at_every_node(engine.run_nodes, messages, outputs, request, problem, about)
@@ -158,7 +156,7 @@ def fit(
             note_node(link.rank)
             messages, outputs = _of_node(link, messages, outputs)
             problem = read(messages, data, transport=link)
-            converged = _carry_out(messages, outputs, request, problem, about)
+            converged = _with_page(messages, outputs, request, problem, about)
     if not converged:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -178,35 +176,51 @@ def _at_every_node(
 ) -> bool:
     """All nodes in this process, each with its own samples; whether node 0 converged."""
 
-    def node(link: Transport) -> bool:
-        own = replace(problem, shards=problem.shards.take([link.rank]), transport=link)
-        return _carry_out(*_of_node(link, messages, outputs), request, own, about)
+    # Ctrl-C, which ends the page, comes to this thread alone.
+    with messages.page(problem.title) as page:
 
-    return run_nodes(problem.shards.n_nodes, node)[0]
+        def node(link: Transport) -> bool:
+            own = replace(problem, shards=problem.shards.take([link.rank]), transport=link)
+            seen = page if link.rank == 0 else None
+            return _carry_out(*_of_node(link, messages, outputs), seen, request, own, about)
+
+        return run_nodes(problem.shards.n_nodes, node)[0]
 
 
-def _carry_out(messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]) -> bool:
+def _with_page(messages: Messages, outputs: Outputs, request: Request, problem: Problem, about: dict[str, Any]) -> bool:
+    with messages.page(problem.title) as page:
+        return _carry_out(messages, outputs, page, request, problem, about)
+
+
+def _carry_out(
+    messages: Messages,
+    outputs: Outputs,
+    page: Listener | None,
+    request: Request,
+    problem: Problem,
+    about: dict[str, Any],
+) -> bool:
     """Prepare, say what will be done, do it, say what came out and write it; whether it converged."""
     with messages.waiting("preparing"):
         prepared = prepare(request, problem.data)
     messages.tell(facts_table(_facts(prepared, problem)))
     told: list[Entry] = []
     keep = None if outputs.report is None else told.append
-    with (
-        messages.page(f"PCA of {problem.name}") as page,
-        messages.progress() as show,
-        event_log(outputs.events, show, page, keep) as log,
-    ):
+    watched = page is not None or keep is not None or outputs.events is not None
+    planned = problem.planned(request) if watched else None
+    with messages.log(outputs.events, page, keep) as log:
+        if planned is not None:
+            log.emit(planned)
         fitted = run_fit(prepared, events=log)
         log.emit(fitted.result.ended)
     # The pixels of an image are looked at in a picture.
     messages.tell_fit(fitted, loadings=problem.name not in IMAGE_SHAPES)
-    written = outputs.write(model_of(fitted), fit_numbers(fitted, {**_asked(fitted, problem), **about}))
+    written = outputs.write(model_of(fitted), fit_numbers(fitted, {**problem.asked(fitted), **about}))
     if outputs.picture is not None:
-        title = f"PCA of {problem.name}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"
+        title = f"{problem.title}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"
         written.append(save_picture(problem.picture(fitted, title), outputs.picture))
     if outputs.report is not None:
-        written.append(write_report(outputs.report, told, fitted, problem))
+        written.append(write_fit_report(outputs.report, told, fitted, problem))
     if outputs.events is not None:
         written.append(outputs.events)
     for path in written:
@@ -222,22 +236,4 @@ def _facts(prepared: Prepared, problem: Problem) -> dict[str, str]:
         "method": f"{prepared.solver.name} with {name_of(prepared.averaging)} averaging: {many}, tol {request.tol:g}, "
         f"at most {request.max_rounds:,} rounds",
         "covariance": f"{choice.kind}, {readable_bytes(choice.bytes)} beyond the data ({choice.reason})",
-    }
-
-
-def _asked(fitted: Fit, problem: Problem) -> dict[str, Any]:
-    request = fitted.request
-    return {
-        "data": problem.name,
-        "n_samples": fitted.moments.n_samples,
-        "n_features": fitted.facts.n_features,
-        "topology": problem.topology,
-        "split": problem.split,
-        "averaging": fitted.averaging,
-        "covariance": str(fitted.choice.kind),
-        "seed": fitted.result.seed,
-        "tol": request.tol,
-        "max_rounds": request.max_rounds,
-        "scale": request.scale,
-        "missing": request.missing,
     }

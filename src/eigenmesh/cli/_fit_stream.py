@@ -15,18 +15,20 @@ from sklearn.exceptions import ConvergenceWarning
 from eigenmesh.cli._inputs import DEFAULT_SPLIT, read_edge_list, read_one
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._node_files import Outputs, has_rank, with_rank
+from eigenmesh.cli._report_file import write_report
 from eigenmesh.cli._stream_options import StreamOptions
 from eigenmesh.data import LabelSplit, Table, TableOptions, as_source, split_by_name
 from eigenmesh.data._files import READERS, kind_of
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 from eigenmesh.estimator import DecentralizedPCA
-from eigenmesh.events import EventLog, event_log
+from eigenmesh.events import Entry, event_log
 from eigenmesh.fitting import fit_numbers, model_of
 from eigenmesh.graphs import Weights
 from eigenmesh.report import run_picture, save_picture
 from eigenmesh.transports import transport_by_name, transport_kind
 
 BATCH_ROWS = 1000
+TITLE = "PCA of a stream"
 
 
 class Batch(NamedTuple):
@@ -93,19 +95,21 @@ def fit_stream(
             data, settings["transport"] = [with_rank(data[0], link.rank)], link
         elif engine is not None:
             settings["transport"] = engine.name
-        events = stack.enter_context(event_log(outputs.events))
-        pca = DecentralizedPCA(split=split or DEFAULT_SPLIT, callback=events.emit, **settings)
-        by_label = split is not None and isinstance(split_by_name(split), LabelSplit)
-        for batch in batches_of(data, table, asked.batch_rows):
-            messages.tell(_counted(pca, batch, by_label, events))
-        if not hasattr(pca, "components_"):
-            raise DataError(f"n_samples = {pca.n_samples_seen_} in all batches are too few for n_components.")
-        events.emit(pca.result_.ended)
-        _write(messages, outputs, pca, data)
+        page, told = stack.enter_context(messages.page(TITLE)), list[Entry]()
+        with event_log(outputs.events, page, None if outputs.report is None else told.append) as events:
+            settings["on_event"] = lambda entry: events.emit(entry.event)
+            pca = DecentralizedPCA(split=split or DEFAULT_SPLIT, **settings)
+            by_label = split is not None and isinstance(split_by_name(split), LabelSplit)
+            for batch in batches_of(data, table, asked.batch_rows):
+                messages.tell(_counted(pca, batch, by_label))
+            if not hasattr(pca, "components_"):
+                raise DataError(f"n_samples = {pca.n_samples_seen_} in all batches are too few for n_components.")
+            events.emit(pca.result_.ended)
+        _write(messages, outputs, pca, data, told)
         return bool(pca.result_.converged)
 
 
-def _counted(pca: DecentralizedPCA, batch: Batch, by_label: bool, events: EventLog) -> str:
+def _counted(pca: DecentralizedPCA, batch: Batch, by_label: bool) -> str:
     """Count one batch, and say in a line what it was and how good the components are now."""
     with warnings.catch_warnings():
         # What they say is in the line.
@@ -116,7 +120,6 @@ def _counted(pca: DecentralizedPCA, batch: Batch, by_label: bool, events: EventL
         return f"{words[0]}, too few for the components yet"
     words.append(f"{pca.n_iter_ + 1} averages, sin(angle) at most {pca.certificate_.error_bound:.1e}")
     if pca.batch_ is not None:
-        events.emit(pca.batch_)
         words.append(f"variance lost {pca.batch_.variance_lost:.2%}")
         words += [f"ALARM: {pca.batch_.message}"] if pca.batch_.alarm else []
     return ", ".join(words)
@@ -134,15 +137,20 @@ def _samples(tables: Sequence[Table | None], by_label: bool) -> dict[str, Any]:
     return {"X": first.source, "nodes" if by_label else "y": first.labels}
 
 
-def _write(messages: Messages, outputs: Outputs, pca: DecentralizedPCA, data: Sequence[str]) -> None:
-    fitted, stream = pca._fitted, {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
+def _write(
+    messages: Messages, outputs: Outputs, pca: DecentralizedPCA, data: Sequence[str], told: Sequence[Entry]
+) -> None:
+    fitted, stream = pca.fitted_, {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
     messages.tell_fit(fitted, loadings=True)
     about = {**stream, "n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}
     written = outputs.write(model_of(fitted), fit_numbers(fitted, about))
     if outputs.picture is not None and isinstance(pca.weights_, Weights):
-        title = f"PCA of a stream: {pca.n_samples_:,} samples at {pca.n_nodes_} nodes"
+        title = f"{TITLE}: {pca.n_samples_:,} samples at {pca.n_nodes_} nodes"
         more: Any = {"names": fitted.facts.node_names, "image_shape": None, "total_variance": fitted.total_variance}
         figure = run_picture(pca.weights_, pca.result_, pca.tol, title=title, **more)
         written.append(save_picture(figure, outputs.picture))
+    if outputs.report is not None:
+        seen = f"{', '.join(data)}: {pca.n_samples_seen_:,} samples of {pca.n_features_in_:,} features"
+        written.append(write_report(outputs.report, told, fitted, TITLE, {"data": seen}))
     for path in [*written, *([] if outputs.events is None else [outputs.events])]:
         messages.tell(f"wrote {path}")

@@ -16,12 +16,12 @@ from typing import IO, Annotated
 import typer
 
 from eigenmesh._lookup import canonical_name
+from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import INTERRUPTED
 from eigenmesh.cli._messages import NODES_FOLDER, PROGRESS_FILE, Messages
 from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import InputError
 from eigenmesh.events import EventReader, Listener
-from eigenmesh.report._progress import live_progress
 from eigenmesh.transports import TRANSPORTS
 
 LAUNCHERS = {name: kind.launcher for name, kind in TRANSPORTS.items() if kind.launcher is not None}
@@ -38,7 +38,9 @@ POLL_S = 0.2
 GRACE_S = 5.0
 
 
-def launch(words: Words, nodes: NodesToStart = 4, transport: TransportToStart = "mpi") -> None:
+def launch(
+    words: Words, nodes: NodesToStart = 4, transport: TransportToStart = "mpi", live: options.Live = False
+) -> None:
     """Start M nodes on this machine, each a process (or a thread) with its own part of the data, and wait for them.
 
     Node 0 reports. If one node fails or is killed, all end, and so does this command, with the status of the failure;
@@ -49,6 +51,8 @@ def launch(words: Words, nodes: NodesToStart = 4, transport: TransportToStart = 
     - `eigenmesh launch --nodes 8 --transport mpi -- fit digits -k 3`
 
     - `eigenmesh launch --nodes 4 --transport torch -- fit site-{rank}.npy --out pca.npz`
+
+    - `eigenmesh launch --live -- fit digits`
 
     - `eigenmesh launch --nodes 5 --transport threads -- fit samples.npy --topology cycle`
     """
@@ -66,7 +70,9 @@ def launch(words: Words, nodes: NodesToStart = 4, transport: TransportToStart = 
     environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // nodes)), **kind.environment, **os.environ}
     with tempfile.TemporaryDirectory(prefix="eigenmesh-") as folder:
         processes = Processes(command, environment, Path(folder))
-        status = processes.run(Messages.of(quiet="--quiet" in words or "-q" in words))
+        messages = Messages.of(quiet="--quiet" in words or "-q" in words, live=live)
+        with messages.page(f"{nodes} nodes ({transport})") as page:
+            status = processes.run(messages, page)
     if status:
         raise typer.Exit(status)
 
@@ -80,9 +86,9 @@ class Processes:
         self._silenced = threading.Event()
         self.environment = {**environment, MARK: self.mark, NODES_FOLDER: str(folder)}
 
-    def run(self, messages: Messages) -> int:
+    def run(self, messages: Messages, page: Listener | None = None) -> int:
         """Start, pass words on, wait; end everything on an interrupt. Gives the exit status."""
-        watched = messages.notices.is_terminal and not messages.quiet
+        watched = page is not None or (messages.notices.is_terminal and not messages.quiet)
         environment = {**self.environment, **({PROGRESS_FILE: str(self.progress)} if watched else {})}
         starter = subprocess.Popen(
             self.command,
@@ -94,9 +100,10 @@ class Processes:
             errors="replace",
             start_new_session=True,
         )
+        nothing: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         before = {kind: signal.signal(kind, _interrupt) for kind in (signal.SIGTERM, signal.SIGINT)}
         try:
-            with self._passed_on(starter), _watched(messages, self.progress) if watched else contextlib.nullcontext():
+            with self._passed_on(starter), _watched(messages, page, self.progress) if watched else nothing:
                 status = starter.wait()
         except KeyboardInterrupt:
             # What the engine says about being ended is of no use to anybody.
@@ -129,13 +136,14 @@ class Processes:
         for thread in threads:
             thread.join(GRACE_S)
 
-    def _pass(self, source: IO[str] | None, target: IO[str], change: Callable[[str], str]) -> None:
-        for line in source or ():
-            # Read to the end even if nobody takes the words, or the processes would wait for a reader.
-            with contextlib.suppress(OSError, ValueError):
-                if not self._silenced.is_set():
-                    target.write(change(line))
-                    target.flush()
+    def _pass(self, source: IO[str], target: IO[str], change: Callable[[str], str]) -> None:
+        with source:
+            for line in source:
+                # Read to the end even if nobody takes the words, or the processes would wait for a reader.
+                with contextlib.suppress(OSError, ValueError):
+                    if not self._silenced.is_set():
+                        target.write(change(line))
+                        target.flush()
 
     def _with_node(self, line: str) -> str:
         """The line, with the node where it speaks of a process by its number."""
@@ -176,22 +184,27 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 @contextlib.contextmanager
-def _watched(messages: Messages, progress: Path) -> Iterator[None]:
-    """Show live the events that node 0 writes."""
-    ended, reader = threading.Event(), EventReader(progress)
+def _watched(messages: Messages, page: Listener | None, progress: Path) -> Iterator[None]:
+    """Show live, and on the page, the events that node 0 writes."""
+    stop, reader = threading.Event(), EventReader(progress)
 
     def follow() -> None:
         with contextlib.ExitStack() as stack:
-            show: Listener | None = None
-            while not ended.wait(POLL_S):
+            listeners: list[Listener] | None = None
+            ends = False
+            while not ends:
+                ends = stop.wait(POLL_S)
                 for entry in reader.new():
-                    show = show or stack.enter_context(live_progress(messages.notices))
-                    show(entry)
+                    if listeners is None:
+                        shown = (page, stack.enter_context(messages.progress()))
+                        listeners = [one for one in shown if one is not None]
+                    for listener in listeners:
+                        listener(entry)
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
     try:
         yield
     finally:
-        ended.set()
+        stop.set()
         follower.join(GRACE_S)

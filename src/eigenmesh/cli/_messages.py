@@ -19,16 +19,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from eigenmesh._text import readable_bytes
 from eigenmesh.cli._exit_codes import BAD_INPUT
 from eigenmesh.errors import EigenmeshError
-from eigenmesh.events import Entry, JsonlWriter, Listener, Record, Started
+from eigenmesh.events import Entry, EventLog, JsonlWriter, Listener, Record, Started, event_log
 from eigenmesh.fitting._outputs import largest_loadings
 from eigenmesh.report._progress import live_progress
 from eigenmesh.report._tables import components_table, loadings_table, traffic_table
-from eigenmesh.watch import Feed, PageServer
 
 if TYPE_CHECKING:
     import numpy as np
 
     from eigenmesh.fitting import Fit
+    from eigenmesh.watch import Feed
 
 # Seconds between two lines of progress where there is no terminal to redraw.
 LINE_EVERY_S = 10.0
@@ -142,12 +142,13 @@ class Messages:
     @contextmanager
     def progress(self) -> Iterator[Listener | None]:
         """A listener that shows how a run is going: a live line in a terminal, else a line now and then."""
-        followed = os.environ.get(PROGRESS_FILE)
-        if self.quiet:
-            yield None
-        elif followed is not None:
+        # Who launches it decides what is shown; nodes that leave the talking to node 0 have no console.
+        followed = None if self.notices.quiet else os.environ.get(PROGRESS_FILE)
+        if followed is not None:
             with JsonlWriter(followed) as writer:
                 yield writer
+        elif self.quiet:
+            yield None
         elif self.notices.is_terminal:
             with live_progress(self.notices) as show:
                 yield show
@@ -155,11 +156,20 @@ class Messages:
             yield self._line_now_and_then()
 
     @contextmanager
-    def page(self, title: str) -> Iterator[Listener | None]:
-        """A listener that shows a run on a page, if it is to be live; in a terminal the page stays until Ctrl-C."""
+    def log(self, path: Path | None = None, *listeners: Listener | None) -> Iterator[EventLog]:
+        """A log of events that shows how a run is going, and is told to a file, if there is a path, and to others."""
+        with self.progress() as show, event_log(path, show, *listeners) as log:
+            yield log
+
+    @contextmanager
+    def page(self, title: str) -> Iterator[Feed | None]:
+        """A page to tell of a run, if it is to be live; in a terminal it stays after what is inside, until Ctrl-C."""
         if not self.live:
             yield None
             return
+        # Commands without a page, a peer's above all, do without a server too.
+        from eigenmesh.watch import Feed, PageServer
+
         feed = Feed()
         with PageServer(feed, title) as server:
             self.alert(f"watch it at {server.address}", style="bold")

@@ -53,6 +53,13 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
+def require_report(path: Path) -> Path:
+    """Raise before any work if a report cannot be written there later."""
+    if path.suffix.lower() != ".html":
+        raise InputError(f"--report {path} must end in .html, the kind of file it is.")
+    return require_writable(path)
+
+
 @dataclass(frozen=True)
 class Outputs:
     """Where a fit writes the model, numbers, the picture, the events and the report; None where not asked for."""
@@ -76,6 +83,8 @@ class Outputs:
             require_writable(path)
         if self.picture is not None:
             require_picture(self.picture)
+        if self.report is not None:
+            require_report(self.report)
 
     @property
     def has_rank(self) -> bool:

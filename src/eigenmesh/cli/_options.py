@@ -94,6 +94,7 @@ AveragingName = Annotated[str, option(NETWORK, "NAME", AVERAGING_HELP, "--averag
 TransportName = Annotated[str | None, option(NETWORK, TRANSPORT_NAMES, TRANSPORT_HELP, "--transport")]
 Device = Annotated[str | None, option(METHOD, "NAME", "Arrays of NumPy if left out; cpu, cuda, cuda:1 with PyTorch.")]
 Components = Annotated[str | None, option(METHOD, "K", COMPONENTS_HELP, "--components", "-k")]
+ComponentCount = Annotated[int | None, option(METHOD, "K", "How many (5 by default).", "--components", "-k", min=1)]
 SolverName = Annotated[str, option(METHOD, "NAME", f"auto, {', '.join(SOLVERS)}.", "--solver")]
 StepSize = Annotated[str, option(METHOD, "FLOAT|auto", "Step of solvers that have one.")]
 Tol = Annotated[float, option(METHOD, "SINE", "Sine of the largest angle to the true components, at any node.")]

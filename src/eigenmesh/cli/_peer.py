@@ -19,6 +19,7 @@ from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.cli._messages import LINE_EVERY_S, Messages, plain_errors
+from eigenmesh.cli._node_files import require_report
 from eigenmesh.cli._peer_log import logged
 from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, TransportError, import_extra
 
@@ -37,7 +38,14 @@ SHORT_WAIT_S = 2.0
 
 
 @plain_errors()
-def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, follow: Follow = None) -> None:
+def peer(
+    site: SiteFile,
+    quiet: options.Quiet = False,
+    fresh: Fresh = False,
+    follow: Follow = None,
+    report: options.ReportFile = None,
+    live: options.Live = False,
+) -> None:
     """Take part in a run beside this site's data, which do not leave it.
 
     Neighbours are called or waited for, over mutual TLS; all must be set up for the same run. The result, its
@@ -57,13 +65,16 @@ def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, fol
 
     - `eigenmesh peer hospital-a/site.toml --follow hospital-a/arrivals`
 
+    - `eigenmesh peer hospital-a/site.toml --live --report run.html`
+
     - `eigenmesh status hospital-a/site.toml`
     """
-    messages = Messages.of(quiet)
+    messages = Messages.of(quiet, live=live)
+    if report is not None:
+        require_report(report)
     import_extra("grpc", "peers", "eigenmesh peer")
     import_extra("cryptography", "peers", "eigenmesh peer")
     from eigenmesh.sites._site import read_site
-    from eigenmesh.transports.grpc._security import HandshakeWatch
 
     # Messages of neighbours, results and logs are for the owner of this process alone.
     os.umask(0o077)
@@ -71,6 +82,30 @@ def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, fol
     signal.signal(signal.SIGTERM, _stop)
     with messages.waiting("reading the data"):
         take_part = _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
+    with _page(messages, site, report):
+        outcome = _take_part(messages, described, site, take_part)
+    if outcome is not None and not outcome.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+@contextmanager
+def _page(messages: Messages, site: Path, report: Path | None) -> Iterator[None]:
+    """The page of the run, if it is asked for; else nothing that a page needs is imported."""
+    if not messages.live and report is None:
+        yield
+        return
+    from eigenmesh.cli._watch import shown
+
+    with shown(messages, site, report):
+        yield
+
+
+def _take_part(
+    messages: Messages, described: Site, site: Path, take_part: Callable[..., Outcome | None]
+) -> Outcome | None:
+    """The run itself, with its log, and what is said of it."""
+    from eigenmesh.transports.grpc._security import HandshakeWatch
+
     with ExitStack() as stack:
         # Refused handshakes come through the error stream alone, so the log is open before it is watched.
         stack.enter_context(logged(described.out.folder / "peer.log"))
@@ -81,8 +116,7 @@ def peer(site: SiteFile, quiet: options.Quiet = False, fresh: Fresh = False, fol
             outcome = take_part(during, show)
     if outcome is not None:
         _tell(messages, outcome)
-        if not outcome.converged:
-            raise typer.Exit(NOT_CONVERGED)
+    return outcome
 
 
 def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome | None]:

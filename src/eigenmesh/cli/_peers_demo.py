@@ -1,5 +1,7 @@
 """``eigenmesh demo --peers``: real peer processes with real certificates, one killed and restarted on the way."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ import numpy as np
 from eigenmesh._text import readable_bytes
 from eigenmesh.cli._init import make_network
 from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._watch import shown
 from eigenmesh.data import load
 from eigenmesh.errors import InputError, TransportError, import_extra
 from eigenmesh.metrics import sin_squared
@@ -35,8 +38,11 @@ MARKER = ".eigenmesh-demo"
 LIMIT_S = 300.0
 
 
-def demo_with_peers(messages: Messages, n_peers: int, folder: Path) -> bool:
-    """Make a network of sites, run it, kill one site and start it again; True if all ended with the pooled answer."""
+def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path) -> bool:
+    """Make a network of sites, run it, kill one site and start it again; True if all ended with the pooled answer.
+
+    The page and the report are those of a neighbour of that site.
+    """
     import_extra("grpc", "peers", "a demo with peers")
     import_extra("cryptography", "peers", "a demo with peers")
     if not 3 <= n_peers <= len(NAMES):
@@ -45,10 +51,17 @@ def demo_with_peers(messages: Messages, n_peers: int, folder: Path) -> bool:
     messages.tell(
         f"{n_peers} sites in {folder}, in a ring, each with a key, a certificate and its part of 1,797 images."
     )
+    with shown(messages, folder / sites.names[n_peers // 2 - 1] / "site.toml", report):
+        _run(messages, sites)
+        return sites.compare()
+
+
+def _run(messages: Messages, sites: _Sites) -> None:
+    """Run the sites, with one of them killed and started again on the way."""
+    victim = sites.names[len(sites.names) // 2]
     try:
         for name in sites.names:
             sites.start(name)
-        victim = sites.names[n_peers // 2]
         sites.wait_for_round(victim, KILL_AT_ROUND)
         sites.processes[victim].kill()
         sites.processes[victim].wait()
@@ -59,7 +72,6 @@ def demo_with_peers(messages: Messages, n_peers: int, folder: Path) -> bool:
         sites.wait_for_all()
     finally:
         sites.end()
-    return sites.compare()
 
 
 class _Sites:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import files_of_all_nodes, is_one_table
 from eigenmesh.data import ContiguousSplit, FeatureShards, Shards, Split, TableOptions
 from eigenmesh.data._files import name_of
-from eigenmesh.errors import InputError
-from eigenmesh.fitting import PARTITIONS, Fit, NodeData, node_data
+from eigenmesh.errors import EigenmeshError, InputError
+from eigenmesh.events import Planned
+from eigenmesh.fitting import PARTITIONS, Fit, NodeData, Request, forecast_if_cheap, node_data
 from eigenmesh.graphs._existing import in_order_of
 from eigenmesh.report import run_picture
 from eigenmesh.report._network_picture import describe_network
@@ -47,6 +49,11 @@ class Problem:
     transport: Transport | None = None
 
     @property
+    def title(self) -> str:
+        """What a page or a picture of its fit is called."""
+        return f"PCA of {self.name}"
+
+    @property
     def data(self) -> NodeData:
         """What a fit is prepared from."""
         return node_data(self.shards, self.weights, self.transport)
@@ -63,6 +70,34 @@ class Problem:
             "split": f"{self.split}: {each} {what} {where}",
             "network": f"{self.topology}: {describe_network(self.weights)}",
         }
+
+    def asked(self, fitted: Fit) -> dict[str, Any]:
+        """What was asked of its fit, in plain values."""
+        request = fitted.request
+        return {
+            "data": self.name,
+            "n_samples": fitted.moments.n_samples,
+            "n_features": fitted.facts.n_features,
+            "topology": self.topology,
+            "split": self.split,
+            "averaging": fitted.averaging,
+            "covariance": str(fitted.choice.kind),
+            "seed": fitted.result.seed,
+            "tol": request.tol,
+            "max_rounds": request.max_rounds,
+            "scale": request.scale,
+            "missing": request.missing,
+        }
+
+    def planned(self, request: Request) -> Planned | None:
+        """The planner's forecast of its fit, where all nodes are here and it costs little."""
+        if self.transport is not None:
+            return None
+        # A fit that can be done is not to fail for a line on its page.
+        with suppress(EigenmeshError):
+            found, latency_s = forecast_if_cheap(request, self.data), request.costs.latency_s
+            return None if found is None else Planned(found.rounds, found.bytes, found.seconds, latency_s)
+        return None
 
     def picture(self, fitted: Fit, title: str) -> Figure:
         return run_picture(

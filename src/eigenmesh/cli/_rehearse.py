@@ -10,8 +10,11 @@ from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.cli._messages import Messages, plain_errors
+from eigenmesh.cli._node_files import Outputs
 from eigenmesh.cli._options import NETWORK, OUTPUT, argument, option
+from eigenmesh.cli._report_file import save_page
 from eigenmesh.errors import InputError
+from eigenmesh.events import Entry, event_log
 from eigenmesh.rehearsal._conditions import EXAMPLE, Conditions, read_conditions
 from eigenmesh.rehearsal._forecast import Forecast, forecast
 from eigenmesh.rehearsal._made_up import made_up
@@ -43,13 +46,18 @@ def rehearse(
     samples: Samples = "1000",
     gap: Gap = 0.8,
     seed: SeedOption = 0,
+    events: options.EventsFile = None,
+    report: options.ReportFile = None,
+    live: options.Live = False,
     as_json: AsJson = False,
     example: Example = False,
 ) -> None:
     """Play a run on a network in virtual time: how long it would take, how it would end, who would wait for whom.
 
-    All sites run in this process, with the real protocol and the real solver on made-up samples; nothing is sent or
-    written. Exit status: as that of a real peer, the worst of all sites that are not killed.
+    All sites run in this process, with the real protocol and the real solver on made-up samples; nothing is sent. A
+    page or a report shows what one of the sites would see, in virtual seconds.
+
+    Exit status: as that of a real peer, the worst of all sites that are not killed.
 
     Examples:
 
@@ -62,17 +70,24 @@ def rehearse(
         return
     if network is None:
         raise InputError("no network file; give one, such as eigenmesh rehearse network.toml.")
-    messages = Messages.of()
+    messages = Messages.of(live=live)
+    Outputs(None, None, None, events, report).check([str(network)])
     described = read_network_file(network)
     sites, edges = described.names, described.edges
     under = Conditions.usual(sites, edges) if conditions is None else read_conditions(conditions, sites, edges)
     tables = made_up(described, features, _sizes(samples, sites), gap, seed)
-    with messages.waiting("rehearsing"):
-        found = forecast(described, under, dict(zip(sites, tables, strict=True)), seed)
-    if as_json:
-        typer.echo(json.dumps(_numbers(found), indent=2))
-    else:
-        _tell(messages, found)
+    title, told = f"Rehearsal of {network}", list[Entry]()
+    with messages.page(title) as page:
+        with messages.waiting("rehearsing"), event_log(events, page, told.append) as log:
+            found = forecast(described, under, dict(zip(sites, tables, strict=True)), seed, log.listeners)
+        if as_json:
+            typer.echo(json.dumps(_numbers(found), indent=2))
+        else:
+            _tell(messages, found)
+        if report is not None:
+            save_page(report, title, told, facts=_facts(found))
+        for path in filter(None, (report, events)):
+            messages.alert(f"wrote {path}", style="none")
     statuses = {STATUS.get(site.end, ENDED) for site in found.sites.values()}
     raise typer.Exit(next(status for status in WORST if status in statuses))
 
@@ -100,6 +115,13 @@ def _tell(messages: Messages, found: Forecast) -> None:
     for (sender, receiver), (count, size, resent) in found.links.items():
         links.add_row(sender, receiver, f"{count:,}", readable_bytes(size), f"{resent:,}")
     messages.tell(links)
+    messages.tell(facts_table(_facts(found)))
+    for name, site in found.sites.items():
+        if site.why:
+            messages.alert(f"{name} {site.end}: {one_line(site.why)}", style="yellow")
+
+
+def _facts(found: Forecast) -> dict[str, str]:
     facts = {
         "from start to end": f"{found.run_s:,.2f} s, of these {found.rounds_s:,.2f} s of rounds",
         "result": "none" if found.error_bound is None else f"sin(angle) at most {found.error_bound:.1e}",
@@ -110,10 +132,7 @@ def _tell(messages: Messages, found: Forecast) -> None:
     facts["one product"] = ", ".join(sorted(products))
     if found.unmet:
         facts["came too late"] = ", ".join(f"{fault.kind} at {fault.at_s:g} s" for fault in found.unmet)
-    messages.tell(facts_table(facts))
-    for name, site in found.sites.items():
-        if site.why:
-            messages.alert(f"{name} {site.end}: {one_line(site.why)}", style="yellow")
+    return facts
 
 
 def _numbers(found: Forecast) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,42 @@ from eigenmesh.cli._problem import IMAGE_SHAPES, Problem
 from eigenmesh.events import Entry
 from eigenmesh.fitting import Fit, model_of
 from eigenmesh.model_file import Model
-from eigenmesh.watch import report_page
 
 # What a report shows at most, so that it stays below a megabyte.
 MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
+NOTHING: Mapping[str, Any] = {}
 
 
-def write_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem: Problem) -> Path:
+def write_fit_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem: Problem) -> Path:
     """Write the report of a fit, of which these events have been told."""
-    bounds = fitted.result.certificate.error_bounds.tolist()
-    found = components_of(model_of(fitted), bounds, IMAGE_SHAPES.get(problem.name))
-    scores = _scores(fitted, problem)
-    page = report_page(
-        f"PCA of {problem.name}",
-        entries,
-        facts=problem.facts(fitted.moments.n_samples),
-        certificate=certificate_words(fitted),
-        components=found if scores is None else {**found, "scores": scores},
-        repeat=how_to_repeat(),
-    )
-    save_text(path, page)
+    facts, scores = problem.facts(fitted.moments.n_samples), _scores(fitted, problem)
+    more = {} if scores is None else {"scores": scores}
+    return write_report(path, entries, fitted, problem.title, facts, IMAGE_SHAPES.get(problem.name), more)
+
+
+def write_report(
+    path: Path,
+    entries: Sequence[Entry],
+    fitted: Fit,
+    title: str,
+    facts: dict[str, str],
+    shape: tuple[int, int] | None = None,
+    more: Mapping[str, Any] = NOTHING,
+) -> Path:
+    """Write the report of a run that has ended with this fit; its features are pixels if there is a shape.
+
+    ``more`` is shown with its components.
+    """
+    found = components_of(model_of(fitted), fitted.result.certificate.error_bounds.tolist(), shape)
+    shown: dict[str, Any] = {"facts": facts, "certificate": certificate_words(fitted)}
+    return save_page(path, title, entries, components={**found, **more}, **shown)
+
+
+def save_page(path: Path, title: str, entries: Sequence[Entry], **about: Any) -> Path:
+    """Write the page of these events; ``about`` as for ``report_page``."""
+    from eigenmesh.watch import report_page
+
+    save_text(path, report_page(title, entries, repeat=how_to_repeat(), **about))
     return path
 
 

@@ -16,18 +16,21 @@ from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
 from eigenmesh.cli._inputs import split_name
 from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._node_files import Outputs
 from eigenmesh.cli._options import METHOD, NETWORK, OUTPUT, option
 from eigenmesh.cli._problem import Problem, read_problem
+from eigenmesh.cli._report_file import save_page
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
+from eigenmesh.events import Entry, event_log
 from eigenmesh.experiments._problems import leading_eigenvectors, pooled_covariance
 from eigenmesh.fitting import Request, prepare
 from eigenmesh.iteration import DEFAULT_TOL
 from eigenmesh.rehearsal._conditions import Conditions, read_conditions
 from eigenmesh.rehearsal._simulation import Simulated
 from eigenmesh.rehearsal._simulation import simulate as play
-from eigenmesh.report import require_picture, save_picture
+from eigenmesh.report import save_picture
 from eigenmesh.report._seconds_picture import seconds_picture
 from eigenmesh.report._tables import facts_table, new_table
 from eigenmesh.solvers import AT_OWN_PACE, SOLVERS, Solver
@@ -38,7 +41,6 @@ SOLVERS_HELP = f"Which: {', '.join([*SOLVERS, *AT_OWN_PACE])}. Only the last two
 TICK_HELP = "Time between two ticks of deadlines and asynchronous; by default 100 and 50."
 ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
 SolverNames = Annotated[str, option(METHOD, "NAME,...", SOLVERS_HELP, "--solvers")]
-Components = Annotated[int | None, option(METHOD, "K", "How many (5 by default).", "--components", "-k", min=1)]
 TickMs = Annotated[float | None, option(METHOD, "MS", TICK_HELP, "--tick-ms")]
 AsJson = Annotated[bool, option(OUTPUT, None, "Print plain values on standard output instead.", "--json")]
 MOST_ROUNDS = 20_000
@@ -56,12 +58,15 @@ def simulate(
     scale: options.Scale = False,
     nodes: options.Nodes = None,
     topology: options.Topology = "erdos_renyi",
-    components: Components = None,
+    components: options.ComponentCount = None,
     tol: options.Tol = DEFAULT_TOL,
     max_rounds: options.MaxRounds = MOST_ROUNDS,
     tick_ms: TickMs = None,
     seed: options.Seed = 0,
     plot: options.PictureFile = None,
+    events: options.EventsFile = None,
+    report: options.ReportFile = None,
+    live: options.Live = False,
     as_json: AsJson = False,
 ) -> None:
     """Run solvers on data in virtual time: how long each would take, what it would send, how near it gets.
@@ -76,9 +81,8 @@ def simulate(
 
     - `eigenmesh simulate a.csv b.csv c.csv --topology cycle --solvers block-krylov,asynchronous`
     """
-    messages = Messages.of()
-    if plot is not None:
-        require_picture(plot)
+    messages = Messages.of(live=live)
+    Outputs(None, None, plot, events, report).check(data)
     chosen = _solvers(solvers, tol, tick_ms)
     request = Request.parse(
         n_components=components or DEFAULT_COMPONENTS,
@@ -100,18 +104,24 @@ def simulate(
         prepared = prepare(request, problem.data)
         pooled = pooled_covariance(prepared.covariance, prepared.facts.n_nodes)
         _, truth = leading_eigenvectors(pooled, int(prepared.n_components))
-    found = {}
-    for solver in chosen:
-        with messages.waiting(f"playing {solver.name}"):
-            found[solver.name] = play(replace(request, solver=solver), problem.data, under, names, truth, seed)
-    if as_json:
-        typer.echo(json.dumps({name: _numbers(each) for name, each in found.items()}, indent=2))
-    else:
-        messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
-        _tell(messages, found)
-    if plot is not None:
-        _draw(plot, problem, found)
-        messages.alert(f"wrote {plot}", style="none")
+    facts, found, told = problem.facts(prepared.moments.n_samples), {}, list[Entry]()
+    with messages.page(problem.title) as page:
+        with event_log(events, page, told.append) as log:
+            for solver in chosen:
+                with messages.waiting(f"playing {solver.name}"):
+                    asked = replace(request, solver=solver)
+                    found[solver.name] = play(asked, problem.data, under, names, truth, seed, log.listeners)
+        if as_json:
+            typer.echo(json.dumps({name: _numbers(each) for name, each in found.items()}, indent=2))
+        else:
+            messages.tell(facts_table(facts))
+            _tell(messages, found)
+        if plot is not None:
+            _draw(plot, problem, found)
+        if report is not None:
+            save_page(report, problem.title, told, facts=facts)
+        for path in filter(None, (plot, report, events)):
+            messages.alert(f"wrote {path}", style="none")
     converged = all(each.result is not None and each.result.converged for each in found.values())
     raise typer.Exit(0 if converged else NOT_CONVERGED)
 

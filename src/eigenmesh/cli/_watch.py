@@ -6,19 +6,19 @@ import json
 import threading
 import time
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from eigenmesh._atomic_write import save_text
 from eigenmesh.cli._messages import Messages, plain_errors
+from eigenmesh.cli._node_files import require_report
 from eigenmesh.cli._options import argument, option
-from eigenmesh.cli._report_file import components_of, how_to_repeat
+from eigenmesh.cli._report_file import components_of, save_page
 from eigenmesh.errors import EigenmeshError, InputError
 from eigenmesh.events import Ended, EventReader
 from eigenmesh.model_file import read_model
-from eigenmesh.watch import Feed, PageServer, follow, report_page
+from eigenmesh.watch import Feed, PageServer, follow
 from eigenmesh.watch._server import LOOPBACK
 
 EVENTS_FILE = "events.jsonl"
@@ -53,6 +53,8 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
     - `eigenmesh watch hospital-a/site.toml --report run.html`
     """
     messages = Messages.of()
+    if report is not None:
+        require_report(report)
     source = _source(run)
     if report is not None:
         messages.tell(f"wrote {_write(report, source)}")
@@ -68,12 +70,44 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
             follow(source.events, feed, stop, source.look)
 
 
+@contextmanager
+def shown(messages: Messages, run: Path, report: Path | None) -> Iterator[None]:
+    """The page of the run that goes on inside, if it is to be live; however it ends, its report, if there is a path."""
+    source = _source(run)
+    with messages.page(source.title) as feed, _followed(source, feed):
+        try:
+            yield
+        finally:
+            if report is not None:
+                try:
+                    messages.tell(f"wrote {_write(report, source)}")
+                except (EigenmeshError, OSError) as error:
+                    # The run's own end, and its exit status, are of more interest.
+                    messages.alert(f"no report: {error}", style="yellow")
+
+
+@contextmanager
+def _followed(source: Source, feed: Feed | None) -> Iterator[None]:
+    """Tell a feed of a run, in another thread."""
+    if feed is None:
+        yield
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=follow, args=(source.events, feed, stop, source.look), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 class Source(NamedTuple):
     """Where events are, what the page is called, who says what has left the site, and the folder of its result."""
 
     events: Path
     title: str
-    look: Callable[[], dict[str, Any] | None]
+    look: Callable[[bool], dict[str, Any] | None]
     results: Path | None = None
 
 
@@ -82,12 +116,11 @@ def _write(report: Path, source: Source) -> Path:
     entries = EventReader(source.events).new()
     if not entries:
         raise InputError(f"there is no event in {source.events} yet; start the run first.")
-    shown: dict[str, Any] = {"left": source.look(), "repeat": how_to_repeat()}
+    about: dict[str, Any] = {"left": source.look(True)}
     if source.results is not None and isinstance(entries[-1].event, Ended) and entries[-1].event.outcome == "done":
         numbers = json.loads((source.results / "result.json").read_text(encoding="utf-8"))
-        shown["components"] = components_of(read_model(source.results / "result.npz"), numbers["error_bounds"])
-    save_text(report, report_page(source.title, entries, **shown))
-    return report
+        about["components"] = components_of(read_model(source.results / "result.npz"), numbers["error_bounds"])
+    return save_page(report, source.title, entries, **about)
 
 
 def _source(run: Path) -> Source:
@@ -99,18 +132,21 @@ def _source(run: Path) -> Source:
     if run.is_dir():
         return Source(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
     if run.exists() or run.suffix == ".jsonl":
-        return Source(run, f"Run in {run.name}", lambda: None)
+        return Source(run, f"Run in {run.name}", lambda last: None)
     raise InputError(f"{run} is not there; give a site.toml, a peer's out folder, or a file of --events.")
 
 
-def left_by(audit: Path) -> Callable[[], dict[str, Any] | None]:
-    """A look at what has left a site by its audit; None if it is too early to look again, or there is no audit."""
+def left_by(audit: Path) -> Callable[[bool], dict[str, Any] | None]:
+    """A look at what has left a site by its audit; None if there is none, or if it is too early to look again.
+
+    The last look is never too early.
+    """
     next_look = 0.0
 
-    def look() -> dict[str, Any] | None:
+    def look(last: bool) -> dict[str, Any] | None:
         nonlocal next_look
         began = time.monotonic()
-        if began < next_look or not audit.exists():
+        if (began < next_look and not last) or not audit.exists():
             return None
         from eigenmesh.sites._audit_summary import summary
 

@@ -17,7 +17,7 @@ from eigenmesh.data._files import expand
 from eigenmesh.data._frames import as_narwhals
 from eigenmesh.data._source import is_frame
 from eigenmesh.errors import InputError
-from eigenmesh.events import EventLog, on_record
+from eigenmesh.events import EventLog, Listener, on_record
 from eigenmesh.fitting import PARTITIONS, Data, count_nodes, node_data, parse_weights
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
@@ -42,13 +42,17 @@ def connect(pca: Any, X: Any, stack: ExitStack) -> tuple[Transport | None, Calla
     return stack.enter_context(transport_by_name(kind.name, pca.device)), None
 
 
-def event_log(pca: Any, stack: ExitStack) -> EventLog:
-    """A log that tells the user's callback and, if asked for, the terminal until the stack is closed."""
-    listeners = [] if pca.callback is None else [on_record(pca.callback)]
+def event_log(pca: Any, stack: ExitStack, keep: bool = True) -> EventLog:
+    """A log that tells the user's own listeners and, if asked for, the terminal until the stack is closed.
+
+    A notebook shows how it went after that too, if ``keep``.
+    """
+    listeners: list[Listener] = [] if pca.callback is None else [on_record(pca.callback)]
+    listeners += [] if pca.on_event is None else [pca.on_event]
     if pca.verbose:
         from eigenmesh.report._progress import live_progress
 
-        listeners.append(stack.enter_context(live_progress()))
+        listeners.append(stack.enter_context(live_progress(keep=keep)))
     return EventLog(*listeners)
 
 

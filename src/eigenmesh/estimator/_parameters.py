@@ -104,6 +104,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "averages_per_batch": [Interval(Integral, 2, None, closed="left"), None],
     "on_alarm": [callable, None],
     "callback": [callable, None],
+    "on_event": [callable, None],
     "verbose": ["boolean"],
 }
 

@@ -84,7 +84,7 @@ class Streaming:
 def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream, Fit | TooFewSamplesError]:
     """The stream after one more batch, and the fit to all of it, or why it has to wait."""
     request, stream = request_of(pca), getattr(pca, "_stream", None)
-    if stream is None and hasattr(pca, "_fitted"):
+    if stream is None and hasattr(pca, "fitted_"):
         told = "fit keeps nothing that a batch could be added to, so the stream begins with this batch."
         warnings.warn(f"{told} Use partial_fit from the first batch on.", DataWarning, stacklevel=3)
     if stream is not None and batch is not None and batch in stream.ids:
@@ -110,7 +110,7 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
         settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
         settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(pca.n_components))
         found: Fit | TooFewSamplesError
-        checked, events = None, event_log(pca, stack)
+        checked, events = None, event_log(pca, stack, keep=False)
         try:
             if run_nodes is not None:
                 found = fit_at_every_node(run_nodes, request, data, events, **settings)

@@ -15,11 +15,12 @@ from eigenmesh._atomic_write import require_writable
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Split
 from eigenmesh.errors import InputError
+from eigenmesh.estimator._in_notebooks import InNotebooks
 from eigenmesh.estimator._inputs import connect, data_for, event_log
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
 from eigenmesh.estimator._partial_fit import Streaming
 from eigenmesh.estimator._projection import Projection
-from eigenmesh.events import BatchChecked, Record
+from eigenmesh.events import BatchChecked, Listener, Record
 from eigenmesh.fitting import ColumnData, Costs, Fit, NodeData, Plan, fit, fit_at_every_node, model_of, plan, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.model_file import write_model
@@ -27,7 +28,7 @@ from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
 
-class DecentralizedPCA(Streaming, Projection):
+class DecentralizedPCA(InNotebooks, Streaming, Projection):
     """Exact PCA of samples that are spread over the nodes of a network without a server.
 
     The fitted attributes are those of ``sklearn.decomposition.PCA``, and they are equal to what it gives on the
@@ -109,8 +110,10 @@ class DecentralizedPCA(Streaming, Projection):
         Called with ``batch_`` where a batch of ``partial_fit`` is unlike those before it.
     callback : callable or None
         Called with a ``Record`` every few rounds.
+    on_event : callable or None
+        Called with every ``Entry`` of the event log, such as ``JsonlWriter("run.jsonl")`` of ``eigenmesh.events``.
     verbose : bool
-        Show live progress on standard error.
+        Show live progress: on standard error, or in Jupyter and marimo as a picture in the notebook.
 
     Attributes
     ----------
@@ -150,6 +153,8 @@ class DecentralizedPCA(Streaming, Projection):
         Why it ended.
     result_ : Result
         Components, certificate, traffic and history in one object.
+    fitted_ : Fit
+        The result with moments, network and what was asked for, as functions of ``eigenmesh.fitting`` take it.
 
     Examples
     --------
@@ -193,6 +198,7 @@ class DecentralizedPCA(Streaming, Projection):
         averages_per_batch: int | None = None,
         on_alarm: Callable[[BatchChecked], Any] | None = None,
         callback: Callable[[Record], Any] | None = None,
+        on_event: Listener | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_components, self.solver, self.step_size = n_components, solver, step_size
@@ -205,7 +211,7 @@ class DecentralizedPCA(Streaming, Projection):
         self.covariance, self.device, self.transport = covariance, device, transport
         self.forgetting, self.window, self.store = forgetting, window, store
         self.sketch, self.averages_per_batch, self.on_alarm = sketch, averages_per_batch, on_alarm
-        self.callback, self.verbose = callback, verbose
+        self.callback, self.on_event, self.verbose = callback, on_event, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Self:
         """Find the principal components of the samples of all nodes.
@@ -233,6 +239,7 @@ class DecentralizedPCA(Streaming, Projection):
                 fitted = fit_at_every_node(run_nodes, request, data, events)
             else:
                 fitted = fit(prepare(request, data), events=events)
+            events.emit(fitted.result.ended)
         self._set_fitted(fitted)
         # A stream ends here: its moments are not those of these samples.
         self.__dict__.pop("_stream", None)
@@ -253,7 +260,7 @@ class DecentralizedPCA(Streaming, Projection):
         settings: Any = {"whiten": self.whiten, "missing": "mean" if self._fills_missing else "error"}
         if self._quiet_spe is not None:
             settings["spe_mean"], settings["spe_variance"] = self._quiet_spe
-        model = replace(model_of(self._fitted), feature_names=self._feature_names, **settings)
+        model = replace(model_of(self.fitted_), feature_names=self._feature_names, **settings)
         write_model(require_writable(path), model)
 
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
@@ -284,7 +291,7 @@ class DecentralizedPCA(Streaming, Projection):
 
     def _set_fitted(self, fitted: Fit) -> None:
         result, moments = fitted.result, fitted.moments
-        self._fitted, self.result_ = fitted, result
+        self.fitted_, self.result_ = fitted, result
         self.components_, self.node_components_ = fitted.components, fitted.node_components
         if fitted.scores is not None:
             self.scores_ = fitted.scores

@@ -100,6 +100,9 @@ class EventReader:
         """Entries since the last call; none before there is a file. Lines that a killed process left are skipped."""
         try:
             with open(self.path, "rb") as file:
+                if file.seek(0, os.SEEK_END) < self._position:
+                    # It was begun anew.
+                    self._position = 0
                 file.seek(self._position)
                 text = file.read()
         except FileNotFoundError:

@@ -23,6 +23,15 @@ class Started(NamedTuple):
     max_rounds: int
 
 
+class Planned(NamedTuple):
+    """The planner's forecast of the fit that begins next, at ``latency_s`` for a round; infinite if it misses tol."""
+
+    rounds: float
+    bytes: float
+    seconds: float
+    latency_s: float
+
+
 class Record(NamedTuple):
     """One line of a run's history: the cost so far with set-up and checks, and what was measured, else NaN.
 
@@ -128,12 +137,13 @@ class UnknownEvent(NamedTuple):
     fields: dict[str, Any]
 
 
-FitEvent: TypeAlias = Started | Record | BoundCertified | BatchChecked | LinkTraffic | Ended
+FitEvent: TypeAlias = Planned | Started | Record | BoundCertified | BatchChecked | LinkTraffic | Ended
 SiteEvent: TypeAlias = Members | SiteStatus | NeighbourStatus | Lost
 Event: TypeAlias = FitEvent | SiteEvent | UnknownEvent
 
 # As they are called in files.
 KINDS: dict[str, type[FitEvent | SiteEvent]] = {
+    "planned": Planned,
     "started": Started,
     "record": Record,
     "certified": BoundCertified,

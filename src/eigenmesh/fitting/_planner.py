@@ -1,94 +1,30 @@
 """What a fit will cost, before it is run: every solver with every averaging, under a stated cost model."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from eigenmesh._text import html_paragraphs, html_table, readable_bytes
 from eigenmesh.averaging import Average, Averaging, Tree, name_of
 from eigenmesh.averaging._push_sum import PushSumAverage
+from eigenmesh.fitting._column_data import ColumnData
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._network_calls import Price, Prices, prepared_average
-from eigenmesh.fitting._prepare import Workload, decide, goes_with
+from eigenmesh.fitting._plan import Forecast, Plan
+from eigenmesh.fitting._prepare import Decision, Workload, decide, goes_with
 from eigenmesh.fitting._privacy import key_exchange
-from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
-from eigenmesh.fitting._request import Costs, Request
+from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse, rows_to_copy
+from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
 from eigenmesh.graphs._resends import tree_rounds
 from eigenmesh.networks import Traffic
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
 
-
-@dataclass(frozen=True)
-class Forecast:
-    """One line of a plan: a solver with an averaging.
-
-    Attributes
-    ----------
-    rounds, messages, bytes : float
-        Over the whole network, set-up and certificate included; infinite if the solver does not reach the tolerance
-        within the budget of rounds.
-    memory_bytes : float
-        At one node, beside its data.
-    seconds : float
-        Communication and arithmetic, one after the other; infinite with the rounds.
-    shows_covariances : bool
-        True if covariances are sent as such; such a line is never chosen.
-    """
-
-    solver: str
-    averaging: str
-    rounds: float
-    messages: float
-    bytes: float
-    memory_bytes: float
-    seconds: float
-    shows_covariances: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All forecasts, cheapest first.
-
-    Attributes
-    ----------
-    best : Forecast
-        What a fit with the same request and data does.
-    reason, rehearsed_on : str
-        Why, and what the forecasts were made from, in words.
-    n_samples : int
-        N over all nodes.
-    n_components : int or float
-        K, or the share of the variance to explain.
-    """
-
-    forecasts: tuple[Forecast, ...]
-    best: Forecast
-    reason: str
-    rehearsed_on: str
-    costs: Costs
-    max_rounds: int
-    n_samples: int
-    n_components: int | float
-
-    def __repr__(self) -> str:
-        best = self.best
-        return (
-            f"Plan(solver={best.solver!r}, averaging={best.averaging!r}, rounds={best.rounds:.0f}, "
-            f"bytes={best.bytes:.3g}, seconds={best.seconds:.2g}, forecasts={len(self.forecasts)})"
-        )
-
-    def _repr_html_(self) -> str:
-        rows = [
-            [one.solver, one.averaging, *(f"{value:.3g}" for value in (one.rounds, one.seconds))]
-            + [readable_bytes(value) if math.isfinite(value) else "inf" for value in (one.bytes, one.memory_bytes)]
-            for one in self.forecasts
-        ]
-        table = html_table(["solver", "averaging", "rounds", "seconds", "sent", "memory of a node"], rows)
-        chosen = f"{self.best.solver} with {self.best.averaging} averaging: {self.reason}"
-        return f"<div>{html_paragraphs([chosen])}{table}{html_paragraphs([self.rehearsed_on])}</div>"
+# A forecast is cheap with so few numbers in all, or if it looks at no more than this share of the samples.
+FEW_NUMBERS, CHEAP_SHARE = 2**20, 0.25
 
 
 def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None = None) -> Plan:
@@ -98,18 +34,9 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     count their samples, and each forecasts from its own; the method is the same at all of them. ``report`` is told in a
     few words of each step.
     """
-    tell = report or (lambda words: None)
     decision = decide(request, data)
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
-    first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
-    tell(f"rehearsing {first.name}")
-    rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging)
-    counted = Traffic() if decision.counting is None else decision.counting.traffic
-    work, reduced = _Work(request, data, workload, rehearsal, counted), ReducedProblem(rehearsal, data.weights)
-    runs = [rehearsal.rehearsed]
-    for other in _others(solver, workload):
-        tell(f"rehearsing {other.name}")
-        runs.append(reduced.rehearse(other, averaging if goes_with(other, averaging) else Tree()))
+    work, runs = _rehearse_all(request, data, decision, _others(solver, workload), report or (lambda words: None))
     averagings = {name_of(each): each for each in (*workload.averagings(), averaging)}
     pairs = [(run, name, each) for run in runs for name, each in averagings.items() if goes_with(run.solver, each)]
     lines = [work.forecast(*pair) for pair in pairs]
@@ -119,12 +46,49 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
         tuple(lines),
         best,
         _reason(best, request) + work.about_a_tree(best),
-        _rehearsed_on(rehearsal, data),
+        _rehearsed_on(work.rehearsal, data),
         request.costs,
         request.max_rounds,
         decision.size.n_samples or data.count(request.masked)[0].n_samples or 0,
         decision.n_components,
     )
+
+
+def forecast_if_cheap(request: Request, data: NodeData) -> Forecast | None:
+    """The line of a plan that a fit takes, all nodes in this process; None where it would cost a good part of the fit.
+
+    It is cheap where all samples are few, or the copy that is solved first has a few of them.
+    """
+    shards, wanted = data.shards, request.n_components
+    if isinstance(data, ColumnData):
+        return None
+    n_samples = sum(block.n_rows for block in shards.blocks)
+    rows = min(n_samples, rows_to_copy(shards.n_features, wanted if isinstance(wanted, int) else 1))
+    if rows * shards.n_features > FEW_NUMBERS and rows > CHEAP_SHARE * n_samples:
+        return None
+    decision = decide(request, data)
+    solver, averaging = decision.solver, decision.averaging
+    others = [] if isinstance(solver, BlockKrylov) else [solver]
+    work, runs = _rehearse_all(request, data, decision, others, lambda words: None)
+    return work.forecast(runs[-1], name_of(averaging), averaging)
+
+
+def _rehearse_all(
+    request: Request, data: NodeData, decision: Decision, others: Sequence[Solver], tell: Callable[[str], Any]
+) -> tuple[_Work, list[Rehearsed]]:
+    """Block Krylov on a copy of some samples, then the other solvers on what that has found."""
+    solver, averaging, workload = decision.solver, decision.averaging, decision.workload
+    first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
+    tell(f"rehearsing {first.name}")
+    rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging)
+    counted = Traffic() if decision.counting is None else decision.counting.traffic
+    runs = [rehearsal.rehearsed]
+    if others:
+        reduced = ReducedProblem(rehearsal, data.weights)
+        for other in others:
+            tell(f"rehearsing {other.name}")
+            runs.append(reduced.rehearse(other, averaging if goes_with(other, averaging) else Tree()))
+    return _Work(request, data, workload, rehearsal, counted), runs
 
 
 def _others(chosen: Solver, workload: Workload) -> list[Solver]:

@@ -84,8 +84,7 @@ def rehearse(request: Request, data: NodeData, solver: Solver, averaging: Averag
     """Solve a copy of the problem that has a few thousand rows, of all the nodes held here, as one node."""
     shards, wanted = data.shards, request.n_components
     k = wanted if isinstance(wanted, int) else 1
-    d = shards.n_features
-    rows = min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // d), max(4 * k, MOST_NUMBERS // d))
+    d, rows = shards.n_features, rows_to_copy(shards.n_features, k)
     # A fixed seed, so that the same data always have the same plan.
     alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
     if isinstance(averaging, Integers):
@@ -103,6 +102,11 @@ def rehearse(request: Request, data: NodeData, solver: Solver, averaging: Averag
     random = np.random.default_rng(0).standard_normal((min(rows, max(2 * k, FEWEST_ROWS)), d))
     samples = Shards.from_list([(random / np.sqrt(np.arange(1.0, d + 1))).astype(shards.dtype)])
     return _rehearse(alone, replace(copy, shards=samples, networks=[]), samples, made_up=True)
+
+
+def rows_to_copy(n_features: int, k: int) -> int:
+    """How many rows a copy has, if there are so many."""
+    return min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // n_features), max(4 * k, MOST_NUMBERS // n_features))
 
 
 def _rehearse(request: Request, copy: _Recorded, samples: Shards, made_up: bool = False) -> Rehearsal:

@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 import networkx as nx
 import numpy as np
 
+from eigenmesh._text import html_paragraphs
 from eigenmesh.errors import GraphError
+from eigenmesh.graphs._circle_picture import circle_picture
 from eigenmesh.graphs._existing import require_simple
 from eigenmesh.graphs._weights import Weights, adjacency
 
 # Links of one round: (M, M), true where the node of the column sends to the node of the row.
 Links = np.ndarray
+# Rounds that a notebook shows.
+SHOWN_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,20 @@ class NetworkSequence:
             raise GraphError(f"duplicates={self.duplicates} must be a share, from 0 to 1.")
         if operator.index(self.delay) < 0:
             raise GraphError(f"delay={self.delay} must be a number of rounds, 0 or more.")
+
+    def _repr_html_(self) -> str:
+        way = "one way" if self.one_way else "both ways"
+        faults = {"lost": self.loss, "sent twice": self.duplicates}
+        words = [
+            f"{self.n_nodes} nodes; links go {way}",
+            *(f"{share:.0%} {how}" for how, share in faults.items() if share),
+        ]
+        words += [f"up to {self.delay} rounds late"] if self.delay else []
+        kind = nx.DiGraph if self.one_way else nx.Graph
+        links = [self.weights_at(round_).T * (1 - np.eye(self.n_nodes)) for round_ in range(SHOWN_ROUNDS)]
+        pictures = "".join(circle_picture(nx.from_numpy_array(each > 0, create_using=kind)) for each in links)
+        sentence = f"{', '.join(words)}. Its first {SHOWN_ROUNDS} rounds:"
+        return f"<div>{html_paragraphs([sentence])}{pictures}</div>"
 
     @property
     def reliable(self) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from eigenmesh.data import Shards
 from eigenmesh.errors import MembersChangedError
+from eigenmesh.events import EventLog
 from eigenmesh.fitting import NodeData, Prepared, Request, fit, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.iteration import Result
@@ -62,6 +63,10 @@ class FitProblem:
         """What is decided before the fit of a process."""
         return prepare(self._request, data)
 
+    def log_of(self, process: Process) -> EventLog | None:
+        """Where the fit of a process is told, if anywhere."""
+        return None
+
     def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Found]:
         def solve(ask: Ask) -> Found:
             while True:
@@ -90,7 +95,8 @@ class FitProblem:
         try:
             shards = Shards.from_list([own], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
             prepared = self.prepared(process, NodeData(shards, metropolis(graph), transport))
-            result = fit(prepared, start, average_start=bool(position.lost), on_estimate=keep, share=True).result
+            average, log = bool(position.lost), self.log_of(process)
+            result = fit(prepared, start, average_start=average, events=log, on_estimate=keep, share=True).result
             digest = hashlib.sha256(np.ascontiguousarray(result.components).tobytes()).hexdigest()
             return Found(position.lost, result, digest, transport.sign(digest)), latest
         except MembersChangedError:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eigenmesh.errors import ParkedError, TransportError
+from eigenmesh.events import Ended, Listener
 from eigenmesh.protocol import Bytes, Durable, Exchange, Membership
 from eigenmesh.rehearsal._conditions import Conditions, drawn_factor
 from eigenmesh.rehearsal._disk import Disk
 from eigenmesh.rehearsal._links import Links
 from eigenmesh.rehearsal._made_up import MadeUpProblem, Work, work_of
 from eigenmesh.rehearsal._scenario import Fault, Scenario
+from eigenmesh.rehearsal._telling import Telling
 from eigenmesh.rehearsal._world import Outcome, World
 from eigenmesh.sites import NetworkFile
 
@@ -75,13 +77,26 @@ class Forecast:
     unmet: tuple[Fault, ...]
 
 
-def forecast(network: NetworkFile, conditions: Conditions, tables: Mapping[str, np.ndarray], seed: int = 0) -> Forecast:
-    """Play the run of a network on samples (N_i, d) per site. If all sites state their times, a seed decides it all."""
-    world = ForecastWorld(network, conditions, tables, seed)
+def forecast(
+    network: NetworkFile,
+    conditions: Conditions,
+    tables: Mapping[str, np.ndarray],
+    seed: int = 0,
+    listeners: Sequence[Listener] = (),
+) -> Forecast:
+    """Play the run of a network on samples (N_i, d) per site. If all sites state their times, a seed decides it all.
+
+    Listeners are told what one of the sites would tell.
+    """
+    world = ForecastWorld(network, conditions, tables, seed, listeners)
     outcome = world.play()
     if outcome.kind == "wrong":
         raise TransportError(f"the rehearsal broke a rule of the protocol: {outcome.why}; please report it.")
-    return world.forecast()
+    found = world.forecast()
+    seen = found.sites[world.telling.observer]
+    done = seen.end in ("converged", "not converged")
+    world.telling.over(Ended("done" if done else seen.end, seen.end == "converged", seen.why))
+    return found
 
 
 class ForecastWorld(World):
@@ -90,13 +105,19 @@ class ForecastWorld(World):
     hung_after_s = LONGEST_S
 
     def __init__(
-        self, network: NetworkFile, conditions: Conditions, tables: Mapping[str, np.ndarray], seed: int
+        self,
+        network: NetworkFile,
+        conditions: Conditions,
+        tables: Mapping[str, np.ndarray],
+        seed: int,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         settings, self._conditions = network.settings, conditions
         self.waits = settings.patience_s, settings.join_s, settings.round_s + settings.join_s
         self.max_starts = 1 if conditions.restart_parked_s is None else MAX_STARTS
         self._work = work_of(conditions.hosts, tables, settings)
-        self._fit = MadeUpProblem(network, tables, self._work, conditions.hosts)
+        self.telling = Telling(network.names, conditions.faults, listeners, lambda: self.time.now)
+        self._fit = MadeUpProblem(network, tables, self._work, conditions.hosts, self.telling)
         terms = settings.on_loss, 0, WINDOW_FRAMES, conditions.faults, settings.masked
         scenario = Scenario(seed, network.names, network.edges, *terms)
         super().__init__(scenario, problem=self._fit)
@@ -113,6 +134,7 @@ class ForecastWorld(World):
         self._rounds = dict.fromkeys(self.sites, 0)
         self._computes_s = dict.fromkeys(self.sites, 0.0)
         self._waits_s: dict[str, dict[str, float]] = {site: defaultdict(float) for site in self.sites}
+        self.telling.members()
 
     def first_start_s(self) -> float:
         return 0.0
@@ -147,6 +169,14 @@ class ForecastWorld(World):
     def ended(self, process: Process) -> None:
         self._ended_at[process.site], self._errors[process.site] = self.time.now, process.error
         super().ended(process)
+
+    def start(self, site: str, disk: Disk, address: str = "") -> None:
+        self.telling.up(site)
+        super().start(site, disk, address)
+
+    def crashed(self, site: str) -> Process | None:
+        self.telling.down(site)
+        return super().crashed(site)
 
     def gone(self, site: str) -> None:
         self._ended_at[site] = self.time.now

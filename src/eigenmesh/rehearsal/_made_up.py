@@ -13,11 +13,13 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh.data import Covariance, Shards, geometric_spectrum, unlike_nodes
+from eigenmesh.events import EventLog
 from eigenmesh.fitting import NodeData, Prepared, Request, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.rehearsal._conditions import Host
 from eigenmesh.rehearsal._fits import Ask, FitProblem, Found
 from eigenmesh.rehearsal._sums import Position
+from eigenmesh.rehearsal._telling import Telling
 from eigenmesh.sites import NetworkFile, RunSettings
 
 if TYPE_CHECKING:
@@ -92,8 +94,9 @@ class MadeUpProblem(FitProblem):
         tables: Mapping[str, np.ndarray],
         work: Mapping[str, Work],
         hosts: Mapping[str, Host],
+        telling: Telling,
     ) -> None:
-        settings = network.settings
+        settings, self._telling = network.settings, telling
         request: Request = settings.request()
         super().__init__(network.names, network.edges, request)
         self._tables, self._work, self._dtype = tables, work, np.dtype(settings.dtype)
@@ -105,6 +108,9 @@ class MadeUpProblem(FitProblem):
 
     def table(self, process: Process) -> np.ndarray:
         return self._tables[process.site]
+
+    def log_of(self, process: Process) -> EventLog | None:
+        return self._telling.log_of(process.site)
 
     def prepared(self, process: Process, data: NodeData) -> Prepared:
         site = process.site

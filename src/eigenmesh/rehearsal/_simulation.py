@@ -18,7 +18,7 @@ from eigenmesh.data import Choice, Covariance, Moments, Shards
 from eigenmesh.data._covariance import OneByOne
 from eigenmesh.data._place import Place
 from eigenmesh.errors import TransportError
-from eigenmesh.events import EventLog, Record, VirtualTime, on_record
+from eigenmesh.events import Ended, Entry, EventLog, Listener, Record, VirtualTime, on_record
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
@@ -173,8 +173,12 @@ def simulate(
     names: tuple[str, ...],
     reference: np.ndarray,
     seed: int = 0,
+    listeners: Sequence[Listener] = (),
 ) -> Simulated:
-    """Fit in virtual time; the reference, (d, K), are the true components, for the curve alone."""
+    """Fit in virtual time; the reference, (d, K), are the true components, for the curve alone.
+
+    Listeners are told of the fit, in virtual seconds.
+    """
     solver = cast(Solver, request.solver)
     columns = solver.columns(reference.shape[1], len(reference))
     timed = TimedData(data.shards, data.weights, None, conditions, names, VirtualTime(seed), columns)
@@ -190,10 +194,13 @@ def simulate(
 
         if isinstance(solver, Asynchronous):
             network.watcher = _watcher(network, solver, reference, curve)
-        result = fit(prepared, events=EventLog(on_record(note)), reference=reference).result
+        log = EventLog(on_record(note), *listeners, clock=lambda: network.elapsed_s)
+        result = fit(prepared, events=log, reference=reference).result
     except TransportError as error:
         why = str(error)
     network = timed.networks[-1]
+    for listener in listeners:
+        listener(Entry(network.elapsed_s, Ended("failed", message=why) if result is None else result.ended))
     traffic = network.traffic if result is None else result.traffic
     return Simulated(result, why, network.elapsed_s, np.array(curve).reshape(-1, 2), traffic.messages, traffic.bytes)
 

@@ -1,4 +1,4 @@
-"""Live progress of a run in the terminal."""
+"""Live progress of a run in the terminal, or in the notebook that it is in."""
 
 import math
 from collections.abc import Iterator
@@ -10,11 +10,26 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eigenmesh._text import readable_bytes
 from eigenmesh.events import Entry, Listener, Record, Started
+from eigenmesh.report._notebook import notebook, notebook_progress
 
 
 @contextmanager
-def live_progress(console: Console | None = None) -> Iterator[Listener]:
-    """Give a listener that shows rounds, residual and traffic on standard error while the fit lasts."""
+def live_progress(console: Console | None = None, keep: bool = True) -> Iterator[Listener]:
+    """Give a listener that shows rounds, residual and traffic while the fit lasts.
+
+    In a notebook it shows curves, and after the fit how it went, if ``keep``; elsewhere a line on standard error.
+    """
+    put = None if console is not None else notebook()
+    if put is not None:
+        with notebook_progress(put, keep) as show:
+            yield show
+    else:
+        with _line(console or Console(stderr=True)) as show:
+            yield show
+
+
+@contextmanager
+def _line(console: Console) -> Iterator[Listener]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -23,7 +38,7 @@ def live_progress(console: Console | None = None) -> Iterator[Listener]:
         TextColumn("{task.fields[sent]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console or Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("fitting", total=0, residual="-", sent="")
 
         def show(entry: Entry) -> None:

@@ -7,7 +7,7 @@ from rich.table import Table
 from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
 from eigenmesh.certificate import Certificate
-from eigenmesh.fitting._planner import Plan
+from eigenmesh.fitting._plan import Plan
 from eigenmesh.graphs import Weights
 from eigenmesh.networks import Traffic
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any
 
 from eigenmesh.events import Entry, to_json
@@ -28,12 +29,21 @@ def page_of(title: str, run: dict[str, Any]) -> str:
 
 def report_page(title: str, entries: Sequence[Entry], **about: Any) -> str:
     """A run after its end, to be opened from disk; ``about`` has facts, components, certificate, how to repeat it."""
-    events = [json.loads(to_json(entry)) for entry in entries]
+    return page_of(title, {"events": _thinned([json.loads(to_json(entry)) for entry in entries]), **about})
+
+
+def _thinned(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of many events every n-th record and the traffic of the last fit; of many fits the network where it changes."""
+    starts = [number for number, event in enumerate(events) if event["kind"] == "started"]
+    for before, number in reversed(list(pairwise(starts))):
+        same = {name for name in ("nodes", "links") if events[number][name] == events[before][name]}
+        events[number] = {name: value for name, value in events[number].items() if name not in same}
+    if len(events) > MOST_EVENTS and starts:
+        events = [one for at, one in enumerate(events) if one["kind"] != "link_traffic" or at > starts[-1]]
     records = [number for number, event in enumerate(events) if event["kind"] == "record"]
     every = max(1, -(-len(records) // max(1, MOST_EVENTS - (len(events) - len(records)))))
     dropped = set(records) - set(records[::-1][::every])
-    kept = [event for number, event in enumerate(events) if number not in dropped]
-    return page_of(title, {"events": kept, **about})
+    return [event for number, event in enumerate(events) if number not in dropped]
 
 
 @cache

@@ -65,18 +65,22 @@ class Feed:
                 yield ": alive\n\n"
 
 
-def follow(path: Path, feed: Feed, stop: threading.Event, look: Callable[[], dict[str, Any] | None]) -> None:
-    """Tell a feed what is written to a file of events, until ``stop``; ``look`` says what has left the site."""
-    reader = EventReader(path)
+def follow(path: Path, feed: Feed, stop: threading.Event, look: Callable[[bool], dict[str, Any] | None]) -> None:
+    """Tell a feed what is written to a file of events, until ``stop`` and once after it.
+
+    ``look`` says what has left the site, or None if that costs too much now; for the last time it is called with True.
+    """
+    reader, ends = EventReader(path), False
     left: dict[str, Any] | None = None
     while True:
         entries = reader.new()
         for entry in entries:
             feed(entry)
-        if entries or left is None:
-            now = look()
+        if entries or left is None or ends:
+            now = look(ends)
             if now is not None and now != left:
                 left = now
                 feed.show_left(now)
-        if stop.wait(LOOK_EVERY_S):
+        if ends:
             return
+        ends = stop.wait(LOOK_EVERY_S)

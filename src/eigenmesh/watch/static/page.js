@@ -40,7 +40,7 @@ const seconds = (value) => (value < 120 ? `${number(value)} s` : `${number(value
 
 function nothing() {
   return {
-    first: null, last: null, started: null, record: null, curves: noCurves(), certified: null, members: null, site: null,
+    first: null, last: null, next: null, planned: null, fits: [], started: null, record: null, curves: noCurves(), certified: null, members: null, site: null,
     neighbours: new Map(), lost: new Map(), links: new Map(), batches: [], ended: null, lines: [],
   };
 }
@@ -55,11 +55,16 @@ function take(state, event) {
   state.lines.push(event);
   if (state.lines.length > 2 * MOST_LINES) state.lines.splice(0, MOST_LINES);
   switch (event.kind) {
+    case "planned": state.next = event; break;
     case "started":
-      Object.assign(state, { started: event, record: null, curves: noCurves(), certified: null, ended: null, links: new Map() });
+      // A report leaves out a network that is still the same.
+      Object.assign(state, { started: { ...state.started, ...event }, planned: state.next, next: null });
+      Object.assign(state, { record: null, curves: noCurves(), certified: null, ended: null, links: new Map() });
+      state.fits.push({ began: event.time_s, solver: event.solver, averaging: event.averaging, record: null, end: "" });
       break;
     case "record":
       state.record = event;
+      if (state.fits.length) state.fits[state.fits.length - 1].record = event;
       for (const [key, points] of Object.entries(state.curves)) {
         if (finite(event[key]) && event[key] > 0) points.push([event.rounds, event.time_s, event[key]]);
       }
@@ -81,7 +86,10 @@ function take(state, event) {
       state.links.set(key, { messages: sum.messages + event.messages, bytes: sum.bytes + event.bytes });
       break;
     }
-    case "ended": state.ended = event; break;
+    case "ended":
+      state.ended = event;
+      if (state.fits.length) state.fits[state.fits.length - 1].end = event.converged ? "certified" : event.message || event.outcome;
+      break;
   }
 }
 
@@ -103,7 +111,8 @@ function stateWords(state) {
   }
   if (!state.started) return state.members ? `Connecting as ${state.members.site}.` : "No event yet.";
   if (!record) return `Preparing: ${state.started.solver} over ${state.started.nodes.length} nodes.`;
-  return `Running: round ${number(record.rounds)} of at most ${number(state.started.max_rounds)}${near}, target ${number(tol)}, ${bytes(record.bytes)} sent.`;
+  const batch = state.batches.length ? ` batch ${state.fits.length - 1},` : "";
+  return `Running:${batch} round ${number(record.rounds)} of at most ${number(state.started.max_rounds)}${near}, target ${number(tol)}, ${bytes(record.bytes)} sent.`;
 }
 
 function pace(state) {
@@ -223,7 +232,7 @@ function thinned(points) {
   return kept;
 }
 
-function chart(series, { across, label, target = null, log = true, bars = false }) {
+function chart(series, { across, label, target = null, mark = null, log = true, bars = false }) {
   const width = 560, height = 340, left = 64, right = 14, top = 12, bottom = 46;
   const all = series.flatMap((one) => one.points);
   const scale = log ? (value) => Math.log10(value) : (value) => value;
@@ -236,6 +245,9 @@ function chart(series, { across, label, target = null, log = true, bars = false 
   let [x0, x1] = span(xs), [y0, y1] = span(values);
   if (log) [y0, y1] = [Math.floor(y0), Math.ceil(y1)]; else y0 = Math.min(0, y0);
   if (bars) [x0, x1] = [x0 - 0.5, x1 + 0.5];
+  // A mark that is far off would squeeze the curves: it is then pointed at.
+  const near = mark !== null && mark <= FAR * x1;
+  if (near) [x0, x1] = [Math.min(x0, mark), Math.max(x1, mark)];
   if (x0 === x1) x1 = x0 + 1;
   if (y0 === y1) y1 = y0 + 1;
   const X = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
@@ -255,6 +267,11 @@ function chart(series, { across, label, target = null, log = true, bars = false 
   if (target !== null) {
     picture.append(draw("line", { x1: left, x2: width - right, y1: Y(target), y2: Y(target), stroke: "var(--green)", "stroke-width": 2, "stroke-dasharray": "6 4" }));
   }
+  if (mark !== null) {
+    const x = near ? X(mark) : width - right, leftOf = x > width / 2;
+    if (near) picture.append(draw("line", { x1: x, x2: x, y1: top, y2: height - bottom, "stroke-width": 2, ...FORECAST }));
+    picture.append(draw("text", { x: x + (leftOf ? -6 : 6), y: top + 12, "text-anchor": leftOf ? "end" : "start" }, near ? "forecast" : `forecast: ${number(mark)} →`));
+  }
   for (const one of series) {
     if (bars) {
       for (const [x, y] of one.points) {
@@ -271,6 +288,7 @@ function chart(series, { across, label, target = null, log = true, bars = false 
 }
 
 let axis = "rounds";
+const FAR = 4, FORECAST = { stroke: "var(--soft)", "stroke-dasharray": "1 5", "stroke-linecap": "round" };
 const CURVES = {
   bound: { look: { stroke: "var(--blue)" }, words: "certified bound on sin(angle)" },
   residual: { look: { stroke: "var(--orange)", "stroke-dasharray": "8 4" }, words: "residual" },
@@ -278,15 +296,18 @@ const CURVES = {
 };
 
 function drawChart(state) {
-  const across = ([rounds, time]) => (axis === "rounds" ? rounds : time - state.first);
+  const across = ([rounds, time]) => (axis === "rounds" ? rounds : time - (state.started?.time_s ?? state.first));
   const series = Object.entries(CURVES).map(([key, { look, words }]) => ({
     look, words, points: thinned(state.curves[key]).map((point) => [across(point), point[2]]),
   })).filter((one) => one.points.length);
   const target = state.started?.tol ?? null, bound = bestBound(state);
-  const label = `Bound against ${axis}: ${bound === null ? "not certified yet" : number(bound)}; target ${number(target)}`;
-  $("chart").replaceChildren(chart(series, { across: axis, label, target }));
+  const planned = state.planned, mark = finite(planned?.[axis]) ? planned[axis] : null;
+  const forecast = mark === null ? null : axis === "rounds" ? `forecast of the planner: ${number(Math.round(mark))} rounds` : `forecast of the planner: ${seconds(mark)} at ${number(1000 * planned.latency_s)} ms per round`;
+  const label = `Bound against ${axis}: ${bound === null ? "not certified yet" : number(bound)}; target ${number(target)}${forecast ? `; ${forecast}` : ""}`;
+  $("chart").replaceChildren(chart(series, { across: axis, label, target, mark }));
+  const expected = forecast ? [sample(FORECAST, forecast)] : [];
   const goal = target === null ? [] : [sample({ stroke: "var(--green)", "stroke-dasharray": "6 4" }, `target ${number(target)}`)];
-  $("chart-legend").replaceChildren(...series.map((one) => sample(one.look, one.words)), ...goal);
+  $("chart-legend").replaceChildren(...series.map((one) => sample(one.look, one.words)), ...goal, ...expected);
 }
 
 function drawStream(state) {
@@ -327,6 +348,17 @@ function drawLinks(state) {
     .map(([key, sum]) => [key.replace("\n", " – "), number(sum.messages), bytes(sum.bytes)]);
   const caption = `${rows.length > MOST_ROWS ? `The ${MOST_ROWS} of ${rows.length} links` : "Links"} with most bytes, both directions together`;
   $("links").replaceChildren(rows.length ? table(caption, ["link", "messages", "payload"], rows.slice(0, MOST_ROWS)) : make("p", {}, "Traffic by link is told at the end of a fit."));
+}
+
+function drawFits(state) {
+  const several = state.fits.length > 1 && !state.batches.length;
+  $("fits-section").hidden = !several;
+  if (!several) return;
+  const rows = state.fits.map(({ began, solver, averaging, record, end }, at) => [
+    solver, averaging, record ? number(record.rounds) : "–", record ? bytes(record.bytes) : "–",
+    record ? seconds(record.time_s - began) : "–", record && finite(record.bound) ? number(record.bound) : "–", end || (at === state.fits.length - 1 ? "runs" : "–"),
+  ]);
+  $("fits").replaceChildren(table("Fits one after the other", ["solver", "averaging", "rounds", "sent", "time", "bound", "end"], rows));
 }
 
 function drawFacts(state) {
@@ -430,7 +462,7 @@ function render() {
   const why = whyWords(state);
   $("why").textContent = why;
   $("why").hidden = !why;
-  for (const part of [drawMap, drawChart, drawStream, drawLinks, drawFacts, drawCertificate]) part(state);
+  for (const part of [drawMap, drawChart, drawStream, drawFits, drawLinks, drawFacts, drawCertificate]) part(state);
   drawLeft(left);
   $("log").replaceChildren(...state.lines.slice(-MOST_LINES).reverse().map((event) => {
     const { version, time_s, kind, ...rest } = event;

@@ -1,0 +1,20 @@
+"""A fitted estimator in a notebook: scikit-learn's view of its parameters, and the result below it."""
+
+from typing import Any
+
+
+class InNotebooks:
+    """Goes before scikit-learn's own view of an estimator, which has ``result_`` once it is fitted."""
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._result_html()}"  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**settings)  # type: ignore[misc]
+        if "text/html" in bundle:
+            bundle["text/html"] += self._result_html()
+        return bundle
+
+    def _result_html(self) -> str:
+        result = getattr(self, "result_", None)
+        return "" if result is None else str(result._repr_html_())
