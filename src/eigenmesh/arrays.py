@@ -130,28 +130,30 @@ def pieces(rows: Array) -> list[slice]:
     return [slice(start, start + step) for start in range(0, rows.shape[-1], step)]
 
 
-def turned(X: Array, small: Array) -> Array:
-    """``X small``, written over X: (1, d, k), (1, k, k) -> (1, d, k)."""
+def turn_in_place(X: Array, small: Array) -> None:
+    """Write ``X small`` over X: (1, d, k), (1, k, k)."""
     rows = X.mT
     for piece in pieces(rows):
         rows[:, :, piece] = small.mT @ rows[:, :, piece]
-    return X
 
 
-def qr_in_place(X: Array) -> tuple[Array, Array]:
-    """QR factors of a tall matrix, which may be written over it: (1, d, k) -> (1, d, k) and (1, k, k)."""
+def qr_in_place(X: Array) -> Array:
+    """Write Q over a tall matrix X = Q R, and give R: (1, d, k) -> (1, k, k)."""
     d, k = X.shape[-2:]
     # Threads would wait for one another most of the time: pieces are so small that BLAS uses none.
-    step = max(4 * k, SMALL_FOR_BLAS // k)
-    if not isinstance(X, np.ndarray) or d <= step:
-        Q, R = namespace(X).linalg.qr(X)
-        return Q, R
-    parts = [np.linalg.qr(X[:, start : start + step, :]) for start in range(0, d, step)]
-    turns, R = qr_in_place(np.concatenate([part.R for part in parts], axis=-2))
-    ends = np.cumsum([0] + [part.R.shape[-2] for part in parts])
-    for place, part in enumerate(parts):
-        X[:, place * step : (place + 1) * step, :] = part.Q @ turns[:, ends[place] : ends[place + 1], :]
-    return X, R
+    count = -(-d // max(4 * k, SMALL_FOR_BLAS // k)) if isinstance(X, np.ndarray) else 1
+    if count == 1:
+        X[...], R = namespace(X).linalg.qr(X)
+        return R
+    parts, triangles = np.array_split(X, count, axis=-2), []
+    for part in parts:
+        part[...], R = np.linalg.qr(part)
+        triangles.append(R)
+    turns = np.concatenate(triangles, axis=-2)
+    R = qr_in_place(turns)
+    for part, turn in zip(parts, np.split(turns, count, axis=-2), strict=True):
+        part[...] = part @ turn
+    return R
 
 
 def on_gpu(array: Array) -> bool:

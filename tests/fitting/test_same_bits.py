@@ -9,7 +9,7 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.averaging import AllReduce, Integers
-from eigenmesh.certificate import _certify
+from eigenmesh.certificate import _certify, _held
 from eigenmesh.certificate._signs import own_signs
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, TransportError
@@ -110,7 +110,7 @@ def test_components_are_sent_only_where_a_node_has_other_bits_and_are_then_those
             other_processor.append(threading.get_ident())
         return own_signs(X) * (1 + 2.0**-52 * (threading.get_ident() == other_processor[0]))
 
-    monkeypatch.setattr(_certify, "own_signs", last_bit_off)
+    monkeypatch.setattr(_held, "own_signs", last_bit_off)
     unlike = fitted(parts(), transport="threads")
     assert (alike.result_.alike, unlike.result_.alike) == (True, False)
     assert len({components.tobytes() for components in unlike.node_components_}) == 1
@@ -121,7 +121,7 @@ def test_components_are_sent_only_where_a_node_has_other_bits_and_are_then_those
 
 
 def test_a_node_whose_result_is_another_is_noticed(monkeypatch):
-    monkeypatch.setattr(_certify, "_digest", lambda mean: np.full(1, np.nan))
+    monkeypatch.setattr(_certify, "digest_of", lambda mean: np.full(1, np.nan))
     samples, weights = parts(), parse_weights("path", "metropolis", len(SIZES), 0)
     prepared = prepare(
         Request.parse(n_components=2, averaging="integers", random_state=1),

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from eigenmesh import graphs, run
-from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
+from eigenmesh.averaging import AllReduce, Chebyshev, Gossip, Integers, Polynomial, Tree
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
 from eigenmesh.transports import ThreadHub, run_threads
+from eigenmesh.transports._base import Links
+from eigenmesh.transports._threads import ThreadTransport
 from problems import angles, make_problem
 
 M, K = 8, 3
@@ -43,6 +45,40 @@ def test_mix_mean_and_worst_are_the_stacked_ones(averaging, topology):
             assert np.allclose(ours, expected, rtol=0, atol=10 * getattr(averaging, "accuracy", 0.0) + 1e-13)
         assert (arrays[4] == values.max(axis=0)).all()
         assert (arrays[6] == values.max(axis=0)).all()
+
+
+class Reducing(ThreadTransport):
+    """Threads with an all-reduce, which writes down what it is asked for."""
+
+    reduces = True
+
+    def all_reduce(self, array, reduction):
+        self.reductions = [*getattr(self, "reductions", []), reduction]
+        others = tuple(node for node in range(self.size) if node != self.rank)
+        (stack,) = self.gather((array,), Links(others, others))
+        return stack.max(axis=0) if reduction == "max" else stack.sum(axis=0)
+
+
+@pytest.mark.parametrize("averaging", [AllReduce(), Integers(AllReduce())], ids=repr)
+def test_maxima_ride_in_the_sum_of_an_all_reduce(averaging):
+    weights, rng = graphs.metropolis(graphs.path(M)), np.random.default_rng(0)
+    S, values = rng.standard_normal((M, 6, 2)), rng.standard_normal((M, 5))
+    values[1, :3], values[2, 3] = [np.inf, -np.inf, np.nan], -0.0
+    stacked = Stacked(weights, averaging)
+    mean, worst = stacked.common_mean_and_worst(S, values)
+    hub = ThreadHub(M)
+
+    def work(transport):
+        reducing = Reducing(hub, transport.rank)
+        network, part = Peers(weights, reducing, averaging), slice(transport.rank, transport.rank + 1)
+        return *network.common_mean_and_worst(S[part], values[part]), network.traffic, reducing.reductions
+
+    for ours, largest, traffic, reductions in run_threads(M, work):
+        assert reductions == ["sum"]
+        assert traffic == stacked.traffic
+        np.testing.assert_allclose(ours, mean, rtol=0, atol=1e-13)
+        np.testing.assert_array_equal(largest, worst[:1])
+        np.testing.assert_array_equal(largest[0], values.max(axis=0))
 
 
 @pytest.mark.slow

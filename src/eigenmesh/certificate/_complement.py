@@ -51,8 +51,9 @@ def probe_complement(
     drawn = np.random.default_rng([seed, 0x5EED]).standard_normal((1, d, columns))
     known = basis[..., :0] if beyond is None else beyond[..., : d - k - columns]
     first = _deflated(Q, xp.concat([known, ea.like(drawn, basis)], axis=-1))
-    V = Basis.empty(basis, min(LONGEST * first.shape[-1], d) + k + first.shape[-1]).holding(Q).grown(identity)
-    block = soft_polar(first, V, noise=0.0)
+    width = first.shape[-1]
+    V = Basis.empty(basis, min(LONGEST * width, d) + k + width).holding(Q).grown(identity).holding(first)
+    block = soft_polar(V, width, noise=0.0)
     start = block.leak[..., known.shape[-1] :]
     space, complement = _Space(Q, V, block, start, start[:, :0, :0], start[:, :, :0]), NOTHING_BEYOND
     batch = 1 if network.flood_ends_average else BATCH
@@ -62,9 +63,9 @@ def probe_complement(
         return grown, ea.like(grown.look.examine(found).row[np.newaxis], basis)
 
     for length in range(1, LONGEST + 1):
-        products = product_to_average(covariance, space.block.B, n_nodes)
+        products = product_to_average(covariance, space.V.following(width), n_nodes)
         # The widths follow from d and K alone, so all nodes come to the same end.
-        full = space.V.width + space.block.B.shape[-1] >= d
+        full = space.V.width + width >= d
         if not full and length % batch and length < LONGEST:
             space = space.grown(network.common_mean(products), network.average.accuracy)
             continue
@@ -78,9 +79,10 @@ def probe_complement(
 class _Space(NamedTuple):
     """A Krylov space beyond the components after some products.
 
-    Q : (1, d, K) basis of the components; V : Q and the blocks that were multiplied; block : the next one; start : the
-    Gaussian columns in the first block; T : (1, w, w) ``V^T C V`` beyond Q; leak, lost : what the last product has
-    outside of V, and the norm of what all of them have outside of V and the next block.
+    Q : (1, d, K) basis of the components; V : Q and the blocks that were multiplied, and behind them the next one;
+    block : what is known of that; start : the Gaussian columns in the first block; T : (1, w, w) ``V^T C V`` beyond Q;
+    leak, lost : what the last product has outside of V, and the norm of what all of them have outside of V and the next
+    block.
     """
 
     Q: Array
@@ -94,9 +96,9 @@ class _Space(NamedTuple):
 
     def grown(self, product: Array, noise: float) -> _Space:
         """With C times the next block, as averages of this accuracy give it: (1, d, b)."""
-        B, whitening = self.block.B, self.block.whitening
-        V = self.V.holding(B).grown(whitening)
-        following = soft_polar(_deflated(self.Q, product), V, noise)
+        whitening = self.block.whitening
+        V = self.V.grown(whitening).holding(_deflated(self.Q, product))
+        following = soft_polar(V, whitening.shape[-1], noise)
         T = bordered(self.T, (following.along @ whitening)[:, self.Q.shape[-1] :, :], self.leak)
         lost = hypot(self.lost, float(np.linalg.norm(ea.to_numpy(following.faded @ whitening))))
         return _Space(self.Q, V, following, self.start, T, following.leak @ whitening, lost, self.products + 1)

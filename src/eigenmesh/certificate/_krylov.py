@@ -92,42 +92,39 @@ def look_beyond(
 class NextBlock(NamedTuple):
     """What a product Z adds to a basis V.
 
-    B : (1, d, b) the next block; whitening : (1, b, b) B times it has orthonormal or zero columns; along : (1, w, b)
-    ``V^T Z``; leak : (1, b, b), Z in the basis of those columns; faded : (1, 2 b, b), norms of what is left of Z.
+    whitening : (1, b, b), the next block B times it has orthonormal or zero columns; along : (1, w, b) ``V^T Z``;
+    leak : (1, b, b), Z in the basis of those columns; faded : (1, 2 b, b), norms of what is left of Z.
     """
 
-    B: Array
     whitening: Array
     along: Array
     leak: Array
     faded: Array
 
 
-def soft_polar(Z: Array, V: Basis, noise: float, recent: int | None = None) -> NextBlock:
+def soft_polar(V: Basis, count: int, noise: float, recent: int | None = None) -> NextBlock:
     """Polar factor of ``W = (I - V V^T) Z`` with directions at noise level faded out, and what whitens it.
 
-    With ``W = P s Q^T``: ``B = P f Q^T``, ``f = s / sqrt(s^2 + e^2)``, a continuous function of W; and
-    ``B Q f^-1`` has orthonormal columns, zero where f is small. V is taken off twice, the second time once all
-    directions have been brought to one length, so that small ones are orthogonal to it as well. If Z has no more than
-    rounding along any but its last ``recent`` columns, those are enough for the first time; None: all.
+    Z are so many columns that lie behind those of V, and B is written over them. With ``W = P s Q^T``: ``B = P f Q^T``,
+    ``f = s / sqrt(s^2 + e^2)``, a continuous function of W; and ``B Q f^-1`` has orthonormal columns, zero where f is
+    small. V is taken off twice, the second time once all directions have been brought to one length, so that small ones
+    are orthogonal to it as well. If Z has no more than rounding along any but its last ``recent`` columns, those are
+    enough for the first time; None: all.
     """
-    xp = ea.namespace(Z)
+    xp, B = ea.namespace(V.room), V.following(count)
     near = V if recent is None else V.recent(recent)
-    first = near.along(Z)
-    # By columns, as the basis is.
-    W = xp.empty(Z.mT.shape, dtype=Z.dtype, device=Z.device).mT
-    W[...] = Z
-    near.subtract(W, first)
-    size = xp.sqrt(xp.sum(squared_norms(Z), axis=-1, keepdims=True))
-    P, triangle = ea.qr_in_place(W)
+    first = near.along(B)
+    size = xp.sqrt(xp.sum(squared_norms(B), axis=-1, keepdims=True))
+    near.subtract(B, first)
+    triangle = ea.qr_in_place(B)
     # Relative to Z, which may be so small that squares would be lost in single precision.
     unit = xp.where(size > 0, size, xp.ones_like(size))[:, :, None]
     left, s, right = xp.linalg.svd(triangle / unit, full_matrices=False)
-    level = 64 * float(xp.finfo(Z.dtype).eps) + 10 * noise
+    level = 64 * float(xp.finfo(B.dtype).eps) + 10 * noise
     fade = s / xp.sqrt(s * s + level * level)
     kept = fade > 0.5
     inverse = xp.where(kept, 1 / xp.where(kept, fade, xp.ones_like(fade)), xp.zeros_like(fade))
-    B = ea.turned(P, (left * fade[:, None, :]) @ right)
+    ea.turn_in_place(B, (left * fade[:, None, :]) @ right)
     rest = V.along(B)
     V.subtract(B, rest)
     turn, outside = right.mT * inverse[:, None, :], s[:, :, None] * right * unit
@@ -136,10 +133,10 @@ def soft_polar(Z: Array, V: Basis, noise: float, recent: int | None = None) -> N
     lengths, axes = xp.linalg.eigh(turn.mT @ (B.mT @ B) @ turn)
     lengths = xp.sqrt(xp.maximum(lengths, xp.zeros_like(lengths)))
     # What was in V for the most part was rounding.
-    there = xp.astype(lengths > 0.5, Z.dtype)
+    there = xp.astype(lengths > 0.5, B.dtype)
     whitening = turn @ (axes * (there / xp.where(lengths > 0.5, lengths, xp.ones_like(lengths)))[:, None, :])
-    left_out = xp.astype(~kept, Z.dtype)[:, :, None] * outside
+    left_out = xp.astype(~kept, B.dtype)[:, :, None] * outside
     outside = lengths[:, :, None] * (axes.mT @ (outside - left_out))
     # The two parts need not be orthogonal.
     faded = xp.concat([left_out, (1 - there)[:, :, None] * outside], axis=-2) * 2**0.5
-    return NextBlock(B, whitening, along, there[:, :, None] * outside, faded)
+    return NextBlock(whitening, along, there[:, :, None] * outside, faded)

@@ -152,26 +152,28 @@ class Look(NamedTuple):
 
             |g . v| <= |g| sum_k [(tau - T)^-1]_1k |e_k|.
         """
-        out, values = self.values[:taken_out], self.values[taken_out:, np.newaxis]
-        start = self.start[:, :MOST_COLUMNS].T[:, :, np.newaxis]
-        beside, vector = np.abs(start[:, :taken_out, 0]), start[:, taken_out:]
-        sizes, basis = np.linalg.norm(vector, axis=1), vector[:, :, :0]
-        for _ in range(min(self.products, len(values))):
+        out, values = self.values[:taken_out], self.values[taken_out:]
+        start = self.start[:, :MOST_COLUMNS].T
+        beside, vector = np.abs(start[:, :taken_out]), start[:, np.newaxis, taken_out:]
+        sizes, length = np.linalg.norm(vector, axis=2), min(self.products, len(values))
+        # The vectors z_k of each column as rows: (s, k, w).
+        basis = np.empty((len(start), length, len(values)))
+        for step in range(length):
+            before = basis[:, :step]
             for _ in range(2):
-                vector = vector - basis @ (basis.mT @ vector)
-            size = np.linalg.norm(vector, axis=1, keepdims=True)
-            vector = np.where(size > 0, vector / np.where(size > 0, size, 1.0), 0.0)
-            basis = np.concatenate([basis, vector], axis=2)
-            vector = values * vector
-        T = basis.mT @ (values * basis)
-        inside, outside = values * basis - basis @ T, self.leak[:, taken_out:] @ basis
-        leaves = np.sqrt(np.sum(inside**2, axis=1) + np.sum(outside**2, axis=1)) + self.lost
+                vector = vector - (vector @ before.mT) @ before
+            size = np.linalg.norm(vector, axis=2, keepdims=True)
+            basis[:, step : step + 1] = vector / np.where(size > 0, size, 1.0)
+            vector = basis[:, step : step + 1] * values
+        image = basis * values
+        T = image @ basis.mT
+        inside, outside = image - T @ basis, basis @ self.leak[:, taken_out:].T
+        leaves = np.sqrt(np.sum(inside**2, axis=2) + np.sum(outside**2, axis=2)) + self.lost
         residuals = np.linalg.norm(self.leak[:, :taken_out], axis=0) + self.lost
-        found = []
-        for place in places:
-            inverse = np.linalg.inv(place * np.eye(T.shape[-1]) - T)[:, 0, :]
-            found.append(sizes[:, 0] * np.sum(np.abs(inverse) * leaves, axis=1) + beside @ (residuals / (place - out)))
-        return np.stack(found)
+        eye = np.eye(length)
+        inverse = np.linalg.solve(places[:, np.newaxis, np.newaxis, np.newaxis] * eye - T, eye[:, :1])[..., 0]
+        inside_space = sizes[:, 0] * np.sum(np.abs(inverse) * leaves, axis=2)
+        return np.asarray(inside_space + (residuals / (places[:, np.newaxis] - out)) @ beside.T)
 
 
 class Found(NamedTuple):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-from eigenmesh.arrays import Array
+from eigenmesh.arrays import Array, pieces
 from eigenmesh.data._choice import CovarianceKind
 from eigenmesh.data._moments import MOST_LOST, Moments
 from eigenmesh.data._place import CHUNK_BYTES
@@ -60,16 +60,22 @@ class InPlace:
         return np.asarray(values, dtype=np.float64)
 
     def apply(self, X: Array) -> np.ndarray:
-        """By pieces that stay in the cache for both products, with the block on the left, which BLAS does faster."""
+        """By pieces that stay in the cache for both products, with the block on the left, which BLAS does faster.
+
+        Wide rows are cut once more, so that nothing of the size of X is needed beside the result.
+        """
         require_numpy(X, self.kind)
-        x = np.ascontiguousarray((self.weights[:, np.newaxis] * X[0]).T)
-        shift = (x @ self.mean)[:, np.newaxis]
-        product, total = np.zeros_like(x), np.zeros((len(x), 1))
+        x, columns = X[0].T, pieces(self.mean)
+        shift = (x @ (self.weights * self.mean))[:, np.newaxis]
+        product, total = np.zeros(x.shape), np.zeros((len(x), 1))
         step = max(2 * CHUNK_BYTES // (8 * self.n_features), ROWS_PER_COLUMN * len(x))
         for start in range(0, len(self.rows), step):
-            piece = self.rows[start : start + step]
-            Z = x @ piece.T - shift
-            product += Z @ piece
+            rows = self.rows[start : start + step]
+            Z = np.repeat(-shift, len(rows), axis=1)
+            for some in columns:
+                Z += (x[:, some] * self.weights[some]) @ rows[:, some].T
+            for some in columns:
+                product[:, some] += Z @ rows[:, some]
             total += Z.sum(axis=1, keepdims=True)
         for row, shifted in zip(product, total, strict=True):
             row -= shifted * self.mean

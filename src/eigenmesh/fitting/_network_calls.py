@@ -120,12 +120,13 @@ class Prices:
         if call.mixed is not None:
             yield Batch(1, call.messages, links.most_receivers, call.mixed)
         if averaged is not None:
-            rider = 0 if compared is None or self.collective else compared
-            yield Batch(average.rounds, average.messages, average.in_turn, averaged + rider)
-        if compared is not None and self.collective:
+            # In an all-reduce each node has a place of its own for what is compared.
+            riders = links.n_nodes if self.collective else 1
+            yield Batch(average.rounds, average.messages, average.in_turn, averaged + riders * (compared or 0))
+        if compared is not None and self.collective and averaged is None:
             # A mark for NaN goes with each value.
             yield Batch(1, average.messages, average.in_turn, 2 * compared)
-        elif compared is not None:
+        elif compared is not None and not self.collective:
             # Maxima that ride in the messages of an average need only the rounds that it lacks.
             rounds = max(0, links.flood_rounds - (0 if averaged is None else average.rounds))
             yield Batch(rounds, rounds * links.messages, rounds * links.most_receivers, compared)

@@ -15,6 +15,7 @@ from eigenmesh.certificate._look import LARGEST_CHANCE, Complement
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.events import BoundCertified, EventLog, Record, on_record
+from eigenmesh.iteration._account import Account
 from eigenmesh.iteration._cuda_graphs import steps_of
 from eigenmesh.iteration._result import Result
 from eigenmesh.iteration._stopping import PATIENCE, PATIENCE_OF_EXACT, CertificateGate, StallDetector, StopReason
@@ -28,7 +29,6 @@ DEFAULT_MAX_ROUNDS = 5000
 # Where a certificate takes far more rounds than an iteration, it is asked for once this share of tol is reached: the
 # residual that a solver sees may be half of what the certificate finds.
 CAUTION = 0.25
-PHASES = ("iterations", "checks", "certificate")
 
 
 def run(
@@ -92,8 +92,8 @@ def run(
     events = EventLog() if events is None else events
     if callback is not None:
         events.listeners.append(on_record(callback))
-    settings = (tol, max_rounds, seed, drawn, events, on_estimate, reference, dict(spent or {}), total_variance)
-    loop = _Loop(solver, covariance, network, *settings, max_iterations, keep)
+    settings = (tol, max_rounds, seed, drawn, events, on_estimate, reference, total_variance, max_iterations, keep)
+    loop = _Loop(solver, covariance, network, Account(network, spent or {}), *settings)
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     placed = ea.everywhere(covariance.place(start[np.newaxis]), len(network.ids))
     with np.errstate(all="ignore"), ea.small_work_on_host(placed):
@@ -138,6 +138,7 @@ class _Loop:
     solver: Solver
     covariance: Covariance
     network: Network
+    account: Account
     tol: float
     max_rounds: int
     seed: int
@@ -145,7 +146,6 @@ class _Loop:
     events: EventLog
     on_estimate: Callable[[np.ndarray], Any] | None
     reference: np.ndarray | None
-    spent: dict[str, Traffic]
     total_variance: float
     max_iterations: int | None
     keep: int
@@ -155,9 +155,7 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.iterations_before = max((record.iteration for record in self.events.history), default=0)
-        self.began, self.before = time.perf_counter(), self.network.traffic.copy()
-        self.earlier = sum(self.spent.values(), Traffic())
-        self.spent = self.spent | {phase: self.spent.get(phase, Traffic()) for phase in PHASES}
+        self.began = time.perf_counter()
 
     def run(self, start: Array, check_every: int | None) -> Result:
         """Iterate from (nodes, d, K) to the end."""
@@ -174,19 +172,20 @@ class _Loop:
         # Not known before the first iteration, which is made alone then.
         rounds_taken = self.max_rounds
         while True:
-            rounds_before = self._rounds
+            rounds_before = self.account.rounds
             n = self._ahead(next_check, rounds_taken) if step.alike and self.reference is None else 1
             state = step(state, n)
             self.iteration += n
-            rounds_taken = (self._rounds - rounds_before) // n
+            rounds_taken = (self.account.rounds - rounds_before) // n
             # A solver on one node may exchange nothing at all; its iterations count as rounds then.
             spent = self.max_iterations is not None and self.iteration >= self.max_iterations
-            over = spent or max(self._rounds, self.iteration) >= self.max_rounds
+            over = spent or max(self.account.rounds, self.iteration) >= self.max_rounds
             if self.iteration < next_check and not over:
                 if self.reference is not None:
                     self._record(state, np.nan)
                 continue
-            watch = self._booked("checks", self.solver.watch, step.kept(state))
+            with self.account.phase("checks"):
+                watch = self.solver.watch(self.covariance, self.network, step.kept(state))
             # Asked anew each time: the rounds of an iteration may grow.
             next_check = self.iteration + (check_every or (1 if watch.free else self._interval(rounds_taken)))
             state, residual = watch.state, watch.residual
@@ -198,7 +197,8 @@ class _Loop:
                 self.on_estimate(ea.to_numpy(self.solver.readout(state))[0])
             stalled = stall.stalled(residual, patience=PATIENCE_OF_EXACT if watch.free else PATIENCE)
             if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
-                gate.scale = self._booked("checks", largest_norm, start)
+                with self.account.phase("checks"):
+                    gate.scale = largest_norm(self.covariance, self.network, start)
             if gate.opens(residual, watch.gaps) or over or stalled:
                 certified = self._certify(self.solver.readout(state), state, last=(over or stalled) and not spent)
                 if certified.certificate.error_bound <= self.tol or over or stalled:
@@ -206,20 +206,11 @@ class _Loop:
                     return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
                 gate.learn(residual, certified.certificate.gaps)
 
-    @property
-    def _sent(self) -> Traffic:
-        """Everything that was sent for this run, and before it began."""
-        return self.earlier + (self.network.traffic - self.before)
-
-    @property
-    def _rounds(self) -> int:
-        return self.network.traffic.rounds - self.before.rounds
-
     def _ahead(self, next_check: int, rounds_an_iteration: int) -> int:
         """Iterations until the next check or until the budget is spent, whichever is first."""
         left = min(next_check, self.max_rounds) - self.iteration
         if rounds_an_iteration:
-            left = min(left, -((self._rounds - self.max_rounds) // rounds_an_iteration))
+            left = min(left, -((self.account.rounds - self.max_rounds) // rounds_an_iteration))
         # The rounds of the last check may have been the last of the budget.
         return max(1, left)
 
@@ -231,30 +222,33 @@ class _Loop:
         """Certify X, the readout of the state where there is one; for the last time, or to know whether to go on."""
         common = None if state is None else self.solver.common(state)
         beyond = None if state is None or self.complement is not None else self.solver.beyond(state)
-        look: dict[str, Any] = {"common": common, "complement": self.complement, "beyond": beyond, "patient": not last}
-        settings = {"seed": self.seed, "drawn": self.drawn, "total_variance": self.total_variance}
-        certified: Certified = self._booked("certificate", certify, X, **look, **settings)
+        with self.account.phase("certificate"):
+            certified = certify(
+                self.covariance,
+                self.network,
+                X,
+                common=common,
+                complement=self.complement,
+                beyond=beyond,
+                patient=not last,
+                seed=self.seed,
+                drawn=self.drawn,
+                total_variance=self.total_variance,
+            )
         certificate, beyond = certified.certificate, certified.complement
         # What was learnt of l_{K+1} holds for later certificates too, unless X had missed a leading direction.
         sure = beyond.chance <= LARGEST_CHANCE and not beyond.shared and beyond.upper < certificate.values[-1]
         self.complement = beyond if sure else None
         bound, residual = certificate.error_bound, float(certificate.residuals.max())
-        self.events.emit(BoundCertified(self._sent.rounds, bound, residual, certificate.warnings))
+        self.events.emit(BoundCertified(self.account.total.rounds, bound, residual, certificate.warnings))
         return certified
-
-    def _booked(self, phase: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call the function on covariance and network, and book what it sent under the phase."""
-        before = self.network.traffic.copy()
-        value = function(self.covariance, self.network, *args, **kwargs)
-        self.spent[phase] = self.spent[phase] + (self.network.traffic - before)
-        return value
 
     def _record(self, state: Any, residual: float) -> None:
         X = None if self.reference is None else self.solver.readout(state)
         self._note(X, residual, self.solver.current_step(state))
 
     def _note(self, X: Array | None, residual: float, step_size: float, bound: float = np.nan) -> None:
-        iteration, sent = self.iterations_before + self.iteration, vars(self._sent)
+        iteration, sent = self.iterations_before + self.iteration, vars(self.account.total)
         error = np.nan if self.reference is None else mean_error(X, self.reference)
         self.events.emit(Record(iteration, **sent, residual=residual, bound=bound, error=error, step_size=step_size))
 
@@ -266,16 +260,16 @@ class _Loop:
         if k == d or np.isnan(agreed) or agreed - explained > share_lost * agreed:
             return float(np.maximum(self.total_variance - explained, 0.0)) if k < d else 0.0
         U = np.linalg.qr(ea.to_numpy(certified.common)[0].astype(np.float64))[0]
-        return float(self._booked("certificate", _mean_trace, U))
+        with self.account.phase("certificate"):
+            return _mean_trace(self.covariance, self.network, U)
 
     def _result(self, reason: StopReason, certified: Certified) -> Result:
         left = self._variance_left(certified)
         shown = self.network.disclosure(self.covariance.n_features, whole=self.solver.traits.sends_covariances)
         certificate = replace(certified.certificate, disclosure=shown)
-        total, last = self._sent, self.events.history[-1]
-        elsewhere = sum((traffic for phase, traffic in self.spent.items() if phase != "iterations"), Traffic())
         # The certificate has the last word, so that the history ends where the traffic does.
-        self._note(certified.local, float(certificate.residuals.max()), last.step_size, certificate.error_bound)
+        step_size = self.events.history[-1].step_size
+        self._note(certified.local, float(certificate.residuals.max()), step_size, certificate.error_bound)
         return Result(
             solver=self.solver.name,
             components=np.ascontiguousarray(ea.to_numpy(certified.common)[0].T),
@@ -284,8 +278,8 @@ class _Loop:
             certificate=certificate,
             stop_reason=reason,
             iterations=self.iteration,
-            traffic=total,
-            traffic_by_phase={**self.spent, "iterations": total - elsewhere},
+            traffic=self.account.total,
+            traffic_by_phase=self.account.by_phase,
             history=self.events.history,
             n_nodes=self.network.n_nodes,
             wall_s=time.perf_counter() - self.began,

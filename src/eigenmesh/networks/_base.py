@@ -156,6 +156,9 @@ class Network(Riders, InIntegers, ABC):
 
     def reduced_mean(self, array: Array) -> Array:
         """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
+        if self._riding_bytes:
+            self._count(self.average.messages, (array,), riding=self.n_nodes * self._riding_bytes)
+            return self._mean_reducer(array)(array)
         # One look for all that is the same every time: beside an engine's own all-reduce each step here is felt.
         try:
             matrices, sent, reduce = self._reducers[array.shape, array.dtype]
@@ -172,7 +175,7 @@ class Network(Riders, InIntegers, ABC):
 
     def reduced_sum(self, array: Array) -> Array:
         """Sum over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
-        self._count(self.average.messages, (array,))
+        self._count(self.average.messages, (array,), riding=self.n_nodes * self._riding_bytes)
         return self._reduced_sum(array)
 
     @overload
@@ -240,21 +243,23 @@ class Network(Riders, InIntegers, ABC):
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
         """``common_mean(array)`` and ``worst(values)`` in the same messages.
 
-        An exact average takes at least as many rounds as the diameter, so maxima can ride along and cost no round.
-        An all-reduce either adds or takes maxima, so there it is one of each.
+        An exact average takes at least as many rounds as the diameter, so maxima can ride along and cost no round. In
+        an all-reduce, which only adds up, each node has a place of its own for its values.
         """
-        if self.collective:
-            return self.common_mean(array), self.worst(values)
         rider, riding = self._rider, self._riding_bytes
-        before, self._riding_bytes = self.traffic.rounds, self._size(values)[1]
+        self._riding_bytes = self._size(values)[1]
         try:
             averaged, agreed = self._common_mean_and_maximum(array, values)
         finally:
             self._rider, self._riding_bytes = rider, riding
-        # A loose average on a dense graph may be done sooner than the maxima.
-        rounds = max(0, self.weights.spectrum.diameter - (self.traffic.rounds - before))
-        self._count_rounds(self._mixing, (values,), rounds)
+        self._count_rounds(self._mixing, (values,), self._rounds_lacking)
         return averaged, agreed
+
+    @property
+    def _rounds_lacking(self) -> int:
+        """Rounds of neighbour maxima after which those are known that rode with an average."""
+        # A loose average on a dense graph may be done sooner than the maxima.
+        return 0 if self.collective else max(0, self.weights.spectrum.diameter - self.average.rounds)
 
     def worst_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
         """What follows from ``common_mean(array)``, and ``worst`` of the numbers that go with it."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from eigenmesh.masking import Masks
 from eigenmesh.networks._base import Network
 from eigenmesh.networks._paced import Pace, Paced, drive, take_in
 from eigenmesh.networks._traffic import Traffic
-from eigenmesh.transports._base import Transport
+from eigenmesh.transports._base import Links, Transport
 
 
 class Part:
@@ -65,9 +67,6 @@ class Peers(Network):
         if self.collective and not transport.reduces:
             raise InputError(f"{type(transport).__name__} has no all-reduce; use tree or polynomial averaging.")
         self.transport = transport
-        receivers = sorted(weights.graph.neighbors(transport.rank))
-        senders = sorted(weights.graph.predecessors(transport.rank)) if weights.graph.is_directed() else receivers
-        self._neighbours = transport.links(receivers, senders)
         self._parts: dict[int, tuple[LinearRound, Part]] = {}
         if isinstance(averaging, Factored) and averaging.factors is None:
             self.average = averaging.shared(self, weights).prepare(weights)
@@ -81,6 +80,13 @@ class Peers(Network):
     @property
     def ids(self) -> Sequence[int]:
         return (self.transport.rank,)
+
+    @cached_property
+    def _neighbours(self) -> Links:
+        """Links to all neighbours, which all nodes prepare when they first need them; all-reduces never do."""
+        graph, rank = self.weights.graph, self.transport.rank
+        receivers = sorted(graph.neighbors(rank))
+        return self.transport.links(receivers, sorted(graph.predecessors(rank)) if graph.is_directed() else receivers)
 
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         part = self._part(exchange)
@@ -113,10 +119,28 @@ class Peers(Network):
         return average.total(self, words)
 
     def _reduced_sum(self, array: Array) -> Array:
-        return self.transport.all_reduce(array, "sum")
+        rider = self._rider
+        return self.transport.all_reduce(array, "sum") if rider is None else self._sum_with(rider, array)
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
-        return self.transport.reducer(like, "mean")
+        rider = self._rider
+        if rider is None:
+            return self.transport.reducer(like, "mean")
+        return lambda array: self._sum_with(rider, array * (1 / self.n_nodes))
+
+    def _sum_with(self, rider: Array, array: Array) -> Array:
+        """Sum over all nodes, and behind it a place for what rides at each, where the others have zeros."""
+        xp, size = ea.namespace(array), prod(array.shape)
+        # A sum of integers carries the bits of float64.
+        bits = np.float64 if isinstance(array, np.ndarray) and array.dtype == np.uint64 else None
+        own = rider if bits is None else ea.to_numpy(rider).astype(bits).view(array.dtype)
+        places = xp.zeros((self.n_nodes, own.shape[1]), dtype=array.dtype, device=array.device)
+        places[self.transport.rank, :] = own[0, :]
+        message = xp.concat([xp.reshape(array, (size,)), xp.reshape(places, (-1,))])
+        total = self.transport.all_reduce(message, "sum")
+        shown = xp.reshape(total[size:], places.shape)
+        self._rider = _largest(shown)[None, :] if bits is None else ea.like(_largest(shown.view(bits))[None, :], rider)
+        return xp.reshape(total[:size], array.shape)
 
     def _maximum(self, values: Array) -> Array:
         if not self.collective:
@@ -138,7 +162,7 @@ class Peers(Network):
         self._rider = _flat(values)
         averaged = self.common_mean(array)
         agreed, self._rider = self._rider, None
-        return averaged, self._spread_maximum(agreed, self.weights.spectrum.diameter - self.average.rounds, values)
+        return averaged, self._spread_maximum(agreed, self._rounds_lacking, values)
 
     def _part(self, exchange: LinearRound) -> Part:
         if id(exchange) not in self._parts:

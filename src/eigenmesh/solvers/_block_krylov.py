@@ -107,7 +107,7 @@ class BlockKrylov(RayleighRitz):
         first = widened(common, width, seed)
         start, B = ea.like((first.T @ gaussian)[np.newaxis], basis), ea.like(first[np.newaxis], basis)
         usual = self._max_width(d, width, ea.item_bytes(basis)) if self.max_width is None else USUAL_BLOCKS * width
-        V = Basis.empty(B, usual).holding(B)
+        V = Basis.empty(B, usual + width).holding(B)
         identity, zero = ea.like(np.eye(width)[np.newaxis], basis), xp.zeros_like(start[:, 0, :1])
         unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
         report = ea.like(unknown[np.newaxis], basis)
@@ -128,7 +128,10 @@ class BlockKrylov(RayleighRitz):
         grows = bool(xp.any(state.whitening != 0))
         if grows:
             V = V.grown(state.whitening)
-        following = soft_polar(Z, V, network.average.accuracy, recent=2 * b if grows else None)
+        V = V.holding(Z)
+        # As large as a block, and in the basis now.
+        del product, Z
+        following = soft_polar(V, b, network.average.accuracy, recent=2 * b if grows else None)
         if grows:
             T, leak = bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
             lost = _together(lost, following.faded @ state.whitening)
@@ -136,10 +139,10 @@ class BlockKrylov(RayleighRitz):
         # C V leaves the space through the last columns alone, so this is |C u - theta u| without u.
         residuals = column_norms(leak @ ritz[:, -b:, :])[:, 0, :]
         products = None if state.products is None else state.products + 1
-        if V.width + b > self._max_width(Z.shape[-2], b, ea.item_bytes(Z)):
+        if V.width + b > self._max_width(V.room.shape[-1], b, ea.item_bytes(V.room)):
             V, T, leak, lost, ritz, products = *_restarted(V, T, leak, lost, ritz), None
         return state._replace(
-            V=V.holding(following.B),
+            V=V,
             whitening=following.whitening,
             T=T,
             leak=leak,
@@ -186,14 +189,15 @@ def _vectors(state: BlockKrylovState, found: Array) -> Array:
 
 
 def _restarted(V: Basis, T: Array, leak: Array, lost: Array, ritz: Array) -> tuple[Basis, Array, Array, Array, Array]:
-    """The basis replaced by its leading Ritz vectors, and the rest in the new basis."""
+    """The basis replaced by its leading Ritz vectors, before the same next block, and the rest in the new basis."""
     xp, eye = ea.namespace(T), ea.like(np.eye(ritz.shape[-1])[np.newaxis], T)
     small = ritz.mT @ T @ ritz
     # Eigenvectors of T up to rounding.
     lost = _together(lost, T @ ritz - ritz @ small)
     first = V.times(ritz)
     present = xp.astype(column_norms(first) > 0.5, T.dtype)
-    V = Basis.empty(first, V.room.shape[-2]).holding(first).grown(eye * present)
+    restarted = Basis.empty(first, V.room.shape[-2]).holding(first).grown(eye * present)
+    V = restarted.holding(V.following(leak.shape[-1]))
     return V, small, leak @ ritz[:, -leak.shape[-1] :, :], lost, eye
 
 

@@ -134,9 +134,10 @@ class WarmKrylov(RayleighRitz):
         if products == 0 and state.start.shape[-1]:
             # Of one size, so that neither is taken for rounding beside the other.
             Z = xp.concat([Z / xp.max(column_norms(Z)), state.start / xp.max(column_norms(state.start))], axis=-1)
-        following = soft_polar(Z, V, network.average.accuracy)
+        V = V.holding(Z)
+        following = soft_polar(V, Z.shape[-1], network.average.accuracy)
         return state._replace(
-            V=V.holding(following.B),
+            V=V,
             CV=CV,
             whitening=following.whitening,
             T=T,
