@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from eigenmesh import DecentralizedPCA
 from eigenmesh.cli import app
 from eigenmesh.data import Shards
-from eigenmesh.events import Ended, Entry, EventLog, LinkTraffic, Record, Started
+from eigenmesh.events import Ended, Entry, EventLog, LinkTraffic, Members, Planned, Record, Started
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import cycle, metropolis
 from eigenmesh.watch import Feed, PageServer, follow
@@ -151,6 +151,31 @@ def test_a_stream_with_an_alarm(browser):
         assert "Alarm in batch 7" in page.inner_text("#alarms")
         assert page.locator("#alarms li").count() == 1
         no_serious_finding(page)
+
+
+WITHIN = """[...document.querySelectorAll("svg text")].filter((text) => {
+  const box = text.getBBox(), whole = text.ownerSVGElement.viewBox.baseVal;
+  return text.getAttribute("transform") === null && (box.x < 0 || box.x + box.width > whole.width || box.y < 0);
+}).map((text) => text.textContent)"""
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_name_in_a_picture_is_cut_off(browser, width):
+    names = ("Oslo", "Bergen hospital", "Trondheim", "Stavanger university", "Tromso")
+    links = tuple(ring(list(names)))
+    feed = Feed()
+    feed(Entry(0.0, Members("cohort", "Bergen hospital", 0, names)))
+    feed(Entry(0.0, Planned(1e6, 1e9, 1e4, 0.02)))
+    feed(Entry(0.0, Started("oi", "tree", names, links, 4, 2, 1e-6, 100)))
+    for number in range(1, 4):
+        feed(Entry(0.0003 * number, Record(number, 1234 * number, 14, 7, 800, 10.0 ** (3 - 9 * number), bound=0.25)))
+    with PageServer(feed, "Names") as server, opened(browser, server.address, width) as page:
+        shows(page, "Running")
+        for axis in ("rounds", "seconds"):
+            page.click(f"[data-axis={axis}]")
+            assert page.evaluate(WITHIN) == [], axis
+            assert page.locator("#chart text", has_text="forecast: ").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_fits_one_after_the_other_are_in_a_table(browser):

@@ -65,8 +65,8 @@ def certificate_words(fitted: Fit) -> list[str]:
         f"The largest bound, {certificate.error_bound:.2g}, {verdict} tol = {fitted.request.tol:g}.",
         *certificate.words,
         *certificate.disclosure.words,
-        f"The components of two nodes differ by at most {float(certificate.disagreement.max()):.1e}, and are "
-        f"orthonormal to {certificate.orthonormality:.1e}.",
+        f"The components of two nodes differ by at most {float(certificate.disagreement.max()):.2g}, and are "
+        f"orthonormal to {certificate.orthonormality:.2g}.",
         f"Seed {result.seed}, {'drawn by all nodes at run time' if certificate.seed_drawn else 'as given'}.",
     ]
 

@@ -104,8 +104,9 @@ def simulate(
         prepared = prepare(request, problem.data)
         pooled = pooled_covariance(prepared.covariance, prepared.facts.n_nodes)
         _, truth = leading_eigenvectors(pooled, int(prepared.n_components))
+    title = f"{problem.title}, in virtual time"
     facts, found, told = problem.facts(prepared.moments.n_samples), {}, list[Entry]()
-    with messages.page(problem.title) as page:
+    with messages.page(title) as page:
         with event_log(events, page, told.append) as log:
             for solver in chosen:
                 with messages.waiting(f"playing {solver.name}"):
@@ -119,7 +120,7 @@ def simulate(
         if plot is not None:
             _draw(plot, problem, found)
         if report is not None:
-            save_page(report, problem.title, told, facts=facts)
+            save_page(report, title, told, facts=facts)
         for path in filter(None, (plot, report, events)):
             messages.alert(f"wrote {path}", style="none")
     converged = all(each.result is not None and each.result.converged for each in found.values())

@@ -4,6 +4,8 @@ const RUN = JSON.parse(document.getElementById("run").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_POINTS = 500, MOST_LINES = 200, MOST_NAMED = 40, MOST_ROWS = 12;
 const $ = (id) => document.getElementById(id);
+// On a telephone pictures are smaller, so that their words are not.
+const narrow = matchMedia("(max-width: 34rem)");
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 
 function make(tag, attributes = {}, ...children) {
@@ -20,10 +22,13 @@ function draw(tag, attributes = {}, ...children) {
   return element;
 }
 
+// 1e-06 as 1e−6: with a minus sign, which no line ends after.
+const whole = (text) => `${text}`.replace(/(\d)(?:\.0)?e([+-])0*(\d+)/g, (_, digit, sign, power) => `${digit}e${sign === "-" ? "−" : ""}${power}`);
+
 function number(value) {
   if (!finite(value)) return "not measured";
   if (Number.isInteger(value) && Math.abs(value) < 1e12) return value.toLocaleString("en");
-  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) return value.toExponential(1);
+  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) return whole(value.toExponential(1));
   return value.toLocaleString("en", { maximumSignificantDigits: 4 });
 }
 
@@ -34,7 +39,9 @@ function bytes(value) {
   return `${power ? value.toPrecision(3) : value} ${names[power]}`;
 }
 
-const seconds = (value) => (value < 120 ? `${number(value)} s` : `${number(value / 60)} min`);
+const rounded = (value) => number(Number(value.toPrecision(3)));
+const seconds = (value) => (value < 120 ? `${rounded(value)} s` : `${rounded(value / 60)} min`);
+const percent = (share) => `${rounded(100 * share)} %`;
 
 // --- What the events add up to ---
 
@@ -172,10 +179,11 @@ const LOOKS = {
 
 function drawMap(state) {
   const names = nodesOf(state), edges = state.started?.links ?? [];
-  const size = 420, middle = size / 2, radius = names.length < 2 ? 0 : 150, named = names.length <= MOST_NAMED;
+  const [width, height, circle, letters] = narrow.matches ? [370, 270, 95, 10] : [560, 390, 155, 16];
+  const middle = width / 2, radius = names.length < 2 ? 0 : circle, named = names.length <= MOST_NAMED;
   const place = new Map(names.map((name, at) => {
     const angle = (2 * Math.PI * at) / names.length - Math.PI / 2;
-    return [name, [middle + radius * Math.cos(angle), middle + radius * Math.sin(angle)]];
+    return [name, [middle + radius * Math.cos(angle), height / 2 + radius * Math.sin(angle)]];
   }));
   const self = state.members?.site;
   const pairs = edges.length ? edges : [...state.neighbours.keys()].map((name) => [self, name]);
@@ -184,7 +192,7 @@ function drawMap(state) {
   const counts = {};
   for (const look of looks) counts[look.kind] = (counts[look.kind] ?? 0) + 1;
   const said = Object.entries(counts).map(([kind, count]) => `${count} ${kind === "waits" ? "waited for" : kind}`).join(", ");
-  const picture = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${names.length} nodes; links: ${said || "none"}` });
+  const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${names.length} nodes; links: ${said || "none"}` });
   pairs.forEach(([one, other], at) => {
     if (!place.has(one) || !place.has(other)) return;
     const [x1, y1] = place.get(one), [x2, y2] = place.get(other), { words, ...look } = LOOKS[looks[at].kind];
@@ -200,8 +208,10 @@ function drawMap(state) {
     dot.append(draw("title", {}, gone ? `${name}: lost` : name));
     picture.append(dot);
     if (named) {
-      const right = x >= middle - 1, text = name.length > 14 ? `${name.slice(0, 13)}…` : name;
-      const label = draw("text", { x: Math.abs(x - middle) < 1 ? x : x + (right ? 13 : -13), y: Math.abs(x - middle) < 1 ? y + (y < middle ? -15 : 25) : y + 4, "text-anchor": Math.abs(x - middle) < 1 ? "middle" : right ? "start" : "end" }, `${text}${name === self ? " (here)" : ""}`);
+      const right = x >= middle - 1, text = name.length > letters ? `${name.slice(0, letters - 1)}…` : name;
+      const ends = Math.abs(x - middle) < 1, upper = y < height / 2;
+      const label = draw("text", { x: ends ? x : x + (right ? 13 : -13), y: ends ? y + (upper ? -15 : 25) : y + 4, "text-anchor": ends ? "middle" : right ? "start" : "end" }, text);
+      if (name === self) label.append(draw("tspan", { x: label.getAttribute("x"), dy: ends && upper ? -14 : 14 }, "(here)"));
       if (gone) label.setAttribute("class", "gone");
       picture.append(label);
     }
@@ -232,10 +242,20 @@ function thinned(points) {
   return kept;
 }
 
-function chart(series, { across, label, target = null, mark = null, log = true, bars = false }) {
-  const width = 560, height = 340, left = 64, right = 14, top = 12, bottom = 46;
+function ticks(low, high, whole) {
+  // About five, at 1, 2 or 5 times a power of ten.
+  const least = Math.max((high - low) / 5.5, whole ? 1 : 0), power = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= least * (1 - 1e-9));
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + 1e-9 * step; at += 1) found.push(Number((at * step).toPrecision(12)));
+  return found;
+}
+
+function chart(series, { across, label, target = null, mark = null, log = true, bars = false, small = false }) {
+  const [width, height] = small || narrow.matches ? [370, 250] : [560, 340], left = 54, right = 14, top = 14, bottom = 46;
   const all = series.flatMap((one) => one.points);
-  const scale = log ? (value) => Math.log10(value) : (value) => value;
+  // Below what double precision can tell apart all is alike.
+  const scale = log ? (value) => Math.max(LOWEST, Math.log10(value)) : (value) => value;
   const values = all.map((point) => scale(point[1]));
   if (target !== null) values.push(scale(target));
   const xs = all.map((point) => point[0]);
@@ -244,7 +264,7 @@ function chart(series, { across, label, target = null, mark = null, log = true, 
   const span = (list) => list.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
   let [x0, x1] = span(xs), [y0, y1] = span(values);
   if (log) [y0, y1] = [Math.floor(y0), Math.ceil(y1)]; else y0 = Math.min(0, y0);
-  if (bars) [x0, x1] = [x0 - 0.5, x1 + 0.5];
+  [x0, x1] = bars ? [x0 - 0.5, x1 + 0.5] : [Math.min(0, x0), x1];
   // A mark that is far off would squeeze the curves: it is then pointed at.
   const near = mark !== null && mark <= FAR * x1;
   if (near) [x0, x1] = [Math.min(x0, mark), Math.max(x1, mark)];
@@ -252,16 +272,13 @@ function chart(series, { across, label, target = null, mark = null, log = true, 
   if (y0 === y1) y1 = y0 + 1;
   const X = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
   const Y = (y) => height - bottom - ((scale(y) - y0) / (y1 - y0)) * (height - top - bottom);
-  const every = log ? Math.max(1, Math.ceil((y1 - y0) / 7)) : (y1 - y0) / 4;
-  for (let tick = y0; tick <= y1 + 1e-12; tick += every) {
+  for (const tick of ticks(y0, y1, log)) {
     const y = height - bottom - ((tick - y0) / (y1 - y0)) * (height - top - bottom);
     picture.append(draw("line", { x1: left, x2: width - right, y1: y, y2: y, stroke: "var(--line)", "stroke-width": 0.7 }));
-    picture.append(draw("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, log ? `1e${Math.round(tick)}` : number(tick)));
+    picture.append(draw("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, log ? whole(`1e${tick}`) : percent(tick)));
   }
-  const whole = xs.every(Number.isInteger);
-  if (!bars) for (let part = 0; part <= 4; part += 1) {
-    const exact = x0 + ((x1 - x0) * part) / 4, x = whole ? Math.round(exact) : exact;
-    picture.append(draw("text", { x: X(x), y: height - bottom + 18, "text-anchor": part === 4 ? "end" : "middle" }, number(x)));
+  if (!bars) for (const x of ticks(x0, x1, xs.every(Number.isInteger))) {
+    picture.append(draw("text", { x: X(x), y: height - bottom + 18, "text-anchor": X(x) > width - 24 ? "end" : "middle" }, number(x)));
   }
   picture.append(draw("text", { x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, across));
   if (target !== null) {
@@ -270,7 +287,7 @@ function chart(series, { across, label, target = null, mark = null, log = true, 
   if (mark !== null) {
     const x = near ? X(mark) : width - right, leftOf = x > width / 2;
     if (near) picture.append(draw("line", { x1: x, x2: x, y1: top, y2: height - bottom, "stroke-width": 2, ...FORECAST }));
-    picture.append(draw("text", { x: x + (leftOf ? -6 : 6), y: top + 12, "text-anchor": leftOf ? "end" : "start" }, near ? "forecast" : `forecast: ${number(mark)} →`));
+    picture.append(draw("text", { x: x + (leftOf ? -6 : 6), y: top + 12, "text-anchor": leftOf ? "end" : "start" }, near ? "forecast" : `forecast: ${rounded(mark)} →`));
   }
   for (const one of series) {
     if (bars) {
@@ -282,13 +299,13 @@ function chart(series, { across, label, target = null, mark = null, log = true, 
     }
     const points = one.points;
     picture.append(draw("polyline", { points: points.map(([x, y]) => `${X(x).toFixed(1)},${Y(y).toFixed(1)}`).join(" "), fill: "none", "stroke-width": 2, ...one.look }));
-    if (points.length <= 40) for (const [x, y] of points) picture.append(draw("circle", { cx: X(x), cy: Y(y), r: 3, fill: one.look.stroke }));
+    if (points.length <= 40) for (const [x, y] of points) picture.append(draw("circle", { cx: X(x), cy: Y(y), r: points.length > 1 ? 3 : 5, fill: one.look.stroke }));
   }
   return picture;
 }
 
 let axis = "rounds";
-const FAR = 4, FORECAST = { stroke: "var(--soft)", "stroke-dasharray": "1 5", "stroke-linecap": "round" };
+const FAR = 4, LOWEST = -17, FORECAST = { stroke: "var(--soft)", "stroke-dasharray": "1 5", "stroke-linecap": "round" };
 const CURVES = {
   bound: { look: { stroke: "var(--blue)" }, words: "certified bound on sin(angle)" },
   residual: { look: { stroke: "var(--orange)", "stroke-dasharray": "8 4" }, words: "residual" },
@@ -338,7 +355,7 @@ function table(caption, heads, rows) {
 function drawLinks(state) {
   if (state.neighbours.size) {
     const rows = [...state.neighbours.values()].map((one) => [
-      one.name, one.connected ? "up" : "down", number(one.round), bytes(one.bytes_sent), bytes(one.bytes_received),
+      one.name, one.connected ? "up" : state.ended ? "closed" : "down", number(one.round), bytes(one.bytes_sent), bytes(one.bytes_received),
       one.waiting ? "yes" : "no", one.last_heard ? `${seconds(Math.max(0, state.last - one.last_heard))} before` : "never",
     ]);
     $("links").replaceChildren(table("Neighbours of this site", ["neighbour", "link", "its round", "sent", "received", "waited for", "last heard"], rows));
@@ -370,17 +387,17 @@ function drawFacts(state) {
     facts.network = `${started.nodes.length} nodes, ${started.links.length} links`;
     facts.asked = started.n_components < 1 ? `components for ${number(started.n_components)} of the variance` : `${started.n_components} components of ${number(started.n_features)} features, to ${number(started.tol)}`;
   }
-  if (record) facts["so far"] = `${number(record.rounds)} rounds, ${number(record.messages)} messages, ${bytes(record.bytes)}`;
+  if (record) facts[state.ended ? "in all" : "so far"] = `${number(record.rounds)} rounds, ${number(record.messages)} messages, ${bytes(record.bytes)}`;
   if (state.first !== null) facts.time = seconds(state.last - state.first);
   Object.assign(facts, RUN.facts ?? {});
-  $("facts").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, `${value}`)]));
+  $("facts").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, whole(value))]));
 }
 
 function drawCertificate(state) {
   const words = RUN.certificate ?? [], warnings = state.certified?.warnings ?? [];
   $("certificate-section").hidden = !words.length && !state.certified;
-  const own = state.certified ? [`After ${number(state.certified.rounds)} rounds the nodes certified a bound of ${number(state.certified.bound)} on sin(angle) to the true components.`] : [];
-  $("certificate").replaceChildren(...[...own, ...words, ...warnings].map((text) => make("p", {}, text)));
+  const own = state.certified && !words.length ? [`After ${number(state.certified.rounds)} rounds the nodes certified a bound of ${number(state.certified.bound)} on sin(angle) to the true components.`] : [];
+  $("certificate").replaceChildren(...[...own, ...words, ...warnings].map((text) => make("p", {}, whole(text))));
 }
 
 function drawLeft(left) {
@@ -410,11 +427,11 @@ function drawComponents() {
   const shares = found.shares.map((share, at) => [at + 1, share]);
   let sum = 0;
   const rows = shares.map(([at, share]) => { sum += share; return [`${at}`, `${(100 * share).toFixed(2)} %`, `${(100 * sum).toFixed(2)} %`, number(found.bounds[at - 1])]; });
-  const scree = chart([{ look: { stroke: "var(--blue)" }, points: shares }], { across: "component", label: `Share of the variance: ${rows.map((row) => row[1]).join(", ")}`, log: false, bars: true });
+  const scree = chart([{ look: { stroke: "var(--blue)" }, points: shares }], { across: "component", label: `Share of the variance: ${rows.map((row) => row[1]).join(", ")}`, log: false, bars: true, small: true });
   const parts = [make("div", { class: "figures" }, make("figure", {}, scree, make("figcaption", {}, "Share of the variance of each component")), table("Components", ["component", "share", "together", "bound"], rows))];
   if (found.images) parts.push(make("div", { class: "pixels" }, ...found.images.map((values, at) => pixels(values, found.shape, `component ${at + 1}`))));
-  if (found.loadings) parts.push(make("div", { class: "figures" }, ...found.loadings.map((pairs, at) => table(`Component ${at + 1}: largest loadings`, ["feature", "loading"], pairs.map(([name, value]) => [name, value.toFixed(4)])))));
-  if (found.scores) parts.push(scores(found.scores));
+  if (found.loadings) parts.push(make("p", {}, "Features of largest weight in each component:"), make("div", { class: "loadings" }, ...found.loadings.map((pairs, at) => table(`Component ${at + 1}`, ["feature", "loading"], pairs.map(([name, value]) => [name, value.toFixed(4)])))));
+  if (found.scores) parts.push(scores(found.scores, found.shares));
   $("components").replaceChildren(...parts);
 }
 
@@ -422,16 +439,22 @@ function drawComponents() {
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f"];
 const colour = (node, count) => (count <= COLOURS.length ? COLOURS[node] : `hsl(${Math.round((360 * node) / count)} 60% 45%)`);
 
-function scores({ nodes, points }) {
-  const size = 420, picture = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `Scores of ${points.length} samples on components 1 and 2` });
-  const ends = [0, 1].map((at) => { const all = points.map((point) => point[at]); return [Math.min(...all), Math.max(...all)]; });
-  const along = (value, at) => 20 + ((value - ends[at][0]) / (ends[at][1] - ends[at][0] || 1)) * (size - 40);
+function scores({ nodes, points }, shares) {
+  const size = 420, edge = 30, picture = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `Scores of ${points.length} samples on components 1 and 2` });
+  const ends = [0, 1].map((at) => { const all = points.map((point) => point[at]); return [Math.min(0, ...all), Math.max(0, ...all)]; });
+  const along = (value, at) => edge + ((value - ends[at][0]) / (ends[at][1] - ends[at][0] || 1)) * (size - 2 * edge);
+  const axes = [{ x1: edge, x2: size - edge, y1: size - along(0, 1), y2: size - along(0, 1) }, { x1: along(0, 0), x2: along(0, 0), y1: edge, y2: size - edge }];
+  for (const line of axes) picture.append(draw("line", { ...line, stroke: "var(--line)" }));
+  picture.append(draw("text", { x: size / 2, y: size - 6, "text-anchor": "middle" }, `component 1, ${percent(shares[0])} of the variance`));
+  picture.append(draw("text", { x: 12, y: size / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${size / 2})` }, `component 2, ${percent(shares[1])} of the variance`));
   for (const [x, y, node] of points) {
     const dot = draw("circle", { cx: along(x, 0).toFixed(1), cy: (size - along(y, 1)).toFixed(1), r: 2.5, fill: colour(node, nodes.length), "fill-opacity": 0.7 });
     dot.append(draw("title", {}, nodes[node]));
     picture.append(dot);
   }
-  return make("figure", { class: "narrow" }, picture, make("figcaption", {}, "Scores on components 1 (across) and 2 (up), by node; point at one for its name"));
+  const dot = (name, node) => make("li", {}, draw("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, draw("circle", { cx: 6, cy: 6, r: 5, fill: colour(node, nodes.length) })), name);
+  const names = nodes.length <= MOST_NAMED ? [make("ul", { class: "legend dots" }, ...nodes.map(dot))] : [];
+  return make("figure", { class: "scores" }, make("div", {}, picture, make("figcaption", {}, `Scores of ${number(points.length)} samples by node; point at one for its name`)), ...names);
 }
 
 function drawRepeat() {
@@ -495,6 +518,7 @@ if (RUN.live) {
   source.addEventListener("left", (message) => { left = JSON.parse(message.data); soon(); });
   source.addEventListener("end", () => { source.close(); document.body.dataset.ended = "true"; });
 }
+narrow.addEventListener("change", () => { drawComponents(); render(); });
 drawComponents();
 drawRepeat();
 render();
