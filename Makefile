@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults mutations trials clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-history bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,16 @@ pages: $(VENV)/.dev ## run the code in README.md and docs, and put in what it pr
 
 imports: $(VENV)/.made ## who imports whom in src, and the picture of it for the docs; an arrow upwards is an error
 	$(BIN)/python tools/import_graph.py
+
+# The newest commit of each of STEPS equal parts of HISTORY, all in one environment that asv makes.
+HISTORY ?= HEAD~200..HEAD
+STEPS ?= 10
+
+bench-history: $(VENV)/.dev ## the core over the last commits, by asv; the curve goes to docs/images/history.svg
+	$(PIP) --editable '.[bench]'
+	$(BIN)/asv machine --yes --machine one >/dev/null
+	$(BIN)/asv run --machine one --interleave-rounds --steps $(STEPS) $(HISTORY)
+	$(BIN)/python benchmarks/history.py
 
 bench: $(VENV)/.dev ## cost of an iteration against its floor, and the large cases
 	$(BIN)/python benchmarks/core.py
@@ -117,7 +127,7 @@ trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, 
 	$(BIN)/python benchmarks/trials.py --trials 200 --workers 2
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .venv-daal out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-daal .asv out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eigenmesh needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ...")'

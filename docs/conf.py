@@ -1,6 +1,8 @@
 """Sphinx settings; build with ``make docs``."""
 
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -8,6 +10,9 @@ from latex2mathml.converter import convert
 from sphinx.addnodes import pending_xref
 
 from eigenmesh import __version__
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+from doc_links import WORDS, inventories, public_names
 
 project = "eigenmesh"
 author = "The eigenmesh developers"
@@ -17,6 +22,7 @@ release = version = __version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",
     "sphinx.ext.viewcode",
@@ -35,41 +41,53 @@ sphinx_gallery_conf = {
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_type_aliases = {"ArrayLike": "numpy.typing.ArrayLike"}
 autodoc_default_options = {"members": True}
+toc_object_entries_show_parents = "hide"
+python_maximum_signature_line_length = 100
+autosummary_ignore_module_all = False
 napoleon_google_docstring = False
+templates_path = ["templates"]
 # The gallery's own notes on how long its scripts took are on no page.
-exclude_patterns = ["_build", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
+exclude_patterns = ["_build", "templates", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
 
-# The tables of names of other projects come over the network, and a build must also work without one, with warnings as
-# errors. So links to those pages are made only where somebody asks for them.
-if os.environ.get("READTHEDOCS") or os.environ.get("EIGENMESH_INTERSPHINX"):
-    intersphinx_mapping = {
-        "python": ("https://docs.python.org/3", None),
-        "numpy": ("https://numpy.org/doc/stable", None),
-        "scipy": ("https://docs.scipy.org/doc/scipy", None),
-        "sklearn": ("https://scikit-learn.org/stable", None),
-        "networkx": ("https://networkx.org/documentation/stable", None),
-    }
+HERE = Path(__file__).parent
+intersphinx_mapping = inventories(HERE / "other_projects.toml", HERE / "_build" / "inventories")
+# Projects' own lists come over the network, and a build must also work without one.
+if os.environ.get("EIGENMESH_INTERSPHINX"):
+    intersphinx_mapping = {project: (url, None) for project, (url, _) in intersphinx_mapping.items()}
+# A full name of another project that leads nowhere is an error; any other word in the place of a type is prose.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", rf"(?!(?:{'|'.join(intersphinx_mapping)})\.).*")]
 
 # Browsers draw MathML themselves: no script of another host is needed.
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["static"]
-html_css_files = ["wide.css"]
+html_css_files = ["wide.css", "doors.css"]
 html_title = f"eigenmesh {release}"
+
+# What scikit-learn adds to estimators for its own routing of arguments.
+ROUTING = ("get_metadata_routing", "set_fit_request", "set_partial_fit_request", "set_transform_request")
+# The package itself comes before its parts, which may offer the same class.
+NAMES = WORDS | public_names(sorted(path.stem for path in (HERE / "api").glob("eigenmesh*.md")))
 
 
 def _skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
-    """Leave out what Python writes about the fields of a NamedTuple; its class describes them."""
-    return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
+    """Leave out what Python writes about the fields of a NamedTuple, which its class describes, and routing."""
+    field = str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
+    return True if field or name in ROUTING else None
 
 
-def _unlink(app: Any, doctree: Any) -> None:
-    """In "array of shape (n, d)" the word shape is prose, not a link to an attribute of that name."""
+def _rename(app: Any, doctree: Any) -> None:
+    """Let types lead to public names; in "array of shape (n, d)" the word shape is prose, not a link."""
     for link in list(doctree.findall(pending_xref)):
         if link["reftarget"] in ("shape", "dtype"):
             link.replace_self(link.children)
+        else:
+            link["reftarget"] = NAMES.get(link["reftarget"], link["reftarget"])
 
 
 def _inline_math(translator: Any, node: Any) -> None:
@@ -86,4 +104,4 @@ def setup(app: Any) -> None:
     """Register with Sphinx."""
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
     app.connect("autodoc-skip-member", _skip)
-    app.connect("doctree-read", _unlink)
+    app.connect("doctree-read", _rename)

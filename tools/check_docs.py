@@ -1,4 +1,4 @@
-"""Look at built pages: links within them, equations, what they load from elsewhere, and code that is too wide.
+"""Look at built pages: links within them, equations, what they load from elsewhere, and what is too wide.
 
 ``python tools/check_docs.py docs/_build/html`` prints what is wrong and ends with status 1 if anything is. Widths are
 looked at in a Chromium, where there is one.
@@ -13,7 +13,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-WIDTH = 1400
+PAGE = "document.documentElement.scrollWidth > innerWidth + 1 ? ['the page'] : []"
+CODE = (
+    "[...document.querySelectorAll('article pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    ".map(e => 'code, ' + e.textContent.slice(0, 60))"
+)
+# No page has to be scrolled sideways, on a telephone neither; and no code on a screen.
+TOO_WIDE = {1400: (PAGE, CODE), 390: (PAGE,)}
 # What a browser fetches by itself when a page is opened.
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 
@@ -74,24 +80,22 @@ def problems(folder: Path) -> list[str]:
 
 
 def too_wide(folder: Path, chromium: str) -> list[str]:
-    """Code blocks that have to be scrolled sideways."""
+    """What does not fit its width."""
     from playwright.sync_api import sync_playwright
 
     found = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": WIDTH, "height": 1000})
+        page = browser.new_page()
         for path in sorted(folder.rglob("*.html")):
             if "_modules" in path.parts:
                 continue
             page.goto(path.resolve().as_uri())
-            wide = page.evaluate(
-                "[...document.querySelectorAll('article pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
-                ".map(e => e.textContent.slice(0, 60))"
-            )
-            found += [
-                f"{path.relative_to(folder)}: code wider than the page at {WIDTH} px: {start!r}" for start in wide
-            ]
+            for width, scripts in TOO_WIDE.items():
+                page.set_viewport_size({"width": width, "height": 1000})
+                name = path.relative_to(folder)
+                wide = [what for script in scripts for what in page.evaluate(script)]
+                found += [f"{name}: too wide at {width} px: {what!r}" for what in wide]
         browser.close()
     return found
 

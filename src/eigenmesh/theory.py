@@ -4,6 +4,8 @@ Throughout, ``eigenvalues`` are l_1 >= l_2 >= .. of the pooled covariance C, at 
 missing l_{K+1} is taken as 0), and ``beta`` is the second largest modulus among the eigenvalues of W.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

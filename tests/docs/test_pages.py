@@ -106,6 +106,22 @@ def test_every_solver_has_a_page_and_a_place_in_the_readme(name):
     assert f"[`{name}`](docs/solvers/{name}.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "howto").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_on_how_to_do_something_ends_with_a_next_step(page):
+    _, last = page.read_text(encoding="utf-8").rsplit("\n## ", 1)
+    assert re.match(r"Next\n\n.*\]\(\S+\)", last, re.DOTALL)
+
+
+def test_the_first_page_has_ten_lines_of_code_and_three_doors():
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    (code,) = (block for block in pages.blocks(page) if block.language == "python")
+    assert len([line for line in code.body.splitlines() if line.strip()]) == 10
+    doors = re.findall(r"^````\{container\} door\n.*?^````$", page, re.MULTILINE | re.DOTALL)
+    assert [re.search(r"rubric\} (.+)", door)[1] for door in doors] == ["I have data", "I do research", "I run a site"]
+    for door in doors:
+        assert len(re.findall(r"^\d+\. .*(?:\]\(|\{doc\})", door, re.MULTILINE)) >= 8
+
+
 def test_costs_are_the_defaults_of_the_planner():
     text = (ROOT / "docs" / "planner.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| `(\w+)`: .* \| ([\d.e]+)[^|]*\|$", text, re.MULTILINE)

@@ -35,7 +35,7 @@ _searching = threading.Lock()
 
 @dataclass(frozen=True)
 class Factored:
-    """Apply L matrices on the links of the graph with ``W_L ... W_1 = 1 1^T / M``, L the diameter or one more.
+    """Apply L matrices on the links of the graph whose product is ``1 1^T / M``, L the diameter or one more.
 
     No exact average takes fewer rounds than the diameter; a tree takes up to twice as many. The matrices are found by
     Levenberg-Marquardt on ``|W_L ... W_1 - 1 1^T / M|^2``, once for each graph, and kept in the user's cache. All links

@@ -31,7 +31,7 @@ from eigenmesh.transports import Transport
 class DecentralizedPCA(InNotebooks, Streaming, Projection):
     """Exact PCA of samples that are spread over the nodes of a network without a server.
 
-    The fitted attributes are those of ``sklearn.decomposition.PCA``, and they are equal to what it gives on the
+    The fitted attributes are those of :class:`sklearn.decomposition.PCA`, and they are equal to what it gives on the
     pooled data, within ``tol``.
 
     Parameters

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigenmesh.errors import InputError
+from eigenmesh.report._names import BEHIND_NAMES, draw_name, part_names, short_names
 from eigenmesh.report._pictures import TEXT_SIZE, draw_frame, new_figure, set_heading
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ def scree_picture(shares: np.ndarray) -> Figure:
     axes.bar(places, shares, color=COLOURS[0], label="each")
     axes.plot(places, np.cumsum(shares), "o-", color="0.1", label="together")
     axes.set_xticks(places if len(places) <= 20 else places[:: len(places) // 10])
-    axes.set_ylim(0, 1)
+    axes.set_ylim(0, 1.03)
     draw_frame(axes, "component", "share of the variance")
-    axes.legend(fontsize=TEXT_SIZE, frameon=False)
+    figure.legend(loc="outside right upper", fontsize=TEXT_SIZE, frameon=False)
     set_heading(axes, "Explained variance", f"{float(np.sum(shares)):.1%} by {len(shares)} components")
     return figure
 
@@ -39,13 +40,13 @@ def loadings_picture(components: np.ndarray, names: Sequence[str], most: int = M
     """The features of largest weight of the first components: components (K, d), names of d features."""
     if len(names) != components.shape[1]:
         raise InputError(f"{len(names)} names for {components.shape[1]} features; give one for each.")
-    shown = components[:MOST_COMPONENTS]
+    shown, names = components[:MOST_COMPONENTS], short_names(names)
     figure = new_figure(4.2 * min(3, len(shown)), (0.9 + 0.26 * min(most, len(names))) * -(-len(shown) // 3))
     panels = np.atleast_1d(figure.subplots(-(-len(shown) // 3), min(3, len(shown)), squeeze=False)).ravel()
     for number, (panel, component) in enumerate(zip(panels, shown, strict=False)):
         order = np.argsort(-np.abs(component), kind="stable")[:most][::-1]
         panel.barh(np.arange(len(order)), component[order], color=COLOURS[0])
-        panel.set_yticks(np.arange(len(order)), [_short(names[at]) for at in order])
+        panel.set_yticks(np.arange(len(order)), [names[at] for at in order])
         draw_frame(panel, "loading", "")
         panel.axvline(0, color="0.1", linewidth=0.8)
         panel.set_title(f"Component {number + 1}", loc="left", fontsize=TEXT_SIZE + 1, fontweight="bold")
@@ -73,16 +74,17 @@ def scores_picture(
     axes: Axes = figure.subplots()
     kinds = list(dict.fromkeys(nodes))
     labels = np.asarray(nodes)
-    for number, kind in enumerate(kinds):
+    for number, (kind, label) in enumerate(zip(kinds, short_names(kinds), strict=True)):
         rows = scores[labels == kind]
         style: Any = {"color": COLOURS[number % 8], "markersize": 4, "alpha": 0.6, "markeredgewidth": 0}
-        axes.plot(rows[:, 0], rows[:, 1], MARKERS[(number // 8 + number) % 8], label=_short(kind), **style)
+        axes.plot(rows[:, 0], rows[:, 1], MARKERS[(number // 8 + number) % 8], label=label, **style)
     if components is not None and names is not None:
         _draw_arrows(axes, scores, components, names, most)
     draw_frame(axes, "component 1", "component 2")
     if len(kinds) <= 24:
         figure.legend(loc="outside right upper", fontsize=TEXT_SIZE, frameon=False, title="node")
     set_heading(axes, "Samples", f"{len(scores):,} at {len(kinds)} nodes")
+    part_names(figure)
     return figure
 
 
@@ -91,15 +93,12 @@ def _draw_arrows(axes: Axes, scores: np.ndarray, components: np.ndarray, names: 
     length = np.linalg.norm(weights, axis=1)
     order = np.argsort(-length, kind="stable")[:most]
     stretch = 0.8 * float(np.abs(scores[:, :2]).max()) / max(float(length[order[0]]), np.finfo(float).tiny)
-    taken: list[np.ndarray] = []
-    for feature in order:
+    shown = short_names([names[feature] for feature in order])
+    for feature, name in zip(order, shown, strict=True):
         tip = stretch * weights[feature]
         axes.annotate("", tip, (0, 0), arrowprops={"arrowstyle": "->", "color": "0.1"})
-        # A name that would lie on another one is left out; the arrow stays.
-        place = tip * 1.06
-        if all(np.linalg.norm((place - other) / stretch) > 0.08 for other in taken):
-            axes.annotate(_short(names[feature]), place, fontsize=TEXT_SIZE, ha="center", va="center")
-            taken.append(place)
+        outwards = 4 * tip / max(float(np.linalg.norm(tip)), np.finfo(float).tiny)
+        draw_name(axes, name, tip, outwards, fontsize=TEXT_SIZE, bbox=BEHIND_NAMES)
 
 
 def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | None = None) -> Figure:
@@ -116,7 +115,7 @@ def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | Non
         axes.plot(np.arange(len(values)), values, MARKERS[k], color=COLOURS[k], label=f"component {k + 1}")
     axes.set_yscale("log")
     if nodes is not None and len(nodes) <= 24:
-        axes.set_xticks(np.arange(len(nodes)), [_short(name) for name in nodes], rotation=60, ha="right")
+        axes.set_xticks(np.arange(len(nodes)), short_names(nodes), rotation=60, ha="right")
     draw_frame(axes, "node", "sine of the angle to the average")
     axes.legend(fontsize=TEXT_SIZE, frameon=False, ncols=2)
     set_heading(axes, "Disagreement of nodes", f"at most {float(sines.max()):.1e}")
@@ -133,12 +132,9 @@ def traffic_picture(links: Mapping[tuple[str, str], int]) -> Figure:
     figure = new_figure(6.5, 1.2 + 0.26 * max(1, len(order)))
     axes: Axes = figure.subplots()
     axes.barh(np.arange(len(order)), [sums[pair] for pair in order], color=COLOURS[0])
-    axes.set_yticks(np.arange(len(order)), [f"{_short(one)} – {_short(other)}" for one, other in order])
+    names = list(dict.fromkeys(name for pair in order for name in pair))
+    short = dict(zip(names, short_names(names), strict=True))
+    axes.set_yticks(np.arange(len(order)), [f"{short[one]} – {short[other]}" for one, other in order])
     draw_frame(axes, "bytes", "")
     set_heading(axes, "Traffic by link", f"{len(order)} of {len(sums)} links, {sum(sums.values()):,} bytes in all")
     return figure
-
-
-def _short(name: object, most: int = 18) -> str:
-    text = str(name)
-    return text if len(text) <= most else f"{text[: most - 1]}…"

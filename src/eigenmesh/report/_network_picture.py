@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh.graphs import Weights
+from eigenmesh.report._names import BEHIND_NAMES, draw_name, part_names, short_names
 from eigenmesh.report._pictures import TEXT_SIZE, matplotlib, new_figure, set_heading
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def network_picture(weights: Weights, names: Sequence[str] | None = None, title:
     """Figure of the nodes and links of a network; nodes show their ``names``, or else their numbers."""
     figure = new_figure(6.0, 6.2)
     draw_network(figure.subplots(), weights, names, title)
+    part_names(figure)
     return figure
 
 
@@ -95,16 +97,15 @@ def _draw_nodes(axes: Axes, places: np.ndarray, names: Sequence[str] | None) -> 
     axes.scatter(places[:, 0], places[:, 1], s=size**2, edgecolors="0.1", zorder=2, **look)
     if not labelled:
         return
-    for node, (x, y) in enumerate(places):
-        text = str(node) if names is None else names[node]
+    for text, place in zip(short_names(range(len(places)) if names is None else names), places, strict=True):
         if len(text) <= 4:
             font = 8 if len(text) < 3 and size > 14 else 6
-            axes.text(x, y, text, ha="center", va="center_baseline", fontsize=font, zorder=3)
-            continue
-        # A long name goes under its circle, on white so that links do not cross it.
-        place: Any = {"xytext": (0, -0.5 * size - 2), "textcoords": "offset points", "ha": "center", "va": "top"}
-        box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-        axes.annotate(text, (x, y), **place, fontsize=TEXT_SIZE - 1, bbox=box, zorder=3)
+            axes.text(place[0], place[1], text, ha="center", va="center_baseline", fontsize=font, zorder=3)
+        else:
+            style: Any = {"fontsize": TEXT_SIZE - 1, "bbox": BEHIND_NAMES, "zorder": 3}
+            # Away from the middle, where there are fewer links.
+            outwards = place / np.linalg.norm(place) if place.any() else np.array([0.0, -1.0])
+            draw_name(axes, text, place, (0.5 * size + 2) * outwards, **style)
 
 
 def _circle_points(places: np.ndarray) -> float:

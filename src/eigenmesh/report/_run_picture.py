@@ -14,6 +14,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.events import Record
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration._result import Result
+from eigenmesh.report._names import part_names
 from eigenmesh.report._network_picture import draw_network
 from eigenmesh.report._pictures import TEXT_SIZE, TITLE_SIZE, draw_frame, new_figure, set_heading
 
@@ -50,6 +51,7 @@ def run_picture(
     left, right = upper.subfigures(1, 2, width_ratios=[1, 1.2])
     draw_network(left.subplots(), weights, names)
     draw_convergence(right.subplots(), result, tol)
+    part_names(figure)
     return figure
 
 
