@@ -1,7 +1,7 @@
-"""Round time of peers over gRPC, against a bare mutual-TLS socket exchange of the same bytes in the same run.
+"""Round time of peers, against a bare mutual-TLS socket exchange of the same bytes in the same run.
 
 ``python benchmarks/peers.py`` starts 8 processes on a ring over loopback, each sending 1024 x 10 float64 to both its
-neighbours a round. Batches of rounds over gRPC and over bare sockets are taken in turns, so that a busy moment hits
+neighbours a round. Batches of rounds of peers and over bare sockets are taken in turns, so that a busy moment hits
 both alike: the ratio is the median of those of neighbouring batches, in wall-clock and in processor time. A second run
 puts a proxy with 20 ms of one-way delay on every link.
 
@@ -33,7 +33,7 @@ from bare_sockets import BareRing
 
 from eigenmesh.protocol import Run, Setup
 from eigenmesh.sites._audit import AuditWriter
-from eigenmesh.transports.grpc import CertificateKeyring, Credentials, Endpoint, GrpcTransport
+from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
 from mesh import Mesh, ring
 from ports import free_ports
 from transports.authority import Authority
@@ -50,7 +50,7 @@ def work(
     """One peer: both exchanges in turns; the times of all batches go into a file."""
     neighbours, (batches, rounds) = sorted({(rank + 1) % size, (rank - 1) % size}), counts
     names = [f"site{other}" for other in range(size)]
-    dialled = {other: plan["grpc"][f"{rank}-{other}"] for other in neighbours if rank < other}
+    dialled = {other: plan["peers"][f"{rank}-{other}"] for other in neighbours if rank < other}
     credentials = Credentials(
         (folder / f"{rank}.key").read_bytes(),
         (folder / f"{rank}.pem").read_bytes(),
@@ -66,7 +66,7 @@ def work(
         Run(bytes(16), "benchmark", 1 << 24),
         CertificateKeyring(credentials),
     )
-    transport = GrpcTransport(
+    transport = TlsTransport(
         Endpoint(
             setup,
             credentials,
@@ -82,7 +82,7 @@ def work(
         bare = BareRing(rank, dial, [other for other in neighbours if rank > other], plan["bare"][rank], folder)
     X = np.random.default_rng(rank).standard_normal(shape)
     expected = {other: np.random.default_rng(other).standard_normal(shape) for other in neighbours}
-    times: dict[str, list[float]] = {"grpc": [], "bare": [], "grpc cpu": [], "bare cpu": []}
+    times: dict[str, list[float]] = {"peers": [], "bare": [], "peers cpu": [], "bare cpu": []}
 
     def timed(kind: str, exchange: Callable[[], Any]) -> Any:
         barrier.wait(120.0)
@@ -97,7 +97,7 @@ def work(
         links = transport.links(neighbours, neighbours)
         transport.exchange((X,), links)
         for _ in range(batches):
-            received = timed("grpc", lambda: transport.exchange((X,), links))
+            received = timed("peers", lambda: transport.exchange((X,), links))
             if any(not np.array_equal(received[other][0], expected[other]) for other in neighbours):
                 raise SystemExit("a wrong matrix came back")
             if bare is not None:
@@ -141,7 +141,7 @@ def measure(size: int, shape: tuple[int, ...], counts: tuple[int, int], delay_s:
             f"{low}-{high}": pipes[low, high][0].recv() if delay_s else f"127.0.0.1:{ports[high]}"
             for low, high in edges
         }
-        plan = {"grpc": addresses, "ports": ports, "bare": free_ports(size), "delay_s": delay_s, "journal": journal}
+        plan = {"peers": addresses, "ports": ports, "bare": free_ports(size), "delay_s": delay_s, "journal": journal}
         barrier = context.Barrier(size)
         processes = [
             context.Process(target=work, args=(rank, size, shape, counts, plan, folder, barrier), daemon=True)
@@ -158,7 +158,7 @@ def measure(size: int, shape: tuple[int, ...], counts: tuple[int, int], delay_s:
         if any(process.exitcode for process in processes):
             raise SystemExit("a peer failed")
         taken = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
-    kinds = {"grpc": max, "bare": max, "grpc cpu": statistics.mean, "bare cpu": statistics.mean}
+    kinds = {"peers": max, "bare": max, "peers cpu": statistics.mean, "bare cpu": statistics.mean}
     return {
         kind: [of_peers(batch) for batch in zip(*(one[kind] for one in taken), strict=True)]
         for kind, of_peers in kinds.items()
@@ -220,18 +220,18 @@ def main() -> None:
     failed = False
     for journal in (False, True):
         times = measure(options.peers, shape, (options.batches, options.rounds), 0.0, journal)
-        ratio, cpu = ratio_of(times["grpc"], times["bare"]), ratio_of(times["grpc cpu"], times["bare cpu"])
+        ratio, cpu = ratio_of(times["peers"], times["bare"]), ratio_of(times["peers cpu"], times["bare cpu"])
         failed |= ratio > MOST_RATIO
         what = "with journal and audit" if journal else "without journal"
         print(
-            f"loopback, {what}: gRPC {_ms(times['grpc'])}, bare TLS {_ms(times['bare'])} per round: {ratio:.2f} x "
-            f"(target {MOST_RATIO}); processor {_ms(times['grpc cpu'])}, {_ms(times['bare cpu'])}: {cpu:.2f} x"
+            f"loopback, {what}: peers {_ms(times['peers'])}, bare TLS {_ms(times['bare'])} per round: {ratio:.2f} x "
+            f"(target {MOST_RATIO}); processor {_ms(times['peers cpu'])}, {_ms(times['bare cpu'])}: {cpu:.2f} x"
         )
     delay_s = options.delay_ms / 1e3
     times = measure(options.peers, shape, (9, max(10, options.rounds // 3)), delay_s, True)
-    ratio = statistics.median(times["grpc"]) / delay_s
+    ratio = statistics.median(times["peers"]) / delay_s
     failed |= ratio > MOST_LATENCIES
-    print(f"{options.delay_ms:g} ms a link: {_ms(times['grpc'])} per round: {ratio:.2f} x (target {MOST_LATENCIES})")
+    print(f"{options.delay_ms:g} ms a link: {_ms(times['peers'])} per round: {ratio:.2f} x (target {MOST_LATENCIES})")
     raise SystemExit(int(failed))
 
 

@@ -88,7 +88,7 @@ def rehearsed(network: NetworkFile, parts: dict[str, np.ndarray], delay_s: float
 
 def overhead(size: int, n_features: int, delay_s: float) -> float:
     """Seconds that a round of bare exchanges on a ring takes beside the delay, with journal and audit."""
-    times = measure(size, (1, n_features, N_COMPONENTS), (5, 10), delay_s, True)["grpc"]
+    times = measure(size, (1, n_features, N_COMPONENTS), (5, 10), delay_s, True)["peers"]
     return statistics.median(times) - delay_s
 
 

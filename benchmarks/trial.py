@@ -19,7 +19,7 @@ import numpy as np
 from eigenmesh.protocol import read_statement
 from eigenmesh.sites import read_site
 from eigenmesh.sites._credentials import load_credentials
-from eigenmesh.transports.grpc import CertificateKeyring
+from eigenmesh.transports.tls import CertificateKeyring
 from mesh import Mesh, pooled_components, ring
 from problems import angles
 from processes import Forked
@@ -38,8 +38,7 @@ DOCUMENTED = {0, BAD_INPUT, ENDED, CANNOT_RESUME, PARKED}
 LIMIT_S = 150.0
 MAX_RESTARTS = 6
 BOUND = 1e-8
-# Through a module of this package; gRPC sometimes prints one of its own about a call that was cancelled.
-TRACEBACK = re.compile(r'File "[^"]*eigenmesh/')
+TRACEBACK = re.compile("Traceback")
 
 
 class WrongError(Exception):
@@ -138,10 +137,6 @@ class Trial:
             raise WrongError(f"cannot begin anew {self.codes}: {self.last_words()} (before: {before})")
         if self.check() != list(NAMES):
             raise WrongError(f"begun anew, but not of all: {self.codes}")
-
-    def noise(self) -> str:
-        noisy = [name for name in NAMES if "Traceback" in self.mesh.said(name)]
-        return f"; gRPC printed a traceback at {', '.join(noisy)}" if noisy else ""
 
     def last_words(self) -> str:
         said = {name: _last_line(self.mesh.said(name)) for name in NAMES if self.codes.get(name)}

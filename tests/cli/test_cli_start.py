@@ -9,7 +9,7 @@ import pytest
 
 from eigenmesh.cli._app import COMMANDS, LazyCommand
 
-HEAVY = ("numpy", "scipy", "networkx", "sklearn", "matplotlib", "torch", "grpc", "dask", "mpi4py")
+HEAVY = ("numpy", "scipy", "networkx", "sklearn", "matplotlib", "torch", "cryptography", "dask", "mpi4py")
 
 
 def imported(code: str) -> set[str]:

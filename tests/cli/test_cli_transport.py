@@ -233,10 +233,10 @@ def test_the_help_names_every_transport_that_can_be_started(call, monkeypatch, c
 
 
 def test_transports_that_need_more_than_a_name_are_not_started(call):
-    for words in (("fit", "digits", "--transport", "grpc"), ("launch", "--transport", "grpc", "--", "fit", "digits")):
+    for words in (("fit", "digits", "--transport", "tls"), ("launch", "--transport", "tls", "--", "fit", "digits")):
         done = call(*words)
         assert done.exit_code == 2
-        assert "'grpc'" in done.stderr
+        assert "'tls'" in done.stderr
 
 
 def test_unknown_transports_and_patterns_without_a_number_are_errors(call):

@@ -34,7 +34,7 @@ BAD = {
     "missing": ["median", None, True, np.nan],
     "covariance": ["dense", None, 3, True],
     "device": ["abacus", 3, True, ["cpu"]],
-    "transport": ["carrier-pigeon", "grpc", 3, ThreadTransport, True],
+    "transport": ["carrier-pigeon", "tls", 3, ThreadTransport, True],
     "random_state": ["x", -1, 1.5, True, [0]],
     "costs": [3, "cheap", Costs, {"latency_s": 1.0}, True],
     "forgetting": [0.0, 1.5, "half", None],

@@ -114,7 +114,7 @@ def test_a_manifest_is_shown_to_neighbours_alone_and_nobody_is_met_by_that(drive
     site.step(ep.Opened(2, ("D",)))
     effects = site.hears(2, Kind.MANIFEST)
     assert of_kind(effects, ep.Write) == []
-    assert effects[-1] == ep.Cut(2, refused=True)
+    assert effects[-1] == ep.Cut(2)
 
 
 def hears_from_run(site, name, number):

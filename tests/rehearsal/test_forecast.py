@@ -142,7 +142,7 @@ def test_faults_after_the_end_are_told(tmp_path):
 
 
 def test_a_flush_of_the_journal_takes_as_long_as_that_of_a_real_site(tmp_path):
-    journal = pytest.importorskip("eigenmesh.transports.grpc._journal")
+    journal = pytest.importorskip("eigenmesh.transports.tls._journal")
     assert FLUSH_EVERY_S == journal.FLUSH_EVERY_S
     found, _ = play(tmp_path, privacy="open")
     assert found.sites["oslo"].waits_s[OWN_DISK] > FLUSH_EVERY_S

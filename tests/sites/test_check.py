@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from mesh import Mesh
 from waiting import until
 
-pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
 pytest.importorskip("cryptography")
 
 from eigenmesh.cli import app

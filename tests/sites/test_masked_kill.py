@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
-pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
 pytest.importorskip("cryptography")
 
 from eigenmesh import DecentralizedPCA

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from mesh import Mesh
 
-pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
 pytest.importorskip("cryptography")
 
 # What the other commands and the other kinds of data need.
@@ -41,5 +41,5 @@ def test_a_peer_imports_nothing_that_it_does_not_need(tmp_path):
         mesh.assert_exact()
     for name, text in said.items():
         imported = json.loads(text)
-        assert "eigenmesh.transports.grpc" in imported
+        assert "eigenmesh.transports.tls" in imported
         assert [module for module in UNNEEDED if module in imported] == [], name

@@ -11,7 +11,7 @@ from eigenmesh.model_file import read_model
 from eigenmesh.sites._audit_summary import summary
 from mesh import Mesh, ring
 
-pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
 pytest.importorskip("cryptography")
 
 WIDTHS = {"oslo": 30, "bergen": 9, "bodo": 25}

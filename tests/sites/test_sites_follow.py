@@ -8,7 +8,7 @@ from eigenmesh.sites._schedule import Schedule
 from following import Following
 from mesh import ring
 
-pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
 pytest.importorskip("cryptography")
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from eigenmesh.sites._status import Status, read_status
 from mesh import Mesh, ring
 from waiting import until
 
-pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
 pytest.importorskip("cryptography")
 
 pytestmark = pytest.mark.slow

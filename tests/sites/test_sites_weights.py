@@ -8,7 +8,7 @@ from eigenmesh.metrics import largest_angle
 from eigenmesh.model_file import read_model
 from mesh import Mesh, ring
 
-pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
 pytest.importorskip("cryptography")
 
 

@@ -18,7 +18,7 @@ from eigenmesh.protocol import LinkStatus
 from eigenmesh.sites import read_site
 from eigenmesh.sites._reporting import Metrics, Reporter
 from eigenmesh.sites._status import Status, health, read_status, write_status
-from eigenmesh.transports.grpc import TransportStatus
+from eigenmesh.transports.tls import TransportStatus
 
 OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000)
 BODO = NeighbourStatus("bodo", refusal="another run")

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from eigenmesh.transports.grpc import Credentials
+from eigenmesh.transports.tls import Credentials
 
 PEM = serialization.Encoding.PEM
 

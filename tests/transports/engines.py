@@ -80,9 +80,8 @@ def _missing(name: str) -> str | None:
     return None
 
 
-def _missing_grpc() -> str | None:
-    known = all(importlib.util.find_spec(name) for name in ("grpc", "cryptography"))
-    return None if known else "grpcio or cryptography is not installed"
+def _missing_cryptography() -> str | None:
+    return None if importlib.util.find_spec("cryptography") else "cryptography is not installed"
 
 
 @contextmanager
@@ -106,7 +105,7 @@ ENGINES = {
     for engine in (
         Engine("threads", (1, 2, 3, 8), lambda: None, reduces=False, changes_links=True),
         Engine("torch", (1, 4), lambda: _missing("torch"), processes=True, forks=_torch_places, changes_links=True),
-        Engine("grpc", (1, 2, 3, 8), _missing_grpc, reduces=False),
+        Engine("tls", (1, 2, 3, 8), _missing_cryptography, reduces=False),
         Engine("mpi", (1, 2, 3, 8), lambda: _missing("mpi"), processes=True),
     )
 }

@@ -65,7 +65,7 @@ def run_scenarios(settings: Settings, transport: Transport) -> None:
 def run_in_threads(settings: Settings, size: int) -> tuple[int, str]:
     """Run all nodes as threads of this process: status and text, as a command would give them."""
     run_all = run_threads
-    if settings.engine == "grpc":
+    if settings.engine == "tls":
         from transports.sites import run_sites as run_all
     try:
         run_all(size, lambda transport: run_scenarios(settings, transport), settings.timeout_s)

@@ -1,14 +1,14 @@
-"""Sites over gRPC in one process, a thread each, with real certificates on loopback; and intruders."""
+"""Sites over TLS in one process, a thread each, with real certificates on loopback; and intruders."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-import grpc
 import networkx as nx
 
 from eigenmesh.errors import AbortedError
@@ -16,8 +16,9 @@ from eigenmesh.protocol import Instance, Run, Setup
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._statements import INSTANCE, make_statement
 from eigenmesh.protocol._wire import Kind
-from eigenmesh.transports.grpc import CertificateKeyring, Credentials, Endpoint, GrpcTransport
-from eigenmesh.transports.grpc._security import METHOD
+from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
+from eigenmesh.transports.tls._connection import WELCOME, Incoming, prefixed
+from eigenmesh.transports.tls._security import parse_address
 from ports import free_ports
 from transports.authority import Authority
 
@@ -60,7 +61,7 @@ class Sites:
         fingerprint: str = "",
         keyring: CertificateKeyring | None = None,
         **settings: Any,
-    ) -> GrpcTransport:
+    ) -> TlsTransport:
         dialled = [other for other in self.graph.neighbors(rank) if rank < other]
         setup = Setup(
             self.names[rank],
@@ -72,7 +73,7 @@ class Sites:
             **{**self.settings, **settings},
         )
         addresses = {self.names[other]: self.via.get((rank, other), self.address(other)) for other in dialled}
-        return GrpcTransport(
+        return TlsTransport(
             Endpoint(
                 setup,
                 self.credentials[rank],
@@ -85,14 +86,14 @@ class Sites:
         )
 
     @staticmethod
-    def crash(transport: GrpcTransport) -> None:
+    def crash(transport: TlsTransport) -> None:
         """End a transport as a crash would: no farewell, and what its journal has not written yet is lost."""
         endpoint = transport.endpoint
         streams, journal = endpoint._streams, endpoint._journal
 
         def hush() -> None:
-            for stream in streams._open.values():
-                stream.waiting.clear()
+            for connection in streams._open.values():
+                connection.abort("a crash")
 
         endpoint._closed = True
         endpoint._feed = streams._feed = lambda event: None
@@ -102,7 +103,7 @@ class Sites:
             journal._store = lambda batch: None
             journal.close()
 
-    def run(self, work: Callable[[GrpcTransport], T], **settings: Any) -> list[T]:
+    def run(self, work: Callable[[TlsTransport], T], **settings: Any) -> list[T]:
         """Run ``work`` at every site; results by rank, or the error of the site that failed first."""
 
         def guarded(rank: int) -> T:
@@ -118,7 +119,7 @@ class Sites:
         return [future.result() for future in futures]
 
 
-def run_sites(size: int, work: Callable[[GrpcTransport], T], timeout_s: float = 60.0) -> list[T]:
+def run_sites(size: int, work: Callable[[TlsTransport], T], timeout_s: float = 60.0) -> list[T]:
     """Run ``work`` at every site of a complete graph, as ``run_threads`` does."""
     return Sites(nx.complete_graph(size), named="node {}", round_s=timeout_s).run(work)
 
@@ -144,37 +145,44 @@ def intrude(
     frames: Iterable[bytes | Callable[[wire.Frame], bytes]],
     wait_s: float = 2.0,
     root: bytes | None = None,
-) -> tuple[list[wire.Frame], grpc.StatusCode | None]:
-    """Open a stream and send frames as they are; what came back until the stream ended, and its status.
+) -> tuple[list[wire.Frame], bool]:
+    """Open a connection and send frames as they are; what came back until it ended, and whether it was let in at all.
 
     A function among the frames waits for the first answer and makes a frame of it.
     """
-    options = [("grpc.ssl_target_name_override", target), ("grpc.use_local_subchannel_pool", 1)]
-    if credentials is None:
-        secure = grpc.ssl_channel_credentials(root)
-    else:
-        secure = grpc.ssl_channel_credentials(root or credentials.authority, credentials.key, credentials.certificate)
-    answered, over = threading.Event(), threading.Event()
     got: list[wire.Frame] = []
+    is_in = False
+    try:
+        with connected(address, target, credentials, root, wait_s) as secure:
+            answers = messages_of(secure)
+            is_in = next(answers, b"") == WELCOME
+            for frame in frames if is_in else ():
+                if callable(frame):
+                    got.append(wire.decode(next(answers), 1 << 30))
+                    frame = frame(got[0])
+                secure.sendall(prefixed(frame))
+            got.extend(wire.decode(message, 1 << 30) for message in answers)
+    except (OSError, StopIteration):
+        # It was cut off, or nothing more came in time.
+        pass
+    return got, is_in
 
-    def requests():
-        for frame in frames:
-            if callable(frame):
-                if not answered.wait(wait_s) or not got:
-                    return
-                frame = frame(got[0])
-            yield frame
-        over.wait(wait_s)
 
-    with grpc.secure_channel(address, secure, options=options) as channel:
-        call = channel.stream_stream(METHOD)(requests(), timeout=wait_s + 60.0)
-        try:
-            for data in call:
-                got.append(wire.decode(data, 1 << 30))
-                answered.set()
-        except grpc.RpcError as error:
-            return got, error.code()
-        finally:
-            answered.set()
-            over.set()
-    return got, grpc.StatusCode.OK
+def connected(
+    address: str, target: str, credentials: Credentials | None, root: bytes | None = None, wait_s: float = 60.0
+) -> ssl.SSLSocket:
+    """A connection to a site, with or without a certificate."""
+    if credentials is None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=(root or b"").decode())
+    else:
+        context = Credentials(credentials.key, credentials.certificate, root or credentials.authority).for_dialling()
+    plain = socket.create_connection(parse_address(address), wait_s)
+    return context.wrap_socket(plain, server_hostname=target)
+
+
+def messages_of(secure: ssl.SSLSocket) -> Iterator[bytes]:
+    """What comes over a connection, to its end."""
+    incoming = Incoming(1 << 30)
+    while data := secure.recv(1 << 16):
+        yield from incoming.add(data)

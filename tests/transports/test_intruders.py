@@ -2,19 +2,16 @@
 
 import logging
 import math
-import os
 import random
 import re
 import socket
-import ssl
 import struct
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
-import grpc
 import networkx as nx
 import numpy as np
 import pytest
@@ -24,18 +21,18 @@ from eigenmesh.protocol import Instance
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._statements import make_statement
 from eigenmesh.protocol._wire import Kind
-from eigenmesh.transports.grpc import CertificateKeyring
-from eigenmesh.transports.grpc._security import METHOD, HandshakeWatch
+from eigenmesh.transports.tls import CertificateKeyring
+from eigenmesh.transports.tls._connection import WELCOME, prefixed
 from transports.authority import Authority
-from transports.sites import Sites, data_frame, hello, intrude
+from transports.sites import Sites, connected, data_frame, hello, intrude, messages_of
 from waiting import LIMIT_S, until
 
-STATUS = grpc.StatusCode
+OUTSIDE, INSIDE = ([], False), ([], True)
 PAUSE_S = 0.002
 SPARE = Authority().issue("site0")
 # In the name of the third site, with the key of another authority.
 FORGED = make_statement(CertificateKeyring(SPARE), bytes(range(16)), "lost", "site2", ["site1", "site2"]).text
-LOGGER = logging.getLogger("eigenmesh.transports.grpc")
+LOGGER = logging.getLogger("eigenmesh.transports.tls")
 
 
 @contextmanager
@@ -150,7 +147,7 @@ def besieged():
 @contextmanager
 def one_refused_handshake():
     """Wait for a refused TLS handshake; its reason comes into the list."""
-    with refusals("refused a TLS handshake: ") as reasons, HandshakeWatch():
+    with refusals("refused a TLS handshake of 127.0.0.1: ") as reasons:
         yield reasons
         until(lambda: reasons, "no handshake is refused")
 
@@ -161,21 +158,21 @@ def knock(besieged, credentials, frames=(), **settings):
 
 def test_no_certificate(besieged):
     with one_refused_handshake() as handshakes:
-        assert knock(besieged, None, root=besieged.sites.authority.pem) == ([], STATUS.UNAVAILABLE)
+        assert knock(besieged, None, root=besieged.sites.authority.pem) == OUTSIDE
     assert handshakes == ["peer did not return a certificate"]
 
 
 def test_another_authority(besieged):
     stranger = Authority().issue("site0")
     with one_refused_handshake() as handshakes:
-        assert knock(besieged, stranger, root=besieged.sites.authority.pem) == ([], STATUS.UNAVAILABLE)
+        assert knock(besieged, stranger, root=besieged.sites.authority.pem) == OUTSIDE
     assert "certificate" in handshakes[0]
 
 
 def test_an_expired_certificate(besieged):
     expired = besieged.sites.authority.issue("site0", timedelta(days=-1))
     with one_refused_handshake() as handshakes:
-        assert knock(besieged, expired) == ([], STATUS.UNAVAILABLE)
+        assert knock(besieged, expired) == OUTSIDE
     assert handshakes == ["certificate verify failed: certificate has expired"]
 
 
@@ -187,28 +184,21 @@ def test_plain_tcp(besieged):
     assert handshakes == ["http request"]
 
 
-def test_other_lines_of_the_error_stream_are_passed_on(capfd):
-    with HandshakeWatch():
-        os.write(2, b"progress 10 %\r")
-        os.write(2, b"I1115 10:00:00.1 1 other.cc:1] Something else\nlast line")
-    assert capfd.readouterr().err == "progress 10 %\rI1115 10:00:00.1 1 other.cc:1] Something else\nlast line"
-
-
 @pytest.mark.parametrize("claims", ["site0", "site2", "mallory"])
 def test_right_authority_but_a_name_that_is_not_its_own(besieged, claims):
     """Whoever dials is held to the name in its certificate, and that name must be a neighbour's that dials."""
     mallory = besieged.sites.authority.issue("mallory")
     run = besieged.sites.run_of()
-    assert knock(besieged, mallory, [hello(claims, run, mallory)]) == ([], STATUS.PERMISSION_DENIED)
+    assert knock(besieged, mallory, [hello(claims, run, mallory)]) == INSIDE
     reason = "no neighbour that dials" if claims == "mallory" else "but its certificate does not"
     assert len(besieged.refused) == 1
     assert reason in besieged.refused[0]
-    assert "mallory at ipv4:127.0.0.1" in besieged.refused[0]
+    assert "mallory at 127.0.0.1:" in besieged.refused[0]
 
 
 def test_a_neighbour_that_should_be_dialled_does_not_dial(besieged):
     theirs = besieged.sites.credentials[2]
-    assert knock(besieged, theirs, [hello("site2", besieged.sites.run_of(), theirs)])[1] is STATUS.PERMISSION_DENIED
+    assert knock(besieged, theirs, [hello("site2", besieged.sites.run_of(), theirs)]) == INSIDE
     assert "no neighbour that dials" in besieged.refused[0]
 
 
@@ -306,49 +296,42 @@ def test_a_stolen_key_and_a_bad_frame(besieged, name):
 
 def test_random_strings_on_real_streams(besieged):
     generator = random.Random(3)
-    credentials = besieged.sites.credentials[0]
-    secure = grpc.ssl_channel_credentials(credentials.authority, credentials.key, credentials.certificate)
-    options = [("grpc.ssl_target_name_override", "site1")]
-    with grpc.secure_channel(besieged.door, secure, options=options) as channel:
-        open_stream = channel.stream_stream(METHOD)
-        for _ in range(100):
-            call = open_stream(iter([generator.randbytes(generator.randrange(2000))]), timeout=60.0)
-            with pytest.raises(grpc.RpcError) as caught:
-                list(call)
-            assert caught.value.code() is STATUS.PERMISSION_DENIED
+    for _ in range(100):
+        frame = generator.randbytes(generator.randrange(2000))
+        assert knock(besieged, besieged.sites.credentials[0], [frame], wait_s=60.0) == INSIDE
     assert len(besieged.refused) == 100
 
 
-def h2_frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-def test_four_gigabytes_announced_by_http2_itself(besieged, tmp_path):
-    """The largest length that gRPC's own prefix can hold, with almost nothing behind it."""
-    theirs = besieged.sites.credentials[0]
-    (tmp_path / "key").write_bytes(theirs.key)
-    (tmp_path / "certificate").write_bytes(theirs.certificate)
-    context = ssl.create_default_context(cadata=theirs.authority.decode())
-    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
-    context.set_alpn_protocols(["h2"])
-    path, kind = METHOD.encode(), b"application/grpc"
-    headers = b"\x83\x87\x04" + bytes([len(path)]) + path + b"\x01\x05site1"
-    headers += b"\x0f\x10" + bytes([len(kind)]) + kind + b"\x00\x02te\x08trailers"
-    with (
-        socket.create_connection(("127.0.0.1", besieged.sites.ports[1]), timeout=60.0) as plain,
-        context.wrap_socket(plain, server_hostname="site1") as secure,
-    ):
-        secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0, b"") + h2_frame(1, 4, 1, headers))
-        secure.sendall(h2_frame(0, 0, 1, b"\x00\xff\xff\xff\xff" + bytes(1000)))
-        ended = False
-        with secure.makefile("rb") as stream:
-            while not ended:
-                head = stream.read(9)
-                assert len(head) == 9, "the connection ended without a word on the stream"
-                length, code, flags, number = int.from_bytes(head[:3]), head[3], head[4], int.from_bytes(head[5:])
-                stream.read(length)
-                ended = number == 1 and (code == 3 or (code == 1 and flags & 1))
+@pytest.mark.parametrize("length", [2**40, 2**64 - 1])
+def test_a_length_beyond_what_was_agreed_ends_the_connection(besieged, length):
+    """With almost nothing behind it: neither is it waited for, nor is room made for it."""
+    with connected(besieged.door, "site1", besieged.sites.credentials[0]) as secure:
+        answers = messages_of(secure)
+        assert next(answers) == WELCOME
+        secure.sendall(struct.pack("<Q", length) + bytes(1000))
+        with suppress(OSError):
+            assert list(answers) == []
     until(lambda: besieged.refused, "nothing is refused")
+    assert "the stream ended before a greeting" in besieged.refused[0]
+
+
+def test_one_that_speaks_before_it_is_asked(besieged):
+    with connected(besieged.door, "site1", besieged.sites.credentials[0]) as secure, suppress(OSError):
+        # With the last words of the handshake.
+        secure.sendall(prefixed(besieged.hello()) * 100)
+        for answer in messages_of(secure):
+            assert answer == WELCOME or wire.decode(answer, 0).kind in (Kind.STATEMENT, Kind.REFUSE)
+    besieged.progress()
+
+
+def test_callers_that_say_nothing_do_not_keep_others_out(besieged):
+    """More of them than may be in a handshake; those beyond are turned away at once, and the run goes on."""
+    door, limit = ("127.0.0.1", besieged.sites.ports[1]), besieged.transports[1].endpoint._streams._max_streams
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(door, timeout=60.0)) for _ in range(limit + 5)]
+        assert [caller.recv(1) for caller in silent[limit:]] == [b""] * 5
+        besieged.progress()
+    assert knock(besieged, besieged.sites.authority.issue("mallory"), [b""], wait_s=60.0) == INSIDE
 
 
 def test_a_listener_with_a_certificate_of_another_name_is_not_talked_to():

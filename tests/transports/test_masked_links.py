@@ -1,13 +1,13 @@
-"""Masks between sites over gRPC: keys signed by certificates, words in the journal before they leave."""
+"""Masks between sites: keys signed by certificates, words in the journal before they leave."""
 
 from __future__ import annotations
 
 import networkx as nx
 import numpy as np
 
-from eigenmesh.transports.grpc import CertificateKeyring
-from eigenmesh.transports.grpc._journal import wipe
-from eigenmesh.transports.grpc._keyring import key_fingerprint
+from eigenmesh.transports.tls import CertificateKeyring
+from eigenmesh.transports.tls._journal import wipe
+from eigenmesh.transports.tls._keyring import key_fingerprint
 from transports.authority import Authority
 from transports.sites import Sites
 

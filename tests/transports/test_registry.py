@@ -47,16 +47,16 @@ def test_nodes_that_are_started_in_this_process_exchange_arrays():
 
 
 def test_the_table_imports_no_engine():
-    code = "import sys, eigenmesh.transports; print([m for m in ('mpi4py', 'torch', 'grpc') if m in sys.modules])"
+    code = "import sys, eigenmesh.transports; print([m for m in ('mpi4py', 'torch', 'uvloop') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "[]"
 
 
 def test_what_cannot_be_joined_by_name_is_said():
-    with pytest.raises(UnknownNameError, match=r"unknown transport 'smoke'; there are: grpc, mpi, threads, torch"):
+    with pytest.raises(UnknownNameError, match=r"unknown transport 'smoke'; there are: mpi, threads, tls, torch"):
         transport_by_name("smoke")
-    with pytest.raises(InputError, match=r"'grpc' cannot be started by its name: .* a site that runs eigenmesh peer"):
-        transport_kind("grpc")
+    with pytest.raises(InputError, match=r"'tls' cannot be started by its name: .* a site that runs eigenmesh peer"):
+        transport_kind("tls")
     with pytest.raises(InputError, match="'threads' starts all nodes in one process"):
         transport_by_name("threads")
 

@@ -33,7 +33,6 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
 
     - `eigenmesh check site.toml --json`
     """
-    import_extra("grpc", "peers", "eigenmesh check")
     import_extra("cryptography", "peers", "eigenmesh check")
     from eigenmesh.sites._check import check as findings_of
     from eigenmesh.sites._site import read_site

@@ -112,7 +112,7 @@ def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile
 def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, days: int | None = None) -> list[NewFile]:
     from eigenmesh.sites._authority_folder import issued_line
     from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS, load_certificate, make_certificate_authority
-    from eigenmesh.transports.grpc._keyring import key_fingerprint
+    from eigenmesh.transports.tls._keyring import key_fingerprint
 
     if network.fingerprints and names:
         fix = "leave the table out to begin anew, or have new requests signed: --requests"

@@ -6,13 +6,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from eigenmesh._text import one_line, readable_bytes
@@ -72,7 +70,6 @@ def peer(
     messages = Messages.of(quiet, live=live)
     if report is not None:
         require_report(report)
-    import_extra("grpc", "peers", "eigenmesh peer")
     import_extra("cryptography", "peers", "eigenmesh peer")
     from eigenmesh.sites._site import read_site
 
@@ -104,16 +101,8 @@ def _take_part(
     messages: Messages, described: Site, site: Path, take_part: Callable[..., Outcome | None]
 ) -> Outcome | None:
     """The run itself, with its log, and what is said of it."""
-    from eigenmesh.transports.grpc._security import HandshakeWatch
-
-    with ExitStack() as stack:
-        # Refused handshakes come through the error stream alone, so the log is open before it is watched.
-        stack.enter_context(logged(described.out.folder / "peer.log"))
-        watch = stack.enter_context(HandshakeWatch())
-        during = replace(messages, notices=Console(file=watch.stream, highlight=False))
-        show = stack.enter_context(_shown(during))
-        with _last_words(during, site):
-            outcome = take_part(during, show)
+    with logged(described.out.folder / "peer.log"), _shown(messages) as show, _last_words(messages, site):
+        outcome = take_part(show)
     if outcome is not None:
         _tell(messages, outcome)
     return outcome
@@ -128,7 +117,7 @@ def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome 
         for path in taking_part.run_folder.set_aside():
             messages.tell(f"set aside {path}")
 
-    def take_part(during: Messages, show: Any) -> Outcome:
+    def take_part(show: Any) -> Outcome:
         taking_part.reporter.listener = show
         return taking_part.run()
 
@@ -141,14 +130,14 @@ def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Call
 
     follower = Follower(site, folder, fresh=fresh)
 
-    def take_part(during: Messages, show: Any) -> None:
+    def take_part(show: Any) -> None:
         def tell(batch: int, outcome: Outcome) -> None:
             what = f"put off: {outcome.put_off}" if outcome.put_off else "done"
             wrong = "" if outcome.put_off or outcome.converged else "; it is not certified to tol"
-            during.alert(f"batch {batch} of {len(outcome.members)} sites is {what}{wrong}", style="none")
+            messages.alert(f"batch {batch} of {len(outcome.members)} sites is {what}{wrong}", style="none")
 
         follower.listener, follower.tell = show, tell
-        follower.warn = lambda text: during.alert(f"note: {one_line(text)}", style="yellow")
+        follower.warn = lambda text: messages.alert(f"note: {one_line(text)}", style="yellow")
         handover = follower.run()
         messages.tell("This site has left.")
         if handover is not None:

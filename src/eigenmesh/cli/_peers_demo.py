@@ -43,7 +43,6 @@ def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path
 
     The page and the report are those of a neighbour of that site.
     """
-    import_extra("grpc", "peers", "a demo with peers")
     import_extra("cryptography", "peers", "a demo with peers")
     if not 3 <= n_peers <= len(NAMES):
         raise InputError(f"--peers {n_peers} must be between 3 and {len(NAMES)}.")

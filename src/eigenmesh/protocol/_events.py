@@ -159,10 +159,9 @@ class Write(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """End a stream, after all messages are written; ends with Closed. ``refused``: the caller is no neighbour."""
+    """End a stream, after all messages are written; ends with Closed."""
 
     stream: int
-    refused: bool = False
 
 
 class Append(NamedTuple):

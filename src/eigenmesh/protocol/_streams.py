@@ -70,19 +70,18 @@ class Streams(Outgoing):
             self.calling.add(name)
             self._effects.append(ev.Dial(name, after_s))
 
-    def cut(self, stream: Stream, refused: bool = False) -> None:
+    def cut(self, stream: Stream) -> None:
         link = self.links.get(stream.link)
         if link is not None and link.stream == stream.number:
             link.stream = None
         stream.link, stream.ending = "", True
-        self._effects.append(ev.Cut(stream.number, refused))
+        self._effects.append(ev.Cut(stream.number))
 
     def refuse(self, stream: Stream, reason: str) -> None:
-        known = stream.link or stream.called
         self.log(f"refused {self._who(stream)}: {one_line(reason)}")
         if stream.called in self.links:
             self.links[stream.called].refusal = one_line(reason)
-        self.cut(stream, refused=not known)
+        self.cut(stream)
 
     def _who(self, stream: Stream) -> str:
         names = ", ".join(stream.names) or "no name"

@@ -28,7 +28,7 @@ latency_ms = 20                   # one way
 jitter_ms = 2                     # up to so much more, drawn for every message
 bandwidth_mbit = 100              # in each direction
 loss = 0.001                      # share of packets that are lost and sent again
-# overhead_ms = 4                 # what gRPC, TLS, journal and audit cost per message
+# overhead_ms = 4                 # what TLS, journal and audit cost per message
 
 [[link]]
 between = ["oslo", "bergen"]
@@ -60,7 +60,7 @@ restart_after_s = 10              # left out: it never comes back
 class Link:
     """A link in one direction: latency, jitter and what a message costs in ms, bandwidth, and the share that is lost.
 
-    The overhead is that of gRPC, TLS, journal and audit at both ends; docs/benchmarks.md says where it was measured.
+    The overhead is that of TLS, journal and audit at both ends; docs/benchmarks.md says where it was measured.
     """
 
     latency_ms: float = 20.0

@@ -19,7 +19,7 @@ from eigenmesh.networks import Network
 from eigenmesh.sites._inbox import HANDOVER, Inbox
 from eigenmesh.sites._ledger import Ledger
 from eigenmesh.sites._site import Site
-from eigenmesh.transports.grpc import GrpcTransport
+from eigenmesh.transports.tls import TlsTransport
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Batch:
         request = self.site.settings.request(self.site.data.covariance)
         return replace(request, min_samples=max(1, request.min_samples))
 
-    def settle(self, transport: GrpcTransport) -> Table:
+    def settle(self, transport: TlsTransport) -> Table:
         """Wait until it is time here or at a neighbour, write down which files are in, and tell the neighbours.
 
         So the first site for which it is time begins the batch at all of them.
@@ -106,7 +106,7 @@ class Batch:
         late = n_new > 0 and n_new + ledger.n_new >= least and time.monotonic() - self.since >= settings.every_s
         return begun or enough or late
 
-    def data(self, shards: Shards, weights: Weights, transport: GrpcTransport) -> NodeData:
+    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> NodeData:
         settings, wanted = self.site.settings, self.site.settings.n_components
         least = max(settings.min_samples, wanted + 1 if isinstance(wanted, int) else 2)
         return BatchData(shards, weights, transport, self.ledger.n_new, settings.min_new_samples, least)

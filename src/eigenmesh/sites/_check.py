@@ -22,7 +22,7 @@ from eigenmesh.sites._names import Address
 from eigenmesh.sites._settings import MAX_MESSAGE_BYTES
 from eigenmesh.sites._site import Site, read_samples
 from eigenmesh.sites._terms import require_terms
-from eigenmesh.transports.grpc import manifest_of
+from eigenmesh.transports.tls import manifest_of
 
 Verdict = Literal["ok", "note", "problem"]
 CONNECT_S = 5.0
@@ -30,8 +30,6 @@ CONNECT_S = 5.0
 SOON_DAYS = 30
 NUMBERS_AT_ONCE = 1 << 22
 MOST_NAMES = 5
-# The protocol that a listener of gRPC wants to hear of in the handshake.
-HTTP2 = "h2"
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,6 @@ def _neighbour(site: Site, name: str, address: Address | None) -> Finding:
 def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
     context = ssl.create_default_context(cafile=str(site.tls.ca))
     context.load_cert_chain(site.tls.certificate, site.tls.key)
-    context.set_alpn_protocols([HTTP2])
     with (
         socket.create_connection((address.host, address.port), CONNECT_S) as plain,
         context.wrap_socket(plain, server_hostname=name) as secure,

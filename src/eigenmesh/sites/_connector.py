@@ -7,7 +7,7 @@ from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._revocation import RevocationList
 from eigenmesh.sites._site import Site
-from eigenmesh.transports.grpc import CertificateKeyring, Credentials, Endpoint
+from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint
 
 
 @dataclass(frozen=True)

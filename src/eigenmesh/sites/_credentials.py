@@ -14,8 +14,8 @@ from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.sites._revocation import RevocationList
 from eigenmesh.sites._site import REVOKED_FILE, TlsFiles
 from eigenmesh.sites._x509 import alternative_names
-from eigenmesh.transports.grpc import Credentials
-from eigenmesh.transports.grpc._keyring import key_fingerprint
+from eigenmesh.transports.tls import Credentials
+from eigenmesh.transports.tls._keyring import key_fingerprint
 
 
 def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] | None = None) -> Credentials:

@@ -45,7 +45,7 @@ def fingerprint_of(path: Path) -> tuple[str, str]:
     """The site that a certificate names, and the fingerprint of its key."""
     from eigenmesh.sites._authority_folder import read_file
     from eigenmesh.sites._x509 import alternative_names, load_certificate
-    from eigenmesh.transports.grpc._keyring import key_fingerprint
+    from eigenmesh.transports.tls._keyring import key_fingerprint
 
     certificate = load_certificate(read_file(path))
     names = alternative_names(certificate)

@@ -35,7 +35,7 @@ from eigenmesh.sites._run_folder import RunFolder
 from eigenmesh.sites._samples import OneFile, OwnSamples
 from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status
-from eigenmesh.transports.grpc import GrpcTransport
+from eigenmesh.transports.tls import TlsTransport
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Peer:
         """Run with all sites; after a loss, and if ``on_loss`` is "continue", again with the remaining ones."""
         endpoint = self.connector.connect(audit)
         try:
-            transport = GrpcTransport(endpoint)
+            transport = TlsTransport(endpoint)
             while True:
                 view = Membership(self.site.name, self.site.sites, self.site.edges, endpoint.lost)
                 self.reporter.follow(transport, view)
@@ -131,7 +131,7 @@ class Peer:
         finally:
             endpoint.close()
 
-    def _fit(self, transport: GrpcTransport, view: Membership, start: np.ndarray | None) -> Outcome:
+    def _fit(self, transport: TlsTransport, view: Membership, start: np.ndarray | None) -> Outcome:
         members, table = view.members, self.own.settle(transport)
         held: dict[str, Any] = {"ids": [transport.rank], "n_nodes": transport.size, "node_names": members}
         if self.by_columns:

@@ -14,7 +14,7 @@ from eigenmesh.events import Ended, Entry, Event, EventLog, JsonlWriter, Members
 from eigenmesh.protocol import Membership
 from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status, write_status
-from eigenmesh.transports.grpc import GrpcTransport
+from eigenmesh.transports.tls import TlsTransport
 
 EVERY_S = 1.0
 LOOPBACK = "127.0.0.1"
@@ -82,7 +82,7 @@ class Reporter:
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
         self.site, self.listener = site, listener
         self.log = EventLog(self._take)
-        self.transport: GrpcTransport | None = None
+        self.transport: TlsTransport | None = None
         most = site.settings.max_rounds
         self._status = Status(site.name, site.run_and_batch, "connecting", max_rounds=most, started=time.time())
         self._seen: tuple[Event, ...] = ()
@@ -106,7 +106,7 @@ class Reporter:
         self._tell()
         self._stack.close()
 
-    def follow(self, transport: GrpcTransport, view: Membership) -> None:
+    def follow(self, transport: TlsTransport, view: Membership) -> None:
         """Look at this transport from now on."""
         self.transport = transport
         self.log.emit(Members(self.site.run, self.site.name, len(view.lost), view.members, view.missing))

@@ -7,8 +7,8 @@ from pathlib import Path
 from eigenmesh._atomic_write import save_text, sync_folder
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.sites._out_folder import OutFolder
-from eigenmesh.transports.grpc._journal import has_rounds, wipe
-from eigenmesh.transports.grpc._journal_file import lock
+from eigenmesh.transports.tls._journal import has_rounds, wipe
+from eigenmesh.transports.tls._journal_file import lock
 
 OWN_DATA = "own-data"
 # A journal that nobody needs any more.

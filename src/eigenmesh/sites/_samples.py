@@ -11,7 +11,7 @@ from eigenmesh.fitting import Data, Request, node_data
 from eigenmesh.graphs import Weights
 from eigenmesh.sites._site import Site, fingerprint, read_samples
 from eigenmesh.sites._terms import require_terms
-from eigenmesh.transports.grpc import GrpcTransport
+from eigenmesh.transports.tls import TlsTransport
 
 
 class OwnSamples(Protocol):
@@ -27,10 +27,10 @@ class OwnSamples(Protocol):
 
     def request(self) -> Request: ...
 
-    def settle(self, transport: GrpcTransport) -> Table:
+    def settle(self, transport: TlsTransport) -> Table:
         """The samples that the run is about, from now on always the same; all sites call it first."""
 
-    def data(self, shards: Shards, weights: Weights, transport: GrpcTransport) -> Data: ...
+    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data: ...
 
     def start(self) -> np.ndarray | None:
         """A basis (d, K) to begin from, the same at all sites; None for a random one."""
@@ -50,10 +50,10 @@ class OneFile:
     def request(self) -> Request:
         return self.site.settings.request(self.site.data.covariance)
 
-    def settle(self, transport: GrpcTransport) -> Table:
+    def settle(self, transport: TlsTransport) -> Table:
         return self.table
 
-    def data(self, shards: Shards, weights: Weights, transport: GrpcTransport) -> Data:
+    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
         return node_data(shards, weights, transport)
 
     def start(self) -> np.ndarray | None:

@@ -25,7 +25,7 @@ Missing = Literal["error", "mean"]
 DType = Literal["float64", "float32"]
 OnLoss = Literal["wait", "abort", "continue"]
 Partition = Literal["samples", "features"]
-# What gRPC can be told, a C int, less the head of a frame. A message beyond it is refused by its sender, with its size.
+# What TLS takes at once, a C int, less the head of a frame. A larger message is refused by its sender, with its size.
 MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
 
 

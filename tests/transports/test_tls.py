@@ -1,4 +1,4 @@
-"""Peers over gRPC with mutual TLS on loopback: rounds, resuming, links that break, and intruders."""
+"""Peers over mutual TLS on loopback: rounds, resuming, links that break, and intruders."""
 
 import math
 import os
@@ -29,7 +29,7 @@ from eigenmesh.networks import Peers, Stacked
 from eigenmesh.protocol import Tick
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.solvers import BlockKrylov
-from eigenmesh.transports.grpc import CertificateKeyring
+from eigenmesh.transports.tls import CertificateKeyring
 from problems import angles, make_problem
 from transports.proxy import Proxy
 from transports.sites import Sites
@@ -151,9 +151,7 @@ def test_nothing_is_left_after_the_end():
     before = {thread.name for thread in threading.enumerate()}
     sites = Sites(nx.cycle_graph(3))
     sites.run(all_rounds(sites, 5), on_sent=lambda sent: None)
-    left = {thread.name for thread in threading.enumerate()} - before
-    # gRPC keeps one thread of its own for the whole process.
-    assert not [name for name in left if "_poll_wrapper" not in name]
+    assert {thread.name for thread in threading.enumerate()} <= before
     for port in sites.ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -315,7 +313,7 @@ class Clock:
 def test_a_stop_of_the_whole_process_is_not_blamed_on_the_neighbours(monkeypatch):
     """As after SIGSTOP and SIGCONT: nothing was heard, for nobody listened."""
     clock, sites = Clock(), Sites(nx.path_graph(2), round_s=1e6)
-    monkeypatch.setattr("eigenmesh.transports.grpc._endpoint.time", clock)
+    monkeypatch.setattr("eigenmesh.transports.tls._endpoint.time", clock)
     met, silent, looked = threading.Event(), threading.Event(), threading.Event()
 
     def hush():
@@ -402,14 +400,14 @@ def test_a_mistake_in_the_machine_ends_the_run_and_not_only_a_stream(caplog):
 
 @pytest.mark.slow
 def test_a_missing_extra_is_named():
-    code = "import sys; sys.modules['grpc'] = None; import eigenmesh.transports.grpc"
+    code = "import sys; sys.modules['cryptography'] = None; import eigenmesh.transports.tls"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert "pip install 'eigenmesh[peers]'" in ended.stderr
 
 
 @pytest.mark.slow
-def test_importing_eigenmesh_does_not_import_grpc():
-    code = "import sys, eigenmesh; raise SystemExit('grpc' in sys.modules)"
+def test_importing_eigenmesh_does_not_import_what_peers_need():
+    code = "import sys, eigenmesh; raise SystemExit('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""Peers of different organisations: mutual TLS over gRPC, no server, nothing executable on the wire."""
+"""Peers of different organisations: mutual TLS, no server, nothing executable on the wire."""
 
 import hashlib
 import time
@@ -12,7 +12,7 @@ from eigenmesh.masking import Masks
 from eigenmesh.protocol import Begin, Exchange, JournalledMasks, Keys, LinkStatus, MembersChanged, Sign
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.transports._base import Arrays, Links, Transport, in_library_of
-from eigenmesh.transports.grpc._endpoint import Endpoint
+from eigenmesh.transports.tls._endpoint import Endpoint
 
 
 class TransportStatus(NamedTuple):
@@ -32,8 +32,8 @@ class TaggedLinks(Links):
     tag: int = 0
 
 
-class GrpcTransport(Transport):
-    """The links of one site in one epoch, over gRPC with mutual TLS; ranks are places among the members."""
+class TlsTransport(Transport):
+    """The links of one site in one epoch, over mutual TLS; ranks are places among the members."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, self.members = endpoint, endpoint.members
@@ -89,10 +89,10 @@ class GrpcTransport(Transport):
             raise MembersChangedError("sites were lost, and the others have agreed to continue.", answer.lost)
         return answer
 
-    def next_epoch(self, start: bytes) -> "GrpcTransport":
+    def next_epoch(self, start: bytes) -> "TlsTransport":
         """Begin with the members that are left, from an estimate that survives a crash."""
         self.endpoint.ask(Begin(start))
-        return GrpcTransport(self.endpoint)
+        return TlsTransport(self.endpoint)
 
     def check(self) -> None:
         """Raise what has ended the run, if anything has."""

@@ -1,4 +1,4 @@
-"""One process of a site: drives the protocol's machine with gRPC streams, a journal, an audit and the solver."""
+"""One process of a site: drives the protocol's machine over TLS connections, a journal, an audit and the solver."""
 
 import logging
 import queue
@@ -13,11 +13,11 @@ from typing import Any
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import EigenmeshError, InputError, TransportError
-from eigenmesh.transports.grpc._journal import Journal
-from eigenmesh.transports.grpc._security import Credentials
-from eigenmesh.transports.grpc._streams import Streams
+from eigenmesh.transports.tls._journal import Journal
+from eigenmesh.transports.tls._security import Credentials
+from eigenmesh.transports.tls._streams import Streams
 
-logger = logging.getLogger("eigenmesh.transports.grpc")
+logger = logging.getLogger("eigenmesh.transports.tls")
 
 # How often the solver, while it waits, looks whether the thread that steps the machine is still there.
 POLL_S = 0.5

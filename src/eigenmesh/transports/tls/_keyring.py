@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from eigenmesh.errors import InputError
-from eigenmesh.transports.grpc._security import Credentials
+from eigenmesh.transports.tls._security import Credentials
 
 HASH = hashes.SHA256()
 

@@ -22,7 +22,7 @@ from typing import Any
 from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import Entry, Instance, Mark, Past, record, scan
-from eigenmesh.transports.grpc._journal_file import MAGIC, lock, read, sync, write
+from eigenmesh.transports.tls._journal_file import MAGIC, lock, read, sync, write
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,89 @@
+"""One connection: messages over TLS, each after its length."""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import cast
+
+from eigenmesh.transports.tls._security import plain_reason
+
+_LENGTH = struct.Struct("<Q")
+# What a listener says first, so that a caller knows that its certificate was taken.
+WELCOME = b"eigenmesh"
+
+
+def prefixed(message: bytes) -> bytes:
+    """A message as it is on the wire."""
+    return _LENGTH.pack(len(message)) + message
+
+
+class Incoming:
+    """Puts messages together again from bytes as they come; none may be longer than ``max_bytes``."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._got, self._end = bytearray(), 0
+
+    def add(self, data: bytes) -> list[bytes]:
+        """The messages that are whole now; raises ValueError if one is announced that is too long."""
+        self._got += data
+        whole = []
+        while len(self._got) >= (self._end or _LENGTH.size):
+            if self._end:
+                whole.append(bytes(memoryview(self._got)[_LENGTH.size : self._end]))
+                del self._got[: self._end]
+                self._end = 0
+            else:
+                (length,) = _LENGTH.unpack_from(self._got)
+                if length > self._max_bytes:
+                    raise ValueError(f"a message of {length} bytes is announced; at most {self._max_bytes} are read.")
+                self._end = _LENGTH.size + length
+        return whole
+
+
+class Connection(asyncio.Protocol):
+    """Reads and writes messages.
+
+    Attributes
+    ----------
+    take : is told each message; until it is set, none may come.
+    ended : is told why the connection has ended.
+    silent : how often somebody with a clock has looked since the last byte came.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, max_bytes: int) -> None:
+        self._incoming, self._reason = Incoming(max_bytes), ""
+        self.take: Callable[[bytes], object] = lambda message: self.abort("it spoke before it was asked")
+        self.ended: Callable[[str], object] = lambda reason: None
+        self.silent = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.silent = 0
+        try:
+            messages = self._incoming.add(data)
+        except ValueError as error:
+            self.abort(str(error))
+            return
+        for message in messages:
+            self.take(message)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ended(self._reason or (plain_reason(error) if error else ""))
+
+    def write(self, message: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(prefixed(message))
+
+    def close(self) -> None:
+        """End it after all that is to be written."""
+        self.transport.close()
+
+    def abort(self, reason: str) -> None:
+        """End it at once."""
+        self._reason = self._reason or reason
+        self.transport.abort()

@@ -1,0 +1,31 @@
+"""Ask a neighbour that is up what it is set up for, without taking part in its run."""
+
+import socket
+
+from eigenmesh.errors import FrameError, TransportError
+from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol._wire import Kind
+from eigenmesh.transports.tls._connection import WELCOME, Incoming, prefixed
+from eigenmesh.transports.tls._security import Credentials, parse_address, plain_reason
+
+
+def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: bytes, timeout_s: float) -> str:
+    """The manifest of a neighbour at ``host:port``; raises TransportError if it gives none."""
+    question = wire.encode(Kind.MANIFEST, run_id, 0, 0, 0, wire.text_body(""))
+    context, incoming = credentials.for_dialling(), Incoming(wire.ROOM_BYTES + wire.MAX_TEXT_BYTES)
+    try:
+        with (
+            socket.create_connection(parse_address(address), timeout_s) as plain,
+            context.wrap_socket(plain, server_hostname=neighbour) as secure,
+        ):
+            while data := secure.recv(1 << 16):
+                for message in incoming.add(data):
+                    if message == WELCOME:
+                        secure.sendall(prefixed(question))
+                    elif (frame := wire.decode(message, 0)).kind is Kind.MANIFEST:
+                        return frame.text
+    except OSError as error:
+        raise TransportError(f"{neighbour} shows no manifest: {plain_reason(error)}.") from None
+    except (FrameError, ValueError) as error:
+        raise TransportError(f"{neighbour} answers with something else than a manifest: {error}") from None
+    raise TransportError(f"{neighbour} shows no manifest; bring both sites to the same eigenmesh.")

@@ -1,0 +1,68 @@
+"""Who may talk to whom: certificates as the TLS of Python wants them, and why a handshake was refused."""
+
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenmesh.errors import import_extra
+
+# Signatures need it. The first module of the transport, so it is here that its absence is told.
+import_extra("cryptography", "peers", "a link between sites")
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Own key and certificate, and the authority that signs for all sites; PEM."""
+
+    key: bytes
+    certificate: bytes
+    authority: bytes
+
+    def for_listening(self) -> ssl.SSLContext:
+        """Show the certificate, and take no connection from anybody who has none of the authority's."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A caller would have to keep them, and a link that lasts for hours gains nothing by them.
+        context.num_tickets = 0
+        return self._fill(context)
+
+    def for_dialling(self) -> ssl.SSLContext:
+        """Show the certificate, and talk only to a listener whose own has the name that was called."""
+        return self._fill(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+    def _fill(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_verify_locations(cadata=self.authority.decode())
+        # Python reads them from a file alone; this one is the owner's, and gone at once.
+        handle, name = tempfile.mkstemp()
+        try:
+            with open(handle, "wb") as file:
+                file.write(self.certificate + b"\n" + self.key)
+            context.load_cert_chain(name)
+        finally:
+            Path(name).unlink()
+        return context
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port``; an IPv6 address is in brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def names_of(certificate: dict[str, tuple[tuple[str, str], ...]] | None) -> tuple[str, ...]:
+    """The names in a certificate, as ``getpeercert`` gives it."""
+    return tuple(name for kind, name in (certificate or {}).get("subjectAltName", ()) if kind == "DNS")
+
+
+def plain_reason(error: BaseException) -> str:
+    """Why a connection failed, without the names of the library's routines."""
+    if isinstance(error, ssl.SSLError) and error.reason:
+        words = error.reason.replace("_", " ").lower()
+        detail = getattr(error, "verify_message", "")
+        return f"{words}: {detail}" if detail else words
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return str(error) or type(error).__name__

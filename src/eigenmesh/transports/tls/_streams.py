@@ -1,0 +1,253 @@
+"""The thread that communicates: TLS connections that are opened, read, written and ended as the machine says."""
+
+import asyncio
+import itertools
+import logging
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from eigenmesh.errors import InputError
+from eigenmesh.protocol import HEARTBEAT_S, Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write
+from eigenmesh.protocol import _wire as wire
+from eigenmesh.transports.tls._connection import WELCOME, Connection
+from eigenmesh.transports.tls._security import Credentials, names_of, parse_address, plain_reason
+
+logger = logging.getLogger("eigenmesh.transports.tls")
+
+CONNECT_S = 10.0
+# What is left to write may take so long once a connection is to end.
+LEAVE_S = 1.0
+# A neighbour gives a sign of life every second. TCP alone would take a quarter of an hour to see that a way is broken.
+SILENT_S = 30.0
+# Before the next caller is let in if that failed, as it does while the process has no file descriptors left.
+PAUSE_S = 0.1
+
+
+class Streams:
+    """Runs the loop in a thread of its own, from construction to ``stop``.
+
+    ``feed`` takes events, in that thread. ``addresses`` are those of the neighbours that this site dials, ``listen`` is
+    the address for the others.
+    """
+
+    def __init__(
+        self,
+        feed: Callable[[Any], None],
+        credentials: Credentials,
+        addresses: Mapping[str, str],
+        listen: str | None,
+        max_message_bytes: int,
+        max_streams: int,
+    ) -> None:
+        self._feed, self._addresses, self._max_streams = feed, addresses, max_streams
+        self._max_bytes = wire.ROOM_BYTES + max(max_message_bytes, wire.MAX_TEXT_BYTES)
+        try:
+            self._listening, self._dialling = credentials.for_listening(), credentials.for_dialling()
+        except (ssl.SSLError, ValueError) as error:
+            raise InputError(f"key, certificate and authority do not fit: {plain_reason(error)}.") from None
+        self._open: dict[int, Connection] = {}
+        self._numbers = itertools.count()
+        self._in_handshake: Counter[str] = Counter()
+        self._loop = new_loop()
+        self._begun, self._stopping = asyncio.Event(), asyncio.Event()
+        self._started = threading.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._run, args=(listen,), name="eigenmesh-streams", daemon=True)
+        self.thread.start()
+        self._started.wait()
+        if self.error is not None:
+            self.thread.join()
+            raise self.error
+
+    def call(self, work: Callable[..., None], *values: Any) -> None:
+        """Have the thread of the streams call something, after all that it was given before; from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(work, *values)
+        except RuntimeError:
+            # The loop has ended, and so have the streams.
+            logger.debug("too late for %r.", values)
+
+    def begin(self) -> None:
+        """Feed events from now on."""
+        self.call(self._begun.set)
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End all streams after what is to be written, and the thread."""
+        self.call(self._stopping.set)
+        self.thread.join(timeout_s)
+        if self.thread.is_alive():
+            logger.error("the communication thread did not end within %g s.", timeout_s)
+
+    def perform(self, effects: Iterable[Write | Cut | Dial]) -> None:
+        """Do what the machine says; in the thread of the streams."""
+        for effect in effects:
+            if isinstance(effect, Dial):
+                if not self._stopping.is_set():
+                    self._start(self._dial(effect.neighbour, effect.after_s))
+            elif (connection := self._open.get(effect.stream)) is not None:
+                if isinstance(effect, Write):
+                    connection.write(effect.data)
+                else:
+                    connection.close()
+
+    def _run(self, listen: str | None) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._main(listen))
+        except Exception as error:
+            if self._started.is_set():
+                logger.exception("the communication thread failed")
+            self.error = error
+        finally:
+            self._loop.close()
+            self._started.set()
+
+    async def _main(self, listen: str | None) -> None:
+        if listen is not None:
+            self._start(self._let_in(_listener(listen)))
+        self._started.set()
+        self._start(self._tick())
+        await self._stopping.wait()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in list(self._open.values()):
+            connection.close()
+        # Each ends within LEAVE_S.
+        while self._open:
+            await asyncio.sleep(0.01)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tick(self) -> None:
+        await self._begun.wait()
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            for connection in list(self._open.values()):
+                # Ticks, and not a clock: if this process was stopped meanwhile, no neighbour is to blame.
+                connection.silent += 1
+                if connection.silent * HEARTBEAT_S > SILENT_S:
+                    connection.abort(f"nothing has come for {SILENT_S:g} s")
+            self._feed(Tick())
+
+    async def _dial(self, neighbour: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        connection, answered = Connection(self._max_bytes), asyncio.Event()
+
+        def take(message: bytes) -> None:
+            if message != WELCOME:
+                connection.abort("it is no peer of eigenmesh")
+                return
+            self._hold(connection, (neighbour,), called=neighbour)
+            answered.set()
+
+        def ended(reason: str) -> None:
+            self._feed(Unreachable(neighbour, reason or "the connection was closed"))
+            answered.set()
+
+        connection.take, connection.ended = take, ended
+        host, port = parse_address(self._addresses[neighbour])
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._loop.create_connection(
+                    lambda: connection,
+                    host,
+                    port,
+                    ssl=self._dialling,
+                    server_hostname=neighbour,
+                    ssl_shutdown_timeout=LEAVE_S,
+                )
+                await answered.wait()
+        except TimeoutError:
+            self._give_up(connection, neighbour, f"no answer within {CONNECT_S:g} s")
+        except OSError as error:
+            self._give_up(connection, neighbour, plain_reason(error))
+
+    def _give_up(self, connection: Connection, neighbour: str, reason: str) -> None:
+        connection.ended = lambda reason: None
+        if hasattr(connection, "transport"):
+            connection.abort(reason)
+        self._feed(Unreachable(neighbour, reason))
+
+    async def _let_in(self, listener: socket.socket) -> None:
+        """Callers one after the other; of one address only so many may be in their handshake."""
+        with listener:
+            while True:
+                try:
+                    caller, (host, port, *_) = await self._loop.sock_accept(listener)
+                except OSError as error:
+                    logger.debug("nobody can be let in: %s", error)
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                if self._in_handshake[host] < self._max_streams:
+                    self._start(self._greet(caller, host, port))
+                else:
+                    caller.close()
+
+    async def _greet(self, caller: socket.socket, host: str, port: int) -> None:
+        """Serve somebody, once a certificate of the authority was shown."""
+        connection = Connection(self._max_bytes)
+        self._in_handshake[host] += 1
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                caller,
+                ssl=self._listening,
+                ssl_handshake_timeout=CONNECT_S,
+                ssl_shutdown_timeout=LEAVE_S,
+            )
+        except OSError as error:
+            logger.warning("refused a TLS handshake of %s: %s", host, plain_reason(error))
+            caller.close()
+            return
+        finally:
+            self._in_handshake -= Counter([host])
+        names = names_of(connection.transport.get_extra_info("peercert"))
+        await self._begun.wait()
+        if len(self._open) >= self._max_streams:
+            connection.abort("there are too many connections")
+        elif not connection.transport.is_closing():
+            connection.write(WELCOME)
+            self._hold(connection, names, address=f"{host}:{port}")
+
+    def _hold(self, connection: Connection, names: tuple[str, ...], called: str = "", address: str = "") -> None:
+        """Feed the machine with a connection, to its end."""
+        number = next(self._numbers)
+
+        def ended(reason: str) -> None:
+            del self._open[number]
+            self._feed(Closed(number, reason))
+
+        connection.take, connection.ended = lambda data: self._feed(Bytes(number, data)), ended
+        self._open[number] = connection
+        self._feed(Opened(number, names, called, address))
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The quicker loop where there is one; there is none for Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _listener(address: str) -> socket.socket:
+    host, port = parse_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=host == "::")
+    except OSError as error:
+        why = f"{plain_reason(error)}; give another port, or an address of this machine"
+        raise InputError(f"cannot listen on {address}: {why}.") from None
+    listener.setblocking(False)
+    return listener
