@@ -10,6 +10,8 @@ from eigenmesh.transports.tls._security import plain_reason
 _LENGTH = struct.Struct("<Q")
 # What a listener says first, so that a caller knows that its certificate was taken.
 WELCOME = b"eigenmesh"
+# A handshake may take so long, and what is left to write once a connection is to end.
+CONNECT_S, LEAVE_S = 10.0, 1.0
 
 
 def prefixed(message: bytes) -> bytes:

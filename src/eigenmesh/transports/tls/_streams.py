@@ -3,28 +3,22 @@
 import asyncio
 import itertools
 import logging
-import socket
 import ssl
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from eigenmesh.errors import InputError
 from eigenmesh.protocol import HEARTBEAT_S, Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write
 from eigenmesh.protocol import _wire as wire
-from eigenmesh.transports.tls._connection import WELCOME, Connection
-from eigenmesh.transports.tls._security import Credentials, names_of, parse_address, plain_reason
+from eigenmesh.transports.tls._connection import CONNECT_S, LEAVE_S, WELCOME, Connection
+from eigenmesh.transports.tls._listener import Listener
+from eigenmesh.transports.tls._security import Credentials, parse_address, plain_reason
 
 logger = logging.getLogger("eigenmesh.transports.tls")
 
-CONNECT_S = 10.0
-# What is left to write may take so long once a connection is to end.
-LEAVE_S = 1.0
 # A neighbour gives a sign of life every second. TCP alone would take a quarter of an hour to see that a way is broken.
 SILENT_S = 30.0
-# Before the next caller is let in if that failed, as it does while the process has no file descriptors left.
-PAUSE_S = 0.1
 
 
 class Streams:
@@ -51,7 +45,6 @@ class Streams:
             raise InputError(f"key, certificate and authority do not fit: {plain_reason(error)}.") from None
         self._open: dict[int, Connection] = {}
         self._numbers = itertools.count()
-        self._in_handshake: Counter[str] = Counter()
         self._loop = new_loop()
         self._begun, self._stopping = asyncio.Event(), asyncio.Event()
         self._started = threading.Event()
@@ -109,7 +102,8 @@ class Streams:
 
     async def _main(self, listen: str | None) -> None:
         if listen is not None:
-            self._start(self._let_in(_listener(listen)))
+            listener = Listener(listen, self._listening, self._max_bytes, self._max_streams)
+            self._start(listener.serve(self._start, self._admit))
         self._started.set()
         self._start(self._tick())
         await self._stopping.wait()
@@ -154,6 +148,14 @@ class Streams:
             self._feed(Unreachable(neighbour, reason or "the connection was closed"))
             answered.set()
 
+        def give_up(reason: str) -> None:
+            # The answer may have come in the same moment.
+            if not answered.is_set():
+                connection.ended = lambda reason: None
+                if hasattr(connection, "transport"):
+                    connection.abort(reason)
+                self._feed(Unreachable(neighbour, reason))
+
         connection.take, connection.ended = take, ended
         host, port = parse_address(self._addresses[neighbour])
         try:
@@ -168,56 +170,18 @@ class Streams:
                 )
                 await answered.wait()
         except TimeoutError:
-            self._give_up(connection, neighbour, f"no answer within {CONNECT_S:g} s")
+            give_up(f"no answer within {CONNECT_S:g} s")
         except OSError as error:
-            self._give_up(connection, neighbour, plain_reason(error))
+            give_up(plain_reason(error))
 
-    def _give_up(self, connection: Connection, neighbour: str, reason: str) -> None:
-        connection.ended = lambda reason: None
-        if hasattr(connection, "transport"):
-            connection.abort(reason)
-        self._feed(Unreachable(neighbour, reason))
-
-    async def _let_in(self, listener: socket.socket) -> None:
-        """Callers one after the other; of one address only so many may be in their handshake."""
-        with listener:
-            while True:
-                try:
-                    caller, (host, port, *_) = await self._loop.sock_accept(listener)
-                except OSError as error:
-                    logger.debug("nobody can be let in: %s", error)
-                    await asyncio.sleep(PAUSE_S)
-                    continue
-                if self._in_handshake[host] < self._max_streams:
-                    self._start(self._greet(caller, host, port))
-                else:
-                    caller.close()
-
-    async def _greet(self, caller: socket.socket, host: str, port: int) -> None:
-        """Serve somebody, once a certificate of the authority was shown."""
-        connection = Connection(self._max_bytes)
-        self._in_handshake[host] += 1
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection,
-                caller,
-                ssl=self._listening,
-                ssl_handshake_timeout=CONNECT_S,
-                ssl_shutdown_timeout=LEAVE_S,
-            )
-        except OSError as error:
-            logger.warning("refused a TLS handshake of %s: %s", host, plain_reason(error))
-            caller.close()
-            return
-        finally:
-            self._in_handshake -= Counter([host])
-        names = names_of(connection.transport.get_extra_info("peercert"))
+    async def _admit(self, connection: Connection, names: tuple[str, ...], address: str) -> None:
+        """Somebody with a certificate of the authority."""
         await self._begun.wait()
         if len(self._open) >= self._max_streams:
             connection.abort("there are too many connections")
         elif not connection.transport.is_closing():
             connection.write(WELCOME)
-            self._hold(connection, names, address=f"{host}:{port}")
+            self._hold(connection, names, address=address)
 
     def _hold(self, connection: Connection, names: tuple[str, ...], called: str = "", address: str = "") -> None:
         """Feed the machine with a connection, to its end."""
@@ -239,15 +203,3 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def _listener(address: str) -> socket.socket:
-    host, port = parse_address(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=host == "::")
-    except OSError as error:
-        why = f"{plain_reason(error)}; give another port, or an address of this machine"
-        raise InputError(f"cannot listen on {address}: {why}.") from None
-    listener.setblocking(False)
-    return listener
