@@ -23,12 +23,12 @@ import numpy as np
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import Shards, read_table
-from eigenmesh.data._plink import Variant
+from eigenmesh.data._genotypes import Variant
 from eigenmesh.data._plink_results import save_plink
 from eigenmesh.model_file import read_model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from genotypes import write_bed
+from genotypes import vectors_in, write_bed
 
 K = 10
 OTHER = {"A": "C", "C": "A", "G": "A", "T": "C"}
@@ -55,11 +55,6 @@ def true_vectors(copies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Z = np.nan_to_num((copies - 2 * p) / np.sqrt(2 * p * (1 - p)))
     values, vectors = np.linalg.eigh(Z @ Z.T / Z.shape[1])
     return vectors[:, ::-1][:, :K], values[::-1][:K]
-
-
-def vectors_in(path: Path) -> np.ndarray:
-    head, *lines = [line.split("\t") for line in path.read_text().splitlines()]
-    return np.array(lines)[:, head.index("PC1") :].astype(float)
 
 
 def largest_sine(found: np.ndarray, truth: np.ndarray) -> float:

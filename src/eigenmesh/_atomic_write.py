@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,22 +32,28 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def write_atomically(path: Path, write: Any) -> None:
-    """Call ``write(file)`` on a temporary file beside ``path``, then move it there: whole or not at all."""
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The name of a new file beside ``path``, which is moved there once it is written: whole or not at all."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    # Opened with the rights that any new file gets, so that the user's mask holds.
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            # On the disk before the old one goes: a power cut must not leave an empty file of that name.
-            file.flush()
+        # Opened with the rights that any new file gets, so that the user's mask holds.
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        yield temporary
+        # On the disk before the old one goes: a power cut must not leave an empty file of that name.
+        with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def write_atomically(path: Path, write: Any) -> None:
+    """Call ``write(file)`` on a temporary file beside ``path``, then move it there: whole or not at all."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        write(file)
 
 
 def sync_folder(folder: Path) -> None:

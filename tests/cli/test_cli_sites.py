@@ -321,7 +321,7 @@ def test_an_order_that_cannot_be_checked_is_said(do, samples):
         ({}, ("--out", "s.txt"), ("s.txt", ".npz, .npy, .csv")),
         ({}, ("--out", "none/s.npy"), ("there is no folder none",)),
         ({}, ("--out", "new.csv"), ("new.csv is an input already",)),
-        ({}, ("--missing", "drop"), ("'drop'", "error, mean")),
+        ({}, ("--missing", "drop"), ("'drop'", "error, least-squares, mean")),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line_and_nothing_is_written(do, write_csv, samples, changes, words, said):

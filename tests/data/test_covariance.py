@@ -10,6 +10,7 @@ import scipy.sparse
 import torch
 from sklearn.preprocessing import StandardScaler
 
+from eigenmesh import DecentralizedPCA
 from eigenmesh.arrays import namespace, to_numpy
 from eigenmesh.data import (
     CovarianceKind,
@@ -271,3 +272,39 @@ def test_long_sums_of_large_means_are_not_rounded_row_by_row(exact_network):
     error = np.linalg.norm((covariance.matrices[0] - wide.T @ wide / (len(X) - 1)).astype(float), 2)
     assert covariance.rounding_size > 0
     assert error < 4 * np.finfo(float).eps * covariance.rounding_size
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sparse_rows_with_few_entries_are_formed_from_these(exact_network, weighted, monkeypatch):
+    """As the dense ones are, with holes, weights, scaled columns and pieces of some rows."""
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(
+        300, 40, density=0.05, random_state=rng, format="csr", data_rvs=lambda n: rng.gamma(2, size=n)
+    )
+    X.data[[3, 50]] = np.nan
+    monkeypatch.setattr("eigenmesh.data._sparse_covariance.FORMED_BYTES", 1000)
+    monkeypatch.setattr("eigenmesh.data._sparse_covariance.COLUMNS_FORMED", 16)
+    found = []
+    for matrix in (X, X.toarray()):
+        shards = Shards.from_array(matrix, 3).weighted_rows(np.arange(300) % 4 + 1 if weighted else None)
+        moments = pooled_moments(shards, exact_network(3), scale=True, missing="mean")
+        found.append(build_covariance(shards, moments, kind=CovarianceKind.FORMED))
+    np.testing.assert_allclose(found[0].matrices, found[1].matrices, atol=1e-12)
+    assert found[0].rounding_size > 0
+
+
+def test_sparse_data_are_formed_where_their_entries_are_few_and_products_many():
+    thin = Shards.from_array(scipy.sparse.random(20_000, 300, density=0.02, random_state=0, format="csr"), 4)
+    assert choose(thin, 55, 12).kind is CovarianceKind.FORMED
+    assert choose(thin, 55, 12, memory_bytes=10**6).kind is CovarianceKind.SPARSE
+    assert choose(thin, 1, 1).kind is CovarianceKind.SPARSE
+    full = Shards.from_array(scipy.sparse.random(2_000, 300, density=0.4, random_state=0, format="csr"), 4)
+    assert choose(full, 55, 12).kind is CovarianceKind.SPARSE
+
+
+def test_sparse_float32_is_worked_on_in_float64():
+    X = scipy.sparse.random(400, 30, density=0.1, random_state=0, format="csr").astype(np.float32)
+    assert Shards.from_array(X, 2).dtype == np.float64
+    assert Shards.from_array(X.toarray(), 2).dtype == np.float32
+    pca = DecentralizedPCA(3, n_nodes=2, random_state=0).fit(X)
+    assert pca.certificate_.error_bound <= 1e-6

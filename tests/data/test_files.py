@@ -10,7 +10,10 @@ from eigenmesh.data import _files as files
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 
 X = np.random.default_rng(0).standard_normal((6, 3))
-KINDS = r"eigenmesh reads \.npy, \.npz, \.csv, \.tsv, \.txt, \.parquet, \.bed, \.h5, \.hdf5, \.h5ad files"
+KINDS = (
+    r"eigenmesh reads \.npy, \.npz, \.csv, \.tsv, \.txt, \.parquet, \.bed, \.pgen, "
+    r"\.h5, \.hdf5, \.h5ad, \.zarr, \.vcz files"
+)
 
 
 def test_npy_is_mapped(tmp_path):

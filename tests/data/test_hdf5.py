@@ -1,9 +1,9 @@
-"""HDF5 and AnnData files, written by their own libraries and read in pieces."""
+"""HDF5, AnnData and zarr, written by their own libraries and read in pieces."""
 
 import numpy as np
 import pytest
-from scipy import sparse
 
+from cells import write_by_anndata, write_by_hand
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.data import Block, Shards, as_source, build_covariance, pooled_moments, read_table
 from eigenmesh.data import _hdf5 as hdf5
@@ -22,40 +22,18 @@ def counts():
     return X
 
 
-def write_by_anndata(path, counts):
-    """By the library itself; it is no part of the tests' environment, because it asks for an older pandas."""
-    anndata, pandas = pytest.importorskip("anndata"), pytest.importorskip("pandas")
-    site = pandas.Categorical(np.array(["north", "south", "west"])[np.arange(90) % 3])
-    obs = pandas.DataFrame({"site": site, "count": np.arange(90) % 4}, index=[f"cell{row}" for row in range(90)])
-    var = pandas.DataFrame(index=[f"gene{column}" for column in range(12)])
-    adata = anndata.AnnData(sparse.csr_matrix(counts), obs=obs, var=var)
-    adata.layers["dense"] = counts + 1
-    adata.layers["by columns"] = sparse.csc_matrix(counts)
-    adata.write_h5ad(path)
-
-
-def write_by_hand(path, counts):
-    """As the specification of AnnData's files has it."""
-    with h5py.File(path, "w") as file:
-        file["layers/dense"] = counts + 1
-        for name, matrix in (("X", sparse.csr_matrix(counts)), ("layers/by columns", sparse.csc_matrix(counts))):
-            group = file.create_group(name)
-            group.attrs.update({"encoding-type": f"{matrix.format}_matrix", "shape": matrix.shape})
-            for part in ("data", "indices", "indptr"):
-                group[part] = getattr(matrix, part)
-        for name, what, length in (("obs", "cell", 90), ("var", "gene", 12)):
-            group = file.create_group(name)
-            group.attrs["_index"] = "_index"
-            group["_index"] = [f"{what}{number}" for number in range(length)]
-        file["obs/count"] = np.arange(90) % 4
-        file["obs/site/codes"] = (np.arange(90) % 3).astype(np.int8)
-        file["obs/site/categories"] = ["north", "south", "west"]
+@pytest.fixture(params=[".h5ad", ".zarr"])
+def suffix(request):
+    return request.param
 
 
 @pytest.fixture(params=[write_by_hand, write_by_anndata])
-def cells(request, counts, tmp_path):
-    request.param(tmp_path / "cells.h5ad", counts)
-    return tmp_path / "cells.h5ad"
+def cells(request, suffix, counts, tmp_path):
+    write = request.param
+    pytest.importorskip("h5py" if suffix == ".h5ad" else "zarr")
+    path = tmp_path / f"cells{suffix}"
+    write(path, counts)
+    return path
 
 
 def test_cells_are_read_by_rows_with_their_names(cells, counts, monkeypatch):
@@ -126,14 +104,28 @@ def test_bad_files_are_refused_by_name(cells, tmp_path):
     ):
         with pytest.raises(error, match=said):
             read_table(cells, **words)
-    whole = cells.read_bytes()
-    cells.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UnreadableFileError, match=r"cannot be read as \.h5ad"):
-        read_table(cells)
     with h5py.File(tmp_path / "plain.h5ad", "w") as file:
         file.create_dataset("X", data=np.ones((3, 2)))
     with pytest.raises(UnreadableFileError, match="no AnnData file"):
         read_table(tmp_path / "plain.h5ad")
+
+
+def test_files_that_were_cut_short_are_refused_by_name(cells, monkeypatch):
+    for path in [cells] if cells.is_file() else (cells / "X" / "data").rglob("*[0-9]"):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UnreadableFileError, match=r"cells\.h5ad cannot be|X/data of .*cells\.zarr cannot be"):
+        read_table(cells).X  # noqa: B018
+
+
+def test_parts_that_disagree_are_refused(counts, tmp_path):
+    write_by_hand(tmp_path / "short.h5ad", counts)
+    with h5py.File(tmp_path / "short.h5ad", "a") as file:
+        indices = file["X/indices"][:-1]
+        del file["X/indices"]
+        file["X/indices"] = indices
+    with pytest.raises(UnreadableFileError, match=r"numbers in .* columns, but indptr says .*not written whole"):
+        read_table(tmp_path / "short.h5ad")
 
 
 def test_names_that_are_there_twice_are_refused(counts, tmp_path):

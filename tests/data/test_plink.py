@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenmesh import DecentralizedPCA
-from eigenmesh.data import Shards, load, read_table
-from eigenmesh.data._plink import Variant
+from eigenmesh import DecentralizedPCA, graphs, load_model
+from eigenmesh.data import Block, CovarianceKind, Shards, build_covariance, load, pooled_moments, read_table
+from eigenmesh.data._genotypes import Variant
 from eigenmesh.data._plink_results import save_plink
-from eigenmesh.errors import DataError, DataWarning, UnreadableFileError
+from eigenmesh.data._scores import Projector
+from eigenmesh.errors import DataError, DataWarning, InputError, UnreadableFileError
 from eigenmesh.metrics import largest_angle
 from eigenmesh.model_file import read_model
+from eigenmesh.networks import Stacked
 from genotypes import write_bed
 
 RNG = np.random.default_rng(0)
@@ -61,6 +63,36 @@ def test_a_file_is_read_as_it_was_written(tmp_path, n_samples):
     assert np.array_equal(table.source.read(rows), copies[rows], equal_nan=True)
     for start in range(n_samples):
         assert np.array_equal(table.source.read(slice(start, n_samples)), copies[start:], equal_nan=True)
+
+
+def test_columns_are_read_as_rows_are(tmp_path, monkeypatch):
+    """Moments, products, traces and scores of a file that is read by columns, and of the same samples in memory."""
+    copies = made_up(30, 40)
+    variants = variants_of(40)
+    variants[::3] = [variant._replace(alleles=("G", "A")) for variant in variants[::3]]
+    write_bed(tmp_path / "a", copies, [f"s{row}" for row in range(30)], variants)
+    source = read_table(tmp_path / "a.bed", drop=["rs7_A/G"]).source
+    held = source.read(slice(0, 30))
+    assert np.array_equal(source.read_columns(np.array([5, 0, 5])), held[:, [5, 0, 5]], equal_nan=True)
+    weights, rows = np.arange(30) % 4, RNG.permutation(30)
+    for module in ("_block", "_centring"):
+        monkeypatch.setattr(f"eigenmesh.data.{module}.chunk_bytes", lambda device: 8 * 30 * 6)
+    U, X = np.linalg.qr(RNG.standard_normal((39, 3)))[0], RNG.standard_normal((2, 39, 3))
+    network = Stacked(graphs.metropolis(graphs.topology("complete", 2)))
+    found = []
+    for samples in (source, held):
+        shards = Shards.from_array(samples, 2, weights=weights)
+        moments = pooled_moments(shards, network, scale="binomial", missing="mean")
+        covariance = build_covariance(shards, moments, kind=CovarianceKind.CHUNKED)
+        found.append([moments.mean, moments.variance, covariance.apply(X), covariance.traces_beyond(U)])
+    for by_columns, by_rows in zip(*found, strict=True):
+        np.testing.assert_allclose(by_columns, by_rows, rtol=1e-11)
+    projector = Projector(U.T, moments.mean, moments.scale, fills=True)
+    monkeypatch.setattr("eigenmesh.data._scores.PIECE_BYTES", 8 * 30 * 4)
+    for read, same in ((source, held), (Block(source, rows), held[rows])):
+        np.testing.assert_allclose(projector.scores_of(read, None, "a"), projector.scores(same), atol=1e-12)
+    with pytest.raises(DataError, match=r"a: row \d+, column \d+ is nan"):
+        replace(projector, fills=False).scores_of(source, None, "a")
 
 
 def test_sites_find_the_components_of_the_pooled_standardised_genotypes(tmp_path):
@@ -138,6 +170,34 @@ def test_results_are_written_in_the_form_of_plink(tmp_path):
     other = replace(model, feature_names=tuple(f"x{column}" for column in range(60)))
     with pytest.raises(DataError, match=r"the model is not of the variants of .*a\.bed"):
         save_plink(tmp_path / "out.eigenvec", tmp_path / "a.bed", other, pca.transform(table.source))
+
+
+def test_missing_genotypes_by_least_squares(tmp_path):
+    """Scores are those that fit the genotypes that are there, with the loadings of these variants alone."""
+    copies = made_up(60, 80)
+    complete = np.nan_to_num(copies, nan=1.0)
+    pca = DecentralizedPCA(3, scale="binomial", random_state=0).fit(complete)
+    pca.save(tmp_path / "pca.npz")
+    holes = complete[:20].copy()
+    holes[RNG.random(holes.shape) < 0.4] = np.nan
+    holes[7], holes[8, 2:] = np.nan, np.nan
+    Z = (holes - pca.mean_) / pca.scale_
+    expected = []
+    for row in Z:
+        there = np.isfinite(row)
+        expected.append(np.linalg.lstsq(pca.components_[:, there].T, row[there], rcond=1e-9)[0])
+    model = load_model(tmp_path / "pca.npz", missing="least_squares")
+    np.testing.assert_allclose(model.transform(holes), expected, atol=1e-8)
+    np.testing.assert_allclose(pca.set_params(missing="least-squares").transform(holes), expected, atol=1e-8)
+    # Complete samples are as before, and the others come closer to what they are without holes than by the mean.
+    np.testing.assert_allclose(model.transform(complete), pca.transform(complete), atol=1e-12)
+    truth, wide = pca.transform(complete[:20])[:7], holes[:7]
+    by_mean = load_model(tmp_path / "pca.npz", missing="mean").transform(wide)
+    assert np.linalg.norm(model.transform(wide) - truth) < 0.7 * np.linalg.norm(by_mean - truth)
+    # What is missing adds nothing to the distance from the model.
+    assert model.distances(holes).spe[7] == 0
+    with pytest.raises(InputError, match="least-squares"):
+        pca.fit(complete)
 
 
 class TestBadFiles:

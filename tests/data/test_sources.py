@@ -9,14 +9,16 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import torch
+import zarr
 
+from cells import text
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import Block, Shards, Source, Table, as_source, read_table
 from eigenmesh.data._files import READERS
-from eigenmesh.data._plink import Variant
+from eigenmesh.data._genotypes import Variant
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.metrics import largest_angle
-from genotypes import write_bed
+from genotypes import write_bed, write_pgen, write_vcf_zarr
 
 # Rows of 2 kB as float64, of which 2,048 make a chunk.
 N, D, CHUNK_ROWS = 5000, 256, 2048
@@ -27,6 +29,7 @@ VALUES = np.random.default_rng(1).standard_normal((30, 4))
 # What all kinds of file can hold: .bed has copies of an allele alone.
 COUNTS = np.random.default_rng(2).integers(0, 3, (30, 4)).astype(np.float64)
 VARIANTS = [Variant("1", name, "1", ("A", "G")) for name in "abcd"]
+SAMPLES = [f"s{row}" for row in range(30)]
 
 
 def write_hdf5(path, X):
@@ -35,11 +38,20 @@ def write_hdf5(path, X):
 
 
 def write_h5ad(path, X):
-    write_hdf5(path, X)
-    with h5py.File(path, "a") as file:
-        for name, names in (("obs", [f"s{row}" for row in range(len(X))]), ("var", list("abcd"))):
-            file.create_group(name).attrs["_index"] = "_index"
-            file[name]["_index"] = names
+    with h5py.File(path, "w") as file:
+        put(file, X)
+
+
+def write_zarr(path, X):
+    put(zarr.open_group(path, mode="w", zarr_format=2), X)
+
+
+def put(file, X):
+    """As AnnData lays its files out."""
+    file["X"] = X
+    for name, names in (("obs", SAMPLES), ("var", list("abcd"))):
+        file.create_group(name).attrs["_index"] = "_index"
+        file[name]["_index"] = text(names, file)
 
 
 # How to write a file of every kind: one row for each suffix.
@@ -52,7 +64,10 @@ WRITERS = {
     ".parquet": lambda path, X: pd.DataFrame(X, columns=list("abcd")).to_parquet(path),
     **dict.fromkeys((".h5", ".hdf5"), write_hdf5),
     ".h5ad": write_h5ad,
-    ".bed": lambda path, X: write_bed(path, X, [f"s{row}" for row in range(len(X))], VARIANTS),
+    ".zarr": write_zarr,
+    ".bed": lambda path, X: write_bed(path, X, SAMPLES, VARIANTS),
+    ".pgen": lambda path, X: write_pgen(path, X, SAMPLES, VARIANTS),
+    ".vcz": lambda path, X: write_vcf_zarr(path, X, SAMPLES, VARIANTS),
 }
 KINDS = {
     "array": np.asarray,

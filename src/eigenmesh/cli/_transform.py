@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 
@@ -10,30 +10,34 @@ from eigenmesh._atomic_write import require_writable
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._table_options import takes_table
-from eigenmesh.data import Table, TableOptions, missing_policy, read_table
+from eigenmesh.data import Table, TableOptions, read_table
+from eigenmesh.data._anndata_results import H5AD, save_h5ad
 from eigenmesh.data._distances import spe_limit
 from eigenmesh.data._files import kind_of
 from eigenmesh.data._plink_results import EIGENVEC, save_plink
+from eigenmesh.data._scores import Filling
 from eigenmesh.data._scores_file import save_scores, scores_file
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._saved_model import SavedModel, load_model
 
 MODEL_HELP = "A model: eigenmesh fit --out, a peer's result.npz, or DecentralizedPCA.save."
+OUT_HELP = "Where to put the scores: .npz, .npy, .csv; .eigenvec of a .bed or .pgen, or a copy of the .h5ad with them."
+MISSING_HELP = "Empty and infinite entries: an error, the pooled mean, or scores that fit the other entries best."
 WHITEN_HELP = "Give the scores of each component unit variance."
 NEW_HELP = "The samples were not in the fit: correct their scores, which else are drawn towards zero."
 MONITOR_HELP = "Write T2 and SPE of each sample beside its scores, and say how many are beyond their limits of 1 %."
 QUIET_HELP = "With --monitor: samples that nothing is wrong with, not in the fit, for the limit of SPE."
+# Files of results that are for one kind of data alone.
+FORMS = {EIGENVEC: (".bed", ".pgen"), H5AD: (H5AD,)}
 
 
 @takes_table
 def transform(
     data: Annotated[Path, options.argument("DATA", "A file: .csv, .npy, .npz or .parquet.")],
     model: Annotated[Path, options.option(None, "FILE.npz", MODEL_HELP)],
-    out: Annotated[
-        Path, options.option(None, "FILE", "Where to put the scores: .npz, .npy, .csv; .eigenvec of a .bed.")
-    ],
+    out: Annotated[Path, options.option(None, "FILE", OUT_HELP)],
     table: TableOptions,
-    missing: options.Missing = "error",
+    missing: Annotated[str, options.option(options.DATA, "error|mean|least-squares", MISSING_HELP)] = "error",
     whiten: Annotated[bool, options.option(None, None, WHITEN_HELP, "--whiten")] = False,
     new_samples: Annotated[bool, options.option(None, None, NEW_HELP, "--new-samples")] = False,
     monitor: Annotated[bool, options.option(None, None, MONITOR_HELP, "--monitor")] = False,
@@ -53,20 +57,25 @@ def transform(
 
     - `eigenmesh transform oslo.bed --model pca.npz --out oslo.eigenvec`
 
+    - `eigenmesh transform cells.h5ad --model pca.npz --out cells-pca.h5ad`
+
     - `eigenmesh transform today.csv --model pca.npz --monitor --quiet-samples last-week.csv --out today-scores.csv`
     """
     messages = Messages.of(quiet)
     if out.resolve() in (data.resolve(), model.resolve()):
         raise InputError(f"--out {out} is an input already; choose another name.")
-    as_plink = out.suffix.lower() == EIGENVEC
-    if as_plink and (kind_of(data) != ".bed" or whiten):
-        raise InputError(f"--out {out} is for the scores of a .bed file, without --whiten; choose .csv, .npz or .npy.")
+    form = out.suffix.lower()
+    if form in FORMS and (kind_of(data) not in FORMS[form] or whiten):
+        kinds = " or ".join(FORMS[form])
+        raise InputError(
+            f"--out {out} is for the scores of a {kinds} file, without --whiten; choose .csv, .npz or .npy."
+        )
     if quiet_samples is not None and not monitor:
         raise InputError(f"--quiet-samples {quiet_samples} is for --monitor; add it, or leave both out.")
     if monitor and out.suffix.lower() not in (".csv", ".npz"):
         raise InputError(f"--out {out} has no room for T2 and SPE; with --monitor choose .csv or .npz.")
-    require_writable(out if as_plink else scores_file(out))
-    saved = load_model(model, whiten=whiten, missing=missing_policy(missing))
+    require_writable(out if form in FORMS else scores_file(out))
+    saved = load_model(model, whiten=whiten, missing=cast(Filling, missing))
     for warning in saved.warnings_:
         messages.alert(f"warning: {model}: {warning}.", style="yellow")
     names = tuple(getattr(saved, "feature_names_in_", ()))
@@ -81,9 +90,12 @@ def transform(
     if monitor:
         quiet_ones = None if quiet_samples is None else read_table(quiet_samples, **how)
         beside = monitored(saved, read, quiet_ones, messages)
-    written = (
-        save_plink(out, data, saved.model_, scores) if as_plink else [save_scores(out, scores, read, table, beside)]
-    )
+    if form == EIGENVEC:
+        written = save_plink(out, data, saved.model_, scores)
+    elif form == H5AD:
+        written = [save_h5ad(out, data, saved.model_, scores, table.layer)]
+    else:
+        written = [save_scores(out, scores, read, table, beside)]
     listed = ", ".join(map(str, written))
     messages.tell(f"wrote {listed}: {len(scores):,} samples, {saved.n_components_} components")
     if not new_samples and (saved.n_samples_ or np.inf) < saved.n_features_in_:

@@ -69,6 +69,11 @@ class Block:
         return self.source.in_memory
 
     @property
+    def by_columns(self) -> bool:
+        """Whether some columns are read much faster than some rows: the source has ``read_columns``."""
+        return bool(getattr(self.source, "by_columns", False))
+
+    @property
     def device(self) -> Any:
         """The device that the samples lie on; None in NumPy."""
         return getattr(self.source, "device", None)
@@ -105,6 +110,11 @@ class Block:
             reader = f"{type(self.source).__name__}.read"
             raise DataError(f"{reader} returned shape {piece.shape} instead of {shape}; return all rows and columns.")
         return piece
+
+    def read_columns(self, columns: Rows) -> Samples:
+        """All rows of the block in some columns, (n, columns), where it is read by columns."""
+        source: Any = self.source
+        return source.read_columns(columns)[self.rows]
 
     def place(self, row: int, column: int) -> str | None:
         """Where an entry is, as its file counts rows and columns; None where there is no file."""
@@ -152,6 +162,24 @@ class Block:
         step = max(1, n_bytes * self.n_rows // (8 * max(1, entries)))
         for start in range(0, self.n_rows, step):
             yield start, self.read(slice(start, start + step))
+
+    def column_chunks(self, n_bytes: int | None = None) -> Iterator[tuple[slice, Samples]]:
+        """Pairs (columns, piece) that cover the columns in order; a piece takes n_bytes at most for all rows."""
+        step = max(1, (n_bytes or chunk_bytes(self.device)) // (8 * max(1, self.source.shape[0])))
+        for start in range(0, self.n_features, step):
+            columns = slice(start, min(start + step, self.n_features))
+            yield columns, self.read_columns(columns)
+
+    def pieces(
+        self, n_bytes: int | None = None, made_dense: bool = True, whole_rows: bool = False
+    ) -> Iterator[tuple[slice, slice, Samples]]:
+        """Triples (rows, columns, piece) that cover the block: some rows of it or, if it is read so, some columns."""
+        if self.by_columns and not whole_rows:
+            for columns, piece in self.column_chunks(n_bytes):
+                yield slice(0, self.n_rows), columns, piece
+            return
+        for start, piece in self.chunks(n_bytes, made_dense):
+            yield slice(start, start + piece.shape[0]), slice(0, self.n_features), piece
 
     def _in_source(self, rows: Rows) -> Rows:
         if not isinstance(self.rows, slice):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,15 +47,31 @@ class Centring:
         """The same, unweighted, for only the stored entries of a CSR piece: (stored,) float64."""
         return self._centred(piece.data, self.mean[piece.indices])
 
+    def part(self, columns: slice) -> Centring:
+        """The same map for some of the columns."""
+        if columns == slice(0, len(self.mean)):
+            return self
+        factor = self.factor[columns] if isinstance(self.factor, np.ndarray) else self.factor
+        rest = None if self.rest is None else self.rest[columns]
+        return replace(self, mean=self.mean[columns], factor=factor, rest=rest)
+
     def chunks(self, block: Block, n_bytes: int | None = None, place: Place = HOST) -> Iterator[tuple[int, Array]]:
         """Pairs (first row, prepared rows) that cover a block, at a place; a piece takes at most n_bytes as float64.
 
         A row of weight w is multiplied by sqrt(w), so that products of prepared rows count it w times.
         """
         for start, piece in block.chunks(n_bytes or chunk_bytes(place.device)):
-            ready = self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece))
-            weights = block.weights_of(start, ready)
-            yield start, ready if weights is None else ready * weights**0.5
+            yield start, self._ready(block, start, piece, place)
+
+    def columns(self, block: Block, place: Place = HOST) -> Iterator[tuple[slice, Array]]:
+        """Pairs (columns, prepared rows of these columns) that cover a block which is read by columns."""
+        for columns, piece in block.column_chunks(chunk_bytes(place.device)):
+            yield columns, self.part(columns)._ready(block, 0, piece, place)
+
+    def _ready(self, block: Block, start: int, piece: Samples, place: Place) -> Array:
+        ready = self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece))
+        weights = block.weights_of(start, ready)
+        return ready if weights is None else ready * weights**0.5
 
     def _centred(self, values: Array, mean: Array) -> Array:
         xp = namespace(values)

@@ -13,6 +13,10 @@ from eigenmesh.errors import InputError
 MEMORY_BYTES = 2 * 2**30
 # Only small data are copied: a copy doubles the memory, and data read from files are probably too large for it.
 COPY_BYTES, FILE_COPY_BYTES = 256 * 2**20, 64 * 2**20
+# Share of entries that may be stored before dense rows are multiplied faster.
+MOST_STORED = 0.08
+# Time of a product of two stored entries, and of two entries of dense matrices, beside a stored and a dense one.
+PAIR_COST, DENSE_COST = 4.0, 0.1
 
 
 class CovarianceKind(StrEnum):
@@ -67,6 +71,15 @@ class Sizes:
         kept = (len(blocks), shards.dtype.itemsize, sparse_bytes, copy_bytes, in_place)
         return cls(n_samples, shards.n_features, *kept)
 
+    @property
+    def is_thin(self) -> bool:
+        """Whether so few entries are stored that products of them alone are cheaper than those of dense rows."""
+        return self.sparse_bytes is not None and self.stored_per_row <= MOST_STORED * self.n_features
+
+    @property
+    def stored_per_row(self) -> float:
+        return (self.sparse_bytes or 0) / (8 + INDEX_BYTES) / max(1, self.n_samples)
+
     def memory_needed(self, kind: CovarianceKind) -> int:
         """Peak bytes that a kind takes besides the data."""
         entries = self.n_samples * self.n_features
@@ -95,9 +108,9 @@ def choose_by_size(
     """``choose`` for data of these sizes; a product from the data costs pass_cost times its flops."""
     if min(n_components, products) < 1:
         raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}.")
-    if sizes.sparse_bytes is not None:
-        return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes, "sparse data stay sparse")
     n_samples, d = sizes.n_samples, sizes.n_features
+    if sizes.sparse_bytes is not None:
+        return _choose_sparse(sizes, n_components, products, memory_bytes)
     forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components
     free = products * 4 * n_samples * d * n_components
     copies, matrices = (sizes.memory_needed(kind) for kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.FORMED))
@@ -113,6 +126,18 @@ def choose_by_size(
         return Choice(CovarianceKind.MATRIX_FREE, copies, costs)
     reason = f"{costs}; centred copies would take {_size(copies)}, so chunks are read"
     return Choice(CovarianceKind.CHUNKED, sizes.memory_needed(CovarianceKind.CHUNKED), reason)
+
+
+def _choose_sparse(sizes: Sizes, n_components: int, products: int, memory_bytes: int) -> Choice:
+    """Products of the stored entries with each other once, or with a block each time, in the time of the latter."""
+    stored, d = sizes.n_samples * sizes.stored_per_row, sizes.n_features
+    free = products * 4 * stored * n_components
+    pairs = 2 * stored * sizes.stored_per_row * PAIR_COST
+    forming = pairs + products * 2 * sizes.n_matrices * d**2 * n_components * DENSE_COST
+    matrices, costs = sizes.memory_needed(CovarianceKind.FORMED), f"{products} products cost as {free:.1e} flops"
+    if sizes.is_thin and forming <= free and matrices <= memory_bytes:
+        return Choice(CovarianceKind.FORMED, matrices, f"{costs} sparse, {forming:.1e} formed")
+    return Choice(CovarianceKind.SPARSE, sizes.sparse_bytes or 0, "sparse data stay sparse")
 
 
 def _size(n_bytes: int) -> str:

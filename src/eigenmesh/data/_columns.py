@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -113,11 +113,19 @@ class SomeColumns:
     def in_memory(self) -> bool:
         return self.source.in_memory
 
+    @property
+    def by_columns(self) -> bool:
+        return bool(getattr(self.source, "by_columns", False))
+
     def read(self, rows: Rows) -> Samples:
         piece = self.source.read(rows)[:, self.positions]
         if self.n_stored is not None:
             piece.sort_indices()
         return piece
+
+    def read_columns(self, columns: Rows) -> Samples:
+        source: Any = self.source
+        return source.read_columns(self.positions[columns])
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,10 +172,11 @@ def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, wher
         raise DataError(f"{where} lacks {listed_columns(lacking)}, which {by} has; {fix}.")
     if more:
         raise DataError(f"{where} has {listed_columns(more)}, which {by} lacks; leave it out with drop={more[0]!r}.")
-    twice = [name for place, name in enumerate(found) if name in found[:place]]
+    places = {name: place for place, name in enumerate(found)}
+    twice = [name for place, name in enumerate(found) if place < places[name]]
     if twice:
         raise DataError(f"{where} has {listed_columns(twice)} more than once; rename all but one.")
-    return take_columns(source, [found.index(name) for name in names])
+    return take_columns(source, [places[name] for name in names])
 
 
 def _encode(lacking: Sequence[str], found: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from eigenmesh.arrays import Array, Namespace, like, namespace, symmetric_product, to_numpy
 from eigenmesh.data._block import Block
 from eigenmesh.data._centring import Centring
-from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, choose
+from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, Sizes, choose
 from eigenmesh.data._in_place import InPlace
 from eigenmesh.data._moments import Moments
 from eigenmesh.data._place import HOST, Place
@@ -57,16 +57,20 @@ class Formed:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, place: Place) -> Formed:
-        """Sum of chunk^T chunk over each node's prepared rows, in float64, then cast."""
+        """Sum of chunk^T chunk over each node's prepared rows, in float64, then cast; of few entries as they are."""
         xp, d = place.xp, shards.n_features
         centring, dtype = moments.centring(shards.n_nodes), getattr(xp, shards.dtype.name)
         matrices = xp.empty((len(shards.blocks), d, d), dtype=dtype, device=place.device)
+        thin = Sparse.reading(shards, moments) if Sizes.of(shards).is_thin else None
         for node, block in enumerate(shards.blocks):
+            if thin is not None:
+                matrices[node, ...] = place.put(thin.formed(node).astype(shards.dtype, copy=False))
+                continue
             total: Array = 0.0
             for _, chunk in centring.chunks(block, place=place):
                 total += chunk.mT @ chunk
             matrices[node, ...] = xp.astype((total + total.mT) * 0.5, dtype, copy=False)
-        return cls(matrices)
+        return cls(matrices, 0.0 if thin is None else thin.rounding_size)
 
     @property
     def n_features(self) -> int:
@@ -136,7 +140,10 @@ class MatrixFree:
 
 @dataclass(frozen=True, eq=False)
 class Chunked:
-    """C_i = A_i^T A_i from samples that are read in chunks, one pass over the data per product."""
+    """C_i = A_i^T A_i from samples that are read in chunks, one pass over the data per product.
+
+    Two where they are read by columns: ``A_i X``, (N_i, k), is then complete after the first.
+    """
 
     blocks: tuple[Block, ...]
     centring: Centring
@@ -157,14 +164,35 @@ class Chunked:
         xp = namespace(X)
         total = xp.zeros(X.shape, dtype=xp.float64, device=X.device)
         for node, block in enumerate(self.blocks):
+            if block.by_columns:
+                scores = self._scores(block, X[node, ...])
+                for columns, piece in self.centring.columns(block, self.where):
+                    total[node, columns, :] = piece.mT @ scores
+                continue
             for _, chunk in self.centring.chunks(block, place=self.where):
                 piece = xp.astype(chunk, X.dtype, copy=False)
                 total[node, ...] += piece.mT @ (piece @ X[node, ...])
         return xp.astype(total, X.dtype, copy=False)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        chunks = (self.centring.chunks(block, place=self.where) for block in self.blocks)
-        return np.array([sum(squares_beyond(rows, U) for _, rows in pieces) for pieces in chunks])
+        return np.array([self._trace_beyond(block, U) for block in self.blocks])
+
+    def _trace_beyond(self, block: Block, U: np.ndarray) -> float:
+        if not block.by_columns:
+            return sum(squares_beyond(rows, U) for _, rows in self.centring.chunks(block, place=self.where))
+        axes = self.where.put(U.astype(np.float64, copy=False))
+        scores, xp = self._scores(block, axes), namespace(axes)
+        pieces = self.centring.columns(block, self.where)
+        return sum(float(xp.sum((piece - scores @ axes[columns, :].mT) ** 2)) for columns, piece in pieces)
+
+    def _scores(self, block: Block, X: Array) -> Array:
+        """``A_i X`` of a block that is read by columns, in float64: (d, k) -> (n, k)."""
+        xp = namespace(X)
+        wide = xp.astype(X, xp.float64, copy=False)
+        total: Array = 0.0
+        for columns, piece in self.centring.columns(block, self.where):
+            total = total + piece @ wide[columns, :]
+        return total
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from eigenmesh.data._block import Block
 from eigenmesh.data._columns import take_columns
 from eigenmesh.data._files import expand, read_table, warn_of_same
-from eigenmesh.data._shards import Shards
+from eigenmesh.data._shards import Shards, ids_of
 from eigenmesh.data._source import Source, as_source
 from eigenmesh.data._splits import RandomSplit, Split, rows_by_value
 from eigenmesh.errors import DataError, InputError
@@ -62,9 +62,7 @@ class FeatureShards(Shards):
 
     def take(self, ids: Sequence[int]) -> Self:
         """Only the columns of the nodes with these global numbers, as at a peer."""
-        where = [self.ids.index(node) for node in ids if node in self.ids]
-        if len(where) < len(ids):
-            raise InputError(f"nodes {list(ids)} are not all held here; choose from {list(self.ids)}.")
+        where = self._positions(ids)
         blocks = tuple(self.blocks[position] for position in where)
         return replace(
             self,
@@ -117,7 +115,7 @@ class FeatureShards(Shards):
         A peer passes only its own matrix, its id and the number of nodes M. Where ``sample_ids`` are given, nodes
         compare them before the first product.
         """
-        held = tuple(range(len(matrices))) if ids is None else tuple(ids)
+        held = ids_of(matrices, ids)
         where = sources_at or [f"X at node {node}" for node in held]
         blocks = tuple(Block(as_source(X, str(place))) for place, X in zip(where, matrices, strict=True))
         names = None if node_names is None else tuple(node_names)

@@ -1,4 +1,4 @@
-"""Tables from files: .npy, .npz (dense or scipy.sparse), .csv and other text, .parquet, .bed, .h5, .h5ad."""
+"""Tables from files: NumPy and scipy.sparse, text, parquet, HDF5, AnnData, zarr, PLINK."""
 
 import glob
 import hashlib
@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from eigenmesh.data._anndata import read_h5ad
 from eigenmesh.data._block import Block, Table
 from eigenmesh.data._columns import MatrixColumns, table_of
 from eigenmesh.data._csv_file import read_csv
 from eigenmesh.data._frames import FrameColumns
-from eigenmesh.data._hdf5 import read_h5ad, read_hdf5
+from eigenmesh.data._hdf5 import read_hdf5
 from eigenmesh.data._parquet import parquet_files, read_parquet
-from eigenmesh.data._plink import BESIDE_BED, read_bed
+from eigenmesh.data._plink import BESIDE, read_bed, read_pgen
 from eigenmesh.data._source import MatrixSource, Samples, as_source, is_frame
 from eigenmesh.data._splits import ContiguousSplit
 from eigenmesh.data._suspicious import suspicious_columns
 from eigenmesh.data._table_options import TableOptions
+from eigenmesh.data._zarr import read_zarr
 from eigenmesh.errors import DataWarning, EigenmeshError, UnreadableFileError
 
 _SAMPLES = ("X", "data", "images")
@@ -80,8 +82,8 @@ def kind_of(file: Path) -> str:
 def all_files_of(file: Path) -> list[Path]:
     """Every file that is read for a table: those of a folder, or what is beside a file."""
     if file.is_dir():
-        return parquet_files(file)
-    return [file, *(file.with_suffix(suffix) for suffix in (BESIDE_BED if kind_of(file) == ".bed" else ()))]
+        return parquet_files(file) if kind_of(file) == ".parquet" else sorted(filter(Path.is_file, file.rglob("*")))
+    return [file, *(file.with_suffix(suffix) for suffix in BESIDE.get(kind_of(file), ()))]
 
 
 def name_of(file: Path) -> str:
@@ -169,10 +171,12 @@ READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
     ".parquet": read_parquet,
     ".bed": read_bed,
+    ".pgen": read_pgen,
     **dict.fromkeys((".h5", ".hdf5"), read_hdf5),
     ".h5ad": read_h5ad,
+    **dict.fromkeys((".zarr", ".vcz"), read_zarr),
 }
 # Kinds that are slow to unpack: files that fit into memory are read once.
 READ_ONCE = (".parquet",)
-# Kinds that may be a folder of such files.
-FOLDERS = (".parquet",)
+# Kinds that may be a folder of files.
+FOLDERS = (".parquet", ".zarr", ".vcz")

@@ -181,8 +181,5 @@ def _columns(block: Block, centring: Centring, place: Place) -> Iterator[tuple[i
     step = max(1, 4 * CHUNK_BYTES // (8 * block.n_rows))
     for start in range(0, block.n_features, step):
         part = slice(start, start + step)
-        factor = centring.factor[part] if isinstance(centring.factor, np.ndarray) else centring.factor
-        rest = None if centring.rest is None else centring.rest[part]
-        own = replace(centring, mean=centring.mean[part], factor=factor, rest=rest)
-        piece = own.apply(rows[:, part])
+        piece = centring.part(part).apply(rows[:, part])
         yield start, lowered(piece if not block.is_sparse else place.put(piece))

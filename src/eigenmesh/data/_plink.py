@@ -1,134 +1,134 @@
-"""Genotypes of PLINK: .bed with .bim and .fam beside it, unpacked as rows are asked for."""
+"""Files of PLINK: .bed with .bim and .fam, and .pgen with .pvar and .psam."""
 
 from __future__ import annotations
 
-import warnings
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from eigenmesh.data._block import Table
-from eigenmesh.data._columns import MatrixColumns, table_of
+from eigenmesh.data._genotypes import MISSING, Variant, checked_samples, checked_variants, genotype_table
 from eigenmesh.data._splits import Rows
 from eigenmesh.data._table_options import TableOptions
-from eigenmesh.errors import DataError, DataWarning, UnreadableFileError
+from eigenmesh.errors import UnreadableFileError, import_extra
 
 MAGIC = b"\x6c\x1b\x01"  # of a file with the samples of one variant after the other
-# Copies of the allele that .bim names first, by the two bits of a genotype; 01 is a missing one.
-COPIES = np.array([2.0, np.nan, 1.0, 0.0])
-# The four genotypes of a byte, the first in its lowest bits: (256, 4).
-UNPACKED = COPIES[np.arange(256)[:, np.newaxis] >> np.array([0, 2, 4, 6]) & 3]
-AMBIGUOUS = ({"A", "T"}, {"C", "G"})
-UNKNOWN_ALLELES = ("0", ".")
-# Files that go with a .bed file: its samples and its variants.
-BESIDE_BED = (".fam", ".bim")
-
-
-class Variant(NamedTuple):
-    """A line of .bim; ``alleles`` in the order of that file."""
-
-    chromosome: str
-    name: str
-    position: str
-    alleles: tuple[str, str]
-
-    @property
-    def counted(self) -> str:
-        """The allele that comes first in the alphabet: the same at all sites, whichever of them .bim names first."""
-        return min(self.alleles)
-
-    @property
-    def other(self) -> str:
-        return max(self.alleles)
-
-    @property
-    def feature(self) -> str:
-        """Name of the column: variant, counted allele and the other one. Sites whose alleles differ see it here."""
-        return f"{self.name}_{self.counted}/{self.other}"
+# Copies of the allele that .bim names first, by the two bits of a genotype.
+COPIES = np.array([2, MISSING, 1, 0], dtype=np.uint8)
+# The four genotypes of a byte, the first in its lowest bits, as one number of four bytes: (256,).
+UNPACKED = COPIES[np.arange(256)[:, np.newaxis] >> np.array([0, 2, 4, 6]) & 3].view(np.uint32)[:, 0]
+# Files that go with one of genotypes: its samples and its variants.
+BESIDE = {".bed": (".fam", ".bim"), ".pgen": (".psam", ".pvar")}
 
 
 @dataclass(frozen=True, eq=False)
-class Genotypes:
-    """Copies 0, 1 or 2 of an allele, NaN where they are missing: samples (n, variants) from a mapped .bed file.
-
-    packed: (variants, bytes), four samples to a byte. flipped: (variants,), True where the other allele is counted.
-    """
+class Bed:
+    """A mapped .bed file. packed: (variants, bytes), four samples to a byte."""
 
     packed: np.ndarray
     n_samples: int
-    flipped: np.ndarray
-    feature_names: tuple[str, ...]
-    dtype: ClassVar[np.dtype] = np.dtype(np.float64)
-    n_stored: ClassVar[int | None] = None
-    in_memory: ClassVar[bool] = False
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.n_samples, len(self.packed)
+        return len(self.packed), self.n_samples
 
-    def read(self, rows: Rows) -> np.ndarray:
-        if isinstance(rows, slice):
-            first = rows.start // 4
-            whole = UNPACKED[self.packed[:, first : -(-rows.stop // 4)]].reshape(len(self.packed), -1)
-            copies = whole[:, rows.start - 4 * first : rows.stop - 4 * first]
-        else:
-            bits = self.packed[:, rows // 4] >> (2 * (rows % 4)).astype(np.uint8) & 3
-            copies = COPIES[bits]
-        copies[self.flipped] = 2.0 - copies[self.flipped]
-        return np.asarray(copies.T)
+    def copies(self, variants: Rows, samples: Rows) -> np.ndarray:
+        if isinstance(samples, slice):
+            first = samples.start // 4
+            some = self.packed[variants, first : -(-samples.stop // 4)]
+            four: np.ndarray = UNPACKED.take(some).view(np.uint8)
+            return four[:, samples.start - 4 * first : samples.stop - 4 * first]
+        bits = self.packed[variants][:, samples // 4] >> (2 * (samples % 4)).astype(np.uint8) & 3
+        return COPIES.take(bits)
+
+
+@dataclass(frozen=True, eq=False)
+class Pgen:
+    """A .pgen file, decoded by Pgenlib, whose reader is for one thread at a time."""
+
+    reader: Any
+    shape: tuple[int, int]
+    one_at_a_time: Any = field(default_factory=threading.Lock)
+
+    def copies(self, variants: Rows, samples: Rows) -> np.ndarray:
+        wanted = np.arange(self.shape[0], dtype=np.uint32)[variants]
+        chosen, order = np.unique(np.arange(self.shape[1], dtype=np.uint32)[samples], return_inverse=True)
+        found = np.empty((len(wanted), len(chosen)), dtype=np.int8)
+        if not found.size:
+            return found.view(np.uint8)
+        with self.one_at_a_time:
+            self.reader.change_sample_subset(None if len(chosen) == self.shape[1] else chosen)
+            self.reader.read_list(wanted, found)
+        copies = found.view(np.uint8)
+        copies[found < 0] = MISSING
+        return copies if np.array_equal(order, np.arange(len(chosen))) else copies[:, order]
 
 
 def read_bed(file: Path, options: TableOptions) -> Table:
-    """Table of a .bed file: one row per line of .fam, whose names are the ids, and one column per line of .bim."""
-    samples, variants = read_fam(file.with_suffix(".fam")), read_bim(file.with_suffix(".bim"))
-    ambiguous = [variant.name for variant in variants if set(variant.alleles) in AMBIGUOUS]
-    if ambiguous:
-        some = f"{', '.join(ambiguous[:3])}{' ..' if len(ambiguous) > 3 else ''}"
-        fix = "make sure that all sites read the same strand, or leave them out with plink2 --exclude"
-        warnings.warn(f"{len(ambiguous)} variants of {file} are A/T or C/G ({some}); {fix}.", DataWarning, stacklevel=4)
-    flipped = np.array([variant.counted != variant.alleles[0] for variant in variants], dtype=bool)
-    names = tuple(variant.feature for variant in variants)
-    source = Genotypes(_packed(file, len(samples), len(variants)), len(samples), flipped, names)
-    table = table_of(MatrixColumns(source, str(file)), options, str(file))
-    return replace(table, ids=np.array(samples)) if table.ids is None else table
+    """Table of a .bed file: one row per line of .fam, and one column per line of .bim."""
+    samples, variants = samples_of(file), variants_of(file)
+    bed = Bed(_packed(file, len(samples), len(variants)), len(samples))
+    return genotype_table(file, bed, samples, variants, options)
 
 
-def read_fam(file: Path) -> list[str]:
-    """Names of the samples, the second field of each line, each once."""
-    names = [fields[1] for _, fields in _lines(file, 6)]
-    if len(set(names)) < len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DataError(f"{file} has the sample {twice!r} twice; give every sample a name of its own.")
-    return names
+def read_pgen(file: Path, options: TableOptions) -> Table:
+    """Table of a .pgen file: one row per line of .psam, and one column per line of .pvar. Copies are of ALT."""
+    pgenlib = import_extra("pgenlib", "pgen", "reading .pgen files")
+    samples, variants = samples_of(file), variants_of(file)
+    try:
+        reader = pgenlib.PgenReader(bytes(file), raw_sample_ct=len(samples), variant_ct=len(variants))
+        pgen = Pgen(reader, (len(variants), len(samples)))
+        # The last one is not there if the file was cut short.
+        pgen.copies(slice(len(variants) - 1, len(variants)), slice(0, len(samples)))
+    except RuntimeError as error:
+        parts = f"{len(samples):,} samples of .psam and {len(variants):,} variants of .pvar"
+        raise UnreadableFileError(f"{file} does not go with {parts}, or was cut short ({error}).") from error
+    return genotype_table(file, pgen, samples, variants, options)
 
 
-def read_bim(file: Path) -> list[Variant]:
-    """The variants, in the order of the file; each with two alleles that are known."""
-    variants, seen = [], set()
-    for line, (chromosome, name, _, position, first, second, *_) in _lines(file, 6):
-        if name in seen:
-            raise DataError(
-                f"line {line} of {file} has the variant {name!r} again; give it another name, or leave it out."
-            )
-        if first == second or first in UNKNOWN_ALLELES or second in UNKNOWN_ALLELES:
-            fix = "name both with plink2 --ref-allele or --update-alleles, or leave it out"
-            raise DataError(f"line {line} of {file}: variant {name!r} has the alleles {first} and {second}; {fix}.")
-        seen.add(name)
-        variants.append(Variant(chromosome, name, position, (first, second)))
-    return variants
+def samples_of(file: Path) -> list[str]:
+    """Names of the samples of a .bed or .pgen file, each once: the second field of .fam, IID of .psam."""
+    beside = file.with_suffix(BESIDE[file.suffix.lower()][0])
+    lines = list(_lines(beside, 1 if beside.suffix == ".psam" else 6))
+    place = 1
+    if lines and lines[0][1][0].startswith("#"):
+        place = [name.lstrip("#") for name in lines.pop(0)[1]].index("IID")
+    return list(checked_samples([fields[place] for _, fields in lines], beside))
+
+
+def variants_of(file: Path) -> list[Variant]:
+    """The variants of a .bed or .pgen file, in its order; each with two alleles that are known."""
+    beside = file.with_suffix(BESIDE[file.suffix.lower()][1])
+    if beside.suffix == ".bim":
+        found = (
+            (at, Variant(chromosome, name, position, (first, second)))
+            for at, (chromosome, name, _, position, first, second, *_) in _lines(beside, 6)
+        )
+    else:
+        found = (
+            (at, Variant(chromosome, name, position, (alternative, reference)))
+            for at, (chromosome, position, name, reference, alternative, *_) in _lines(beside, 5)
+            if not chromosome.startswith("#")
+        )
+    return checked_variants((f"line {at} of {beside}", variant) for at, variant in found)
 
 
 def _lines(file: Path, least: int) -> Iterator[tuple[int, list[str]]]:
+    """Numbers and fields of the lines; those that begin with ## are comments."""
     try:
         content = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
-        raise UnreadableFileError(f"{file} does not exist; a .bed file needs .bim and .fam beside it.") from error
+        kind = next(kind for kind, beside in BESIDE.items() if file.suffix in beside)
+        needs = " and ".join(BESIDE[kind][::-1])
+        raise UnreadableFileError(f"{file} does not exist; a {kind} file needs {needs} beside it.") from error
     for number, line in enumerate(content, start=1):
         fields = line.split()
+        if line.startswith("##"):
+            continue
         if len(fields) < least:
             raise UnreadableFileError(f"line {number} of {file} has {len(fields)} fields, expected {least}; repair it.")
         yield number, fields

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from eigenmesh._atomic_write import save_text
-from eigenmesh.data._plink import read_bim, read_fam
+from eigenmesh.data._plink import samples_of, variants_of
 from eigenmesh.errors import DataError
 from eigenmesh.model_file import Model
 
@@ -22,9 +22,9 @@ def save_plink(path: Path, bed: Path, model: Model, scores: np.ndarray) -> list[
     sites, plink's eigenvalue is (N - 1) variance / V, its eigenvector the score over the singular value, and its
     weight of the counted allele the loading times sqrt(V) / 2, of the other one the negative.
     """
-    variants = {variant.feature: variant for variant in read_bim(bed.with_suffix(".bim"))}
+    variants = {variant.feature: variant for variant in variants_of(bed)}
     if model.feature_names is None or set(model.feature_names) - set(variants) or model.n_samples is None:
-        raise DataError(f"the model is not of the variants of {bed}; give one that was fitted to .bed files.")
+        raise DataError(f"the model is not of the variants of {bed}; give one that was fitted to .bed or .pgen files.")
     known = [variants[name] for name in model.feature_names]
     frequency, numbers = model.mean / 2, [f"PC{k + 1}" for k in range(len(model.components))]
     n_used = int(np.sum((frequency > 0) & (frequency < 1)))
@@ -38,7 +38,7 @@ def save_plink(path: Path, bed: Path, model: Model, scores: np.ndarray) -> list[
         own = p if variant.counted == alternative else 1 - p
         frequencies.append((*start, _text(own), str(2 * model.n_samples)))
     eigenvalues = [[_text(value)] for value in model.explained_variance * (model.n_samples - 1) / n_used]
-    names, vectors = read_fam(bed.with_suffix(".fam")), scores / model.singular_values
+    names, vectors = samples_of(bed), scores / model.singular_values
     head = ("#CHROM", "ID", "REF", "ALT")
     files: dict[Path, Iterable[Iterable[str]]] = {
         path: [("#IID", *numbers), *((name, *map(_text, row)) for name, row in zip(names, vectors, strict=True))],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -17,8 +18,13 @@ from eigenmesh.data._summaries import first_not_finite, stored
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError
 
+# What to do about missing entries: name the first, put the pooled mean there, or fit the scores to the others.
+Filling: TypeAlias = Literal["error", "mean", "least-squares"]
+LEAST_SQUARES: Final = "least-squares"
 # Rows of a source that are made dense and centred at a time, as float64.
 PIECE_BYTES = 32 * 2**20
+# Directions of which so small a share is known are not known.
+LEAST_KNOWN = 1e-9
 
 
 def kept_dtype(dtype: np.dtype) -> np.dtype:
@@ -30,7 +36,8 @@ def kept_dtype(dtype: np.dtype) -> np.dtype:
 class Projector:
     """The map y -> V (y - mean) / scale / spread onto components V (K, d); with ``fills``, a missing entry is the mean.
 
-    mean, scale: (d,). spread: what the scores of each component are divided by, (K,), or None.
+    mean, scale: (d,). spread: what the scores of each component are divided by, (K,), or None. solves: scores are those
+    that fit the entries that are there best; missing ones are what these scores say.
     """
 
     components: np.ndarray
@@ -38,14 +45,31 @@ class Projector:
     scale: np.ndarray | None = None
     fills: bool = False
     spread: np.ndarray | None = None
+    solves: bool = False
 
     def standardised(self, X: Samples) -> np.ndarray:
         """(X - mean) / scale, dense and in float64: (n, d)."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         centred = dense - self.mean.astype(np.float64, copy=False)
-        if self.fills:
-            centred = np.where(np.isfinite(centred), centred, 0.0)
-        return np.asarray(centred if self.scale is None else centred / self.scale)
+        missing = ~np.isfinite(centred) if self.fills else None
+        if missing is not None:
+            centred = np.where(missing, 0.0, centred)
+        Z = np.asarray(centred if self.scale is None else centred / self.scale)
+        if self.solves and missing is not None:
+            self._solve(Z, missing)
+        return Z
+
+    def _solve(self, Z: np.ndarray, missing: np.ndarray) -> None:
+        """Put ``V_m^T t`` where entries m of a row are missing, with the scores t of least squares on the others.
+
+        V is orthonormal, so that ``t = (V_o V_o^T)^-1 V_o z_o = (I - V_m V_m^T)^-1 V z`` for z with zeros at m.
+        """
+        V = self.components.astype(np.float64, copy=False)
+        for row in np.flatnonzero(missing.any(axis=1)).tolist():
+            gone = V[:, missing[row]]
+            known = np.eye(len(V)) - gone @ gone.T
+            # Where too little is there to tell, the shortest of the solutions: scores of 0 for a row of nothing.
+            Z[row, missing[row]] = gone.T @ (np.linalg.pinv(known, rtol=LEAST_KNOWN, hermitian=True) @ (V @ Z[row]))
 
     def scores(self, X: Samples) -> np.ndarray:
         """Scores of samples in memory, dense or CSR: (n, d) -> (n, K)."""
@@ -60,10 +84,15 @@ class Projector:
 
     def scores_of(self, source: Source, names: tuple[str, ...] | None, where: str) -> np.ndarray:
         """Scores of a source of any size, its columns aligned with the names of the features: (n, d) -> (n, K)."""
-        scores = np.empty((source.shape[0], len(self.components)), dtype=kept_dtype(np.dtype(source.dtype)))
-        for start, piece in self._pieces(source, names, where):
-            scores[start : start + piece.shape[0]] = self.scores(piece)
+        scores = np.zeros((source.shape[0], len(self.components)), dtype=kept_dtype(np.dtype(source.dtype)))
+        for rows, columns, piece in self._pieces(source, names, where, whole_rows=self.solves):
+            scores[rows] += self._part(columns).scores(piece)
         return scores
+
+    def _part(self, columns: slice) -> Projector:
+        """What some of the columns add to the scores."""
+        scale = None if self.scale is None else self.scale[columns]
+        return replace(self, components=self.components[:, columns], mean=self.mean[columns], scale=scale)
 
     def distances_of(
         self, source: Source, variances: np.ndarray, names: tuple[str, ...] | None, where: str
@@ -72,19 +101,22 @@ class Projector:
         n = source.shape[0]
         t2, spe, scores = np.empty(n), np.empty(n), np.empty((n, len(self.components)))
         components = self.components.astype(np.float64, copy=False)
-        for start, piece in self._pieces(source, names, where):
-            Z, rows = self.standardised(piece), slice(start, start + piece.shape[0])
+        for rows, _, piece in self._pieces(source, names, where, whole_rows=True):
+            Z = self.standardised(piece)
             t2[rows], spe[rows], _ = distances(Z, components, variances)
             scores[rows] = Z @ components.T
         return t2, spe, scores
 
-    def _pieces(self, source: Source, names: tuple[str, ...] | None, where: str) -> Iterator[tuple[int, Samples]]:
-        """Pairs (first row, piece) of a source whose columns are aligned with the names of the features."""
+    def _pieces(
+        self, source: Source, names: tuple[str, ...] | None, where: str, whole_rows: bool
+    ) -> Iterator[tuple[slice, slice, Samples]]:
+        """Triples (rows, columns, piece) of a source whose columns are aligned with the names of the features."""
         block = Block(aligned(source, self.components.shape[1], names, where, "the model"))
-        for start, read in block.chunks(PIECE_BYTES):
+        for rows, columns, read in block.pieces(PIECE_BYTES, whole_rows=whole_rows):
             piece = read if sparse.issparse(read) else to_numpy(read)
             if not self.fills and not np.isfinite(stored(piece)).all():
                 row, column, value = first_not_finite(piece)
-                place = block.place(start + row, column) or f"{where}: row {start + row}, {column_label(names, column)}"
+                row, column = rows.start + row, columns.start + column
+                place = block.place(row, column) or f"{where}: row {row}, {column_label(names, column)}"
                 raise DataError(f'{place} is {value}; drop the row, or set missing="mean" (--missing mean).')
-            yield start, piece
+            yield rows, columns, piece

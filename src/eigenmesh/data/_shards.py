@@ -39,7 +39,7 @@ class Shards:
     def __post_init__(self) -> None:
         if not self.blocks:
             raise DataError("there are no nodes: give at least one matrix.")
-        _require_one_id_each(len(self.blocks), self.ids)
+        ids_of(self.blocks, self.ids)
         if len(set(self.ids)) != len(self.ids) or not all(0 <= node < self.n_nodes for node in self.ids):
             raise InputError(f"node ids must be distinct and in 0..{self.n_nodes - 1}; got {list(self.ids)}.")
         if self.node_names is not None and len(self.node_names) != self.n_nodes:
@@ -69,10 +69,13 @@ class Shards:
 
     @property
     def dtype(self) -> np.dtype:
-        """Working dtype: ``precision``, or float32 if all data are float32, else float64."""
+        """Working dtype: ``precision``, or float32 if all data are float32 and dense, else float64.
+
+        Sparse entries are multiplied in float64 whatever they are, so that nothing would be gained by float32 results.
+        """
         if self.precision is not None:
             return np.dtype(self.precision)
-        single = all(block.dtype == np.float32 for block in self.blocks)
+        single = all(block.dtype == np.float32 and not block.is_sparse for block in self.blocks)
         return np.dtype(np.float32 if single else np.float64)
 
     @property
@@ -89,10 +92,14 @@ class Shards:
 
     def take(self, ids: Sequence[int]) -> Self:
         """Only the nodes with these global numbers, as at a peer."""
+        return replace(self, blocks=tuple(self.blocks[position] for position in self._positions(ids)), ids=tuple(ids))
+
+    def _positions(self, ids: Sequence[int]) -> list[int]:
+        """Where the nodes with these global numbers are among those held here."""
         missing = [node for node in ids if node not in self.ids]
         if missing:
             raise InputError(f"nodes {missing} are not held here; choose from {list(self.ids)}.")
-        return replace(self, blocks=tuple(self.blocks[self.ids.index(node)] for node in ids), ids=tuple(ids))
+        return [self.ids.index(node) for node in ids]
 
     @property
     def device(self) -> Any:
@@ -190,8 +197,7 @@ class Shards:
         Columns that have names are put in the order of the first matrix that has any. ``sources_at`` are what messages
         call the matrices, if not by node.
         """
-        held = tuple(range(len(matrices))) if ids is None else tuple(ids)
-        _require_one_id_each(len(matrices), held)
+        held = ids_of(matrices, ids)
         where = [f"node {node}" for node in held]
         sources = [as_source(X, f"X at {place}") for place, X in zip(where, matrices, strict=True)]
         blocks = tuple(map(Block, _alike(sources, sources_at or where)))
@@ -240,6 +246,9 @@ def _alike(sources: Sequence[Source], where: Sequence[object]) -> list[Source]:
     ]
 
 
-def _require_one_id_each(n_matrices: int, ids: Sequence[int]) -> None:
-    if len(ids) != n_matrices:
-        raise InputError(f"{n_matrices} matrices but {len(ids)} node ids; give one id per matrix.")
+def ids_of(matrices: Sequence[object], ids: Sequence[int] | None) -> tuple[int, ...]:
+    """Numbers of the nodes that have these matrices: the given ones, one for each, or 0 .. M - 1."""
+    held = tuple(range(len(matrices))) if ids is None else tuple(ids)
+    if len(held) != len(matrices):
+        raise InputError(f"{len(matrices)} matrices but {len(held)} node ids; give one id per matrix.")
+    return held

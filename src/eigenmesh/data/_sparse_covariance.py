@@ -22,6 +22,8 @@ DENSE_ROWS = 64
 STORED_BYTES = 8 + INDEX_BYTES
 # Columns that are multiplied at a time: with fewer, reading the entries again takes longer.
 COLUMNS = 12
+# Rows, as they are stored, and columns whose products are formed at a time: few results beside many products.
+FORMED_BYTES, COLUMNS_FORMED = 32 * 2**20, 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,17 +49,22 @@ class Sparse:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments) -> Sparse:
-        """The nodes' rows; missing stored entries become the mean."""
+        """The nodes' rows, held in memory unless a file has too many; missing stored entries become the mean."""
+        lazy = cls.reading(shards, moments)
+        small = [block.in_memory or (block.n_stored or 0) * STORED_BYTES <= FILE_COPY_BYTES for block in shards.blocks]
+        pairs = zip(shards.blocks, small, strict=True)
+        held = tuple(lazy._filled(block.read(slice(None))) if fits else block for block, fits in pairs)
+        return replace(lazy, matrices=held)
+
+    @classmethod
+    def reading(cls, shards: Shards, moments: Moments) -> Sparse:
+        """The same with nothing held: rows are read in pieces."""
         if not shards.is_sparse:
             raise InputError(f"kind {cls.kind} needs scipy.sparse data; use formed or matrix-free for dense data.")
         centring = moments.centring(shards.n_nodes)
         weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
         counts = tuple(block.weights for block in shards.blocks)
-        lazy = cls(shards.blocks, moments.mean, weights, shards.dtype, counts, centring.fills)
-        small = [block.in_memory or (block.n_stored or 0) * STORED_BYTES <= FILE_COPY_BYTES for block in shards.blocks]
-        pairs = zip(shards.blocks, small, strict=True)
-        held = tuple(lazy._filled(block.read(slice(None))) if fits else block for block, fits in pairs)
-        return replace(lazy, matrices=held)
+        return cls(shards.blocks, moments.mean, weights, shards.dtype, counts, centring.fills)
 
     def _filled(self, piece: Samples) -> Samples:
         """A piece in float64, its missing stored entries at the mean."""
@@ -68,11 +75,11 @@ class Sparse:
             matrix.data[missing] = self.mean[matrix.indices[missing]]
         return matrix
 
-    def _pieces(self, node: int) -> Iterator[tuple[Samples, np.ndarray | None]]:
+    def _pieces(self, node: int, n_bytes: int | None = None) -> Iterator[tuple[Samples, np.ndarray | None]]:
         """Rows of a node with their weights, (n, d) and (n, 1); None where each is one sample."""
         rows, counts = self.matrices[node], self.counts[node]
         lazy = isinstance(rows, Block)
-        for start, piece in rows.chunks(made_dense=False) if lazy else [(0, rows)]:
+        for start, piece in rows.chunks(n_bytes, made_dense=False) if lazy else [(0, rows)]:
             own = None if counts is None else counts[start : start + piece.shape[0], np.newaxis]
             yield (self._filled(piece) if lazy else piece), own
 
@@ -100,6 +107,28 @@ class Sparse:
                         rows *= counts[start : start + DENSE_ROWS] ** 0.5
                     traces[node] += squares_beyond(rows, U)
         return traces
+
+    def formed(self, node: int) -> np.ndarray:
+        """``C_i = w (Y^T Y - s mu^T - mu s^T + N_i mu mu^T) w`` with the sums s of the rows: (d, d).
+
+        Some columns of Y^T Y at a time, and of the symmetric matrix the upper half alone.
+        """
+        d, n_rows = self.n_features, 0.0
+        total, sums = np.zeros((d, d)), np.zeros(d)
+        blocks = [slice(start, start + COLUMNS_FORMED) for start in range(0, d, COLUMNS_FORMED)]
+        for piece, counts in self._pieces(node, FORMED_BYTES):
+            columns, counted = piece.tocsc(), piece if counts is None else piece.multiply(counts).tocsr()
+            for some in blocks:
+                total[some, some.start :] += (columns[:, some].T @ counted[:, some.start :]).toarray()
+            sums += counted.sum(axis=0)
+            n_rows += piece.shape[0] if counts is None else float(counts.sum())
+        half = sums - n_rows / 2 * self.mean
+        for some in blocks:
+            total[some, : some.start] = total[: some.start, some].T
+        for some in blocks:
+            total[some] -= np.outer(half[some], self.mean) + np.outer(self.mean[some], half)
+            total[some] *= np.outer(self.weights[some], self.weights)
+        return total
 
     def apply(self, X: Array) -> np.ndarray:
         """A few columns at a time, since a product needs as much memory again as its columns for each term.

@@ -34,19 +34,19 @@ def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
     block = shards.blocks[position]
     exact = np.zeros((2, block.n_features), dtype=np.longdouble)
     observed = np.full(block.n_features, float(block.count))
-    for start, piece in block.chunks(made_dense=False):
-        values, weights = stored(piece), block.weights_of(start, piece)
+    for rows, columns, piece in block.pieces(made_dense=False):
+        values, weights = stored(piece), block.weights_of(rows.start, piece)
         sums = _by_column(piece, _weighed(values, weights))
         # A sum is not finite if an entry is not, so only such pieces are searched.
         if not np.isfinite(sums).all():
             xp = namespace(values)
             absent = ~xp.isfinite(values)
             if xp.any(absent) and not fills:
-                raise not_finite(shards, position, start, piece)
-            observed -= _by_column(piece, _weighed(absent, weights))
+                raise not_finite(shards, position, rows.start, piece, columns.start)
+            observed[columns] -= _by_column(piece, _weighed(absent, weights))
             values = xp.where(absent, xp.zeros_like(values), values)
             sums = _by_column(piece, _weighed(values, weights))
-        exact += [sums, _squares_by_column(piece, _weighed(values, weights, 0.5))]
+        exact[:, columns] += [sums, _squares_by_column(piece, _weighed(values, weights, 0.5))]
     total = exact.astype(np.float64)
     if not np.isfinite(total[0]).all():
         where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(total[0]))}"
@@ -62,25 +62,25 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
     """Sums of the deviations from the mean and of their squares, (2, d), of one node."""
     block = shards.blocks[position]
     total = np.zeros((2, block.n_features))
-    for start, piece in block.chunks(made_dense=False):
-        weights = block.weights_of(start, piece)
+    for rows, columns, piece in block.pieces(made_dense=False):
+        weights = block.weights_of(rows.start, piece)
         if not block.is_sparse:
-            ready = centring.apply(piece)
+            ready = centring.part(columns).apply(piece)
             sums = _by_column(ready, _weighed(ready, weights))
-            total += [sums, _squares_by_column(ready, _weighed(ready, weights, 0.5))]
+            total[:, columns] += [sums, _squares_by_column(ready, _weighed(ready, weights, 0.5))]
             continue
         # Entries that are not stored are zeros, each with deviation -mean, so no square is subtracted.
         ready = centring.stored(piece)
-        rows = piece.shape[0] if block.weights is None else block.weights[start : start + piece.shape[0]].sum()
-        zeros = rows - np.bincount(piece.indices, weights, minlength=block.n_features)
+        count = piece.shape[0] if block.weights is None else block.weights[rows].sum()
+        zeros = count - np.bincount(piece.indices, weights, minlength=block.n_features)
         total += [_by_column(piece, _weighed(ready, weights)), _by_column(piece, _weighed(ready**2, weights))]
         total += [-zeros * centring.mean, zeros * centring.mean**2]
     return total
 
 
-def not_finite(shards: Shards, position: int, start: int, piece: Samples) -> DataError:
+def not_finite(shards: Shards, position: int, start: int, piece: Samples, first_column: int = 0) -> DataError:
     offset, column, value = first_not_finite(piece)
-    row = start + offset
+    row, column = start + offset, first_column + column
     rows = shards.blocks[position].rows
     source = rows.start + row if isinstance(rows, slice) else rows[row]
     here = f"row {row}" if source == row else f"row {row} (row {source} of the data)"

@@ -1,6 +1,6 @@
 """What fitted components are for: scores, reconstructions and likelihoods, as scikit-learn's PCA has them."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -9,21 +9,25 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from eigenmesh._lookup import find_name
 from eigenmesh.arrays import as_tensor, to_numpy
 from eigenmesh.dask import is_dask
-from eigenmesh.data import Source, as_source
+from eigenmesh.data import Source, TableOptions, as_source
+from eigenmesh.data._anndata_results import results_of
+from eigenmesh.data._columns import MatrixColumns, table_of
 from eigenmesh.data._frames import make_frame
-from eigenmesh.data._scores import Projector, kept_dtype
+from eigenmesh.data._scores import LEAST_SQUARES, Filling, Projector, kept_dtype
 from eigenmesh.data._source import is_device_array, is_mapped
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._new_samples import NewSamples
+from eigenmesh.model_file import Model
 
 
 class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Use of components that a subclass has fitted; it sets the attributes below and the parameters whiten, missing."""
 
     whiten: bool
-    missing: Literal["error", "mean"]
+    missing: Filling
     components_: np.ndarray
     explained_variance_: np.ndarray
+    explained_variance_ratio_: np.ndarray
     mean_: np.ndarray
     scale_: np.ndarray | None
     noise_variance_: float | None
@@ -53,7 +57,8 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     @property
     def _projector(self) -> Projector:
         spread = self._spread() if self.whiten else None
-        return Projector(self.components_, self.mean_, self.scale_, self._fills_missing, spread)
+        solves = self._missing_is(LEAST_SQUARES)
+        return Projector(self.components_, self.mean_, self.scale_, self._fills_missing, spread, solves)
 
     @property
     def loadings_(self) -> Any:
@@ -84,6 +89,22 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def project_source(self, source: Source, where: str = "the source") -> np.ndarray:
         """Scores of a source of any size, a piece at a time: (n, d) -> (n, K). Errors name it as ``where``."""
         return self._projector.scores_of(source, self._feature_names, where)
+
+    def to_anndata(self, adata: Any, layer: str | None = None) -> None:
+        """Put scores, loadings and variances into an AnnData object in memory, where scanpy looks for them.
+
+        ``obsm["X_pca"]`` (n, K) are the scores of X or of a layer, ``varm["PCs"]`` (genes, K) the loadings, 0 for genes
+        that the model does not have, and ``uns["pca"]`` has variances and their ratios, (K,) each. Genes are taken by
+        name. For a file, see ``eigenmesh transform``.
+        """
+        check_is_fitted(self)
+        genes, known = tuple(map(str, adata.var_names)), self._feature_names
+        cells = MatrixColumns(as_source(adata.X if layer is None else adata.layers[layer], "adata", genes), "adata")
+        table = table_of(cells, TableOptions(among=None if known is None else frozenset(known)), "adata")
+        variances = (self.explained_variance_, self.explained_variance_ratio_, self.singular_values_)
+        model = Model(self.components_, *variances, self.mean_, feature_names=known)
+        for part, values in results_of(model, self.project_source(table.source, "adata"), genes, layer).items():
+            getattr(adata, part).update(values)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Map scores back to the features: (n, K) -> (n, d); float32 gives float32."""
@@ -184,8 +205,11 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     @property
     def _fills_missing(self) -> bool:
-        """Whether missing entries count as the pooled mean; ``fit`` refuses what is no policy at all."""
-        return isinstance(self.missing, str) and find_name(self.missing, ["mean"]) is not None
+        """Whether entries may be missing; ``fit`` refuses what is no policy at all."""
+        return self._missing_is("mean", LEAST_SQUARES)
+
+    def _missing_is(self, *names: str) -> bool:
+        return isinstance(self.missing, str) and find_name(self.missing, names) is not None
 
     @property
     def _feature_names(self) -> tuple[str, ...] | None:

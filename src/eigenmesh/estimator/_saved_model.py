@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from eigenmesh.data import missing_policy
+from eigenmesh._lookup import canonical_name
+from eigenmesh.data._scores import Filling
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._parameters import CONSTRAINTS, require
 from eigenmesh.estimator._projection import Projection
@@ -16,7 +17,7 @@ from eigenmesh.model_file import Model, read_model
 
 
 def load_model(
-    path: str | os.PathLike[str], *, whiten: bool | None = None, missing: Literal["error", "mean"] | None = None
+    path: str | os.PathLike[str], *, whiten: bool | None = None, missing: Filling | None = None
 ) -> SavedModel:
     """Read a model that ``DecentralizedPCA.save``, ``eigenmesh fit --out`` or ``eigenmesh peer`` has written.
 
@@ -26,19 +27,20 @@ def load_model(
         The .npz file. One that is damaged, edited or written by a newer eigenmesh is refused.
     whiten : bool or None
         Give ``transform`` outputs unit variance; None for what the model was saved with.
-    missing : "error", "mean" or None
-        What to do with NaN and infinite entries: name the first, or put the pooled mean there; None as saved.
+    missing : "error", "mean", "least-squares" or None
+        What to do with NaN and infinite entries: name the first, put the pooled mean there, or find the scores that fit
+        the other entries of the sample best; None as saved.
 
     Returns
     -------
     SavedModel
         Ready for ``transform``, ``score`` and the rest.
     """
-    policy = None if missing is None else missing_policy(missing)
+    known = get_args(Filling)
+    policy = None if missing is None else canonical_name("policy for missing entries", missing, known)
     require("whiten", whiten, [*CONSTRAINTS["whiten"], None])
     model = read_model(path)
-    kept = cast(Literal["error", "mean"], model.missing)
-    return SavedModel.of(model, model.whiten if whiten is None else whiten, policy or kept)
+    return SavedModel.of(model, model.whiten if whiten is None else whiten, cast(Filling, policy or model.missing))
 
 
 class SavedModel(Projection):
@@ -60,11 +62,11 @@ class SavedModel(Projection):
         Sentences about a model that did not converge or lacks sites; empty otherwise.
     """
 
-    def __init__(self, whiten: bool = False, missing: Literal["error", "mean"] = "error") -> None:
+    def __init__(self, whiten: bool = False, missing: Filling = "error") -> None:
         self.whiten, self.missing = whiten, missing
 
     @classmethod
-    def of(cls, model: Model, whiten: bool = False, missing: Literal["error", "mean"] = "error") -> SavedModel:
+    def of(cls, model: Model, whiten: bool = False, missing: Filling = "error") -> SavedModel:
         """A model that was read, or made of plain arrays."""
         saved = cls(whiten, missing)
         saved.model_, saved.warnings_ = model, model.warnings

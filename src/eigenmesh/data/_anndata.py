@@ -1,0 +1,98 @@
+"""Cells by genes of AnnData, in .h5ad or .zarr, read as rows are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eigenmesh.data._block import Table
+from eigenmesh.data._columns import MatrixColumns, as_weights, table_of
+from eigenmesh.data._hdf5 import SHOWN, DenseRows, NamedArray, SparseRows, open_hdf5
+from eigenmesh.data._source import Source
+from eigenmesh.data._table_options import Column, TableOptions
+from eigenmesh.errors import DataError, UnreadableFileError
+
+
+def read_h5ad(file: Path, options: TableOptions) -> Table:
+    """Table of a .h5ad file."""
+    return read_anndata(open_hdf5(file), file, options)
+
+
+def read_anndata(content: Any, file: Path, options: TableOptions) -> Table:
+    """Cells by genes: X, or the layer that is named. Ids, labels and weights are columns of ``obs``.
+
+    content: the opened file, as h5py or zarr has it.
+    """
+    layers = content.get("layers", {})
+    if "obs" not in content or "var" not in content or (options.layer is None and "X" not in content):
+        fix = "write it with adata.write_h5ad or adata.write_zarr"
+        raise UnreadableFileError(f"{file} is no AnnData file with obs, var and X; {fix}.")
+    if options.layer is not None and options.layer not in layers:
+        have = ", ".join(sorted(layers)[:SHOWN]) or "none"
+        raise UnreadableFileError(f"{file} has no layer {options.layer!r}; it has {have}.")
+    ids, genes = index_of(content["obs"], file, "obs"), index_of(content["var"], file, "var")
+    source = _matrix(content["X"] if options.layer is None else layers[options.layer], tuple(genes.tolist()), file)
+    if source.shape != (len(ids), len(genes)):
+        raise UnreadableFileError(f"{file} has {source.shape} numbers for {len(ids)} obs and {len(genes)} var.")
+    plain = replace(options, id_column=None, label_column=None, weight_column=None)
+    table = table_of(MatrixColumns(source, str(file)), plain, str(file))
+    own, labels, weights = [
+        None if name is None else _column(content["obs"], name, file)
+        for name in (options.id_column, options.label_column, options.weight_column)
+    ]
+    if weights is not None:
+        weights = as_weights(weights, lambda row: f"obs[{options.weight_column!r}] of {file}, row {row},")
+    return replace(table, ids=ids if own is None else own, labels=labels, weights=weights)
+
+
+def _matrix(item: Any, genes: tuple[str, ...], file: Path) -> Source:
+    kind = str(item.attrs.get("encoding-type", "array"))
+    if kind == "csr_matrix":
+        data, indices, starts = (NamedArray(item[name], file) for name in ("data", "indices", "indptr"))
+        rows = SparseRows(data, indices, starts[:].astype(np.int64), int(item.attrs["shape"][1]), genes)
+        if not (rows.n_stored,) == data.shape == indices.shape:
+            found = f"{data.shape[0]:,} numbers in {indices.shape[0]:,} columns, but indptr says {rows.n_stored:,}"
+            raise UnreadableFileError(f"{file} has {found}: it was not written whole; write it again.")
+        return rows
+    if kind == "csc_matrix":
+        fix = "adata.X = adata.X.tocsr(), and write it again"
+        raise UnreadableFileError(f"{file} is sparse by columns (CSC), so that rows cannot be read in pieces; {fix}.")
+    if len(getattr(item, "shape", ())) != 2:
+        raise UnreadableFileError(f"{file} holds its numbers as {kind}; write a dense or CSR matrix.")
+    return DenseRows(NamedArray(item, file), genes)
+
+
+def index_of(frame: Any, file: Path, what: str) -> np.ndarray:
+    """Names of the rows of ``obs`` or ``var``, each once."""
+    names = _values(frame[frame.attrs["_index"]]).astype(np.str_)
+    seen, counts = np.unique(names, return_counts=True)
+    if (counts > 1).any():
+        twice = str(seen[np.argmax(counts > 1)])
+        fix = f"make them unique with adata.{what}_names_make_unique()"
+        raise DataError(f"{file} has {twice!r} twice in {what}; {fix}.")
+    return names
+
+
+def _column(obs: Any, name: Column, file: Path) -> np.ndarray:
+    columns = [column for column in obs if column != obs.attrs["_index"]]
+    if name not in columns:
+        raise DataError(f"{file} has no column {name!r} in obs; it has {', '.join(columns[:SHOWN]) or 'none'}.")
+    return _values(obs[name])
+
+
+def _values(item: Any) -> np.ndarray:
+    """A column of AnnData: numbers, text, categories, or values with a mask of those that are missing."""
+    if "codes" in getattr(item, "keys", list)():
+        codes, categories = item["codes"][:], _values(item["categories"])
+        found = categories[codes]
+        return np.asarray(np.where(codes < 0, "", found) if categories.dtype.kind in "OU" else found)
+    data = item["values"] if "values" in getattr(item, "keys", list)() else item
+    text = data.dtype.kind in "OTU"
+    values = np.asarray(data.asstr()[:] if hasattr(data, "asstr") and text else data[:])
+    values = values.astype(object) if text else values
+    if data is not item and np.any(item["mask"][:]):
+        values = np.where(item["mask"][:], "" if text else np.nan, values)
+    return values
