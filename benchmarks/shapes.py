@@ -104,13 +104,16 @@ def peak_memory(name: str, who: str) -> float:
 def print_peak(name: str, who: str) -> None:
     """Print the peak beyond what the process had before there were data, over their size; Linux only."""
     make, k, *_ = SHAPES[name]
-    # What imports and a first fit take is not the data's.
-    small = np.random.default_rng(0).standard_normal((200, 10))
+    # What imports, a first fit and the buffers of BLAS take is not the data's.
+    small = np.random.default_rng(0).standard_normal((1000, 1000))
     ours(small, 2), PCA(2, svd_solver="full").fit(small)
+    del small
+    # What was freed would be used again, and not be counted.
+    trim = ctypes.CDLL(None).malloc_trim
+    trim(0)
     before = resident("VmRSS")
     X = make()
-    # What was freed while the data were made would be used again, and not be counted.
-    ctypes.CDLL(None).malloc_trim(0)
+    trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     ours(X, k) if who == "eigenmesh" else PCA(k, svd_solver=who).fit(X)
     print((resident("VmHWM") - before) / n_bytes(X))

@@ -15,7 +15,7 @@ class Basis(NamedTuple):
     ----------
     room : array of shape (1, capacity, d)
         The columns of P as rows, so that a new block is written next to the others. Nothing but what lies behind the
-        columns of a basis is ever written, so one that was kept stays as it is.
+        columns of a basis is written, so one that was kept stays as it is, until ``turned`` uses the room again.
     whitening : array of shape (1, w, w)
         H, block diagonal.
     """
@@ -68,6 +68,19 @@ class Basis(NamedTuple):
         H = xp.zeros((1, width, width), dtype=whitening.dtype, device=whitening.device)
         H[:, :w, :w], H[:, w:, w:] = self.whitening, whitening
         return self._replace(whitening=H)
+
+    def turned(self, small: Array, count: int) -> Basis:
+        """``V small`` in the room of V, and behind it as many columns as lay behind V: (1, w, k)."""
+        xp, k, behind = ea.namespace(small), small.shape[-1], self.following(count)
+        left, squares = (self.whitening @ small).mT, 0.0
+        for piece in ea.pieces(self.room):
+            columns = left @ self.rows[:, :, piece]
+            squares = squares + xp.sum(columns * columns, axis=-1)
+            self.room[:, :k, piece] = columns
+        # A column of what is not there is zero.
+        present = xp.astype(squares > 0.25, small.dtype)
+        eye = xp.eye(k, dtype=small.dtype, device=small.device)
+        return Basis(self.room, present[:, None, :] * eye).holding(behind)
 
     def times(self, small: Array) -> Array:
         """``V small``: (1, w, k) -> (1, d, k)."""

@@ -159,8 +159,10 @@ class _Loop:
 
     def run(self, start: Array, check_every: int | None) -> Result:
         """Iterate from (nodes, d, K) to the end."""
-        state = self.solver.init(self.covariance, self.network, start, self.seed)
-        reason, certified = self._iterate(start, state, check_every)
+        # A first state with a name here would keep the memory of those that follow.
+        reason, certified = self._iterate(
+            start, self.solver.init(self.covariance, self.network, start, self.seed), check_every
+        )
         if certified.certificate.error_bound <= self.tol:
             reason = StopReason.CONVERGED
         return self._result(reason, certified)
@@ -199,12 +201,14 @@ class _Loop:
             if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
                 with self.account.phase("checks"):
                     gate.scale = largest_norm(self.covariance, self.network, start)
-            if gate.opens(residual, watch.gaps) or over or stalled:
+            good = gate.opens(residual, watch.gaps)
+            if good or over or stalled or (watch.last_look and self.complement is None):
                 certified = self._certify(self.solver.readout(state), state, last=(over or stalled) and not spent)
                 if certified.certificate.error_bound <= self.tol or over or stalled:
                     self.space = self.solver.space(state, self.keep) if self.keep else None
                     return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
-                gate.learn(residual, certified.certificate.gaps)
+                if good:
+                    gate.learn(residual, certified.certificate.gaps)
 
     def _ahead(self, next_check: int, rounds_an_iteration: int) -> int:
         """Iterations until the next check or until the budget is spent, whichever is first."""

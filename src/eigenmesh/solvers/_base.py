@@ -28,6 +28,8 @@ class Watch:
     """Distances between the eigenvalues, (K,), where the solver knows them."""
     free: bool = False
     """True if looking sent nothing, so that it may be done after every iteration."""
+    last_look: bool = False
+    """True if the next step will lose what the solver knows of directions beyond the components."""
 
 
 @dataclass(frozen=True)

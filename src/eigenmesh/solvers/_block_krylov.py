@@ -1,6 +1,6 @@
 """Block Krylov with thick restarts: exact on any split, in a handful of averages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -16,7 +16,7 @@ from eigenmesh.data import Covariance
 from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits
+from eigenmesh.solvers._base import Traits, Watch
 from eigenmesh.solvers._bases import gaussian_start, widened
 from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
@@ -60,10 +60,11 @@ class BlockKrylov(RayleighRitz):
 
     and the eigenpairs of ``V^T C V`` give the estimates. C V is in the span of V but for what its last block adds to
     the next one, so their residuals are known without any further message; these ride along with the next average. When
-    V is wider than ``max_width`` it is replaced by its leading Ritz vectors (thick restart). B is the polar factor,
-    which unlike QR or the SVD has no choice of signs or order, so processes whose averages differ in the last digits
-    still send the same block; directions of B at the level of those digits are faded out instead of being cut, which
-    deflates blocks that lose rank without any node deciding alone. What they had of C V counts as its rounding.
+    V is wider than ``max_width`` it is replaced by its leading Ritz vectors, half as many (thick restart), in the same
+    memory; what it tells of directions beyond the components is certified before. B is the polar factor, which unlike
+    QR or the SVD has no choice of signs or order, so processes whose averages differ in the last digits still send the
+    same block; directions of B at the level of those digits are faded out instead of being cut, which deflates blocks
+    that lose rank without any node deciding alone. What they had of C V counts as its rounding.
 
     Parameters
     ----------
@@ -131,24 +132,27 @@ class BlockKrylov(RayleighRitz):
         V = V.holding(Z)
         # As large as a block, and in the basis now.
         del product, Z
-        following = soft_polar(V, b, network.average.accuracy, recent=2 * b if grows else None)
+        following = soft_polar(V, b, network.average.accuracy, recent=state.leak.shape[-1] + b if grows else None)
         if grows:
             T, leak = bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
             lost = _together(lost, following.faded @ state.whitening)
-        values, ritz = leading_pairs(T, V.present, b)
+        most = self._widest(V, b)
+        restarts = V.width + b > most
+        # Half of the basis is kept: a smaller part would take more products until it is as good again.
+        values, ritz = leading_pairs(T, V.present, max(1, most // (2 * b)) * b if restarts else b)
         # C V leaves the space through the last columns alone, so this is |C u - theta u| without u.
-        residuals = column_norms(leak @ ritz[:, -b:, :])[:, 0, :]
+        residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
         products = None if state.products is None else state.products + 1
-        if V.width + b > self._max_width(V.room.shape[-1], b, ea.item_bytes(V.room)):
-            V, T, leak, lost, ritz, products = *_restarted(V, T, leak, lost, ritz), None
+        if restarts:
+            V, T, leak, lost, ritz, products = *_restarted(V, T, leak, lost, ritz, b), None
         return state._replace(
             V=V,
             whitening=following.whitening,
             T=T,
             leak=leak,
             lost=lost,
-            ritz=ritz,
-            report=xp.stack([values, residuals], axis=1),
+            ritz=ritz[:, :, :b],
+            report=xp.stack([values[:, :b], residuals[:, :b]], axis=1),
             agreed=ea.to_numpy(agreed[0, ...]),
             before=state.agreed,
             size=size,
@@ -159,6 +163,14 @@ class BlockKrylov(RayleighRitz):
         if self.max_width is not None:
             return max(self.max_width, 3 * block)
         return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (d * item_bytes)))
+
+    def _widest(self, V: Basis, block: int) -> int:
+        return self._max_width(V.room.shape[-1], block, ea.item_bytes(V.room))
+
+    def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
+        b = state.whitening.shape[-1]
+        last = bool(state.products) and state.V.width + 2 * b > self._widest(state.V, b)
+        return replace(super().watch(covariance, network, state), last_look=last)
 
     def readout(self, state: BlockKrylovState) -> Array:
         found = state.V.times(self._turned(state)) if state.products != 0 else state.B[:, :, : state.k]
@@ -188,16 +200,15 @@ def _vectors(state: BlockKrylovState, found: Array) -> Array:
     return state.V.times(found[:, :width, :]) + state.B @ (state.whitening @ found[:, width:, :])
 
 
-def _restarted(V: Basis, T: Array, leak: Array, lost: Array, ritz: Array) -> tuple[Basis, Array, Array, Array, Array]:
+def _restarted(
+    V: Basis, T: Array, leak: Array, lost: Array, ritz: Array, b: int
+) -> tuple[Basis, Array, Array, Array, Array]:
     """The basis replaced by its leading Ritz vectors, before the same next block, and the rest in the new basis."""
-    xp, eye = ea.namespace(T), ea.like(np.eye(ritz.shape[-1])[np.newaxis], T)
+    eye = ea.like(np.eye(ritz.shape[-1])[np.newaxis], T)
     small = ritz.mT @ T @ ritz
     # Eigenvectors of T up to rounding.
     lost = _together(lost, T @ ritz - ritz @ small)
-    first = V.times(ritz)
-    present = xp.astype(column_norms(first) > 0.5, T.dtype)
-    restarted = Basis.empty(first, V.room.shape[-2]).holding(first).grown(eye * present)
-    V = restarted.holding(V.following(leak.shape[-1]))
+    V = V.turned(ritz, b)
     return V, small, leak @ ritz[:, -leak.shape[-1] :, :], lost, eye
 
 
