@@ -51,11 +51,24 @@ def table_of(columns: ColumnReader, options: TableOptions, where: str) -> Table:
         origin = [column for column in roles.features for _ in levels.get(column, " ")]
         source = replace(source, place=lambda row, column: columns.place(row, origin[column]))
     ids, labels = [None if column is None else columns.values(column) for column in (roles.id, roles.label)]
+    if ids is not None and roles.id is not None:
+        at = roles.id
+        _require_distinct(ids.tolist(), lambda row: columns.place(row, at))
     weights = None
     if roles.weight is not None:
         position = roles.weight
         weights = as_weights(columns.values(position), lambda row: columns.place(row, position))
     return Table(as_source(source, where), labels=labels, ids=ids, weights=weights)
+
+
+def _require_distinct(ids: Sequence[object], place: Callable[[int], str]) -> None:
+    """Raise for the first id that is there again, by its place."""
+    if len(set(ids)) == len(ids):
+        return
+    first: dict[object, int] = {}
+    row = next(row for row, name in enumerate(ids) if first.setdefault(name, row) != row)
+    fix = "give every sample an id of its own, or leave the column out"
+    raise DataError(f"{place(row)} is {str(ids[row])!r:.40}, as {place(first[ids[row]])} is; {fix}.")
 
 
 def as_weights(values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
