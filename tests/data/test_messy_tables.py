@@ -76,6 +76,7 @@ REFUSED = {
     "comma late": ("a;b\n" + "1;2\n" * 60 + "1;2,5\n", {}, DataError, r"'2,5' in line 62; .* give decimal=','"),
     "point beside commas": ("a;b\n1,5;2\n1.234;2\n", {"decimal": ","}, DataError, r"'1\.234' in line 3; .*='\.'"),
     "latin-1": ("kjønn,a\n1,2\n".encode("latin-1"), {}, UnreadableFileError, r"not UTF-8 .*encoding='latin-1'"),
+    "all lines short": ("a,b\n1\n2\n", {}, UnreadableFileError, r"line 2 of .* has 1 fields, expected 2"),
     "short line after a blank": ("a,b\n\n1,2\n3\n", {}, UnreadableFileError, r"line 4 of .* has 1 fields, expected 2"),
     "names twice": ("a,a,b\n1,2,3\n", {"drop": "a"}, DataError, r"has 2 columns 'a' \(0, 1\); rename all but one"),
     "nothing left": (PLAIN, {"drop": ["age", "bmi"]}, DataError, "no columns left"),

@@ -1,12 +1,15 @@
 """Peers that stay: files arrive, a site is killed, one joins, one leaves, and every result is that of what is in."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from eigenmesh.sites._audit_summary import summary
 from eigenmesh.sites._schedule import Schedule
-from following import Following
+from following import LINES, STDIN, Following
 from mesh import ring
+from waiting import until
 
 pytest.importorskip("cryptography")
 pytest.importorskip("cryptography")
@@ -37,7 +40,7 @@ def test_every_batch_is_exact_through_a_kill_a_join_and_a_leave(tmp_path):
                 sites.start("bodo")
                 killed = True
             batch = sites.wait()
-        counted = [one for one in range(batch) if "put_off" not in sites.numbers("oslo", one)]
+        counted = sites.counted(0, batch)
         assert len(counted) >= 3
         assert max(map(sites.off_by, counted)) < 1e-8
     # The heir has the number, mean and scatter of who left, and none of its rows.
@@ -48,3 +51,51 @@ def test_every_batch_is_exact_through_a_kill_a_join_and_a_leave(tmp_path):
     assert not list(sites.mesh.out("voss").glob("resume-*"))
     for name in NAMES:
         assert not summary(sites.mesh.out(name) / "audit.jsonl").chain.broken
+
+
+def test_lines_count_once_through_kills_and_a_site_that_lost_everything_joins_anew(tmp_path):
+    rng, names = np.random.default_rng(1), NAMES[:4]
+    sites = Following(tmp_path, names, ring(names), Schedule(), {"bergen": LINES, "bodo": STDIN}, **SETTINGS)
+
+    def arrive():
+        sites.drop({name: rng.standard_normal((12, len(SCALE))) * SCALE for name in sites.members})
+
+    def kept():
+        path = sites.mesh.out("bodo") / "lines-test.csv"
+        return path.read_text().count("\n") if path.exists() else 0
+
+    with sites.mesh:
+        sites.tend()
+        for _ in range(3):
+            # Half of the first line is there, and no sample yet; what was read of standard input is on the disk.
+            row = (rng.standard_normal(len(SCALE)) * SCALE).tolist()
+            text = ",".join(map(repr, row)) + "\n"
+            sites.write("bergen", text[:20])
+            sites.drop({name: rng.standard_normal((12, len(SCALE))) * SCALE for name in ("oslo", "bodo", "voss")})
+            until(lambda: kept() == sites.n_dropped("bodo"), sites.told)
+            for name in ("bergen", "bodo"):
+                sites.mesh.kill(name)
+            sites.write("bergen", text[20:])
+            sites.dropped["bergen"][f"line {len(sites.dropped['bergen'])}"] = np.array([row])
+            sites.drop({"bergen": rng.standard_normal((11, len(SCALE))) * SCALE})
+            for name in ("bergen", "bodo"):
+                sites.start(name)
+            batch = sites.wait()
+        for name in names:
+            sites.mesh.kill(name)
+        assert max(map(sites.off_by, sites.counted(0, batch))) < 1e-8
+        # The disk of one site is gone, with all that it knew of the run.
+        shutil.rmtree(sites.mesh.out("voss"))
+        first, join, lost = batch, batch + 1, sites.n_dropped("voss")
+        sites.schedule = Schedule(joins={"voss": join})
+        for name in names:
+            path = sites.mesh.folder(name) / "site.toml"
+            path.write_text("\n".join([path.read_text(), *sites.schedule.lines()]))
+            sites.mesh.running.pop(name)
+        # The others go on, and then all of its samples count again.
+        while not sites.counted(join, batch):
+            arrive()
+            batch = sites.wait()
+        counted = sites.counted(first, batch)
+        assert max(map(sites.off_by, counted)) < 1e-8
+        assert len(sites.rows_in("voss", counted[-1])) >= lost

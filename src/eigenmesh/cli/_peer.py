@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 SiteFile = Annotated[Path, options.argument("SITE.toml", "What eigenmesh init has made.")]
 FRESH_HELP = "Begin this run anew: set aside its journals and result. Needed at all sites."
 Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
-FOLLOW_HELP = "Stay, and take in the files that are moved into this folder, batch by batch."
-Follow = Annotated[Path | None, options.option(None, "DIR", FOLLOW_HELP, "--follow")]
+FOLLOW_HELP = (
+    "Stay, and take in what arrives, batch by batch: files that are moved into a folder, lines that are added to a "
+    "text file, or lines from standard input (-)."
+)
+Follow = Annotated[Path | None, options.option(None, "WHERE", FOLLOW_HELP, "--follow")]
 # Waits that are shorter than this are not worth a word.
 SHORT_WAIT_S = 2.0
 
@@ -50,8 +53,9 @@ def peer(
     certificate, the audit of everything that left, a log and the status are written to the site's out folder. A peer
     that was stopped or killed goes on where it was when it is started again.
 
-    With **--follow** the peer stays: files that are moved into the folder are taken in batch by batch, and after each
-    the result is that of everything so far at all sites.
+    With **--follow** the peer stays: files that are moved into a folder, or lines that are added to a text file or come
+    over standard input, are taken in batch by batch, and after each the result is that of everything so far at all
+    sites.
 
     Exit status: 0 if the certificate reached the tolerance; 1 if not; 2 for input that cannot be worked with, or
     neighbours that are set up otherwise; 4 if the run was ended by another site or lost its neighbours; 5 if this site
@@ -64,6 +68,8 @@ def peer(
     - `eigenmesh peer hospital-a/site.toml --follow hospital-a/arrivals`
 
     - `eigenmesh peer hospital-a/site.toml --live --report run.html`
+
+    - `tail -F -n +1 sensor.csv | eigenmesh peer hospital-a/site.toml --follow -`
 
     - `eigenmesh status hospital-a/site.toml`
     """
@@ -124,11 +130,11 @@ def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome 
     return take_part
 
 
-def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Callable[..., Outcome | None]:
+def _followed(messages: Messages, site: Path, source: Path, fresh: bool) -> Callable[..., Outcome | None]:
     """One batch after the other, until the site leaves."""
     from eigenmesh.sites._follow import Follower
 
-    follower = Follower(site, folder, fresh=fresh)
+    follower = Follower(site, source, fresh=fresh)
 
     def take_part(show: Any) -> None:
         def tell(batch: int, outcome: Outcome) -> None:

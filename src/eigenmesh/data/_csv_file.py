@@ -40,6 +40,8 @@ class TextColumns:
     def features(self, positions: Sequence[int]) -> MatrixSource:
         try:
             X = self._load(np.float64, positions)
+            if len(X) and X.shape[1] != len(positions):
+                raise ValueError("lines of one length, but not that of the first")
         except ValueError:
             # An empty field, a word or a short line: the slow reader fills the first and names the others.
             X = self._with_gaps(positions)

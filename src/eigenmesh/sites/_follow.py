@@ -1,4 +1,4 @@
-"""A peer that stays: one run after the other, each on all samples that have arrived in a folder so far."""
+"""A peer that stays: one run after the other, each on all samples that have arrived so far."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from scipy import sparse
 
 from eigenmesh._atomic_write import write_atomically
 from eigenmesh.errors import CannotResumeError, InputError, TransportError, UnreadableFileError
+from eigenmesh.sites._arrivals import Arrivals
 from eigenmesh.sites._batch import Batch
+from eigenmesh.sites._growing_file import GROWING, GrowingFile
 from eigenmesh.sites._inbox import HANDOVER, Inbox, same_moments
 from eigenmesh.sites._ledger import Ledger
 from eigenmesh.sites._out_folder import OutFolder
 from eigenmesh.sites._peer import Peer
 from eigenmesh.sites._results import Outcome
 from eigenmesh.sites._site import Site, read_site
+from eigenmesh.sites._standard_input import StandardInput
 from eigenmesh.sites._status import Status
 from eigenmesh.sites._terms import require_terms
 
@@ -32,33 +35,38 @@ KEPT_RESULTS = 100
 AUDIT_BYTES = EVENTS_BYTES = 10_000_000
 # Pauses before a batch is tried again, from the first to the longest.
 PAUSES_S = (0.5, 30.0)
+STANDARD_INPUT = "-"
 
 
 class Follower:
-    """A site that follows a folder; ``site.toml`` is read again before each batch.
+    """A site that follows a folder, a text file that grows, or standard input ("-").
+
+    ``site.toml`` is read again before each batch.
 
     ``fresh`` sets aside what there is of the batch that is under way. ``listener`` gets the status about every second,
     ``tell`` the number and the outcome of every batch that is over, and ``warn`` why one is tried again.
     """
 
-    def __init__(self, path: Path, folder: Path, fresh: bool = False) -> None:
+    def __init__(self, path: Path, source: Path, fresh: bool = False) -> None:
         self.path, self.fresh = path, fresh
         self.listener: Callable[[Status], None] | None = None
         self.tell: Callable[[int, Outcome], None] = lambda batch, outcome: None
         self.warn: Callable[[str], None] = logger.warning
         site = _site(path)
-        self.inbox = Inbox(folder, site.data, site.settings.missing)
-        self.inbox.files()
         try:
             site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UnreadableFileError(f"cannot make {site.out.batches}: {error.strerror}; see [out].") from error
+        self.inbox = arrivals(source, site)
         self._since, self._tries = time.monotonic(), 0
 
     def run(self) -> Path | None:
         """Follow until this site leaves; the file for its heir, if there is one."""
         while True:
             site = _site(self.path)
+            if isinstance(self.inbox, GrowingFile) and site.name in site.schedule.heirs.values():
+                why = "what it inherits is a file of its own"
+                raise InputError(f"{self.path}: {site.name} is an heir, and has to follow a folder: {why}.")
             ledger = Ledger.read(site.out.folder / f"ledger-{site.run}.json", site.schedule.joins.get(site.name, 0))
             if ledger.batch >= site.schedule.leaves.get(site.name, ledger.batch + 1):
                 return self._hand_over(site, ledger)
@@ -120,6 +128,22 @@ def _site(path: Path) -> Site:
     if site.schedule.heirs and site.settings.missing != "error":
         raise InputError(f'{path}: [heirs] needs missing = "error": entries that are missing have no moments.')
     return replace(site, out=replace(site.out, audit_bytes=site.out.audit_bytes or AUDIT_BYTES))
+
+
+def arrivals(source: Path, site: Site) -> Arrivals:
+    """What comes to a folder, to a text file that grows, or over standard input."""
+    read, new_lines = (site.data, site.settings.missing), site.out.folder / "new-lines"
+    if str(source) == STANDARD_INPUT:
+        kept = site.out.folder / f"lines-{site.run}.csv"
+        return StandardInput(kept, *read, scratch=new_lines.with_suffix(".csv"))
+    if source.is_file() and source.suffix.lower() in GROWING:
+        return GrowingFile(source, *read, scratch=new_lines.with_suffix(source.suffix))
+    if not source.is_dir():
+        kinds = f"a folder, a file that grows ({', '.join(GROWING)}) that exists, or - for standard input"
+        raise UnreadableFileError(f"{source} cannot be followed; give {kinds}.")
+    inbox = Inbox(source, *read)
+    inbox.files()
+    return inbox
 
 
 def _publish(out: OutFolder) -> None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
-from eigenmesh.data import read_table
-from eigenmesh.data._columns import aligned
 from eigenmesh.data._source import Samples
-from eigenmesh.data._summaries import first_not_finite, stored
-from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, UnreadableFileError
+from eigenmesh.sites._arrivals import Arrivals
 from eigenmesh.sites._ledger import Counted
-from eigenmesh.sites._site import DataFile, read_samples
 
 logger = logging.getLogger(__name__)
 
@@ -28,16 +24,12 @@ HANDOVER = "handover-{}.npy"
 
 
 @dataclass
-class Inbox:
-    """The files of a folder, each hashed and read once. ``columns`` are the number and the names of the first one's.
+class Inbox(Arrivals):
+    """The files of a folder, each hashed and read once.
 
     Files have to be moved into the folder whole. Names that begin with a dot, or end in .tmp or .part, are left alone.
     """
 
-    folder: Path
-    data: DataFile
-    missing: str = "error"
-    columns: tuple[int, tuple[str, ...] | None] | None = None
     _hashes: dict[tuple[str, int, int], str] = field(default_factory=dict)
     _read: dict[str, Samples] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
@@ -46,9 +38,9 @@ class Inbox:
         """The files by the hash of their content, in the order of their names; of equal ones the first."""
         found: dict[str, Path] = {}
         try:
-            paths = sorted(path for path in self.folder.iterdir() if path.is_file())
+            paths = sorted(path for path in self.place.iterdir() if path.is_file())
         except OSError as error:
-            raise UnreadableFileError(f"{self.folder} cannot be read: {error.strerror}; give a folder.") from error
+            raise UnreadableFileError(f"{self.place} cannot be read: {error.strerror}; give a folder.") from error
         for path in paths:
             if path.name.startswith(".") or path.suffix in UNFINISHED:
                 continue
@@ -89,27 +81,13 @@ class Inbox:
             self._samples(file.sha256, there[file.sha256])
 
     def _changed(self, file: Counted) -> DataError:
-        what = f"{self.folder / file.name}, which was counted in batch {file.batch}, is gone or has changed"
+        what = f"{self.place / file.name}, which was counted in batch {file.batch}, is gone or has changed"
         return DataError(f"{what}; put it back as it was. Files have to be moved in whole.")
 
     def _samples(self, sha256: str, path: Path) -> Samples:
         if sha256 not in self._read:
-            self._read[sha256] = self._checked(path)
+            self._read[sha256] = self._checked(path, plain=path.match(HANDOVER.format("*")))
         return self._read[sha256]
-
-    def _checked(self, path: Path) -> Samples:
-        """The rows of a file, with the columns of the first; raises for one that is missing or not finite."""
-        plain = path.match(HANDOVER.format("*"))
-        source = (read_table(path) if plain else read_samples(replace(self.data, file=path))).source
-        if self.columns is None:
-            self.columns = int(source.shape[1]), source.feature_names
-        source = aligned(source, *self.columns, str(path), "the first file")
-        rows = source.read(slice(0, source.shape[0]))
-        if self.missing == "error" and not np.isfinite(stored(rows)).all():
-            row, column, value = first_not_finite(rows)
-            at = f"{path}: row {row}, {column_label(self.columns[1], column)}"
-            raise DataError(f'{at} is {value}; take the row out, or set missing = "mean". Nothing of it was counted.')
-        return rows if sparse.issparse(rows) else np.array(rows)
 
     def _hash(self, path: Path) -> str:
         facts = path.stat()

@@ -13,12 +13,16 @@ from eigenmesh.errors import UnreadableFileError
 
 @dataclass(frozen=True)
 class Counted:
-    """A file that was taken into a batch; it is known by the SHA-256 of its content."""
+    """A file that was taken into a batch, or the lines that had come to its end by then.
+
+    It is known by the SHA-256 of its content; of a file that grows, of its first ``end`` bytes.
+    """
 
     name: str
     sha256: str
     rows: int
     batch: int
+    end: int = 0
 
 
 @dataclass(frozen=True)

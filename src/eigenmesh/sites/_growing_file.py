@@ -1,0 +1,131 @@
+"""A text file that grows: its lines are samples that have arrived, and only whole lines count."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eigenmesh.data._dialect import Dialect
+from eigenmesh.errors import DataError, UnreadableFileError
+from eigenmesh.sites._arrivals import Arrivals
+from eigenmesh.sites._ledger import Counted
+
+GROWING = (".csv", ".tsv", ".txt")
+# So many of the last bytes that were read are looked at again before more are.
+LOOKED_AT_AGAIN = 4096
+
+
+class Chunk(NamedTuple):
+    """Rows that came together, and the SHA-256 of the file up to their end."""
+
+    end: int
+    sha256: str
+    rows: np.ndarray
+
+
+@dataclass
+class GrowingFile(Arrivals):
+    """Rows of a file as far as it has whole lines. What was read of it may never change.
+
+    The end of what is in a batch is in the ledger, with the hash of everything before it: all of that is read again
+    when the site is started again. While it runs, the last bytes that were read are compared before new ones are read.
+    Lines are read by way of the file ``scratch``.
+    """
+
+    scratch: Path = field(kw_only=True)
+    _chunks: list[Chunk] = field(default_factory=list)
+    _hash: Any = field(default_factory=hashlib.sha256)
+    _n_lines: int = 0
+    _header: bytes = b""
+    _last: bytes = b""
+
+    @property
+    def _end(self) -> int:
+        return self._chunks[-1].end if self._chunks else 0
+
+    def new(self, counted: tuple[Counted, ...], batch: int) -> tuple[Counted, ...]:
+        """The lines that were not counted yet as one entry, none if there are none."""
+        self.load(counted)
+        self._read_on()
+        start = counted[-1].end if counted else 0
+        rows = sum(len(chunk.rows) for chunk in self._chunks if chunk.end > start)
+        return (Counted(self.place.name, self._chunks[-1].sha256, rows, batch, self._end),) if rows else ()
+
+    def load(self, counted: tuple[Counted, ...]) -> None:
+        if counted and not self._chunks:
+            self._read_on(counted[-1])
+
+    def stacked(self, counted: tuple[Counted, ...]) -> np.ndarray:
+        self.load(counted)
+        inside = [chunk for chunk in self._chunks if chunk.end <= counted[-1].end]
+        # One chunk from now on, so that they do not become ever more.
+        whole = inside[-1]._replace(rows=np.vstack([chunk.rows for chunk in inside]))
+        self._chunks[: len(inside)] = [whole]
+        return whole.rows
+
+    def _read_on(self, counted: Counted | None = None) -> None:
+        """Read what has come since; to the end of what was counted, if that is given."""
+        if counted is not None and (counted.name, counted.end > 0) != (self.place.name, True):
+            raise DataError(f"{counted.name} was counted in batch {counted.batch}, and not {self.place}; follow that.")
+        piece = self._whole_lines(None if counted is None else counted.end)
+        if not piece.strip():
+            return
+        digest = self._hash.copy()
+        digest.update(piece)
+        if counted is not None and digest.hexdigest() != counted.sha256:
+            raise self._changed(f"its first {counted.end:,} bytes are not those that were counted")
+        rows = self._rows(piece)
+        if rows is not None:
+            self._hash, self._last = digest, piece[-LOOKED_AT_AGAIN:]
+            self._n_lines += piece.count(b"\n")
+            self._chunks.append(Chunk(self._end + len(piece), digest.hexdigest(), rows))
+
+    def _whole_lines(self, end: int | None) -> bytes:
+        """The bytes after those that were read, to the end of the last whole line or to this one."""
+        start, last = self._end, self._last
+        try:
+            with self.place.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < max(start, end or 0):
+                    raise self._changed(f"it had {max(start, end or 0):,} bytes or more")
+                file.seek(start - len(last))
+                if file.read(len(last)) != last:
+                    raise self._changed(f"the lines before byte {start:,} are others than before")
+                found = file.read(-1 if end is None else end - start)
+        except OSError as error:
+            raise UnreadableFileError(f"{self.place} cannot be read: {error.strerror}; put it back.") from error
+        return found[: found.rfind(b"\n") + 1] if end is None else found
+
+    def _changed(self, how: str) -> DataError:
+        fix = "put it back as it was, and only add lines to its end"
+        return DataError(f"{self.place} was cut or rewritten: {how}; {fix}. Nothing was counted twice.")
+
+    def _rows(self, piece: bytes) -> np.ndarray | None:
+        """Rows of some of the lines, None where they are only a header; what is wrong is said of the file itself."""
+        try:
+            if not self._chunks and not self._begun(piece):
+                return None
+            self.scratch.write_bytes(self._header + piece if self._chunks else piece)
+            return np.asarray(self._checked(self.scratch))
+        except (DataError, UnreadableFileError) as error:
+            n_before = self._n_lines - self._header.count(b"\n")
+            where = f"{self.place} after line {n_before}" if self._chunks else str(self.place)
+            raise DataError(str(error).replace(str(self.scratch), where)) from error
+        finally:
+            self.scratch.unlink(missing_ok=True)
+
+    def _begun(self, piece: bytes) -> bool:
+        """Whether the first lines have a row; then the header is known, and how numbers are written."""
+        self.scratch.write_bytes(piece)
+        dialect = Dialect.of(self.scratch, self.data.table)
+        first, _, rest = piece.lstrip().partition(b"\n")
+        if dialect.has_header and not rest.strip():
+            return False
+        self._header = first + b"\n" if dialect.has_header else b""
+        table = replace(self.data.table, delimiter=dialect.delimiter, decimal=dialect.decimal)
+        self.data = replace(self.data, table=table)
+        return True

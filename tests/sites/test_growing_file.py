@@ -1,0 +1,170 @@
+"""Text that grows: only whole lines count, each once, and what was read may not change."""
+
+import os
+
+import numpy as np
+import pytest
+
+from eigenmesh.errors import DataError, InputError, UnreadableFileError
+from eigenmesh.sites import DataFile, read_network_file
+from eigenmesh.sites._follow import Follower
+from eigenmesh.sites._growing_file import GrowingFile
+from eigenmesh.sites._inbox import Inbox
+from eigenmesh.sites._ledger import Counted
+from eigenmesh.sites._network_file import site_toml
+from eigenmesh.sites._standard_input import StandardInput
+from waiting import until
+
+
+@pytest.fixture
+def follow(tmp_path):
+    """A file as a process that has just been started sees it."""
+
+    def make(kind=GrowingFile, **settings):
+        path = tmp_path / "sensor.csv"
+        return kind(path, DataFile(tmp_path / "none"), scratch=tmp_path / "new.csv", **settings)
+
+    return make
+
+
+def add(path, text):
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_whole_lines_count_once_and_a_restart_finds_them(follow):
+    growing = follow()
+    growing.place.write_text("age,bmi\n")
+    assert growing.new((), 0) == ()
+    add(growing.place, "30,21\n40,2")
+    first = growing.new((), 0)
+    assert [(one.rows, one.end) for one in first] == [(1, len("age,bmi\n30,21\n"))]
+    add(growing.place, "2\n\n50,23.5\n")
+    # All that came before the batch began is in it.
+    (counted,) = growing.new((), 0)
+    assert counted.rows == 3
+    assert growing.new((counted,), 1) == ()
+    add(growing.place, "60,24\r\n70,")
+    (second,) = growing.new((counted,), 1)
+    assert (second.rows, second.batch) == (1, 1)
+    again = follow()
+    for each in (growing, again):
+        np.testing.assert_array_equal(each.stacked((counted,)), [[30, 21], [40, 22], [50, 23.5]])
+        assert each.new((counted,), 1) == (second,)
+        np.testing.assert_array_equal(each.stacked((counted, second))[3:], [[60, 24]])
+    assert again.columns == (2, ("age", "bmi"))
+    assert not again.scratch.exists()
+
+
+def test_equal_lines_are_samples_of_their_own_and_a_header_is_not_needed(follow):
+    growing = follow()
+    growing.place.write_text("1;2,5\n")
+    (first,) = growing.new((), 0)
+    add(growing.place, "1;2,5\n3;4\n")
+    (second,) = growing.new((first,), 1)
+    np.testing.assert_array_equal(growing.stacked((first, second)), [[1, 2.5], [1, 2.5], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text[:-4], "it had 20 bytes or more"),
+        (lambda text: text.replace("40", "41"), "byte"),
+        (lambda text: "age,bmi\n9,9\n8,8\n7,7\n6,6\n", "byte"),
+    ],
+    ids=["cut", "a number", "another file"],
+)
+def test_what_was_counted_may_not_change(follow, change, said):
+    growing = follow()
+    growing.place.write_text("age,bmi\n30,21\n40,22\n")
+    (counted,) = growing.new((), 0)
+    growing.place.write_text(change(growing.place.read_text()))
+    for each in (growing, follow()):
+        with pytest.raises(DataError, match=r"sensor\.csv was cut or rewritten: .*" + said):
+            each.new((counted,), 1)
+    growing.place.unlink()
+    with pytest.raises(UnreadableFileError, match="cannot be read: No such file"):
+        growing.new((counted,), 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("50\n", r"line 2 of .*sensor\.csv after line 2 has 1 fields, expected 2"),
+        ("50,x\n", r"column 'bmi' of .*sensor\.csv after line 2 is not numeric: 'x'"),
+        ("50,\n", r"sensor\.csv after line 2: row 0, column 1 \('bmi'\) is nan.*Nothing of it was counted"),
+    ],
+)
+def test_a_bad_line_is_named_and_can_be_repaired(follow, line, said):
+    growing = follow()
+    growing.place.write_text("age,bmi\n30,21\n40,22\n")
+    (counted,) = growing.new((), 0)
+    add(growing.place, line)
+    for _ in range(2):
+        with pytest.raises(DataError, match=said):
+            growing.new((counted,), 1)
+    growing.place.write_text(growing.place.read_text().replace(line, "50,23\n"))
+    assert [one.rows for one in growing.new((counted,), 1)] == [1]
+
+
+def test_another_source_than_the_ledger_says_is_refused(follow, tmp_path):
+    growing = follow()
+    growing.place.write_text("1,2\n3,4\n")
+    with pytest.raises(DataError, match=r"monday\.npy was counted in batch 0, and not"):
+        growing.load((Counted("monday.npy", "0" * 64, 5, 0),))
+    (counted,) = growing.new((), 0)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match=r"sensor\.csv, which was counted in batch 0, is gone"):
+        Inbox(tmp_path / "folder", growing.data).load((counted,))
+
+
+def test_lines_from_standard_input_are_on_the_disk_before_they_count(follow):
+    read, write = os.pipe()
+    taken = follow(StandardInput, descriptor=read)
+    os.write(write, b"age,bmi\n30,21\n40,2")
+    until(lambda: taken.new((), 0), "nothing came")
+    (counted,) = taken.new((), 0)
+    assert taken.place.read_text() == "age,bmi\n30,21\n"
+    os.write(write, b"2\n")
+    until(lambda: taken.new((counted,), 1), "nothing came")
+    os.close(write)
+    # A crash may leave half a line; a sender that begins anew says again what the columns are.
+    add(taken.place, "50,")
+    read, write = os.pipe()
+    again = follow(StandardInput, descriptor=read)
+    os.write(write, b"age,bmi\n")
+    os.write(write, b"60,24\n")
+    until(lambda: sum(one.rows for one in again.new((counted,), 1)) == 2, "nothing came")
+    (second,) = again.new((counted,), 1)
+    np.testing.assert_array_equal(again.stacked((counted, second)), [[30, 21], [40, 22], [60, 24]])
+    os.close(write)
+
+
+def test_a_disk_that_keeps_nothing_ends_the_peer(follow, monkeypatch):
+    read, write = os.pipe()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("eigenmesh.sites._standard_input.os.fsync", full)
+    taken = follow(StandardInput, descriptor=read)
+    os.write(write, b"1,2\n")
+    until(lambda: taken._failure, "nothing was said")
+    with pytest.raises(UnreadableFileError, match=r"cannot be kept in .*No space left"):
+        taken.new((), 0)
+    os.close(write)
+
+
+def test_what_cannot_be_followed_is_refused(write_network, tmp_path):
+    network = read_network_file(write_network(("[settings]\n", '[settings]\nprivacy = "open"\n')))
+    path = tmp_path / "oslo.toml"
+    path.write_text(site_toml(network, "oslo"))
+    (tmp_path / "rows.npy").write_bytes(b"")
+    for name in ("rows.npy", "none.csv"):
+        with pytest.raises(UnreadableFileError, match=f"{name} cannot be followed; give a folder, a file that grows"):
+            Follower(path, tmp_path / name)
+    (tmp_path / "rows.csv").write_text("1,2\n")
+    add(path, '\n[leaves]\nbergen = 3\n[heirs]\nbergen = "oslo"\n')
+    heir = Follower(path, tmp_path / "rows.csv")
+    with pytest.raises(InputError, match="oslo is an heir, and has to follow a folder"):
+        heir.run()
