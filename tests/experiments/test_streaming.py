@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.decomposition import IncrementalPCA
 
 from eigenmesh import graphs
 from eigenmesh.averaging import Tree
 from eigenmesh.experiments import _streaming as streaming
-from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, Stream
+from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, InOnePlace, Stream
 from eigenmesh.experiments._streaming import OURS, StreamMethod, StreamPanel, follow_stream, streaming_panels
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers._bases import random_basis
@@ -70,6 +71,14 @@ def test_partial_fit_gives_the_components_of_all_samples():
     estimate, _ = last(EveryBatch(10), given)
     truth = np.linalg.eigh(np.cov(given.samples.reshape(-1, D).T))[1][:, -1:]
     assert np.abs(np.abs(np.sum(estimate * truth, axis=1)) - 1).max() < 1e-8
+
+
+def test_incremental_pca_gets_all_samples_in_one_place():
+    given = stream()
+    estimate, sent = last(InOnePlace(10), given)
+    theirs = IncrementalPCA(1, batch_size=10 * M).fit(given.samples.reshape(-1, D))
+    assert np.allclose(np.abs(estimate[0, :, 0]), np.abs(theirs.components_[0]), atol=1e-12)
+    assert (sent.messages, sent.bytes) == (3 * (M - 1), 8 * D * TICKS * (M - 1))
 
 
 def test_one_pass_is_ahead_at_a_tenth_of_the_messages(monkeypatch):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from sklearn.decomposition import IncrementalPCA
 
 from eigenmesh.arrays import normalised, orthonormal
 from eigenmesh.estimator import DecentralizedPCA
@@ -131,3 +132,18 @@ class EveryBatch:
             pca.partial_fit(list(part.transpose(1, 0, 2)))
             sent = sent + pca.traffic_
             yield pca.node_components_.mT, sent
+
+
+@dataclass(frozen=True)
+class InOnePlace:
+    """scikit-learn's ``IncrementalPCA`` at one node, to which all others send their samples, a message per batch."""
+
+    ticks: int
+
+    def estimates(self, stream: Stream) -> Iterator[tuple[np.ndarray, Traffic]]:
+        theirs, sent = IncrementalPCA(stream.truth.shape[1]), Traffic()
+        for part in stream.parts(self.ticks):
+            senders = part.shape[1] - 1
+            theirs.partial_fit(part.reshape(-1, part.shape[2]))
+            sent = sent + Traffic(1, senders, senders, part[:, 1:].nbytes)
+            yield theirs.components_.T[np.newaxis], sent

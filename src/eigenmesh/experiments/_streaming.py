@@ -15,7 +15,7 @@ from eigenmesh import graphs
 from eigenmesh.averaging import Tree
 from eigenmesh.data._datasets import random_axes
 from eigenmesh.experiments._curves import error_within
-from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, OnePass, Stream
+from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, InOnePlace, OnePass, Stream
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers._bases import random_basis
@@ -104,11 +104,14 @@ def streaming_panels(n_samples: int | None = None) -> tuple[StreamPanel, ...]:
         *_grid("C-DIEGO", DistributedOja(2, 50, mixes=10)),
     )
     several = _grid("distributed Oja", DistributedOja(2, 50, mixes=10))
-    ours = StreamMethod(OURS, EveryBatch(ticks=250))
+    whole = (
+        StreamMethod("IncrementalPCA", InOnePlace(ticks=250), centralised=True),
+        StreamMethod(OURS, EveryBatch(ticks=250)),
+    )
     panels = (
-        StreamPanel("K = 1, gap 0.8", 0.8, 1, (*one, ours)),
-        StreamPanel("K = 1, gap 0.97", 0.97, 1, (*one, ours)),
-        StreamPanel("K = 5, gap 0.8", 0.8, 5, (*several, ours)),
+        StreamPanel("K = 1, gap 0.8", 0.8, 1, (*one, *whole)),
+        StreamPanel("K = 1, gap 0.97", 0.97, 1, (*one, *whole)),
+        StreamPanel("K = 5, gap 0.8", 0.8, 5, (*several, *whole)),
     )
     return panels if n_samples is None else tuple(replace(panel, n_samples=n_samples) for panel in panels)
 

@@ -52,6 +52,7 @@ STYLES = {
     "DM-Krasulina": Style("#56b4e9", "-.", "<"),
     "C-DIEGO": Style("#cc79a7", ":", ">", 2.0),
     "distributed Oja": Style("#009e73", (0, (8, 3)), "d"),
+    "IncrementalPCA": Style("#666666", (0, (3, 1, 1, 1)), "s"),
     "partial_fit": Style("#882255", "-", "h", 2.0),
 }
 SPARE_STYLES = (

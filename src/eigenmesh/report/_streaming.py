@@ -27,7 +27,8 @@ WORDS = (
     "Every node gets one sample at a time, and no method keeps any. The error is the mean over nodes and components of "
     "the squared sine of the angle to the eigenvectors of the distribution. partial_fit gives the components of all "
     "samples so far. The published methods are shown at the best step of a grid, chosen by their error at the end. "
-    "Messages are directed sends over a link. The last two columns are what partial_fit has, times so much."
+    "IncrementalPCA gets all samples in one place, a message per node and batch. Messages are directed sends over a "
+    "link. The last two columns are what partial_fit has, times so much."
 )
 
 
