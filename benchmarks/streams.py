@@ -82,8 +82,8 @@ def drift(quiet: int) -> None:
             },
         ),
     }
-    print("| samples | quiet batches | false alarms | beyond T2 | beyond SPE | change | batches until the alarm |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| samples | quiet batches | false alarms | beyond T2 | beyond SPE | change | batches until alarm | said |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, (k, draw, changes) in sources.items():
         rng, alarms, shares = np.random.default_rng(0), [], []
         pca = DecentralizedPCA(k, n_nodes=4, averages_per_batch=2, on_alarm=alarms.append)
@@ -99,7 +99,7 @@ def drift(quiet: int) -> None:
                 until += 1
             found = str(until) if again.batch_.alarm else f"none in {until}"
             told = f"{quiet} | {false} ({false / quiet:.1%}) | {t2:.2%} | {spe:.2%}"
-            print(f"| {name} | {told} | {change} | {found} |", flush=True)
+            print(f"| {name} | {told} | {change} | {found} | {again.batch_.message} |", flush=True)
 
 
 def larger_than_memory(cap_mib: int, times: int) -> None:

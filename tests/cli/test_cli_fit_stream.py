@@ -88,7 +88,7 @@ def test_a_sketch_says_that_nothing_is_certified(call, folder):
         (["empty", "--stream"], "empty has no file to read"),
         (["days", "--stream", "--forgetting", "0"], "forgetting = 0.0 must be"),
         (["days", "--stream", "--missing", "mean"], "needs all samples at once"),
-        (["days", "--stream", "--privacy", "masked"], "a stream has no public scales"),
+        (["days", "--stream", "--privacy", "masked", "--nodes", "2"], "2 nodes cannot be masked"),
         (["days", "--stream", "--by-label"], "no labels to split by"),
         (["days", "--stream", "--transport", "mpi"], "every node reads its own"),
         (["few.npy", "--stream", "-k", "3"], "are too few"),

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA, IncrementalPCA
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -229,6 +230,21 @@ def test_a_change_raises_the_alarm_within_one_batch_and_quiet_batches_do_not():
     assert pca.result_.traffic_by_phase["set-up"].rounds <= 6
 
 
+def test_weak_changes_of_real_data_raise_the_alarm_within_one_batch():
+    X, labels = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    pca = DecentralizedPCA(8, n_nodes=4, averages_per_batch=2)
+    for _ in range(40):
+        pca.partial_fit(X[rng.integers(0, len(X), 100)])
+        assert pca.batch_ is None or not pca.batch_.alarm
+    usual, ones = X[rng.integers(0, len(X), 100)], X[labels == 1][:100]
+    turned = usual.reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1, 64)
+    for changed in (ones, turned, usual + 1.5 * rng.standard_normal(usual.shape)):
+        again = pickle.loads(pickle.dumps(pca)).partial_fit(changed)
+        assert again.batch_.alarm
+    assert "its mean SPE is" in again.batch_.message
+
+
 def test_limits_hold_one_percent_of_gaussian_samples():
     rng = np.random.default_rng(0)
     spread = np.array([6.0, 5.0, 4.0, *np.linspace(2, 0.5, 17)])
@@ -276,8 +292,7 @@ def test_a_bad_batch_is_refused_and_not_counted(batch, settings, message):
         ({"forgetting": 1.1}, "forgetting = 1.1 must be"),
         ({"averages_per_batch": 1}, "averages_per_batch = 1 must be"),
         ({"missing": "mean"}, "needs all samples at once"),
-        ({"averaging": "integers"}, "a stream has no public scales yet"),
-        ({"privacy": "masked", "n_nodes": 3}, "a stream has no public scales yet"),
+        ({"privacy": "masked", "n_nodes": 2}, "2 nodes cannot be masked"),
         ({"window": 2, "device": "cpu"}, "keep rows in NumPy"),
         ({"sketch": 0}, "sketch = 0 must be"),
         ({"partition": "features"}, "a stream is split by samples"),

@@ -17,13 +17,13 @@ from eigenmesh.fitting._monitor import Monitor
 def batch_moments(
     blocks: Blocks, centre: np.ndarray | None, monitor: Monitor | None
 ) -> tuple[Summary | None, np.ndarray | None]:
-    """Moments of all rows, None if there are none, and what the monitor says of them: (1, 5 + d).
+    """Moments of all rows, None if there are none, and what the monitor says of them: (1, its width).
 
     With a centre c near the mean, the blocks sum ``n``, ``s = sum (y - c)`` and ``P = sum (y - c)(y - c)^T``; then the
     mean is ``c + s / n`` and the scatter ``P - s s^T / n``. Without one, a pass before it finds the mean.
     """
     d = blocks.n_features
-    none = None if monitor is None else np.zeros((1, 5 + d))
+    none = None if monitor is None else np.zeros((1, monitor.width))
     if centre is None:
         first = blocks.total_of_samples(partial(count_and_sum, fills=False))
         if not first[0]:
@@ -40,7 +40,7 @@ def batch_moments(
 
 def _sums_of_a_block(shards: Shards, position: int, centre: np.ndarray, monitor: Monitor | None) -> np.ndarray:
     block, d = shards.blocks[position], len(centre)
-    about, seen = np.zeros((d + 1, d)), np.zeros(0 if monitor is None else 5 + d)
+    about, seen = np.zeros((d + 1, d)), np.zeros(0 if monitor is None else monitor.width)
     centring = Centring(centre)
     for start, piece in block.chunks():
         rows = centring.apply(piece)

@@ -23,13 +23,13 @@ from eigenmesh.transports import Transport
 class Counted(NamedTuple):
     """A stream, and what its nodes will keep once a batch counts.
 
-    sums: (nodes, 5 + d) what the monitor says of the new rows. sent: what it took to read them.
+    sums: (nodes, its width) what the monitor says of the new rows. n_rows: (nodes,). sent: what it took to read them.
     """
 
     stream: Stream
     nodes: Sequence[Running]
     sums: np.ndarray | None
-    n_rows: int
+    n_rows: np.ndarray
     sent: Traffic
 
 
@@ -45,7 +45,7 @@ def count_batch(
     monitor = stream.data.monitor
     sums = None if monitor is None else np.stack([monitor.node_sums(own) for own in rows])
     kept = [node.ticked(own, pca.forgetting) for node, own in zip(stream.data.nodes, rows, strict=True)]
-    return Counted(stream, kept, sums, sum(own.shape[0] for own in rows), Traffic())
+    return Counted(stream, kept, sums, np.array([own.shape[0] for own in rows]), Traffic())
 
 
 def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: Stream | None) -> Counted:
@@ -70,4 +70,4 @@ def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: Stream | None) -> 
         raise DataError(f"the batch is {blocks.dtype}, but the stream has {stream.dtype}; convert it.")
     new, sums = batch_moments(blocks, None if last is None else last.mean, stream.data.monitor)
     kept = node.joined(new, pca.forgetting)
-    return Counted(stream, [kept], sums, 0 if new is None else round(new.weight), blocks.traffic)
+    return Counted(stream, [kept], sums, np.array([0 if new is None else round(new.weight)]), blocks.traffic)

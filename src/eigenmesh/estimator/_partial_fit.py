@@ -18,7 +18,7 @@ from eigenmesh.estimator._parameters import request_of
 from eigenmesh.estimator._stream_state import CheckedBatch, Stream
 from eigenmesh.events import BatchChecked
 from eigenmesh.fitting import Fit, fit, fit_at_every_node, prepare
-from eigenmesh.fitting._monitor import Monitor, Sums, renewed
+from eigenmesh.fitting._monitor import Monitor, renewed
 from eigenmesh.iteration import StopReason
 
 # Directions that are kept for the next batch beside the components: the more, the nearer it begins to its answer.
@@ -61,7 +61,8 @@ class Streaming:
         if self.on_alarm is not None and checked is not None and checked.event.alarm:
             self.on_alarm(checked.event)
         if isinstance(found, TooFewSamplesError):
-            message = f"nothing is fitted yet: {found} The {stream.n_seen} samples seen so far are kept."
+            so_far = "these are not in the components yet" if hasattr(self, "components_") else "nothing is fitted yet"
+            message = f"{so_far}: {found} The {stream.n_seen} samples seen so far are kept."
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
             return self
         self._set_fitted(found)
@@ -97,7 +98,8 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
             stream.data,
             nodes=counted.nodes,
             transport=transport,
-            batch_sums=counted.sums,
+            batch_sums=_together(stream.data.batch_sums, counted.sums),
+            n_new=stream.data.n_new + counted.n_rows,
             tick=stream.n_batches,
             batch=None if batch is None else str(batch),
             sent=counted.sent,
@@ -106,6 +108,9 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
             # Directions that an earlier batch has looked along tell nothing new.
             state = np.random.SeedSequence([request.seed, stream.n_batches]).generate_state(1, np.uint64)
             request = replace(request, seed=int(state[0]))
+        if request.masked:
+            # Samples are always counted: whether a batch may be summed up is decided by that.
+            request = replace(request, min_samples=max(1, request.min_samples))
         budget = pca.averages_per_batch
         settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
         settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(pca.n_components))
@@ -118,15 +123,16 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
                 found = fit(prepare(request, data), events=events, **settings)
             found = found if pca.sketch is None else _uncertified(found)
             monitor, checked = _checked_batch(monitor, found, stream.n_batches)
-            data = replace(data, last=found.moments, space=found.result.space, monitor=monitor)
+            known: dict[str, Any] = {"last": found.moments, "space": found.result.space, "monitor": monitor}
+            data = replace(data, **known, batch_sums=None, n_new=np.zeros_like(data.n_new))
             if checked is not None:
                 events.emit(checked.event)
         except TooFewSamplesError as error:
             found = error
     ids = stream.ids if batch is None else stream.ids | {batch}
-    data = replace(data, transport=None, batch_sums=None)
+    data = replace(data, transport=None)
     grown: dict[str, Any] = {
-        "n_seen": stream.n_seen + counted.n_rows,
+        "n_seen": stream.n_seen + int(counted.n_rows.sum()),
         "n_batches": stream.n_batches + 1,
         "ids": ids,
         "checked": checked,
@@ -140,12 +146,15 @@ def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Mon
     following = renewed(monitor, result.components, result.explained_variance, found.moments)
     if monitor is None or found.checked is None:
         return following, None
-    # Counts are whole, but an average rounds.
-    new = Sums(*np.rint(found.checked.sums[:3]).tolist(), *found.checked.sums[3:5].tolist())
+    new, residuals = monitor.read(found.checked.sums)
     lost = 1 - found.checked.explained / float(np.sum(result.explained_variance[: len(monitor.variances)]))
     event = monitor.checked(batch, new, lost)
-    residuals = found.checked.sums[5:] / max(new.samples, 1)
     return replace(following, quiet=monitor.after(new, event)), CheckedBatch(event, residuals)
+
+
+def _together(before: np.ndarray | None, new: np.ndarray | None) -> np.ndarray | None:
+    """What the monitor says of batches that are in no fit yet, and of the new one."""
+    return new if before is None or new is None else before + new
 
 
 def _uncertified(found: Fit) -> Fit:

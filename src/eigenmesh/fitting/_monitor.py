@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -15,21 +15,76 @@ from eigenmesh.events import BatchChecked
 
 # Share of quiet samples that may be beyond a limit, which is at 1 %: the limits are good to a factor of two.
 LARGEST_SHARE = 0.02
-# Chance that a quiet batch has as many samples beyond a limit as one that raises the alarm.
+# Chance that a quiet batch has as many samples beyond a limit, or a mean as far off, as one that raises the alarm.
 FALSE_ALARM = 1e-3
+STATISTICS = ("T2", "SPE")
+# Numbers that a node adds up about a batch, before scores and features: samples, then five of each statistic.
+NUMBERS = 11
+# Quiet samples from which their variance is known well enough, and new ones whose mean is nearly normal.
+ENOUGH, FOR_A_MEAN = 50, 30
+# How much batches differ is taken together with so many that would differ as their samples let expect.
+AS_EXPECTED = 10
+# SPE below so much of the squares that it is a difference of is rounding.
+ROUNDING = 1e-25
 
 
 class Sums(NamedTuple):
-    """Sums over samples: their number, those beyond the limits of T2 and SPE, SPE and its square."""
+    """Sums over samples, and over the batches that they came in; arrays (2,) are of T2 and SPE.
 
-    samples: float = 0.0
-    beyond_t2: float = 0.0
-    beyond_spe: float = 0.0
-    spe: float = 0.0
-    spe_squares: float = 0.0
+    beyond: samples beyond the limits. total, squares: of the values. cut, cut_squares: of the values, those beyond a
+    limit as if they were at it. Of the batches that could be compared with those before them, compared: their number;
+    apart: squared distances of their means, as multiples of what samples let expect; shift: T2 of their means.
+    """
+
+    samples: float
+    beyond: np.ndarray
+    total: np.ndarray
+    squares: np.ndarray
+    cut: np.ndarray
+    cut_squares: np.ndarray
+    compared: float
+    apart: np.ndarray
+    shift: float
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> Sums:
+        """Of one batch, from what its nodes have added up: (11,)."""
+        n, (beyond, total, squares, cut, cut_squares) = float(np.rint(numbers[0])), numbers[1:].reshape(5, 2)
+        # Counts are whole, but an average rounds.
+        return cls(n, np.rint(beyond), total, squares, cut, cut_squares, 0.0, np.zeros(2), 0.0)
 
     def plus(self, other: Sums) -> Sums:
-        return Sums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        both: Any = zip(self, other, strict=True)
+        return Sums(*(mine + theirs for mine, theirs in both))
+
+    @property
+    def mean(self) -> np.ndarray:
+        return np.asarray(self.total / max(self.samples, 1))
+
+    @property
+    def variance(self) -> np.ndarray:
+        return np.asarray(self.squares / max(self.samples, 1) - self.mean**2)
+
+    @property
+    def cut_mean(self) -> np.ndarray:
+        return np.asarray(self.cut / max(self.samples, 1))
+
+    @property
+    def cut_variance(self) -> np.ndarray:
+        variance, least = self.cut_squares / max(self.samples, 1) - self.cut_mean**2, 1e-12 * self.cut_mean**2
+        return np.asarray(np.maximum(variance, least + np.finfo(float).tiny))
+
+    @property
+    def freedom(self) -> np.ndarray:
+        """Degrees of freedom that a sample brings to the mean of cut values, ``h = 2 m^2 / (phi v)``.
+
+        phi >= 1 is how many times means of batches vary more than those of samples of one distribution would.
+        """
+        phi = np.maximum(1, (self.apart + AS_EXPECTED) / (self.compared + AS_EXPECTED))
+        return np.asarray(2 * self.cut_mean**2 / (phi * self.cut_variance))
+
+
+NOTHING = Sums.of(np.zeros(NUMBERS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +101,7 @@ class Monitor:
     components: np.ndarray
     variances: np.ndarray
     moments: Moments
-    quiet: Sums = field(default_factory=Sums)
+    quiet: Sums = NOTHING
 
     @property
     def t2_limit(self) -> float:
@@ -57,42 +112,117 @@ class Monitor:
         """Mean and variance of SPE in the quiet batches; None before there were any."""
         if self.quiet.samples < 2:
             return None
-        mean = self.quiet.spe / self.quiet.samples
-        return mean, self.quiet.spe_squares / self.quiet.samples - mean**2
+        return float(self.quiet.mean[1]), float(self.quiet.variance[1])
 
     @property
     def spe_limit(self) -> float:
         """Infinite before a batch has told how large SPE is."""
         return float("inf") if self.quiet_spe is None else spe_limit(*self.quiet_spe)
 
+    @property
+    def width(self) -> int:
+        """Numbers that a node adds up about a batch: of samples, of scores, and of features."""
+        return NUMBERS + len(self.variances) + len(self.moments.mean)
+
     def statistics(self, rows: Array) -> tuple[Array, Array, Array]:
         """T2 and SPE of samples, and the squared residuals of their features: (n, d) -> (n,), (n,), (n, d)."""
+        return distances(self._centred(rows), self.components, self.variances)
+
+    def _centred(self, rows: Array) -> Array:
         centred = rows - like(self.moments.mean, rows)
-        if self.moments.scale is not None:
-            centred /= like(self.moments.scale, rows)
-        return distances(centred, self.components, self.variances)
+        return centred if self.moments.scale is None else centred / like(self.moments.scale, rows)
 
     def node_sums(self, rows: Array) -> np.ndarray:
-        """What a node adds to the sums of all nodes, and its squared residuals by feature: (n, d) -> (5 + d,)."""
-        t2, spe, squares = self.statistics(rows)
-        t2, spe, by_feature = (to_numpy(each) for each in (t2, spe, namespace(rows).sum(squares, axis=0)))
-        beyond = np.sum(t2 > self.t2_limit), np.sum(spe > self.spe_limit)
-        return np.concatenate([[len(rows), *beyond, spe.sum(), (spe**2).sum()], by_feature])
+        """What a node adds to the sums of all nodes, its scores, and its squared residuals by feature.
+
+        (n, d) -> (11 + K + d,).
+        """
+        xp, (t2, spe, squares) = namespace(rows), self.statistics(rows)
+        scores = self.components @ to_numpy(xp.sum(self._centred(rows), axis=0))
+        both, limits = np.stack([to_numpy(t2), to_numpy(spe)]), np.array([[self.t2_limit], [self.spe_limit]])
+        cut = np.minimum(both, limits)
+        sums = [each.sum(axis=1) for each in (both > limits, both, both**2, cut, cut**2)]
+        return np.concatenate([[len(rows)], *sums, scores, to_numpy(xp.sum(squares, axis=0))])
+
+    def read(self, numbers: np.ndarray) -> tuple[Sums, np.ndarray]:
+        """What the nodes have added up about a batch, and the mean squared residuals of its features: (d,)."""
+        counted, scores, squares = np.split(numbers, [NUMBERS, NUMBERS + len(self.variances)])
+        new, quiet, n = Sums.of(counted), self.quiet, max(float(np.rint(counted[0])), 1.0)
+        if quiet.samples >= ENOUGH and new.samples:
+            away = new.cut_mean - np.clip(new.cut_mean, *self._usual)
+            apart = away**2 / (quiet.cut_variance * (1 / n + 1 / quiet.samples))
+            of_mean = np.sum((scores / n) ** 2 / np.maximum(self.variances, np.finfo(float).tiny))
+            shift = float(of_mean / (1 / n + 1 / self.moments.n_samples))
+            new = new._replace(compared=1.0, apart=apart, shift=shift)
+        return new, squares / n
 
     def checked(self, batch: int, new: Sums, variance_lost: float) -> BatchChecked:
         """What the sums over a batch say of it."""
-        n = max(new.samples, 1)
-        odd = []
-        for name, beyond, before in (
-            ("T2", new.beyond_t2, self.quiet.beyond_t2),
-            ("SPE", new.beyond_spe, self.quiet.beyond_spe),
-        ):
-            # Real data are not Gaussian: what quiet batches had beyond a limit is no reason for an alarm.
-            usual = max(LARGEST_SHARE, before / self.quiet.samples) if self.quiet.samples else LARGEST_SHARE
-            if self.quiet.samples and special.bdtrc(int(beyond) - 1, int(new.samples), usual) < FALSE_ALARM:
-                odd.append(f"{beyond / n:.1%} of its samples are beyond the limit of {name}, usual {usual:.1%}")
-        shares = {"t2_share": new.beyond_t2 / n, "spe_share": new.beyond_spe / n}
-        return BatchChecked(batch, int(new.samples), variance_lost, **shares, alarm=bool(odd), message="; ".join(odd))
+        odd: list[str] = []
+        if self.quiet.samples and new.samples:
+            odd = [*self._odd_shares(new), *self._odd_means(new), *self._shifted(new)]
+        t2_share, spe_share = map(float, new.beyond / max(new.samples, 1))
+        return BatchChecked(batch, int(new.samples), variance_lost, t2_share, spe_share, bool(odd), "; ".join(odd))
+
+    @property
+    def _is_real(self) -> np.ndarray:
+        """Whether T2 and SPE are more than rounding: with all components there are no residuals."""
+        moments = self.moments
+        means = moments.mean if moments.scale is None else moments.mean / moments.scale
+        least = ROUNDING * (moments.total_variance + float(means @ means))
+        return np.array([True, self.quiet.mean[1] > least])
+
+    def _odd_shares(self, new: Sums) -> list[str]:
+        """What is said of too many samples beyond a limit."""
+        # Real data are not Gaussian: what quiet batches had beyond a limit is no reason for an alarm.
+        usual = np.maximum(LARGEST_SHARE, self.quiet.beyond / self.quiet.samples)
+        chances = np.where(self._is_real, special.bdtrc(new.beyond - 1, int(new.samples), usual), 1)
+        found = zip(STATISTICS, new.beyond / new.samples, usual, chances, strict=True)
+        return [
+            f"{share:.1%} of its samples are beyond the limit of {name}, usual {most:.1%}"
+            for name, share, most, chance in found
+            if chance < FALSE_ALARM
+        ]
+
+    def _odd_means(self, new: Sums) -> list[str]:
+        """What is said of means that are too large or too small, where shares say nothing of those beyond a limit.
+
+        If values are g chi2(h), the mean of n of them over that of n' before them is F(n h, n' h).
+        """
+        quiet = self.quiet
+        if not new.compared:
+            return []
+        freedom, (low, high) = (new.samples * quiet.freedom, quiet.samples * quiet.freedom), self._usual
+        larger, smaller = special.fdtrc(*freedom, new.cut_mean / high), special.fdtr(*freedom, new.cut_mean / low)
+        chances = np.where(self._is_real, np.minimum(larger, smaller), 1)
+        found = zip(STATISTICS, new.cut_mean / high, chances, strict=True)
+        return [f"its mean {name} is {by:.2f} times the usual" for name, by, p in found if p < FALSE_ALARM / 2]
+
+    @property
+    def _usual(self) -> tuple[np.ndarray, np.ndarray]:
+        """Between which two numbers means of cut values are expected: (2,), (2,).
+
+        The samples that the components were fitted to have smaller distances than new ones, and batches that met
+        components of fewer samples had larger ones. A quiet batch is between the two.
+        """
+        N, mean, least = self.moments.n_samples, self.quiet.cut_mean, np.finfo(float).tiny
+        beyond = max(self.moments.total_variance - float(np.sum(self.variances)), 0.0)
+        moved = (N - 1) / N * np.array([len(self.variances), beyond]) / np.maximum(self.quiet.mean, least)
+        return np.maximum(mean * np.clip(moved, 1e-9, 1), least), np.maximum(mean * np.maximum(moved, 1), least)
+
+    def _shifted(self, new: Sums) -> list[str]:
+        """What is said if the mean of the batch has moved along the components.
+
+        With n new samples and N before them, ``T2 = sum_k mean(t_k)^2 / l_k / (1/n + 1/N)`` of their mean scores is
+        ``K (N - 1) / (N - K) F(K, N - K)``, times how much it was larger than K in quiet batches.
+        """
+        N, K = self.moments.n_samples, len(self.variances)
+        if not new.compared or new.samples < FOR_A_MEAN or N <= K:
+            return []
+        as_before = (self.quiet.shift / K + AS_EXPECTED) / (self.quiet.compared + AS_EXPECTED)
+        times = new.shift / (K * max(1.0, as_before))
+        chance = special.fdtrc(K, N - K, times * (N - K) / (N - 1))
+        return [f"T2 of its mean is {times:.1f} times the usual"] if chance < FALSE_ALARM else []
 
     def after(self, new: Sums, checked: BatchChecked) -> Sums:
         """The sums of all quiet batches, this one among them if it was."""

@@ -11,7 +11,7 @@ import numpy as np
 from eigenmesh.arrays import everywhere, to_numpy
 from eigenmesh.averaging import Averaging, Integers, Tree
 from eigenmesh.data import Choice, Covariance, Missing, Moments, Scaling
-from eigenmesh.data._moments import moments_about
+from eigenmesh.data._moments import moments_about, require_resolved
 from eigenmesh.data._running import Running, RunningCovariance
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import InputError, TooFewSamplesError
@@ -19,12 +19,17 @@ from eigenmesh.fitting._data import network_over, with_exact_averages
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._matching import facts_to_match, names_number, require_match
 from eigenmesh.fitting._monitor import Monitor
+from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import NetworkSequence, Weights
+from eigenmesh.masking import MIN_SITES
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._warm_krylov import Known
 from eigenmesh.transports import Transport
+
+# With masks: samples that at least three nodes must have in no batch that was summed up, or the next one waits.
+LEAST_NEW = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +41,7 @@ class StreamCovariance(RunningCovariance):
 
 
 class BatchSums(NamedTuple):
-    """What the nodes have summed up about a batch: (5 + d,), and the variance that the last components now explain."""
+    """What the nodes have summed up about a batch, (width of the monitor,), and what the last components explain."""
 
     sums: np.ndarray
     explained: float
@@ -56,8 +61,10 @@ class StreamData:
         Orthonormal directions that the last fit has kept, the same at all nodes.
     monitor : Monitor or None
         Of the last fit.
-    batch_sums : array of shape (nodes, 5 + d) or None
+    batch_sums : array of shape (nodes, width of the monitor) or None
         What it says of the new rows of each node held here; goes with the moments.
+    n_new : array of shape (nodes,)
+        Rows of the nodes held here that were in no fit.
     tick, batch : int, str or None
         Number of the batch, from 0, and its id: the same at all nodes.
     sent : Traffic
@@ -71,6 +78,7 @@ class StreamData:
     space: np.ndarray | None = None
     monitor: Monitor | None = None
     batch_sums: np.ndarray | None = None
+    n_new: np.ndarray = field(default_factory=lambda: np.zeros(1))
     tick: int = 0
     batch: str | None = None
     sent: Traffic = field(default_factory=Traffic)
@@ -104,7 +112,8 @@ class StreamData:
         """As it is at one of the nodes."""
         rank = transport.rank
         sums = None if self.batch_sums is None else self.batch_sums[rank : rank + 1]
-        return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, transport=transport)
+        n_new = self.n_new[rank : rank + 1]
+        return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, n_new=n_new, transport=transport)
 
     def check(self, request: Request) -> None:
         """Raise for what needs all samples at once, or another place than NumPy."""
@@ -112,15 +121,26 @@ class StreamData:
             raise InputError(
                 'missing="mean" needs all samples at once, so a stream has none of it; fill them in first.'
             )
-        if request.masked or isinstance(request.averaging, Integers):
-            raise InputError("a stream has no public scales yet, so averages in integers, masked or not, are for fit.")
 
     def count(self, masked: bool) -> tuple[Size, Network]:
-        """N over all nodes, by one average of one number."""
-        network = network_over(self.weights, self.transport, Tree())
-        counts = np.array([[node.count] for node in self.nodes])
-        n_samples = int(np.rint(self.weights.n_nodes * network.common_mean(counts)[0, 0]))
-        return Size(n_samples, self.n_features), network
+        """N over all nodes, by one average of one number.
+
+        With masks the first sum is how many nodes have new samples enough: what changes between two batches is then of
+        three nodes or more.
+        """
+        network = network_over(self.weights, self.transport, Integers() if masked else Tree())
+
+        def total(numbers: Sequence[float] | np.ndarray) -> int:
+            average = network.common_mean(np.array(numbers, dtype=float)[:, np.newaxis])[0, 0]
+            return int(np.rint(self.weights.n_nodes * average))
+
+        if masked:
+            add_masks(network)
+            ready = total(self.n_new >= LEAST_NEW)
+            if ready < MIN_SITES:
+                what = f"{ready} nodes have {LEAST_NEW} new samples or more"
+                raise TooFewSamplesError(f"{what}; masked, at least {MIN_SITES} must, or a sum would show one's own.")
+        return Size(total([node.count for node in self.nodes]), self.n_features), network
 
     def network(self, averaging: Averaging) -> Network:
         network = with_exact_averages(network_over(self.weights, self.transport, averaging))
@@ -147,18 +167,10 @@ class StreamData:
         before = 1.0 if last is None or last.scale is None else last.scale
         basis = np.zeros((d, 0)) if self.space is None else self.space
         X = (basis.T / before).T
-        about = RunningCovariance(self.nodes, centre, 1.0)
-        products = to_numpy(about.apply(everywhere(about.place(X[np.newaxis]), len(self.nodes))))
-        shifts = np.stack([node.count * (node.mean - centre) for node in self.nodes])
-        squares = np.stack([node.squares + node.count * (node.mean - centre) ** 2 for node in self.nodes])
-        counts = np.array([[node.count] for node in self.nodes])
-        batch_sums = np.zeros((len(self.nodes), 0)) if self.batch_sums is None else self.batch_sums
-        sent = np.hstack([products.reshape(len(products), -1), shifts, squares, batch_sums, counts])
-        own = facts_to_match(self, self.tick, names_number(None if self.batch is None else (self.batch,)))
-        pooled, agreed = network.common_mean_and_worst(sent, everywhere(own[np.newaxis], len(self.nodes)))
-        require_match(agreed[0], self, *self._clocks_differ())
-        parts = np.cumsum([basis.size, d, d, batch_sums.shape[1]])
-        product, s, squares, summed, (count,) = np.split(M * np.asarray(pooled[0]), parts)
+        products, own = self._products_and_sums(X, centre)
+        pooled = self._pooled(network, np.hstack([products.reshape(len(products), -1), own]))
+        parts = np.cumsum([basis.size, d, d, own.shape[1] - 2 * d - 1])
+        product, s, squares, summed, (count,) = np.split(M * pooled, parts)
         if count < 2:
             raise TooFewSamplesError(f"n_samples = {count:g} so far over all nodes; a covariance needs at least 2.")
         # Weights that are forgotten do not add up to a whole number; the divisor is what they add up to, less one.
@@ -166,17 +178,43 @@ class StreamData:
         share = (n_samples - 1) / (count - 1)
         about_centre = Moments(n_samples, centre, share * squares)
         moments = moments_about(about_centre, share * s, share * count, self, scale=scale)
+        require_resolved(moments, network.resolution, self)
         after = 1.0 if moments.scale is None else moments.scale
-        factor = M / (count - 1)
-        known = checked = None
+        factor, known, checked = M / (count - 1), None, None
         if self.space is not None:
+            if network.masking is not None:
+                network.masking.columns += basis.shape[1]
             image = (product.reshape(d, -1) - np.outer(s, s @ X) / count) / (count - 1)
             known = _known((X.T * after).T, (image.T / after).T, factor * products, after)
-            if self.monitor is not None:
-                inside = known.basis.T @ self.monitor.components.T
-                explained = float(np.vdot(inside, known.basis.T @ known.image @ inside))
-                checked = BatchSums(summed, explained)
+            checked = self._checked(summed, known)
+            # Where integers of any numbers have rounded off more than doubles do, products are made again.
+            rounded = network.resolution * np.linalg.norm(np.broadcast_to(1 / np.asarray(after), d)) / (count - 1)
+            known = known if rounded <= np.finfo(np.float64).eps * moments.total_variance else None
         return moments, StreamCovariance(self.nodes, moments.mean, factor, after, known, checked)
+
+    def _products_and_sums(self, X: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the nodes held here send: products (nodes, d, w), and deviations, squares and counts (nodes, n)."""
+        about = RunningCovariance(self.nodes, centre, 1.0)
+        products = to_numpy(about.apply(everywhere(about.place(X[np.newaxis]), len(self.nodes))))
+        shifts = np.stack([node.count * (node.mean - centre) for node in self.nodes])
+        squares = np.stack([node.squares + node.count * (node.mean - centre) ** 2 for node in self.nodes])
+        counts = np.array([[node.count] for node in self.nodes])
+        batch_sums = np.zeros((len(self.nodes), 0)) if self.batch_sums is None else self.batch_sums
+        return products, np.hstack([shifts, squares, batch_sums, counts])
+
+    def _pooled(self, network: Network, sent: np.ndarray) -> np.ndarray:
+        """The average of what the nodes send; raises at all of them where they are not at the same batch: (n,)."""
+        own = facts_to_match(self, self.tick, names_number(None if self.batch is None else (self.batch,)))
+        pooled, agreed = network.common_mean_and_worst(sent, everywhere(own[np.newaxis], len(self.nodes)))
+        require_match(agreed[0], self, *self._clocks_differ())
+        return np.asarray(pooled[0])
+
+    def _checked(self, summed: np.ndarray, known: Known) -> BatchSums | None:
+        """What was summed up about the batch, and what the last components explain now; None without a monitor."""
+        if self.monitor is None:
+            return None
+        inside = known.basis.T @ self.monitor.components.T
+        return BatchSums(summed, float(np.vdot(inside, known.basis.T @ known.image @ inside)))
 
     def _clocks_differ(self) -> tuple[str, str]:
         """What to say where nodes are at different batches, or call the same one by different names."""
@@ -196,5 +234,5 @@ class StreamData:
 def _known(basis: np.ndarray, image: np.ndarray, products: np.ndarray, scale: np.ndarray | float) -> Known:
     """Orthonormal columns and their image; a change of scale has left those of the last batch a little skew."""
     Q, R = np.linalg.qr(basis)
-    sizes = np.linalg.norm(products / np.reshape(scale, (-1, 1)), axis=1)
-    return Known(Q, np.linalg.solve(R.T, image.T).T, float(sizes.max()))
+    norms = np.linalg.norm(products / np.reshape(scale, (-1, 1)), axis=1, keepdims=True)
+    return Known(Q, np.linalg.solve(R.T, image.T).T, norms)

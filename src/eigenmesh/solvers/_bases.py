@@ -37,6 +37,25 @@ def widened(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
     return np.hstack([found, fresh])
 
 
+def fade(sizes: Array, noise: float, largest: Array | None = None) -> Array:
+    """0 for sizes at the level of noise, beside the largest that there can be, and from 100 times that on 1: (1, k).
+
+    In between it grows evenly, so that no node decides alone. largest: a number; that of the sizes if None.
+    """
+    xp = ea.namespace(sizes)
+    level = (64 * float(xp.finfo(sizes.dtype).eps) + 10 * noise) * (xp.max(sizes) if largest is None else largest)
+    return xp.clip((sizes - level) / xp.where(level > 0, 99 * level, xp.ones_like(sizes)), 0.0, 1.0)
+
+
+def faded(W: Array, noise: float, largest: Array | None = None) -> Array:
+    """``P f R^T`` for ``W = P s R^T``, with f = 1 but for directions at the level of noise, which fade out: (1, w, k).
+
+    Unlike the columns that QR makes of a block that has lost rank, it is a continuous function of W.
+    """
+    left, s, right = ea.namespace(W).linalg.svd(W, full_matrices=False)
+    return (left * fade(s, noise, largest)[:, None, :]) @ right
+
+
 def in_fixed_frame(Q: Array) -> Array:
     """Another orthonormal basis of the span of Q that depends on the span alone: (1, w, k) -> (1, w, k).
 

@@ -15,7 +15,7 @@ from eigenmesh.data import Covariance
 from eigenmesh.data._pooled import product_to_average
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits
-from eigenmesh.solvers._bases import fresh_directions, in_fixed_frame
+from eigenmesh.solvers._bases import fade, faded, fresh_directions
 from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
 # Gaussian columns beside what is known, from which the certificate learns the chance that something new was missed.
@@ -25,11 +25,14 @@ MOST_BLOCKS = 20
 
 
 class Known(NamedTuple):
-    """An orthonormal basis (d, w) that all nodes share, its image under C, and the largest product at a node here."""
+    """An orthonormal basis (d, w) that all nodes share, its image under C, and how large products at nodes here were.
+
+    norms: (nodes, 1, w) those of ``C_i b``.
+    """
 
     basis: np.ndarray
     image: np.ndarray
-    size: float
+    norms: np.ndarray
 
 
 class WarmState(NamedTuple):
@@ -70,7 +73,7 @@ class WarmKrylov(RayleighRitz):
     oversample: int = 5
     name: ClassVar[str] = "block-krylov"
     traits: ClassVar[Traits] = Traits(
-        exact_averages=True, few_exchanges=True, averages_products=True, expected_products=4
+        exact_averages=True, few_exchanges=True, averages_products=True, integers=True, expected_products=4
     )
 
     def columns(self, n_components: int, n_features: int) -> int:
@@ -93,7 +96,7 @@ class WarmKrylov(RayleighRitz):
         precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
         # A block has no more than d columns.
         start = ea.like(fresh_directions(known.basis, w + min(LOOKING, d - b), seed)[np.newaxis], basis)
-        size = ea.like(np.array([[known.size]]), basis)
+        size = network.size_of_products(ea.like(known.norms, basis), column_norms(CV))
         # The estimate follows from V and C V.
         estimate = (identity, identity, identity, identity[:, :, :b], identity[:, :2, :b], unknown, unknown)
         state = WarmState(k, n_nodes, V, CV, *estimate, precision.resolution, start, size)
@@ -130,7 +133,7 @@ class WarmKrylov(RayleighRitz):
             first, eye = V.times(ritz), ea.like(np.eye(b)[np.newaxis], CV)
             V, CV, leak = Basis.empty(first, V.room.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
             T, ritz, products = ritz.mT @ T @ ritz, eye, None
-        Z = CV @ self._directions(T, ritz, V.along(state.start), products)
+        Z = CV @ self._directions(T, values, ritz, V.along(state.start), products, network.average.accuracy)
         if products == 0 and state.start.shape[-1]:
             # Of one size, so that neither is taken for rounding beside the other.
             Z = xp.concat([Z / xp.max(column_norms(Z)), state.start / xp.max(column_norms(state.start))], axis=-1)
@@ -147,17 +150,24 @@ class WarmKrylov(RayleighRitz):
             products=products,
         )
 
-    def _directions(self, T: Array, ritz: Array, start: Array, products: int | None) -> Array:
-        """[Y, H] in the basis V, in a frame that all nodes share: (1, w, b + s) orthonormal."""
+    def _directions(
+        self, T: Array, values: Array, ritz: Array, start: Array, products: int | None, noise: float
+    ) -> Array:
+        """The span of [Y, H] in the basis V, by columns that depend on the span alone: (1, w, b + s).
+
+        Eigenvectors of rank that C does not have, and what the Gaussian columns have lost, are rounding: they fade out,
+        so that nodes whose last digits differ still multiply the same block.
+        """
         xp = ea.namespace(T)
-        chosen = ritz
-        if products:
-            last = start
+        chosen = Y = ritz * fade(xp.maximum(values, xp.zeros_like(values)), noise)[:, None, :]
+        if products and start.shape[-1]:
+            last, largest = start, xp.max(column_norms(start))
             for _ in range(products):
-                last = xp.linalg.qr(start - ritz @ (ritz.mT @ start)).Q
-                start = T @ last
-            chosen = xp.concat([ritz, last], axis=-1)
-        return in_fixed_frame(xp.linalg.qr(chosen).Q)
+                last = faded(start - Y @ (Y.mT @ start), noise, largest)
+                start, largest = T @ last, xp.max(values)
+            chosen = xp.concat([Y, last], axis=-1)
+        frame = ea.like(np.random.default_rng(0).standard_normal((1, *chosen.shape[1:])), chosen)
+        return faded(chosen @ (chosen.mT @ frame), noise)
 
     def readout(self, state: WarmState) -> Array:
         return ea.everywhere(state.V.times(self._turned(state)), state.n_nodes)
