@@ -43,6 +43,7 @@ format: $(VENV)/.dev ## let ruff put the code in order
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.dev ## HTML pages in docs/_build, warnings are errors
+	rm -rf docs/api/classes
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python tools/check_docs.py docs/_build/html
 
@@ -59,7 +60,7 @@ STEPS ?= 10
 bench-history: $(VENV)/.dev ## the core over the last commits, by asv; the curve goes to docs/images/history.svg
 	$(PIP) --editable '.[bench]'
 	$(BIN)/asv machine --yes --machine one >/dev/null
-	$(BIN)/asv run --machine one --interleave-rounds --steps $(STEPS) $(HISTORY)
+	$(BIN)/asv run --machine one --steps $(STEPS) $(HISTORY)
 	$(BIN)/python benchmarks/history.py
 
 bench: $(VENV)/.dev ## cost of an iteration against its floor, and the large cases
@@ -127,7 +128,7 @@ trials: $(VENV)/.dev ## 200 runs of five real peers with faults: kills, pauses, 
 	$(BIN)/python benchmarks/trials.py --trials 200 --workers 2
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .venv-daal .asv out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-daal .asv out docs/_build docs/gallery docs/api/classes .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eigenmesh needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ...")'

@@ -24,7 +24,7 @@ PICTURE = ROOT / "docs" / "images" / "history.svg"
 PANELS = {
     "core.Digits.time_fit": ("Fit of the digits", "ms", 1e3),
     "core.Tall.time_fit": ("Fit of 60,000 x 200", "ms", 1e3),
-    "core.Import.timeraw_import": ("Import", "ms", 1e3),
+    "core.Import.track_import": ("Import", "ms", 1e3),
     "core.Digits.track_rounds": ("Rounds, digits", "rounds", 1.0),
     "core.Digits.track_kilobytes": ("Payload, digits", "kB", 1.0),
 }

@@ -16,6 +16,7 @@ lines = [line for line in found.forecasts if line.seconds < float("inf")][:10]
 
 plt.barh([f"{line.solver}, {line.averaging}" for line in lines][::-1], [line.seconds for line in lines][::-1])
 plt.xscale("log")
+plt.minorticks_off()
 plt.xlabel("seconds, with 20 ms a round")
 plt.tight_layout()
 plt.show()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -120,6 +121,14 @@ def test_the_first_page_has_ten_lines_of_code_and_three_doors():
     assert [re.search(r"rubric\} (.+)", door)[1] for door in doors] == ["I have data", "I do research", "I run a site"]
     for door in doors:
         assert len(re.findall(r"^\d+\. .*(?:\]\(|\{doc\})", door, re.MULTILINE)) >= 8
+
+
+def test_the_curve_over_the_history_is_that_of_the_file_and_names_no_machine():
+    history = json.loads((ROOT / "benchmarks" / "history.json").read_text(encoding="utf-8"))
+    assert len(history["commits"]) >= 5
+    assert re.fullmatch(r"\w+, \d+ cores, \d+ GB, Python [\d.]+", history["machine"])
+    picture = (ROOT / "docs" / "images" / "history.svg").read_text(encoding="utf-8")
+    assert all(f">{one['commit'][:7]}<" in picture for one in history["commits"])
 
 
 def test_costs_are_the_defaults_of_the_planner():
