@@ -290,6 +290,7 @@ def test_sparse_rows_with_few_entries_are_formed_from_these(exact_network, weigh
         moments = pooled_moments(shards, exact_network(3), scale=True, missing="mean")
         found.append(build_covariance(shards, moments, kind=CovarianceKind.FORMED))
     np.testing.assert_allclose(found[0].matrices, found[1].matrices, atol=1e-12)
+    np.testing.assert_array_equal(found[0].matrices, found[0].matrices.mT)
     assert found[0].rounding_size > 0
 
 

@@ -117,10 +117,12 @@ class Sparse:
         total, sums = np.zeros((d, d)), np.zeros(d)
         blocks = [slice(start, start + COLUMNS_FORMED) for start in range(0, d, COLUMNS_FORMED)]
         for piece, counts in self._pieces(node, FORMED_BYTES):
-            columns, counted = piece.tocsc(), piece if counts is None else piece.multiply(counts).tocsr()
+            # Roots on both sides, so that the matrix is symmetric to the last bit.
+            rows = piece if counts is None else piece.multiply(counts**0.5).tocsr()
+            columns = rows.tocsc()
             for some in blocks:
-                total[some, some.start :] += (columns[:, some].T @ counted[:, some.start :]).toarray()
-            sums += counted.sum(axis=0)
+                total[some, some.start :] += (columns[:, some].T @ rows[:, some.start :]).toarray()
+            sums += piece.sum(axis=0) if counts is None else piece.T @ counts[:, 0]
             n_rows += piece.shape[0] if counts is None else float(counts.sum())
         half = sums - n_rows / 2 * self.mean
         for some in blocks:
