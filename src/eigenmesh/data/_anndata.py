@@ -77,7 +77,7 @@ def index_of(frame: Any, file: Path, what: str) -> np.ndarray:
 
 
 def _column(obs: Any, name: Column, file: Path) -> np.ndarray:
-    columns = [column for column in obs if column != obs.attrs["_index"]]
+    columns = sorted(column for column in obs if column != obs.attrs["_index"])
     if name not in columns:
         raise DataError(f"{file} has no column {name!r} in obs; it has {', '.join(columns[:SHOWN]) or 'none'}.")
     return _values(obs[name])
