@@ -31,9 +31,11 @@ from eigenmesh.transports import Transport, run_threads
 
 console = Console(width=130)
 M, D, K, SEEDS, TOL, SLOW = 20, 20, 5, 10, 1e-5, 3
+# Of a block, with those to spare.
+COLUMNS = 10
 NAMES = tuple(str(node) for node in range(M))
-# Of real threads: how many, and what the slow one sleeps in a round or tick, and in a product.
-THREADS, SEND_S, PRODUCT_S = 8, 0.1, 0.1
+# Of real threads: how many, and what the slow one sleeps in a round or tick, and in a product; how often each is run.
+THREADS, SLEEPS = 8, {(0.02, 0.5): 3, (0.1, 0.1): 1}
 # 10 to 100 ms, and 5 % of the packets lost.
 LINK = Link(latency_ms=10, jitter_ms=90, bandwidth_mbit=1000, loss=0.05, overhead_ms=0)
 
@@ -101,8 +103,8 @@ def outages() -> bool:
 class Slow:
     """A covariance whose product with a whole block takes so much longer."""
 
-    def __init__(self, covariance: Covariance, columns: int) -> None:
-        self._covariance, self._sleep_s = covariance, PRODUCT_S / columns
+    def __init__(self, covariance: Covariance, column_s: float) -> None:
+        self._covariance, self._sleep_s = covariance, column_s
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         time.sleep(self._sleep_s * X.shape[-1])
@@ -120,7 +122,7 @@ def slowed(send: Callable[..., Any], sleep_s: float) -> Callable[..., Any]:
     return late
 
 
-def on_threads(solver: Solver) -> tuple[float, float, bool]:
+def on_threads(solver: Solver, send_s: float, product_s: float) -> tuple[float, float, bool]:
     """Seconds, true sine and whether certified, with one of the nodes slowed by sleeps."""
     shards, truth = shards_of(THREADS, 0)
     weights = graphs.metropolis(graphs.erdos_renyi(THREADS, seed=0))
@@ -131,9 +133,10 @@ def on_threads(solver: Solver) -> tuple[float, float, bool]:
         prepared = prepare(request, data.at_node(transport))
         if transport.rank == SLOW:
             # What it sends in one round, or at one tick, takes as long.
-            transport.exchange = slowed(transport.exchange, SEND_S)
-            transport.post = slowed(transport.post, SEND_S / weights.graph.degree[SLOW])
-            prepared = replace(prepared, covariance=Slow(prepared.covariance, solver.columns(K, D)))
+            transport.exchange = slowed(transport.exchange, send_s)
+            transport.post = slowed(transport.post, send_s / weights.graph.degree[SLOW])
+            # A column takes as long with every solver.
+            prepared = replace(prepared, covariance=Slow(prepared.covariance, product_s / COLUMNS))
         return fit(prepared).result
 
     began = time.perf_counter()
@@ -144,13 +147,18 @@ def on_threads(solver: Solver) -> tuple[float, float, bool]:
 
 
 def threads() -> bool:
-    """Barriers, deadlines and asynchrony in turns."""
-    slow = f"one sleeps {1e3 * SEND_S:g} ms before it sends and {1e3 * PRODUCT_S:g} ms in a product"
-    table = Table(title=f"{THREADS} threads, {slow}: wall s to the certificate of 1e-6, median of 3 in turns")
+    """Barriers, deadlines and asynchrony in turns, and the tree beside them; the first kind of slow node counts."""
+    held = [waits(send_s, product_s, turns) for (send_s, product_s), turns in SLEEPS.items()]
+    return held[0]
+
+
+def waits(send_s: float, product_s: float, turns: int) -> bool:
+    slow = f"one sleeps {1e3 * send_s:g} ms before it sends and {1e3 * product_s:g} ms in a product"
+    table = Table(title=f"{THREADS} threads, {slow}: wall s to the certificate of 1e-6, median of {turns} in turns")
     for heading in ("solver", "s", "barriers / it", "largest true sin", "certified"):
         table.add_column(heading, justify="right")
-    solvers = TrackedSubspace(), Deadlines(tick_s=0.02), Asynchronous(tick_s=0.01)
-    runs = [[on_threads(solver) for solver in solvers] for _ in range(3)]
+    solvers = TrackedSubspace(), Deadlines(tick_s=0.02), Asynchronous(tick_s=0.01), BlockKrylov()
+    runs = [[on_threads(solver, send_s, product_s) for solver in solvers] for _ in range(turns)]
     barriers, held = median(turn[0][0] for turn in runs), True
     for place, solver in enumerate(solvers):
         taken, angles, certified = zip(*(turn[place] for turn in runs), strict=True)

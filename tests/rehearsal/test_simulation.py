@@ -72,6 +72,13 @@ def test_with_slow_nodes_and_loss_they_get_to_the_truth(name, seed):
     assert found.bytes > 0
 
 
+@pytest.mark.parametrize("name", AT_OWN_PACE)
+def test_called_too_soon_they_go_on(name):
+    # Together they take longer than a neighbour may be silent.
+    solver = AT_OWN_PACE[name](tol=1e-3, patience_s=2.0)
+    assert play(solver, conditions(product_ms=100.0))[0].result.converged
+
+
 def test_a_seed_decides_everything():
     one, other = (play(Asynchronous(tol=TOL), conditions())[0] for _ in range(2))
     np.testing.assert_array_equal(one.curve, other.curve)

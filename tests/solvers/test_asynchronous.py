@@ -11,7 +11,7 @@ from eigenmesh.errors import DeadlineError, InputError
 from eigenmesh.metrics import largest_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, Deadlines, TrackedSubspace
-from eigenmesh.solvers._paced_node import PacedNode
+from eigenmesh.solvers._paced_node import CONTRACTION, TICKS, PacedNode
 
 M, D, K = 5, 8, 2
 PARTS = unlike_nodes(paper_spectrum(D, K, 0.7), [200] * M, 0)
@@ -72,6 +72,30 @@ def test_a_neighbour_that_is_not_heard_gets_nothing_and_is_named_in_the_end():
         node.require_heard()
 
 
+def test_a_neighbour_whose_ticks_last_longer_is_fed_all_the_same():
+    nodes = nodes_of()
+    for _ in range(3):
+        for neighbour in (1, M - 1):
+            nodes[0].receive(neighbour, dict(nodes[neighbour].tick())[0])
+        for _ in range(10):
+            nodes[0].tick()
+    before = nodes[0]._mass[-17]
+    nodes[0].tick()
+    assert nodes[0]._mass[-17] < before
+
+
+def test_how_much_is_mixed_in_a_tick_depends_on_how_long_it_lasts():
+    node, other = nodes_of()[:2]
+    for _ in range(2):
+        node.tick()
+    for _ in range(20):
+        message = dict(other.tick())[0]
+    node.receive(1, message)
+    assert node.table[1, TICKS] == 20
+    node.table[2:, TICKS], node.table[:, CONTRACTION], node.table[1, CONTRACTION] = 2, 1e-3, 0.9
+    assert node._contraction() == pytest.approx(0.9 ** (20 / 2))
+
+
 @pytest.mark.parametrize("name", AT_OWN_PACE)
 def test_on_threads_they_find_the_components_of_the_pooled_data(name):
     solver = AT_OWN_PACE[name](tick_s=0.002, tol=1e-7)
@@ -82,6 +106,8 @@ def test_on_threads_they_find_the_components_of_the_pooled_data(name):
     bound = pca.certificate_.error_bound
     assert pca.result_.converged
     assert largest_angle(np.swapaxes(pca.result_.node_components, -1, -2), TRUTH) <= bound <= 1e-7
+    # The answer is one for all.
+    np.testing.assert_allclose(pca.result_.node_components - pca.result_.node_components[0], 0, atol=1e-13)
     assert pca.result_.traffic.messages > 0
 
 

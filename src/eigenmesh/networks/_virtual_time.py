@@ -105,7 +105,8 @@ class InVirtualTime(Stacked):
 
     def _tick(self, node: Paced, nodes: Sequence[Paced], pace: Pace) -> None:
         now = self.time.now
-        awake = self.laws.awake(node.rank, now)
+        # Who takes part in what all do together sends nothing beside it.
+        awake = self.laws.awake(node.rank, max(now, float(self.clock[node.rank])))
         if awake > now:
             if awake < math.inf:
                 self.time.at(awake, self._tick, node, nodes, pace)
@@ -127,9 +128,6 @@ class InVirtualTime(Stacked):
 
     def _act(self, node: Paced) -> None:
         """Begin work that is due; a node that is called and has none left has joined."""
-        if self.time.now < self.clock[node.rank]:
-            # It still takes part in what all do together.
-            return
         work = node.begin()
         if work is not None:
             if self.watcher is not None:

@@ -8,21 +8,58 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array
+from eigenmesh.arrays import Array, column_norms
+from eigenmesh.certificate import Common
 from eigenmesh.certificate._bounds import gaps_from_ritz
+from eigenmesh.certificate._krylov import asymmetry
 from eigenmesh.data import Covariance
+from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.networks._paced import Pace
 from eigenmesh.solvers._base import Solver, Traits, Watch, require_positive
 from eigenmesh.solvers._paced_node import FED_TICKS, PacedNode
-from eigenmesh.solvers._tracked_subspace import TrackedSubspace, numbers_of
+from eigenmesh.solvers._tracked_subspace import TrackedSubspace
+
+
+class Together(NamedTuple):
+    """Rayleigh-Ritz in a block that all nodes share.
+
+    Attributes
+    ----------
+    components, beyond : (1, d, K) and (1, d, p)
+        Leading Ritz vectors, and the others.
+    values, residuals : (1, b)
+        Ritz values, largest first, and norms of ``C x - theta x``.
+    common : Common
+        What the certificate is made from.
+    """
+
+    components: Array
+    beyond: Array
+    values: Array
+    residuals: Array
+    common: Common
+
+    @classmethod
+    def of(cls, block: Array, product: Array, size: Array, k: int) -> Together:
+        """From an orthonormal block and C times it, (1, d, b) both."""
+        T = block.mT @ product
+        values, vectors = np.linalg.eigh((T + T.mT) / 2)
+        values, vectors = np.flip(values, axis=-1), np.flip(vectors, axis=-1)
+        found, image = block @ vectors, product @ vectors
+        residuals = column_norms(image - found * values[:, None, :])[:, 0, :]
+        defect = np.maximum(asymmetry(T), -values[:, -1:])
+        # Each column of the image is a sum over those of the product.
+        common = Common(found[..., :k], image[..., :k], size * T.shape[-1] ** 0.5, defect, None)
+        return cls(found[..., :k], found[..., k:], values, residuals, common)
 
 
 class PacedState(NamedTuple):
-    """The nodes held here: machines that a step drives on, not values."""
+    """The nodes held here, machines that a step drives on, not values; and their answer once they are together."""
 
     nodes: tuple[PacedNode, ...]
+    together: Together | None = None
 
 
 @dataclass(frozen=True)
@@ -31,16 +68,17 @@ class Asynchronous(Solver):
 
     A message is the sum of all that was ever sent over its link, so that it does not matter which ones are lost or
     late; ``PacedNode`` has the equations. Each message also carries what is known of every node, the newest wins. When
-    the root sees that all have come to ``tol`` it calls them together, and the certificate is made in rounds, with one
-    product; refused, they go on to a tenth. An iteration of ``run`` is all that happens between two calls, a
-    round is a tick. It needs threads, or virtual time (``eigenmesh simulate``).
+    the root sees that all have come near to ``tol`` it calls them together, and in rounds they multiply the average of
+    their blocks once: its Ritz vectors are the answer, and the certificate is that of them. Refused, they go on until
+    they are twice as near. An iteration of ``run`` is all that happens between two calls, a round is a tick. It needs
+    threads, or virtual time (``eigenmesh simulate``).
 
     Parameters
     ----------
     tick_s : float
         Seconds between two ticks of a node: about what a message takes.
     tol : float
-        Bound on sin(angle) at which nodes are called together; best that of the fit.
+        Bound on sin(angle) for which nodes are called together; best that of the fit.
     patience_s : float
         Seconds for which a neighbour may be silent before the run ends with its name.
     method : TrackedSubspace
@@ -96,18 +134,37 @@ class Asynchronous(Solver):
         for node in state.nodes:
             node.resume()
         network.run_paced(state.nodes, Pace(self.tick_s, self.common_clock))
-        return state
+        return PacedState(state.nodes)
 
     def readout(self, state: PacedState) -> Array:
+        if state.together is not None:
+            return ea.everywhere(state.together.components, len(state.nodes))
         return np.concatenate([self.method.readout(node.current) for node in state.nodes])
 
+    def common(self, state: PacedState) -> Common | None:
+        return None if state.together is None else state.together.common
+
+    def beyond(self, state: PacedState) -> Array | None:
+        return None if state.together is None else state.together.beyond
+
     def watch(self, covariance: Covariance, network: Network, state: PacedState) -> Watch:
-        """Agree on residuals and Ritz values, now that all are together."""
-        rows = np.concatenate([numbers_of(node.current) for node in state.nodes])
-        numbers, k = ea.to_numpy(network.worst(rows))[0], state.nodes[0].current.k
-        residual, ritz = np.split(numbers[:-2], 2)
-        healthy = bool(np.isfinite(numbers).all())
-        return Watch(state, residual[:k], healthy, gaps_from_ritz(ritz, k), free=True)
+        """Multiply the average of all X, now that all are together: its Ritz vectors are the answer.
+
+        What a block holds is settled long before all nodes agree on where in it the components are.
+        """
+        X = np.concatenate([node.current.X for node in state.nodes])
+        block, k = ea.orthonormal(network.common_mean(X, float(network.n_nodes))), state.nodes[0].current.k
+        products = product_to_average(covariance, block, len(X))
+
+        def examined(product: Array) -> tuple[Together, Array]:
+            size = network.size_of_products(column_norms(products), column_norms(product))
+            found = Together.of(block, product, size, k)
+            return found, np.concatenate([found.residuals, found.values], axis=1)
+
+        together, agreed = network.worst_after_mean(products, examined)
+        residual, ritz = np.split(ea.to_numpy(agreed)[0], 2)
+        healthy = bool(np.isfinite(agreed).all())
+        return Watch(PacedState(state.nodes, together), residual[:k], healthy, gaps_from_ritz(ritz, k), free=True)
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,13 @@ TICKS, PRODUCTS, CALLS, ANGLE, RESIDUAL, SMALLEST, UNLIKE, CONTRACTION, WORK = r
 FED_TICKS = 6
 # Less of the push weight than this share of the usual one means that this node was cut off.
 LEAST_WEIGHT = 0.3
+# Of a tick, before anything is known.
+NO_CONTRACTION = 1 - 1e-9
 # Below this, how far the probes have come is rounding.
 LEAST_ERROR = 1e-9
-# The root asks for a look at the budget after so many ticks, and for a certificate at a tenth of the bound it asked at.
-LOOK_TICKS, REFUSED = 500, 0.1
+# The root asks for a look at the budget after so many ticks. It asks for a certificate at so many times tol, since what
+# nodes have in common is nearer to the truth than the farthest of them; refused, at this share of that, and so on.
+LOOK_TICKS, EARLY, REFUSED = 2000, 30.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class PacedNode:
     basis : array of shape (1, d, K)
         The start, the same at all nodes.
     tol : float
-        Bound on sin(angle) at which the root calls for a certificate.
+        Bound on sin(angle) that is asked for.
     in_step : bool
         Begin a product at all nodes alike, once in as many rounds as the slowest product and the mixes take.
     patience : int
@@ -96,7 +99,7 @@ class PacedNode:
         in_step: bool,
         patience: int,
     ) -> None:
-        self.rank, self.tol = rank, tol
+        self.rank, self._goal = rank, EARLY * tol
         self._method, self._covariance, self._in_step, self._patience = method, covariance, in_step, patience
         _, d, k = basis.shape
         self._shape = d, method.columns(k, d)
@@ -112,8 +115,10 @@ class PacedNode:
         self._sent = {j: np.zeros_like(self._mass) for j in self._shares}
         self._seen = {j: (0, np.zeros_like(self._mass)) for j in senders}
         self._heard = dict.fromkeys(senders, 0)
+        # Ticks of this node in one of theirs, at least 1.
+        self._slower = dict.fromkeys(senders, 1.0)
         self.table = np.zeros((weights.n_nodes, 9))
-        self.table[:, [ANGLE, RESIDUAL]], self.table[:, SMALLEST], self.table[:, CONTRACTION] = np.inf, 0.0, 1 - 1e-9
+        self.table[:, [ANGLE, RESIDUAL]], self.table[:, CONTRACTION] = np.inf, NO_CONTRACTION
         self._looked_at = self.table[:, PRODUCTS].copy()
         self.state: TrackedSubspaceState | None = None
         self._unmixed = np.zeros((1, *self._shape))
@@ -147,6 +152,7 @@ class PacedNode:
         newer = table[:, TICKS] > self.table[:, TICKS]
         self.table[newer] = table[newer]
         self._heard[sender] = self.ticks
+        self._slower[sender] = max(self.ticks / float(number[0]), 1.0)
 
     def begin(self) -> Callable[[], TrackedSubspaceState] | None:
         """Work that is due now, to be done anywhere and given to ``end``; None if there is none."""
@@ -193,7 +199,7 @@ class PacedNode:
         return self.state is not None and bool(self.table[0, CALLS] > self._answered)
 
     def resume(self) -> None:
-        """Go on after a certificate that was refused."""
+        """Go on after a look that all took together."""
         self._answered = int(self.table[0, CALLS])
         self._called_at = self.ticks
 
@@ -215,7 +221,7 @@ class PacedNode:
 
     def _hears(self, neighbour: int) -> bool:
         # A link that goes one way has nothing to hear.
-        return self.ticks - self._heard.get(neighbour, self.ticks) <= FED_TICKS
+        return self.ticks - self._heard.get(neighbour, self.ticks) <= FED_TICKS * self._slower.get(neighbour, 1.0)
 
     def _measure(self) -> None:
         """The contraction of a tick so far, by the probes."""
@@ -226,15 +232,21 @@ class PacedNode:
         own = self.table[self.rank]
         own[TICKS] = self.ticks
         if error > LEAST_ERROR * self._first_error:
-            own[CONTRACTION] = np.clip((error / self._first_error) ** (1 / self.ticks), 1e-3, 1 - 1e-9)
+            own[CONTRACTION] = np.clip((error / self._first_error) ** (1 / self.ticks), 1e-3, NO_CONTRACTION)
         self._usual_weight += (float(weight[0]) - self._usual_weight) / self.ticks
+
+    def _contraction(self) -> float:
+        """That of the slowest to agree in one tick of this node, which may last longer than theirs."""
+        theirs = self.table[:, TICKS] / max(self.ticks, 1)
+        return min(float((self.table[:, CONTRACTION] ** theirs).max()), NO_CONTRACTION)
 
     def _is_due(self) -> bool:
         """Whether the ticks since the last product have mixed it as the rule asks, and this node is not cut off."""
-        contraction = float(self.table[:, CONTRACTION].max())
-        needed = rounds_to_contract(self.current.mixing.accuracy, contraction)
-        enough = self._mixed_since >= needed
+        accuracy = self.current.mixing.accuracy
+        enough = self._mixed_since >= rounds_to_contract(accuracy, self._contraction())
         if enough and self._in_step:
+            # The same number everywhere.
+            needed = rounds_to_contract(accuracy, float(self.table[:, CONTRACTION].max()))
             period = self._round // (needed + math.ceil(self.table[:, WORK].max()))
             enough, self._period = period != self._period, period
         heard = sum(self._hears(j) for j in self._heard)
@@ -244,7 +256,7 @@ class PacedNode:
     def _look(self) -> TrackedSubspaceState:
         """Tell the others how far this node is; set momentum and mixes once all have told; the root may call."""
         state = self.current
-        numbers = numbers_of(state)[0]
+        numbers = numbers_of(state, outside=True)[0]
         residual, ritz = np.split(numbers[:-2], 2)
         gaps = gaps_from_ritz(ritz, state.k)
         with np.errstate(all="ignore"):
@@ -257,8 +269,8 @@ class PacedNode:
             largest = self.table.max(axis=0)
             agreed = np.array([*[largest[RESIDUAL]] * state.k, largest[SMALLEST], largest[UNLIKE]])
             state = self._method.adjusted(cast(Network, self), state, agreed)
-            if self.rank == 0 and largest[ANGLE] <= self.tol:
-                self.tol *= REFUSED
+            if self.rank == 0 and largest[ANGLE] <= self._goal:
+                self._goal = REFUSED * largest[ANGLE]
                 own[CALLS] += 1
         self.state = state
         return state

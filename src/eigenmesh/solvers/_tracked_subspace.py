@@ -166,11 +166,16 @@ class TrackedSubspace(Solver):
         return state._replace(mixing=mixing, power=power, best=best, waited=waited % PATIENCE)
 
 
-def numbers_of(state: TrackedSubspaceState) -> Array:
-    """What nodes agree on the maxima of, (nodes, 2 b + 2): residuals, Ritz values, less the smallest, |P C P|."""
+def numbers_of(state: TrackedSubspaceState, outside: bool = False) -> Array:
+    """What nodes agree on the maxima of, (nodes, 2 b + 2): residuals, Ritz values, less the smallest, |P C P|.
+
+    ``outside``: only what residuals have outside of the block, which a product with it in common would not mend.
+    """
     xp = ea.namespace(state.X)
     values, vectors = _ritz(state)
     away = (state.S / state.y) @ vectors - (state.X @ vectors) * values[:, None, :]
+    if outside:
+        away = away - state.X @ (state.X.mT @ away)
     # What the mixes leave undone counts too: a square X sees no residual at all, however far the nodes are apart.
     undone = state.mixing.accuracy * column_norms(state.moved @ vectors)
     residuals = (column_norms(away) + undone)[:, 0, :]
