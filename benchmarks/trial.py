@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ class Trial:
     truths : the data that the result may be of: those that a site has now, and those that it had.
     gone : sites that are not started again.
     others : second processes of a site.
+    repairs : what is done about the fault before all begin anew: without a link between them, sites never agree.
     """
 
     def __init__(self, seed: int, kind: str, root: Path, stack: ExitStack, faketime: str) -> None:
@@ -79,6 +80,7 @@ class Trial:
         self.truths: list[Mapping[str, np.ndarray]] = [parts]
         self.gone: set[str] = set()
         self.others: list[Forked] = []
+        self.repairs: list[Callable[[], object]] = []
         self.codes: dict[str, int] = {}
 
     def pick(self, count: int = 1) -> list[str]:
@@ -132,6 +134,8 @@ class Trial:
         before = f"{self.codes}: {self.last_words()}"
         self.gone.clear()
         self.others.clear()
+        for repair in self.repairs:
+            repair()
         self.mesh.start(options=["--fresh"])
         if not self.finish():
             raise WrongError(f"cannot begin anew {self.codes}: {self.last_words()} (before: {before})")

@@ -137,6 +137,7 @@ def one_way(trial: Trial) -> None:
     trial.mesh.reroute(caller, called, proxy.address)
     trial.mesh.start()
     moment(trial, caller)
+    trial.repairs.append(proxy.stall)
     proxy.stall(str(trial.rng.choice(["there", "back"])))
     if trial.rng.random() < 0.3:
         trial.pause(3.0)
