@@ -14,7 +14,6 @@ from mesh import Mesh
 from waiting import until
 
 pytest.importorskip("cryptography")
-pytest.importorskip("cryptography")
 
 from eigenmesh.cli import app
 from eigenmesh.sites import read_site

@@ -11,7 +11,6 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 pytest.importorskip("cryptography")
-pytest.importorskip("cryptography")
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.sites._audit_lines import read_audit

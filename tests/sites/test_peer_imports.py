@@ -10,14 +10,13 @@ from sklearn.datasets import load_digits
 from mesh import Mesh
 
 pytest.importorskip("cryptography")
-pytest.importorskip("cryptography")
 
 # What the other commands and the other kinds of data need.
 UNNEEDED = (
     *("sklearn", "pandas", "pyarrow", "matplotlib", "dask", "torch", "mpi4py", "joblib", "prometheus_client"),
-    *("scipy.stats", "scipy.optimize", "scipy.sparse.linalg", "scipy.sparse.csgraph"),
+    *("scipy.stats", "scipy.optimize", "scipy.sparse.linalg", "scipy.sparse.csgraph", "scipy.special"),
     *("eigenmesh.experiments", "eigenmesh.estimator", "eigenmesh.dask", "eigenmesh.theory"),
-    *("eigenmesh.watch", "http.server"),
+    *("eigenmesh.watch", "http.client", "urllib.request"),
 )
 PEER = """
 import json, sys

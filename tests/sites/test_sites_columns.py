@@ -12,7 +12,6 @@ from eigenmesh.sites._audit_summary import summary
 from mesh import Mesh, ring
 
 pytest.importorskip("cryptography")
-pytest.importorskip("cryptography")
 
 WIDTHS = {"oslo": 30, "bergen": 9, "bodo": 25}
 BAD_INPUT, ENDED = 2, 4

@@ -16,7 +16,6 @@ import pytest
 from sklearn.datasets import load_digits
 
 pytest.importorskip("cryptography")
-pytest.importorskip("cryptography")
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key

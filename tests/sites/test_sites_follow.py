@@ -12,7 +12,6 @@ from mesh import ring
 from waiting import until
 
 pytest.importorskip("cryptography")
-pytest.importorskip("cryptography")
 
 pytestmark = pytest.mark.slow
 

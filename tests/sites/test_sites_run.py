@@ -18,7 +18,6 @@ from mesh import Mesh, ring
 from waiting import until
 
 pytest.importorskip("cryptography")
-pytest.importorskip("cryptography")
 
 pytestmark = pytest.mark.slow
 

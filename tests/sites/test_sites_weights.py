@@ -9,7 +9,6 @@ from eigenmesh.model_file import read_model
 from mesh import Mesh, ring
 
 pytest.importorskip("cryptography")
-pytest.importorskip("cryptography")
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import hashlib
-import http.client
 import io
 import math
 import os
@@ -11,7 +10,6 @@ import struct
 import sys
 import tarfile
 import time
-import urllib.request
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -133,6 +131,10 @@ def cifar10_originals(base_url: str = "https://www.cs.toronto.edu/~kriz/") -> di
 
 def fetch(url: str, max_bytes: int, deadline_s: float = 900.0) -> bytes:
     """Content of a URL, at most max_bytes, within deadline_s."""
+    # Only those who download need them.
+    import http.client
+    import urllib.request
+
     end = time.monotonic() + deadline_s
     content = bytearray()
     try:

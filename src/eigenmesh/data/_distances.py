@@ -1,7 +1,6 @@
 """How far samples are from a model: Hotelling's T2 and the squared prediction error, with their limits."""
 
 import numpy as np
-from scipy import special
 
 from eigenmesh.arrays import Array, like, namespace
 
@@ -27,6 +26,9 @@ def t2_limit(n_samples: float, n_components: int) -> float:
     N, K = n_samples, n_components
     if N <= K:
         return float("inf")
+    # Not for peers, who need no limits.
+    from scipy import special
+
     return float(K * (N**2 - 1) / (N * (N - K)) * special.fdtri(K, N - K, 1 - SHARE))
 
 
@@ -35,4 +37,6 @@ def spe_limit(mean: float, variance: float) -> float:
     if not mean > 0:
         return float("inf")
     variance = max(variance, 1e-12 * mean**2)
+    from scipy import special
+
     return float(variance / (2 * mean) * special.chdtri(2 * mean**2 / variance, SHARE))

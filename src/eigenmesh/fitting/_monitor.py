@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from eigenmesh.arrays import Array, like, namespace, to_numpy
 from eigenmesh.data import Moments
@@ -174,6 +173,9 @@ class Monitor:
 
     def _odd_shares(self, new: Sums) -> list[str]:
         """What is said of too many samples beyond a limit."""
+        # Not for peers, who do not monitor.
+        from scipy import special
+
         # Real data are not Gaussian: what quiet batches had beyond a limit is no reason for an alarm.
         usual = np.maximum(LARGEST_SHARE, self.quiet.beyond / self.quiet.samples)
         chances = np.where(self._is_real, special.bdtrc(new.beyond - 1, int(new.samples), usual), 1)
@@ -189,6 +191,8 @@ class Monitor:
 
         If values are g chi2(h), the mean of n of them over that of n' before them is F(n h, n' h).
         """
+        from scipy import special
+
         quiet = self.quiet
         if not new.compared:
             return []
@@ -216,6 +220,8 @@ class Monitor:
         With n new samples and N before them, ``T2 = sum_k mean(t_k)^2 / l_k / (1/n + 1/N)`` of their mean scores is
         ``K (N - 1) / (N - K) F(K, N - K)``, times how much it was larger than K in quiet batches.
         """
+        from scipy import special
+
         N, K = self.moments.n_samples, len(self.variances)
         if not new.compared or new.samples < FOR_A_MEAN or N <= K:
             return []
