@@ -56,6 +56,7 @@ def test_a_report_that_cannot_be_written_is_named_before_any_work(call, words, n
     assert said in done.stderr
     assert "Traceback" not in done.output
     assert done.stdout == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["e.jsonl"]
 
 
 def test_a_live_fit_names_its_page_and_ends(call):

@@ -74,6 +74,9 @@ def demo(
         return
     topology = canonical_name("topology", topology, TOPOLOGIES)
     request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=seed)
+    if report is not None:
+        # Before a folder is made.
+        require_report(report)
     picture = _picture_path(out)
     page_file = require_report(report or out.with_suffix(".html"))
     problem = read_problem(messages, [DATA_SET], seed, split=split, nodes=nodes, topology=topology)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
 from eigenmesh.errors import InputError, UnreadableFileError
@@ -15,7 +14,7 @@ from eigenmesh.sites._revocation import RevocationList
 from eigenmesh.sites._site import REVOKED_FILE, TlsFiles
 from eigenmesh.sites._x509 import alternative_names
 from eigenmesh.transports.tls import Credentials
-from eigenmesh.transports.tls._keyring import key_fingerprint
+from eigenmesh.transports.tls._keyring import is_signed_by, key_fingerprint
 
 
 def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] | None = None) -> Credentials:
@@ -85,16 +84,8 @@ def _require_trusted(tls: TlsFiles, chain: list[x509.Certificate], trusted: list
     """Each certificate must be signed by the next one, and the last by a trusted authority."""
     current = chain[0]
     for above in chain[1:]:
-        if not _signed_by(current, above):
+        if not is_signed_by(current, above):
             break
         current = above
-    if not any(_signed_by(current, authority) for authority in trusted):
+    if not any(is_signed_by(current, authority) for authority in trusted):
         raise InputError(f"{tls.certificate} is not signed by an authority in {tls.ca}; put that certificate there.")
-
-
-def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True

@@ -82,7 +82,7 @@ class CertificateKeyring:
             for above in chain[1:]:
                 last.verify_directly_issued_by(above)
                 last = above
-            return own.public_key() if any(_issued(last, authority) for authority in self._trusted) else None
+            return own.public_key() if any(is_signed_by(last, authority) for authority in self._trusted) else None
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
             return None
 
@@ -93,9 +93,10 @@ def key_fingerprint(certificate: x509.Certificate) -> str:
     return hashlib.sha256(certificate.public_key().public_bytes(serialization.Encoding.DER, form)).hexdigest()
 
 
-def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Whether the issuer's key has signed a certificate, and its name is in it."""
     try:
-        certificate.verify_directly_issued_by(authority)
+        certificate.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
