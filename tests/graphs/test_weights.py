@@ -242,7 +242,7 @@ def test_even_rings_that_only_swap_are_refused_at_any_size(n_nodes):
 
 
 def test_weights_off_the_graph_are_refused():
-    with pytest.raises(GraphError, match=r"weight \(0, 4\) is 0.333 .* no link 0-4; add the link, or set"):
+    with pytest.raises(GraphError, match=r"weight \(0, 4\) is 0.333, but .* no link 0-4; add the link, or set"):
         from_matrix(metropolis(cycle(5)).matrix, path(5))
     with pytest.raises(GraphError, match="weights of 5 nodes do not fit a graph of 6 nodes"):
         from_matrix(metropolis(cycle(5)).matrix, path(6))

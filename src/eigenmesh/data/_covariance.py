@@ -230,18 +230,20 @@ def build_covariance(
     products: int = 50,
     memory_bytes: int = MEMORY_BYTES,
     in_place: bool = False,
+    products_in_place: np.ndarray | None = None,
     xp: Namespace | None = None,
     device: Any = None,
 ) -> Covariance:
     """Covariance of the nodes held here, of the given kind or of the one that ``choose`` picks.
 
     n_components, products and memory_bytes are for ``choose``. With in_place, dense rows of a single node are centred
-    after the product where little cancels, so that nothing is copied; ``rounding_size`` says what cancelled. xp and
-    device say which library and device hold the arrays, NumPy by default; a sparse covariance works with NumPy only.
+    after the product where little cancels, so that nothing is copied; ``rounding_size`` says what cancelled. Their
+    products with each other, the upper triangle of Y^T Y (d, d), may be known already. xp and device say which library
+    and device hold the arrays, NumPy by default; a sparse covariance works with NumPy only.
     """
     place = Place.of(xp, device)
     kind = kind or choose(shards, n_components, products, memory_bytes).kind
-    rows = InPlace.of(shards, moments) if in_place and place == HOST else None
+    rows = InPlace.of(shards, moments, products_in_place) if in_place and place == HOST else None
     if kind is CovarianceKind.FORMED and rows is not None:
         return Formed(rows.formed()[np.newaxis], rows.rounding_size)
     if kind is CovarianceKind.FORMED:

@@ -20,6 +20,17 @@ from eigenmesh.data._summaries import sums_of_rows
 ROWS_PER_COLUMN = 16
 
 
+def rows_in_place(shards: Shards) -> np.ndarray | None:
+    """All rows held here, (N_i, d), if they are one node's and are used as they are."""
+    fits = len(shards.blocks) == 1 and shards.blocks[0].in_place and shards.dtype == np.float64
+    return shards.blocks[0].read(slice(None)) if fits else None
+
+
+def upper_products(rows: np.ndarray) -> np.ndarray:
+    """Upper triangle of Y^T Y, with anything below it: (n, d) -> (d, d)."""
+    return np.asarray(dsyrk(1.0, rows.T) if rows.flags.c_contiguous else dsyrk(1.0, rows, trans=True))
+
+
 @dataclass(frozen=True, eq=False)
 class InPlace:
     """C_i of one node from rows Y (N_i, d) that are not centred.
@@ -27,25 +38,29 @@ class InPlace:
     With weights w = sqrt(M/(N-1)) / scale and x = w X::
 
         Z = Y x - 1 (mu^T x),  C_i X = w (Y^T Z - mu (1^T Z))
+
+    sums: Y^T 1, (d,). products: Y^T Y, its upper triangle (d, d), where it is known already; else None.
     """
 
     rows: np.ndarray
     mean: np.ndarray
     weights: np.ndarray
-    n_samples: float
+    sums: np.ndarray
+    products: np.ndarray | None = None
     kind: ClassVar[CovarianceKind] = CovarianceKind.MATRIX_FREE
 
     @classmethod
-    def of(cls, shards: Shards, moments: Moments) -> InPlace | None:
+    def of(cls, shards: Shards, moments: Moments, products: np.ndarray | None = None) -> InPlace | None:
         """None where rows have to be copied or converted first, or where too much would cancel."""
-        fits = len(shards.blocks) == 1 and shards.blocks[0].in_place and shards.dtype == np.float64
-        if not fits or moments.n_missing or moments.rest is not None:
+        rows = rows_in_place(shards)
+        if rows is None or moments.n_missing or moments.rest is not None:
             return None
         means = moments.mean if moments.scale is None else moments.mean / moments.scale
         if means @ means > MOST_LOST * moments.total_variance:
             return None
         weights = np.broadcast_to(np.asarray(moments.centring(shards.n_nodes).factor), means.shape)
-        return cls(shards.blocks[0].read(slice(None)), moments.mean, weights, moments.n_samples)
+        sums = sums_of_rows(rows) if moments.own_sums is None else moments.own_sums
+        return cls(rows, moments.mean, weights, sums, products)
 
     @property
     def n_features(self) -> int:
@@ -84,13 +99,10 @@ class InPlace:
 
     def formed(self) -> np.ndarray:
         """``C_i = w (Y^T Y - s mu^T - mu s^T + N_i mu mu^T) w`` with the sums s of the rows: (d, d)."""
-        upper = dsyrk(1.0, self.rows.T) if self.rows.flags.c_contiguous else dsyrk(1.0, self.rows, trans=True)
-        total = np.triu(upper)
+        total = np.triu(upper_products(self.rows) if self.products is None else self.products)
         total += np.triu(total, 1).T
-        n = len(self.rows)
-        # Any error of s counts as much as the mean is large. Where all samples are here, the mean tells.
-        sums = n * self.mean if n == self.n_samples else sums_of_rows(self.rows).astype(np.float64)
-        shift = np.outer(sums - n / 2 * self.mean, self.mean)
+        # Any error of s counts as much as the mean is large.
+        shift = np.outer(self.sums - len(self.rows) / 2 * self.mean, self.mean)
         total -= shift + shift.T
         return np.asarray(total * np.outer(self.weights, self.weights))
 

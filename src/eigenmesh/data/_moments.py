@@ -1,7 +1,7 @@
 """Pooled number of samples, mean and variance, which every node needs before the first iteration."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
 from typing import Literal, Protocol, TypeAlias
@@ -48,6 +48,7 @@ class Moments:
     column, (d,). The variance has divisor N - 1. The scale is the standard deviation
     with divisor N, or the binomial one; None if columns are not scaled. n_missing: entries that count as the mean of
     their column. rest: what float64 rounds off the mean, (d,), where that is felt beside the deviations; else None.
+    own_sums: not pooled but those of the one node held here, (d,), if its pass over the samples took them; else None.
     """
 
     n_samples: float
@@ -56,6 +57,7 @@ class Moments:
     scale: np.ndarray | None = None
     n_missing: int = 0
     rest: np.ndarray | None = None
+    own_sums: np.ndarray | None = None
 
     @property
     def n_features(self) -> int:
@@ -94,6 +96,7 @@ def pooled_moments(
     facts: np.ndarray | None = None,
     check: Callable[[np.ndarray], None] = lambda agreed: None,
     resolution: float = 0.0,
+    squares: np.ndarray | None = None,
 ) -> Moments:
     """Moments of all M nodes' samples, by one pass over the data held here and one network average.
 
@@ -101,7 +104,8 @@ def pooled_moments(
     second pass and average take the squared deviations from the mean, and what was rounded off the mean. Accumulates in
     float64; reads in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of
     its column. Maxima of the ``facts`` over all nodes ride along, and are given to ``check`` before anything else.
-    With averages in integers, ``resolution`` is the largest error of a sum; all nodes then get the same bits.
+    With averages in integers, ``resolution`` is the largest error of a sum; all nodes then get the same bits. If one
+    node is held here, its sums of ``squares`` (d,) may be known already.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
@@ -112,7 +116,7 @@ def pooled_moments(
         return np.asarray(shards.n_nodes * network.common_mean(parts)[0])
 
     fills = missing_policy(missing) == "mean"
-    first = np.stack([count_and_sum(shards, position, fills) for position in positions])
+    first = np.stack([count_and_sum(shards, position, fills, squares) for position in positions])
     # Nodes that have the same bits decide by the pooled numbers, and none shows its own.
     integers = resolution > 0
     lost = np.array([[0.0 if integers else _lost_digits(one, shards.n_features, scale)] for one in first])
@@ -124,7 +128,7 @@ def pooled_moments(
     pooled = shards.n_nodes * pooled[0]
     moments = moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing)
     require_resolved(moments, resolution, shards)
-    return moments
+    return replace(moments, own_sums=first[0, 1 : 1 + shards.n_features]) if len(first) == 1 else moments
 
 
 def require_resolved(moments: Moments, resolution: float, columns: Columns) -> None:

@@ -26,10 +26,10 @@ class Columns(Protocol):
 
 
 @np.errstate(over="ignore")
-def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
+def count_and_sum(shards: Shards, position: int, fills: bool, squares: np.ndarray | None = None) -> np.ndarray:
     """N_i, sums and sums of squares, (d,) each, of one node's finite entries and, with ``fills``, their number (d,).
 
-    A row of weight w counts w times.
+    A row of weight w counts w times. Sums of squares that are known already are not taken again.
     """
     block = shards.blocks[position]
     exact = np.zeros((2, block.n_features), dtype=np.longdouble)
@@ -46,7 +46,11 @@ def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
             observed[columns] -= _by_column(piece, _weighed(absent, weights))
             values = xp.where(absent, xp.zeros_like(values), values)
             sums = _by_column(piece, _weighed(values, weights))
-        exact[:, columns] += [sums, _squares_by_column(piece, _weighed(values, weights, 0.5))]
+        exact[0, columns] += sums
+        if squares is None:
+            exact[1, columns] += _squares_by_column(piece, _weighed(values, weights, 0.5))
+    if squares is not None:
+        exact[1] = squares
     total = exact.astype(np.float64)
     if not np.isfinite(total[0]).all():
         where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(total[0]))}"
@@ -124,11 +128,12 @@ def sums_of_rows(rows: np.ndarray) -> np.ndarray:
     if rows.strides[0] < rows.strides[1]:
         # Along a column in memory NumPy adds in pairs.
         return np.asarray(rows.sum(axis=0, dtype=np.float64))
+    if len(rows) <= SUMMED_ROWS:
+        return np.asarray(rows.sum(axis=0, dtype=np.float64))
     # Across rows it would add one after the other, and round each time.
-    n, d = rows.shape
-    whole = n - n % SUMMED_ROWS
-    groups = rows[:whole].reshape(-1, SUMMED_ROWS, d).sum(axis=1, dtype=np.float64)
-    return np.asarray(groups.sum(axis=0, dtype=np.longdouble) + rows[whole:].sum(axis=0, dtype=np.float64))
+    whole = len(rows) - len(rows) % SUMMED_ROWS
+    groups = rows[:whole].reshape(-1, SUMMED_ROWS, rows.shape[1]).sum(axis=1, dtype=np.float64)
+    return np.asarray(sums_of_rows(groups) + sums_of_rows(rows[whole:]))
 
 
 def _squares_by_column(piece: Samples, values: Array) -> np.ndarray:

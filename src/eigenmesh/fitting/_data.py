@@ -24,7 +24,7 @@ from eigenmesh.data import (
 )
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
 from eigenmesh.data._covariance import OneByOne
-from eigenmesh.data._in_place import InPlace
+from eigenmesh.data._in_place import InPlace, rows_in_place, upper_products
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
 from eigenmesh.data._weights import whole_count
@@ -174,12 +174,22 @@ class NodeData:
         place = self._place(device, network)
         here = replace(self, shards=self.shards.moved(place))
         pooled = pooled_shards(self.shards) if choice.pooled else None
-        moments = here._moments(network, scale, missing, pooled)
+        forms = choice.kind is CovarianceKind.FORMED and not network.integers and place == HOST and missing == "error"
+        rows = rows_in_place(pooled or self.shards) if forms else None
+        # A covariance that will be formed tells the sums of squares too, without a pass of their own.
+        products = None if rows is None else upper_products(rows)
+        moments = here._moments(network, scale, missing, pooled, None if products is None else products.diagonal())
         warn_of_columns(self.shards, moments)
-        return moments, here._covariance(network, moments, choice, place, pooled)
+        return moments, here._covariance(network, moments, choice, place, pooled, products)
 
     def _covariance(
-        self, network: Network, moments: Moments, choice: Choice, place: Place, pooled: Shards | None
+        self,
+        network: Network,
+        moments: Moments,
+        choice: Choice,
+        place: Place,
+        pooled: Shards | None,
+        products: np.ndarray | None,
     ) -> Covariance:
         """That of the nodes held here, of samples that are in their place; of all rows at once if they are pooled."""
         if network.integers:
@@ -189,10 +199,11 @@ class NodeData:
         if chosen and Sizes.of(held, in_place=True).in_place and InPlace.of(held, moments) is None:
             # Means are so large that rows have to be centred first, and a copy of all of them was not reckoned with.
             kind = CovarianceKind.CHUNKED
-        covariance = build_covariance(held, moments, kind=kind, in_place=True, xp=place.xp, device=place.device)
+        where = {"xp": place.xp, "device": place.device}
+        covariance = build_covariance(held, moments, kind=kind, in_place=True, products_in_place=products, **where)
         if pooled is None:
             return covariance
-        each = partial(build_covariance, self.shards, moments, xp=place.xp, device=place.device)
+        each = partial(build_covariance, self.shards, moments, **where)
         return PooledCovariance(covariance, each, self.shards.n_nodes)
 
     def _one_by_one(self, moments: Moments, choice: Choice, place: Place) -> Covariance:
@@ -209,15 +220,23 @@ class NodeData:
         held = zip(self.shards.ids, kinds, strict=True)
         return tuple(build(self.shards.take([node]), kind=kind) for node, kind in held)
 
-    def _moments(self, network: Network, scale: Scaling, missing: Missing, pooled: Shards | None = None) -> Moments:
+    def _moments(
+        self,
+        network: Network,
+        scale: Scaling,
+        missing: Missing,
+        pooled: Shards | None = None,
+        squares: np.ndarray | None = None,
+    ) -> Moments:
         facts, check = facts_to_match(self.shards), partial(require_match, shards=self.shards)
         settings: dict[str, Any] = {"scale": scale, "missing": missing, "facts": facts, "check": check}
         settings["resolution"] = network.resolution
         if pooled is not None:
             # What is wrong with the samples is found once more below, with the name of its node.
             with contextlib.suppress(DataError):
-                return pooled_moments(pooled, _Together(network), **settings)
-        return pooled_moments(self.shards, network, **settings)
+                return pooled_moments(pooled, _Together(network), squares=squares, **settings)
+            squares = None
+        return pooled_moments(self.shards, network, squares=squares, **settings)
 
     def _place(self, device: str | None, network: Network | None = None) -> Place:
         return place_of(device, self.shards.device, self.transport, network)

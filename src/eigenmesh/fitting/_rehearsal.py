@@ -1,13 +1,14 @@
 """A fit of a small copy of the problem, to learn what the real one will ask of its network."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import Averaging, Integers, Tree
-from eigenmesh.data import Covariance, CovarianceKind, Formed, Missing, Moments, Scaling, Shards
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Shards
 from eigenmesh.data._place import HOST
 from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
@@ -76,8 +77,8 @@ class _Recorded(NodeData):
         self.networks.append(recording(self.weights, averaging))
         return self.networks[-1]
 
-    def _moments(self, network: Network, scale: Scaling, missing: Missing, pooled: Shards | None = None) -> Moments:
-        return self.known or super()._moments(network, scale, missing, pooled)
+    def _moments(self, *arguments: Any) -> Moments:
+        return self.known or super()._moments(*arguments)
 
 
 def rehearse(request: Request, data: NodeData, solver: Solver, averaging: Averaging) -> Rehearsal:
@@ -120,7 +121,7 @@ def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded
     """Take the moments of all samples, which raises what a fit raises, and the rest from the copy."""
     whole = _Recorded(data.shards, data.weights)
     moments = prepare(replace(request, covariance=CovarianceKind.CHUNKED), whole).moments
-    known = replace(moments, n_samples=copy.shards.blocks[0].n_rows)
+    known = replace(moments, n_samples=copy.shards.blocks[0].n_rows, own_sums=None)
     rehearsal = _rehearse(request, replace(copy, known=known, networks=[]), samples)
     return replace(rehearsal, set_up=whole.networks[-1].calls)
 

@@ -64,17 +64,16 @@ def spectrum(matrix: Matrix) -> Spectrum:
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise GraphError(f"the matrix has shape {matrix.shape}; a spectrum needs a square matrix.")
-    links = sparse.csr_array(matrix, dtype=np.float64)
-    if not np.isfinite(links.data).all():
+    if not np.isfinite(matrix.data if sparse.issparse(matrix) else matrix).all():
         raise GraphError("the matrix has NaN or infinity; a spectrum needs finite entries.")
-    second, smallest = _ends(matrix) if is_symmetric(links) else _complex_ends(links)
-    diameter, centre = diameter_and_centre(links)
+    second, smallest = _ends(matrix) if is_symmetric(matrix) else _complex_ends(sparse.csr_array(matrix))
+    diameter, centre = diameter_and_centre(matrix)
     return Spectrum(second, smallest, diameter, centre)
 
 
-def is_symmetric(links: sparse.csr_array) -> bool:
+def is_symmetric(matrix: Matrix) -> bool:
     """Whether a matrix is its transpose up to rounding."""
-    return float(abs(links - links.T).max()) <= SYMMETRIC
+    return float(abs(matrix - matrix.T).max()) <= SYMMETRIC
 
 
 def rounds_to_average(spectrum: Spectrum, accuracy: float) -> int:

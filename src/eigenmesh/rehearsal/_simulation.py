@@ -125,7 +125,13 @@ class TimedData(NodeData):
         return network
 
     def _covariance(
-        self, network: Network, moments: Moments, choice: Choice, place: Place, pooled: Shards | None
+        self,
+        network: Network,
+        moments: Moments,
+        choice: Choice,
+        place: Place,
+        pooled: Shards | None,
+        products: np.ndarray | None,
     ) -> Covariance:
         began = time.perf_counter()
         parts = self._alone(moments, [choice.kind] * len(self.shards.ids), place)
