@@ -110,7 +110,7 @@ def separation(values: np.ndarray, residuals: np.ndarray, complement: Complement
     cluster_of = {k: cluster for cluster in clusters for k in cluster}
     for k in range(len(values)):
         own = list(cluster_of.get(k, (k,)))
-        others = np.setdiff1d(np.arange(len(values)), own)
+        others = np.delete(np.arange(len(values)), own)
         # For a cluster every member's distance counts: the span is apart only if all of it is.
         distances = np.abs(values[own, np.newaxis] - values[others]) - radii[others]
         is_open = complement.shared and own[-1] == len(values) - 1
