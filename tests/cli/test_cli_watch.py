@@ -120,6 +120,8 @@ def test_a_simulation_is_shown_in_virtual_seconds(call, shown, tmp_path):
     assert done.exit_code == 0, done.output
     run = run_of((tmp_path / "run.html").read_text())["events"]
     assert len(run) == len(shown) == len((tmp_path / "e.jsonl").read_text().splitlines())
+    trips = [(event["one"], event["other"], event["round_trip_s"]) for event in run if event["kind"] == "link_latency"]
+    assert sorted(trips) == [("0", "1", 4.0), ("0", "3", 4.0), ("1", "2", 4.0), ("2", "3", 4.0)]
     starts = [number for number, event in enumerate(run) if event["kind"] == "started"]
     assert [run[number]["solver"] for number in starts] == ["block-krylov", "tracked-subspace"]
     for found, last in zip(json.loads(done.stdout).values(), (run[starts[1] - 1], run[-1]), strict=True):
@@ -143,6 +145,7 @@ def test_a_rehearsal_shows_who_goes_and_comes_back(call, shown, tmp_path):
     assert back == [0.0, pytest.approx(3.2)]
     assert "started" in kinds(run)
     assert kinds(run).count("link_traffic") > 0
+    assert {event["round_trip_s"] for event in run if event["kind"] == "link_latency"} == {0.04}
     assert (run[-1]["kind"], run[-1]["converged"], run[-1]["time_s"]) == ("ended", True, found["run_s"])
 
 

@@ -20,7 +20,7 @@ from eigenmesh.sites._reporting import Metrics, Reporter
 from eigenmesh.sites._status import Status, health, read_status, write_status
 from eigenmesh.transports.tls import TransportStatus
 
-OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000)
+OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000, round_trip_s=0.04)
 BODO = NeighbourStatus("bodo", refusal="another run")
 
 
@@ -134,6 +134,8 @@ def test_metrics_are_served_on_the_loopback_address_alone():
             'eigenmesh_running{run="r",site="bergen"} 1.0',
             'eigenmesh_neighbour_up{neighbour="oslo",run="r",site="bergen"} 1.0',
             'eigenmesh_neighbour_up{neighbour="bodo",run="r",site="bergen"} 0.0',
+            'eigenmesh_neighbour_round_trip_seconds{neighbour="oslo",run="r",site="bergen"} 0.04',
+            'eigenmesh_neighbour_round_trip_seconds{neighbour="bodo",run="r",site="bergen"} NaN',
         ):
             assert line in lines
         metrics.show(_status(phase="done"))
@@ -152,12 +154,27 @@ def test_a_port_that_is_taken_is_an_error_in_words():
         Metrics(metrics.port, "b", "r")
 
 
+def test_a_link_that_is_down_keeps_its_round_trip(mesh):
+    site = read_site(mesh / "bergen" / "site.toml")
+    site.out.folder.mkdir()
+    links = [LinkStatus("oslo", up, 0.0, False, 0, (), 0, 0, False, "") for up in (True, False)]
+    seen = [
+        TransportStatus(0, False, (), "", (link,), (trip_s,)) for link, trip_s in zip(links, (0.04, 0.0), strict=True)
+    ]
+    reporter = Reporter(site)
+    reporter.transport = SimpleNamespace(status=lambda: seen.pop(0))
+    for connected in (True, False):
+        reporter._look()
+        (told,) = reporter._status.neighbours
+        assert (told.connected, told.round_trip_s) == (connected, 0.04)
+
+
 def test_what_neighbours_say_comes_to_status_and_events_as_one_plain_line(mesh):
     forged = 'no\x1b[2J\n{"kind": "ended"} \u202eoslo'
     site = read_site(mesh / "bergen" / "site.toml")
     site.out.folder.mkdir()
     link = LinkStatus("oslo", False, 0.0, False, 0, (), 0, 0, False, forged)
-    transport = SimpleNamespace(status=lambda: TransportStatus(0, False, (), "", (link,)))
+    transport = SimpleNamespace(status=lambda: TransportStatus(0, False, (), "", (link,), (0.0,)))
     with Reporter(site) as reporter:
         reporter.transport = transport
         reporter.end(Ended("aborted", message=forged))

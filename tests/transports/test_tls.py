@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from hashlib import sha256
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -30,6 +31,7 @@ from eigenmesh.protocol import Tick
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports.tls import CertificateKeyring
+from eigenmesh.transports.tls._round_trip import round_trip_s
 from problems import angles, make_problem
 from transports.proxy import Proxy
 from transports.sites import Sites
@@ -156,6 +158,33 @@ def test_nothing_is_left_after_the_end():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
+
+
+def test_a_round_trip_is_known_as_soon_as_a_link_is_up():
+    sites = Sites(nx.path_graph(3))
+    known = hasattr(socket, "TCP_INFO")
+
+    def work(transport):
+        rounds(transport, sorted(sites.graph.neighbors(transport.rank)), 2)
+        trips = transport.status().round_trips_s
+        # Between two kernels that are the same one.
+        assert [0 < trip < 1 for trip in trips] == [known] * sites.graph.degree(transport.rank)
+
+    sites.run(work)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="this system does not tell")
+def test_a_round_trip_is_the_least_that_the_kernel_has_seen():
+    def told(microseconds, n_bytes=152):
+        content = (bytes(148) + microseconds.to_bytes(4, sys.byteorder))[:n_bytes]
+        return round_trip_s(SimpleNamespace(getsockopt=lambda level, name, most: content))
+
+    assert told(123456) == 0.123456
+    # None yet; an older kernel; a connection that is closed.
+    assert told(2**32 - 1) == told(123456, n_bytes=104) == 0.0
+    with socket.socket() as closed:
+        pass
+    assert round_trip_s(closed) == 0.0
 
 
 # How a run ends.

@@ -13,7 +13,19 @@ from typer.testing import CliRunner
 from eigenmesh import DecentralizedPCA
 from eigenmesh.cli import app
 from eigenmesh.data import Shards
-from eigenmesh.events import Ended, Entry, EventLog, LinkTraffic, Members, Planned, Record, Started
+from eigenmesh.events import (
+    Ended,
+    Entry,
+    EventLog,
+    EventReader,
+    LinkLatency,
+    LinkTraffic,
+    Members,
+    NeighbourStatus,
+    Planned,
+    Record,
+    Started,
+)
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import cycle, metropolis
 from eigenmesh.watch import Feed, PageServer, follow
@@ -106,6 +118,37 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
             no_serious_finding(page)
 
 
+def is_neighbour(entry):
+    return isinstance(entry.event, NeighbourStatus)
+
+
+def milliseconds(page, link):
+    """The time on a link, to three digits; nothing where it has none."""
+    shown = page.locator(f'#map text[data-trip="{link}"]').all_text_contents()
+    return f"{float(shown[0].removesuffix(' ms')):.3g}" if shown else ""
+
+
+def test_the_time_over_a_link_is_that_of_the_events(browser):
+    names = ("oslo", "bergen", "molde")
+    feed = Feed()
+    feed(Entry(0.0, Members("cohort", "oslo", 0, names)))
+    feed(Entry(0.0, NeighbourStatus("bergen", True, round_trip_s=0.0432)))
+    feed(Entry(0.0, NeighbourStatus("molde", True)))
+    feed(Entry(0.0, LinkLatency("bergen", "molde", 2.5)))
+    feed(Entry(0.0, Started("oi", "tree", names, tuple(ring(list(names))), 4, 2, 1e-6, 100)))
+    with PageServer(feed, "Times") as server, opened(browser, server.address, 390) as page:
+        page.wait_for_selector("#map text.trip", state="attached")
+        shown = {one.get_attribute("data-trip"): one.text_content() for one in page.locator("#map text.trip").all()}
+        assert shown == {"oslo bergen": "43.2 ms", "bergen molde": "2.5 s"}
+        titles = page.locator("#map line title").all_text_contents()
+        assert [title.partition("there and back in ")[2] for title in titles] == ["43.2 ms", "2.5 s", ""]
+        rows = [row.split("\t")[:3] for row in page.locator("#links tbody").inner_text().splitlines()]
+        assert rows == [["bergen", "up", "43.2 ms"], ["molde", "up", "–"]]
+        assert "there and back over a link" in page.inner_text("#map-legend")
+        assert page.evaluate(WITHIN) == []
+        no_serious_finding(page)
+
+
 def test_a_peer_that_is_killed_is_seen_to_go_and_to_come_back(browser, tmp_path):
     names = ("oslo", "bergen", "tromso", "molde", "narvik")
     X = np.random.default_rng(1).standard_normal((300, 8)) * np.linspace(3, 1, 8)
@@ -129,6 +172,12 @@ def test_a_peer_that_is_killed_is_seen_to_go_and_to_come_back(browser, tmp_path)
                 page.wait_for_selector("#map line[data-look=down]", state="detached")
                 assert set(mesh.wait().values()) == {0}
                 shows(page, "Done")
+                told = {entry.event.name: entry.event for entry in EventReader(events).new() if is_neighbour(entry)}
+                assert set(told) == {"bergen", "narvik"}
+                for name, link in told.items():
+                    # Where the system does not tell, nothing is shown.
+                    expected = f"{1e3 * link.round_trip_s:.3g}" if link.round_trip_s else ""
+                    assert milliseconds(page, f"oslo {name}") == expected
                 no_serious_finding(page)
         finally:
             stop.set()

@@ -23,7 +23,7 @@ from eigenmesh.cli._report_file import save_page
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
-from eigenmesh.events import Entry, event_log
+from eigenmesh.events import Entry, EventLog, event_log
 from eigenmesh.experiments._problems import leading_eigenvectors, pooled_covariance
 from eigenmesh.fitting import Request, prepare
 from eigenmesh.iteration import DEFAULT_TOL
@@ -108,6 +108,9 @@ def simulate(
     facts, found, told = problem.facts(prepared.moments.n_samples), {}, list[Entry]()
     with messages.page(title) as page:
         with event_log(events, page, told.append) as log:
+            at_start = EventLog(*log.listeners, clock=lambda: 0.0)
+            for latency in under.latencies:
+                at_start.emit(latency)
             for solver in chosen:
                 with messages.waiting(f"playing {solver.name}"):
                     asked = replace(request, solver=solver)

@@ -83,6 +83,14 @@ class LinkTraffic(NamedTuple):
     bytes: int
 
 
+class LinkLatency(NamedTuple):
+    """How long a packet takes over a link and back, as the conditions of a run in virtual time have it."""
+
+    one: str
+    other: str
+    round_trip_s: float
+
+
 class Members(NamedTuple):
     """The sites of a run between organisations, as ``site`` knows them; the epoch grows when links are lost."""
 
@@ -102,7 +110,10 @@ class SiteStatus(NamedTuple):
 
 
 class NeighbourStatus(NamedTuple):
-    """One neighbour as seen from here; bytes are those of whole frames. Times are seconds since 1970, 0 for never."""
+    """One neighbour as seen from here; bytes are those of whole frames. Times are seconds since 1970, 0 for never.
+
+    ``round_trip_s`` is how long a packet takes to it and back, as last known; 0 if it never was.
+    """
 
     name: str
     connected: bool = False
@@ -112,6 +123,7 @@ class NeighbourStatus(NamedTuple):
     bytes_sent: int = 0
     bytes_received: int = 0
     refusal: str = ""
+    round_trip_s: float = 0.0
 
 
 class Lost(NamedTuple):
@@ -137,7 +149,7 @@ class UnknownEvent(NamedTuple):
     fields: dict[str, Any]
 
 
-FitEvent: TypeAlias = Planned | Started | Record | BoundCertified | BatchChecked | LinkTraffic | Ended
+FitEvent: TypeAlias = Planned | Started | Record | BoundCertified | BatchChecked | LinkTraffic | LinkLatency | Ended
 SiteEvent: TypeAlias = Members | SiteStatus | NeighbourStatus | Lost
 Event: TypeAlias = FitEvent | SiteEvent | UnknownEvent
 
@@ -149,6 +161,7 @@ KINDS: dict[str, type[FitEvent | SiteEvent]] = {
     "certified": BoundCertified,
     "batch_checked": BatchChecked,
     "link_traffic": LinkTraffic,
+    "link_latency": LinkLatency,
     "members": Members,
     "site_status": SiteStatus,
     "neighbour_status": NeighbourStatus,

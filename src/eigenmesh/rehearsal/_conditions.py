@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from eigenmesh.errors import InputError
+from eigenmesh.events import LinkLatency
 from eigenmesh.rehearsal._scenario import Edges, Fault
 from eigenmesh.sites._names import in_order
 from eigenmesh.sites._toml_fields import Fields
@@ -102,6 +103,11 @@ class Conditions:
     def usual(cls, sites: Iterable[str], edges: Edges) -> Conditions:
         """The defaults everywhere, and nothing goes wrong."""
         return cls(dict.fromkeys(edges, Link()), dict.fromkeys(sites, Host()))
+
+    @property
+    def latencies(self) -> list[LinkLatency]:
+        """There and back over each link, as events tell it."""
+        return [LinkLatency(*ends, 2e-3 * link.latency_ms) for ends, link in self.links.items()]
 
 
 def read_conditions(path: str | os.PathLike[str], sites: tuple[str, ...], edges: Edges) -> Conditions:

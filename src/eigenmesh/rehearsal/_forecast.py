@@ -134,7 +134,7 @@ class ForecastWorld(World):
         self._rounds = dict.fromkeys(self.sites, 0)
         self._computes_s = dict.fromkeys(self.sites, 0.0)
         self._waits_s: dict[str, dict[str, float]] = {site: defaultdict(float) for site in self.sites}
-        self.telling.members()
+        self.telling.begin(conditions)
 
     def first_start_s(self) -> float:
         return 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from eigenmesh.events import Ended, EventLog, Listener, Lost, Members
+from eigenmesh.rehearsal._conditions import Conditions
 from eigenmesh.rehearsal._scenario import Fault
 
 RUN = "a rehearsal"
@@ -23,6 +24,12 @@ class Telling:
     def log_of(self, site: str) -> EventLog | None:
         """Where the fit of a site is told; None for all but one."""
         return self._log if site == self.observer else None
+
+    def begin(self, conditions: Conditions) -> None:
+        """Tell who is there, and how far apart."""
+        self.members()
+        for latency in conditions.latencies:
+            self._log.emit(latency)
 
     def members(self) -> None:
         """Tell who is there."""

@@ -30,6 +30,7 @@ SITE_GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
 LINK_GAUGES: dict[str, tuple[str, Callable[[NeighbourStatus], float]]] = {
     "up": ("1 while the link to the neighbour is up.", lambda link: link.connected),
     "sent_bytes": ("Payload that went to the neighbour.", lambda link: link.bytes_sent),
+    "round_trip_seconds": ("A packet to the neighbour and back.", lambda link: link.round_trip_s or math.nan),
     "last_heard_timestamp_seconds": ("When the neighbour was last heard.", lambda link: link.last_heard),
 }
 
@@ -87,6 +88,7 @@ class Reporter:
         self._status = Status(site.name, site.run_and_batch, "connecting", max_rounds=most, started=time.time())
         self._seen: tuple[Event, ...] = ()
         self._waiting_since = 0.0
+        self._round_trips_s: dict[str, float] = {}
         self._ended = threading.Event()
         self._stack = ExitStack()
         self._metrics: Metrics | None = None
@@ -144,12 +146,14 @@ class Reporter:
         now, seen = time.time(), self.transport.status()
         self._waiting_since = (self._waiting_since or now) if seen.waiting_for else 0.0
         before, self._seen = self._seen, (SiteStatus(seen.round, self._waiting_since, seen.journal_problem),)
-        for link in seen.links:
+        for link, trip_s in zip(seen.links, seen.round_trips_s, strict=True):
+            # A link that is down keeps the last one.
+            self._round_trips_s[link.name] = trip_s = trip_s or self._round_trips_s.get(link.name, 0.0)
             # To a tenth of a second, so that two looks at the same moment agree.
             heard, waiting = round(max(0.0, now - link.heard_s), 1), link.name in seen.waiting_for
             traffic = (link.round, link.bytes_out, link.bytes_in)
             problem = one_line(link.problem, LONGEST_PROBLEM)
-            self._seen += (NeighbourStatus(link.name, link.connected, heard, waiting, *traffic, problem),)
+            self._seen += (NeighbourStatus(link.name, link.connected, heard, waiting, *traffic, problem, trip_s),)
         for event in self._seen:
             if event not in before:
                 self.log.emit(event)

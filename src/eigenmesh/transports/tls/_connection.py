@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable
 from typing import cast
 
+from eigenmesh.transports.tls._round_trip import round_trip_s
 from eigenmesh.transports.tls._security import plain_reason
 
 _LENGTH = struct.Struct("<Q")
@@ -51,6 +52,7 @@ class Connection(asyncio.Protocol):
     take : is told each message; until it is set, none may come.
     ended : is told why the connection has ended.
     silent : how often somebody with a clock has looked since the last byte came.
+    round_trip_s : of a packet, when it was last looked at; 0 if it is not known.
     """
 
     transport: asyncio.Transport
@@ -59,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._incoming, self._reason = Incoming(max_bytes), ""
         self.take: Callable[[bytes], object] = lambda message: self.abort("it spoke before it was asked")
         self.ended: Callable[[str], object] = lambda reason: None
-        self.silent = 0
+        self.silent, self.round_trip_s = 0, 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -76,6 +78,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.ended(self._reason or (plain_reason(error) if error else ""))
+
+    def look(self) -> None:
+        """See how long a packet takes to the other end and back."""
+        self.round_trip_s = round_trip_s(self.transport.get_extra_info("socket")) or self.round_trip_s
 
     def write(self, message: bytes) -> None:
         if not self.transport.is_closing():

@@ -118,6 +118,11 @@ class Endpoint:
     def journal_problem(self) -> str:
         return "" if self._journal is None else self._journal.failed
 
+    def round_trip_s(self, neighbour: str) -> float:
+        """How long a packet takes to a neighbour and back; 0 if it is not known."""
+        stream = self._machine.links[neighbour].stream
+        return 0.0 if self._streams is None else self._streams.round_trip_s(stream)
+
     def ask(self, event: ep.Question) -> Any:
         """Ask the machine, and wait for its answer; raises what has ended the run."""
         if self._closed and not isinstance(event, ep.Finish):

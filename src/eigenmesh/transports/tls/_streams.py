@@ -88,6 +88,11 @@ class Streams:
                 else:
                     connection.close()
 
+    def round_trip_s(self, stream: int | None) -> float:
+        """How long a packet takes to the other end and back; 0 if it is not known."""
+        connection = None if stream is None else self._open.get(stream)
+        return 0.0 if connection is None else connection.round_trip_s
+
     def _run(self, listen: str | None) -> None:
         asyncio.set_event_loop(self._loop)
         try:
@@ -129,6 +134,7 @@ class Streams:
             for connection in list(self._open.values()):
                 # Ticks, and not a clock: if this process was stopped meanwhile, no neighbour is to blame.
                 connection.silent += 1
+                connection.look()
                 if connection.silent * HEARTBEAT_S > SILENT_S:
                     connection.abort(f"nothing has come for {SILENT_S:g} s")
             self._feed(Tick())
@@ -193,6 +199,7 @@ class Streams:
 
         connection.take, connection.ended = lambda data: self._feed(Bytes(number, data)), ended
         self._open[number] = connection
+        connection.look()
         self._feed(Opened(number, names, called, address))
 
 

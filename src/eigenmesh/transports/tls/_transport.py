@@ -16,13 +16,17 @@ from eigenmesh.transports.tls._endpoint import Endpoint
 
 
 class TransportStatus(NamedTuple):
-    """How a site stands: its next round, whether rounds still come out of the journal, and whom it waits for."""
+    """How a site stands: its next round, whether rounds still come out of the journal, and whom it waits for.
+
+    ``round_trips_s`` are those of a packet, one for each link; 0 if it is not known.
+    """
 
     round: int
     replaying: bool
     waiting_for: tuple[str, ...]
     journal_problem: str
     links: tuple[LinkStatus, ...]
+    round_trips_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,9 @@ class TlsTransport(Transport):
         with self.endpoint.lock:
             machine, now = self.endpoint.machine, time.monotonic()
             links = machine.status(now)
-            return TransportStatus(
-                machine.round, machine.replaying, machine.waiting_for, self.endpoint.journal_problem, links
-            )
+            trips = tuple(self.endpoint.round_trip_s(link.name) for link in links)
+            problem = self.endpoint.journal_problem
+            return TransportStatus(machine.round, machine.replaying, machine.waiting_for, problem, links, trips)
 
     def abort(self, reason: str) -> None:
         self.endpoint.stop(reason)

@@ -41,6 +41,7 @@ function bytes(value) {
 
 const rounded = (value) => number(Number(value.toPrecision(3)));
 const seconds = (value) => (value < 120 ? `${rounded(value)} s` : `${rounded(value / 60)} min`);
+const milliseconds = (value) => (value < 1 ? `${rounded(1000 * value)} ms` : seconds(value));
 const percent = (share) => `${rounded(100 * share)} %`;
 
 // --- What the events add up to ---
@@ -48,7 +49,7 @@ const percent = (share) => `${rounded(100 * share)} %`;
 function nothing() {
   return {
     first: null, last: null, next: null, planned: null, fits: [], started: null, record: null, curves: noCurves(), certified: null, members: null, site: null,
-    neighbours: new Map(), lost: new Map(), links: new Map(), batches: [], ended: null, lines: [],
+    neighbours: new Map(), lost: new Map(), links: new Map(), trips: new Map(), batches: [], ended: null, lines: [],
   };
 }
 
@@ -85,7 +86,11 @@ function take(state, event) {
       for (const name of event.missing ?? []) state.lost.set(name, event.time_s);
       break;
     case "site_status": state.site = event; break;
-    case "neighbour_status": state.neighbours.set(event.name, event); break;
+    case "neighbour_status":
+      state.neighbours.set(event.name, event);
+      if (event.round_trip_s && state.members) state.trips.set(link(state.members.site, event.name), event.round_trip_s);
+      break;
+    case "link_latency": state.trips.set(link(event.one, event.other), event.round_trip_s); break;
     case "lost": for (const name of event.names) state.lost.set(name, event.time_s); break;
     case "link_traffic": {
       const key = link(event.sender, event.receiver);
@@ -170,6 +175,24 @@ function linkLook(state, one, other) {
   return { kind: "up", bytes: state.links.get(link(one, other))?.bytes ?? 0 };
 }
 
+// Times on the links, the slowest first; one that would cover another is left to the table.
+function tripLabels(state, pairs, place) {
+  const known = pairs.map(([one, other]) => ({ one, other, trip: state.trips.get(link(one, other)) }))
+    .filter(({ one, other, trip }) => finite(trip) && place.has(one) && place.has(other)).sort((a, b) => b.trip - a.trip);
+  const taken = [...place.values()], labels = [];
+  for (const { one, other, trip } of known.slice(0, MOST_NAMED)) {
+    const [x1, y1] = place.get(one), [x2, y2] = place.get(other);
+    const free = [1 / 2, 1 / 3, 2 / 3].map((share) => [x1 + share * (x2 - x1), y1 + share * (y2 - y1)])
+      .find(([x, y]) => taken.every(([left, top]) => Math.abs(x - left) > 54 || Math.abs(y - top) > 18));
+    if (!free) continue;
+    taken.push(free);
+    const label = draw("text", { x: free[0], y: free[1] + 4, "text-anchor": "middle", class: "trip" }, milliseconds(trip));
+    label.dataset.trip = `${one} ${other}`;
+    labels.push(label);
+  }
+  return labels;
+}
+
 const LOOKS = {
   up: { stroke: "var(--blue)", words: "link, wider with more bytes" },
   waits: { stroke: "var(--orange)", "stroke-dasharray": "8 4", words: "this site waits for it" },
@@ -199,9 +222,11 @@ function drawMap(state) {
     const line = draw("line", { x1, y1, x2, y2, "stroke-width": 1 + 5 * Math.sqrt(looks[at].bytes / most), ...look });
     line.dataset.link = `${one} ${other}`;
     line.dataset.look = looks[at].kind;
-    line.append(draw("title", {}, `${one} – ${other}: ${words}, ${bytes(looks[at].bytes)}`));
+    const trip = state.trips.get(link(one, other));
+    line.append(draw("title", {}, `${one} – ${other}: ${words}, ${bytes(looks[at].bytes)}${finite(trip) ? `, there and back in ${milliseconds(trip)}` : ""}`));
     picture.append(line);
   });
+  picture.append(...tripLabels(state, pairs, place));
   for (const [name, [x, y]] of place) {
     const gone = state.lost.has(name);
     const dot = draw("circle", { cx: x, cy: y, r: name === self ? 10 : 7, fill: gone ? "var(--paper)" : "var(--ink)", stroke: gone ? "var(--red)" : "var(--ink)", "stroke-width": 2 });
@@ -217,7 +242,9 @@ function drawMap(state) {
     }
   }
   $("map").replaceChildren(picture);
-  $("map-legend").replaceChildren(...Object.keys(counts).map((kind) => sample(LOOKS[kind], LOOKS[kind].words)));
+  const timed = pairs.some(([one, other]) => state.trips.has(link(one, other)));
+  const times = timed ? [make("li", {}, make("span", { class: "trip" }, "ms"), "there and back over a link")] : [];
+  $("map-legend").replaceChildren(...Object.keys(counts).map((kind) => sample(LOOKS[kind], LOOKS[kind].words)), ...times);
 }
 
 function sample({ words, ...look }, text) {
@@ -355,16 +382,20 @@ function table(caption, heads, rows) {
 function drawLinks(state) {
   if (state.neighbours.size) {
     const rows = [...state.neighbours.values()].map((one) => [
-      one.name, one.connected ? "up" : state.ended ? "closed" : "down", number(one.round), bytes(one.bytes_sent), bytes(one.bytes_received),
+      one.name, one.connected ? "up" : state.ended ? "closed" : "down", one.round_trip_s ? milliseconds(one.round_trip_s) : "–", number(one.round), bytes(one.bytes_sent), bytes(one.bytes_received),
       one.waiting ? "yes" : "no", one.last_heard ? `${seconds(Math.max(0, state.last - one.last_heard))} before` : "never",
     ]);
-    $("links").replaceChildren(table("Neighbours of this site", ["neighbour", "link", "its round", "sent", "received", "waited for", "last heard"], rows));
+    $("links").replaceChildren(table("Neighbours of this site", ["neighbour", "link", "round trip", "its round", "sent", "received", "waited for", "last heard"], rows));
     return;
   }
-  const rows = [...state.links].sort((one, other) => other[1].bytes - one[1].bytes)
-    .map(([key, sum]) => [key.replace("\n", " – "), number(sum.messages), bytes(sum.bytes)]);
+  const timed = state.trips.size > 0, sent = (key) => state.links.get(key)?.bytes ?? 0;
+  const rows = [...new Set([...state.links.keys(), ...state.trips.keys()])].sort((one, other) => sent(other) - sent(one)).map((key) => {
+    const sum = state.links.get(key), trip = state.trips.get(key);
+    return [key.replace("\n", " – "), sum ? number(sum.messages) : "–", sum ? bytes(sum.bytes) : "–", ...(timed ? [finite(trip) ? milliseconds(trip) : "–"] : [])];
+  });
   const caption = `${rows.length > MOST_ROWS ? `The ${MOST_ROWS} of ${rows.length} links` : "Links"} with most bytes, both directions together`;
-  $("links").replaceChildren(rows.length ? table(caption, ["link", "messages", "payload"], rows.slice(0, MOST_ROWS)) : make("p", {}, "Traffic by link is told at the end of a fit."));
+  const told = state.links.size ? [] : [make("p", {}, "Traffic by link is told at the end of a fit.")];
+  $("links").replaceChildren(...told, ...(rows.length ? [table(caption, ["link", "messages", "payload", ...(timed ? ["round trip"] : [])], rows.slice(0, MOST_ROWS))] : []));
 }
 
 function drawFits(state) {
