@@ -41,7 +41,12 @@ def test_a_report_has_the_run_and_what_came_out(call, samples, tmp_path):
     vectors = np.linalg.eigh(np.cov(samples.T))[1][:, :-3:-1]
     found = np.array([point[:2] for point in run["components"]["scores"]["points"]])
     assert np.allclose(np.sort(np.abs(found[:, 0])), np.sort(np.abs(centred @ vectors[:, 0])), rtol=1e-3, atol=1e-3)
-    assert f"tol = {numbers['tol']:g}" in run["certificate"][0]
+    assert f"tol = {numbers['tol']:g}" in certificate(run["events"])[0]
+
+
+def certificate(events):
+    """The sentences that a page shows of the last certificate."""
+    return [event["words"] for event in events if event["kind"] == "certificate"][-1]
 
 
 @pytest.mark.parametrize(
@@ -175,9 +180,12 @@ def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path, ca
         assert {**own, "repeat": None} == {**found, "repeat": None}
         assert found["components"]["bounds"] == mesh.numbers("oslo")["error_bounds"]
         assert "scores" not in found["components"]
+        words = certificate(found["events"])
+        assert f"at most {mesh.numbers('oslo')['error_bound']:.1e}" in words[1]
+        assert any(text.startswith("Masked: nobody has learned a number of one node alone") for text in words)
         assert {name for name, _, _ in found["left"]["neighbours"]} == {"bergen", "tromso"}
-        words = [sys.executable, "-m", "eigenmesh", "watch", str(mesh.folder("oslo") / "site.toml")]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
+        command = [sys.executable, "-m", "eigenmesh", "watch", str(mesh.folder("oslo") / "site.toml")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
             address = watching.stdout.readline().split()[-1]
             assert "oslo in test" in urllib.request.urlopen(address, timeout=60).read().decode()
             said = {}
@@ -192,5 +200,6 @@ def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path, ca
                         break
             watching.send_signal(signal.SIGINT)
             assert watching.wait(60) == 0
+    assert certificate([event for part in said["run"] for event in part]) == words
     assert {name for name, _, _ in said["left"][-1]["neighbours"]} == {"bergen", "tromso"}
     assert "masked" in said["left"][-1]["words"][0]

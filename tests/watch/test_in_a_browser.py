@@ -178,6 +178,7 @@ def test_a_peer_that_is_killed_is_seen_to_go_and_to_come_back(browser, tmp_path)
                     # Where the system does not tell, nothing is shown.
                     expected = f"{1e3 * link.round_trip_s:.3g}" if link.round_trip_s else ""
                     assert milliseconds(page, f"oslo {name}") == expected
+                assert "between a component at any node and the true one is at most" in page.inner_text("#certificate")
                 no_serious_finding(page)
         finally:
             stop.set()

@@ -45,8 +45,7 @@ def write_report(
     ``more`` is shown with its components.
     """
     found = components_of(model_of(fitted), fitted.result.certificate.error_bounds.tolist(), shape)
-    shown: dict[str, Any] = {"facts": facts, "certificate": certificate_words(fitted)}
-    return save_page(path, title, entries, components={**found, **more}, **shown)
+    return save_page(path, title, entries, components={**found, **more}, facts=facts)
 
 
 def save_page(path: Path, title: str, entries: Sequence[Entry], **about: Any) -> Path:
@@ -55,20 +54,6 @@ def save_page(path: Path, title: str, entries: Sequence[Entry], **about: Any) ->
 
     save_text(path, report_page(title, entries, repeat=how_to_repeat(), **about))
     return path
-
-
-def certificate_words(fitted: Fit) -> list[str]:
-    """What is known about the components, in sentences."""
-    result, certificate = fitted.result, fitted.result.certificate
-    verdict = "reached" if result.converged else "did not reach"
-    return [
-        f"The largest bound, {certificate.error_bound:.2g}, {verdict} tol = {fitted.request.tol:g}.",
-        *certificate.words,
-        *certificate.disclosure.words,
-        f"The components of two nodes differ by at most {float(certificate.disagreement.max()):.2g}, and are "
-        f"orthonormal to {certificate.orthonormality:.2g}.",
-        f"Seed {result.seed}, {'drawn by all nodes at run time' if certificate.seed_drawn else 'as given'}.",
-    ]
 
 
 def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] | None = None) -> dict[str, Any]:

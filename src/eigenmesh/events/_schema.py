@@ -59,6 +59,12 @@ class BoundCertified(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+class CertificateInWords(NamedTuple):
+    """The certificate that a fit has ended with, in sentences that stand for themselves."""
+
+    words: tuple[str, ...]
+
+
 class BatchChecked(NamedTuple):
     """A batch of a stream against those before it: the variance that the last components have lost, and alarms.
 
@@ -149,7 +155,9 @@ class UnknownEvent(NamedTuple):
     fields: dict[str, Any]
 
 
-FitEvent: TypeAlias = Planned | Started | Record | BoundCertified | BatchChecked | LinkTraffic | LinkLatency | Ended
+FitEvent: TypeAlias = (
+    Planned | Started | Record | BoundCertified | CertificateInWords | BatchChecked | LinkTraffic | LinkLatency | Ended
+)
 SiteEvent: TypeAlias = Members | SiteStatus | NeighbourStatus | Lost
 Event: TypeAlias = FitEvent | SiteEvent | UnknownEvent
 
@@ -159,6 +167,7 @@ KINDS: dict[str, type[FitEvent | SiteEvent]] = {
     "started": Started,
     "record": Record,
     "certified": BoundCertified,
+    "certificate": CertificateInWords,
     "batch_checked": BatchChecked,
     "link_traffic": LinkTraffic,
     "link_latency": LinkLatency,

@@ -152,6 +152,8 @@ def fit(
         for (sender, receiver), sent in network.link_traffic().items():
             events.emit(LinkTraffic(names[sender], names[receiver], *sent))
     result, components, scores = in_columns(prepared.covariance, result, prepared.moments.n_samples)
+    if events.listeners:
+        events.emit(result.certificate_words(request.tol))
     # The next fit of what was prepared counts the set-up and its own rounds, not those of this one.
     network.exchanges = set_up_exchanges
     return Fit(

@@ -8,7 +8,7 @@ import numpy as np
 
 from eigenmesh._text import html_paragraphs, html_table
 from eigenmesh.certificate import Certificate
-from eigenmesh.events import Ended, Record
+from eigenmesh.events import CertificateInWords, Ended, Record
 from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Traffic
 
@@ -74,6 +74,21 @@ class Result:
     def ended(self) -> Ended:
         """The event that ends a fit with this result."""
         return Ended("done", self.converged, self.stop_reason.label)
+
+    def certificate_words(self, tol: float) -> CertificateInWords:
+        """What is known about the components, in sentences, where ``tol`` was asked for."""
+        certificate = self.certificate
+        verdict = "reached" if self.converged else "did not reach"
+        return CertificateInWords(
+            (
+                f"The largest bound, {certificate.error_bound:.2g}, {verdict} tol = {tol:g}.",
+                *certificate.words,
+                *certificate.disclosure.words,
+                f"The components of two nodes differ by at most {float(certificate.disagreement.max()):.2g}, and are "
+                f"orthonormal to {certificate.orthonormality:.2g}.",
+                f"Seed {self.seed}, {'drawn by all nodes at run time' if certificate.seed_drawn else 'as given'}.",
+            )
+        )
 
     def summary(self) -> dict[str, Any]:
         """Plain numbers and strings for a table or a JSON file."""

@@ -28,7 +28,7 @@ def page_of(title: str, run: dict[str, Any]) -> str:
 
 
 def report_page(title: str, entries: Sequence[Entry], **about: Any) -> str:
-    """A run after its end, to be opened from disk; ``about`` has facts, components, certificate, how to repeat it."""
+    """A run after its end, to be opened from disk; ``about`` has facts, components, how to repeat it."""
     return page_of(title, {"events": _thinned([json.loads(to_json(entry)) for entry in entries]), **about})
 
 

@@ -48,7 +48,7 @@ const percent = (share) => `${rounded(100 * share)} %`;
 
 function nothing() {
   return {
-    first: null, last: null, next: null, planned: null, fits: [], started: null, record: null, curves: noCurves(), certified: null, members: null, site: null,
+    first: null, last: null, next: null, planned: null, fits: [], started: null, record: null, curves: noCurves(), certified: null, certificate: null, members: null, site: null,
     neighbours: new Map(), lost: new Map(), links: new Map(), trips: new Map(), batches: [], ended: null, lines: [],
   };
 }
@@ -67,7 +67,7 @@ function take(state, event) {
     case "started":
       // A report leaves out a network that is still the same.
       Object.assign(state, { started: { ...state.started, ...event }, planned: state.next, next: null });
-      Object.assign(state, { record: null, curves: noCurves(), certified: null, ended: null, links: new Map() });
+      Object.assign(state, { record: null, curves: noCurves(), certified: null, certificate: null, ended: null, links: new Map() });
       state.fits.push({ began: event.time_s, solver: event.solver, averaging: event.averaging, record: null, end: "" });
       break;
     case "record":
@@ -78,6 +78,7 @@ function take(state, event) {
       }
       break;
     case "certified": state.certified = event; break;
+    case "certificate": state.certificate = event; break;
     case "batch_checked": state.batches.push(event); break;
     case "members":
       state.members = event;
@@ -425,10 +426,10 @@ function drawFacts(state) {
 }
 
 function drawCertificate(state) {
-  const words = RUN.certificate ?? [], warnings = state.certified?.warnings ?? [];
-  $("certificate-section").hidden = !words.length && !state.certified;
-  const own = state.certified && !words.length ? [`After ${number(state.certified.rounds)} rounds the nodes certified a bound of ${number(state.certified.bound)} on sin(angle) to the true components.`] : [];
-  $("certificate").replaceChildren(...[...own, ...words, ...warnings].map((text) => make("p", {}, whole(text))));
+  const { certified, certificate } = state;
+  $("certificate-section").hidden = !certified && !certificate;
+  const sofar = certified ? [`After ${number(certified.rounds)} rounds the nodes certified a bound of ${number(certified.bound)} on sin(angle) to the true components.`, ...certified.warnings.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`)] : [];
+  $("certificate").replaceChildren(...(certificate?.words ?? sofar).map((text) => make("p", {}, whole(text))));
 }
 
 function drawLeft(left) {
