@@ -172,6 +172,14 @@ def test_a_flood_that_fails_later_is_noticed():
         network.worst(np.zeros((4, 1)))
 
 
+def test_a_notebook_shows_the_first_rounds_of_a_network_that_changes():
+    network = Changing(NetworkSequence(4, lambda t: nx.cycle_graph(4)))
+    network.mix(np.zeros((4, 2)))
+    page = network._repr_html_()
+    assert "Changing: 1 rounds, 8 messages, 128 B so far." in page
+    assert page.count("<svg") == 3
+
+
 @pytest.mark.parametrize("solver", [DeEPCA(), SDOT()], ids=lambda solver: solver.name)
 def test_solvers_that_need_what_is_not_there_name_the_one_to_use(solver):
     problem = make_problem(geometric_spectrum(10, 2, 0.6), M)

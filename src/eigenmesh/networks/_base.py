@@ -16,7 +16,7 @@ from eigenmesh.averaging._gossip import ChebyshevAverage, GossipAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.errors import InputError
-from eigenmesh.graphs import Weights
+from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.graphs._weights import half_way
 from eigenmesh.networks._integers import Bound, InIntegers
 from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, pull_and_push, rounds_to_contract
@@ -58,6 +58,10 @@ class Network(Riders, InIntegers, ABC):
     @property
     def weights(self) -> Weights:
         """The weights, where they stay the same."""
+        return self._weights
+
+    @property
+    def _wiring(self) -> Weights | NetworkSequence:
         return self._weights
 
     @property

@@ -36,6 +36,10 @@ class Flooding(Network):
         self._begin(average)
 
     @property
+    def _wiring(self) -> NetworkSequence:
+        return self.sequence
+
+    @property
     def n_nodes(self) -> int:
         return self.sequence.n_nodes
 
