@@ -180,6 +180,10 @@ def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path, ca
         assert {**own, "repeat": None} == {**found, "repeat": None}
         assert found["components"]["bounds"] == mesh.numbers("oslo")["error_bounds"]
         assert "scores" not in found["components"]
+        # As if all sites had samples like these.
+        forecast = found["events"][0]
+        assert forecast["kind"] == "planned"
+        assert forecast["rounds"] == pytest.approx(mesh.numbers("oslo")["rounds"], rel=0.3)
         words = certificate(found["events"])
         assert f"at most {mesh.numbers('oslo')['error_bound']:.1e}" in words[1]
         assert any(text.startswith("Masked: nobody has learned a number of one node alone") for text in words)
@@ -200,6 +204,8 @@ def test_the_page_of_a_peer_says_what_has_left_and_ends_with_ctrl_c(tmp_path, ca
                         break
             watching.send_signal(signal.SIGINT)
             assert watching.wait(60) == 0
-    assert certificate([event for part in said["run"] for event in part]) == words
+    live = [event for part in said["run"] for event in part]
+    assert live[0] == forecast
+    assert certificate(live) == words
     assert {name for name, _, _ in said["left"][-1]["neighbours"]} == {"bergen", "tromso"}
     assert "masked" in said["left"][-1]["words"][0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,9 @@ from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._node_files import files_of_all_nodes, is_one_table
 from eigenmesh.data import ContiguousSplit, FeatureShards, Shards, Split, TableOptions
 from eigenmesh.data._files import name_of
-from eigenmesh.errors import EigenmeshError, InputError
+from eigenmesh.errors import InputError
 from eigenmesh.events import Planned
-from eigenmesh.fitting import PARTITIONS, Fit, NodeData, Request, forecast_if_cheap, node_data
+from eigenmesh.fitting import PARTITIONS, Fit, NodeData, Request, node_data, planned
 from eigenmesh.graphs._existing import in_order_of
 from eigenmesh.report import run_picture
 from eigenmesh.report._network_picture import describe_network
@@ -91,13 +90,7 @@ class Problem:
 
     def planned(self, request: Request) -> Planned | None:
         """The planner's forecast of its fit, where all nodes are here and it costs little."""
-        if self.transport is not None:
-            return None
-        # A fit that can be done is not to fail for a line on its page.
-        with suppress(EigenmeshError):
-            found, latency_s = forecast_if_cheap(request, self.data), request.costs.latency_s
-            return None if found is None else Planned(found.rounds, found.bytes, found.seconds, latency_s)
-        return None
+        return planned(request, self.data) if self.transport is None else None
 
     def picture(self, fitted: Fit, title: str) -> Figure:
         return run_picture(

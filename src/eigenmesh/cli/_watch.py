@@ -6,8 +6,9 @@ import json
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from eigenmesh.cli._node_files import require_report
 from eigenmesh.cli._options import argument, option
 from eigenmesh.cli._report_file import components_of, save_page
 from eigenmesh.errors import EigenmeshError, InputError
-from eigenmesh.events import Ended, EventReader
+from eigenmesh.events import Ended, Entry, EventReader, Planned
 from eigenmesh.model_file import read_model
 from eigenmesh.watch import Feed, PageServer, follow
 from eigenmesh.watch._server import LOOPBACK
@@ -67,7 +68,7 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
         if opened:
             webbrowser.open(server.address)
         with suppress(KeyboardInterrupt):
-            follow(source.events, feed, stop, source.look)
+            source.follow(feed, stop)
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def _followed(source: Source, feed: Feed | None) -> Iterator[None]:
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=follow, args=(source.events, feed, stop, source.look), daemon=True)
+    thread = threading.Thread(target=source.follow, args=(feed, stop), daemon=True)
     thread.start()
     try:
         yield
@@ -103,12 +104,27 @@ def _followed(source: Source, feed: Feed | None) -> Iterator[None]:
 
 
 class Source(NamedTuple):
-    """Where events are, what the page is called, who says what has left the site, and the folder of its result."""
+    """Where events are, what the page is called, who says what has left the site, and the folder of its result.
+
+    ``forecast`` is of a run whose events tell none.
+    """
 
     events: Path
     title: str
     look: Callable[[bool], dict[str, Any] | None]
     results: Path | None = None
+    forecast: Callable[[], Planned | None] = lambda: None
+
+    def follow(self, feed: Feed, stop: threading.Event) -> None:
+        """Tell a feed of the run, until ``stop``."""
+        for entry in self.first_entry(EventReader(self.events).new()):
+            feed(entry)
+        follow(self.events, feed, stop, self.look)
+
+    def first_entry(self, entries: Sequence[Entry]) -> list[Entry]:
+        """What is told before these entries: the forecast, if there is one."""
+        planned, at_s = self.forecast(), entries[0].time_s if entries else time.time()
+        return [] if planned is None else [Entry(at_s, planned)]
 
 
 def _write(report: Path, source: Source) -> Path:
@@ -116,6 +132,7 @@ def _write(report: Path, source: Source) -> Path:
     entries = EventReader(source.events).new()
     if not entries:
         raise InputError(f"there is no event in {source.events} yet; start the run first.")
+    entries = [*source.first_entry(entries), *entries]
     about: dict[str, Any] = {"left": source.look(True)}
     if source.results is not None and isinstance(entries[-1].event, Ended) and entries[-1].event.outcome == "done":
         numbers = json.loads((source.results / "result.json").read_text(encoding="utf-8"))
@@ -125,10 +142,12 @@ def _write(report: Path, source: Source) -> Path:
 
 def _source(run: Path) -> Source:
     if run.suffix == ".toml":
+        from eigenmesh.sites._forecast import forecast
         from eigenmesh.sites._site import read_site
 
         site = read_site(run)
-        return Source(site.out.events, f"{site.name} in {site.run}", left_by(site.out.audit), site.out.folder)
+        title, out = f"{site.name} in {site.run}", site.out
+        return Source(out.events, title, left_by(out.audit), out.folder, cache(lambda: forecast(site)))
     if run.is_dir():
         return Source(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
     if run.exists() or run.suffix == ".jsonl":

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from eigenmesh.averaging import Average, Averaging, Tree, name_of
 from eigenmesh.averaging._push_sum import PushSumAverage
+from eigenmesh.errors import EigenmeshError
+from eigenmesh.events import Planned
 from eigenmesh.fitting._column_data import ColumnData
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._network_calls import Price, Prices, prepared_average
@@ -71,6 +74,15 @@ def forecast_if_cheap(request: Request, data: NodeData) -> Forecast | None:
     others = [] if isinstance(solver, BlockKrylov) else [solver]
     work, runs = _rehearse_all(request, data, decision, others, lambda words: None)
     return work.forecast(runs[-1], name_of(averaging), averaging)
+
+
+def planned(request: Request, data: NodeData) -> Planned | None:
+    """The same as an event, for a page of the fit."""
+    # A fit that can be done is not to fail for a line on its page.
+    with suppress(EigenmeshError):
+        found, latency_s = forecast_if_cheap(request, data), request.costs.latency_s
+        return None if found is None else Planned(found.rounds, found.bytes, found.seconds, latency_s)
+    return None
 
 
 def _rehearse_all(

@@ -5,18 +5,19 @@ import math
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy import sparse
 
 from eigenmesh._text import one_line, readable_bytes
-from eigenmesh.data import Shards, Source
+from eigenmesh.data import Source
 from eigenmesh.errors import EigenmeshError
-from eigenmesh.fitting import NodeData, plan
+from eigenmesh.fitting import plan
 from eigenmesh.masking import ALL_PAIRS_UP_TO, mask_rule
 from eigenmesh.sites._credentials import dates, load_credentials
+from eigenmesh.sites._forecast import alike
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._names import Address
 from eigenmesh.sites._settings import MAX_MESSAGE_BYTES
@@ -197,10 +198,8 @@ def _traffic(site: Site, samples: Source) -> Iterator[Finding]:
         yield Finding("forecast", "note", "scores of all samples become known to all sites; there is no forecast")
         yield from _messages(site, samples.shape[0] - 1)
         return
-    shards = Shards.from_list([samples] * len(site.sites), node_names=site.sites)
-    shards = replace(shards, precision=np.dtype(site.settings.dtype))
     try:
-        best = plan(request, NodeData(shards, site.weights)).best
+        best = plan(request, alike(site, samples)).best
     except EigenmeshError as error:
         yield Finding("forecast", "problem", str(error))
         return

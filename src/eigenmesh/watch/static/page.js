@@ -66,7 +66,8 @@ function take(state, event) {
     case "planned": state.next = event; break;
     case "started":
       // A report leaves out a network that is still the same.
-      Object.assign(state, { started: { ...state.started, ...event }, planned: state.next, next: null });
+      // A peer that is started again goes on with the same fit.
+      Object.assign(state, { started: { ...state.started, ...event }, planned: state.next ?? (state.members ? state.planned : null), next: null });
       Object.assign(state, { record: null, curves: noCurves(), certified: null, certificate: null, ended: null, links: new Map() });
       state.fits.push({ began: event.time_s, solver: event.solver, averaging: event.averaging, record: null, end: "" });
       break;
@@ -81,6 +82,7 @@ function take(state, event) {
     case "certificate": state.certificate = event; break;
     case "batch_checked": state.batches.push(event); break;
     case "members":
+      if (state.ended?.outcome === "done") state.planned = null;
       state.members = event;
       state.ended = null;
       for (const name of event.members) state.lost.delete(name);
