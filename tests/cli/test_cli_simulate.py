@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+
+from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._simulate import _tell
+from eigenmesh.iteration import StopReason
+from eigenmesh.rehearsal._simulation import Simulated
 
 TIMES = "[links]\nlatency_ms = 20\noverhead_ms = 0\n[sites]\nproduct_ms = 10\n"
 # Data of four nodes on a ring.
@@ -37,6 +44,28 @@ def test_a_node_that_is_gone_is_named_and_the_status_says_so(simulate):
     done = simulate(TIMES + '[[kill]]\nsite = "2"\nat_s = 0.1\n', "--solvers", "block-krylov")
     assert done.exit_code == 1
     assert "all wait for node 2 for ever" in done.stderr
+
+
+def test_the_table_is_whole_at_eighty_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    certificate = SimpleNamespace(error_bound=1.2e-7)
+    result = SimpleNamespace(stop_reason=StopReason.MAX_ROUNDS, certificate=certificate)
+    curve = np.array([[987.64, 1e-7], [12345.6, 1e-11]])
+    _tell(Messages.of(), {"tracked-subspace": Simulated(result, "", 987654.0, curve, 1, 999_900_000)})
+    cells = capsys.readouterr().out.splitlines()[3].split()
+    assert cells == [
+        "tracked-subspace",
+        "max_rounds",
+        "987.6",
+        "s",
+        "12,346",
+        "s",
+        "274",
+        "h",
+        "999.9",
+        "MB",
+        "1.2e-07",
+    ]
 
 
 @pytest.mark.parametrize(

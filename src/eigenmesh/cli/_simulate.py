@@ -146,17 +146,26 @@ def _solvers(text: str, tol: float, tick_ms: float | None) -> list[Solver]:
 
 def _tell(messages: Messages, found: dict[str, Simulated]) -> None:
     table = new_table("solver", "ends", "to 1e-6", "to 1e-10", "in all", "payload", "bound", left=2)
+    # So that all of it is within 80 columns.
+    table.collapse_padding = True
     for column in table.columns:
         column.no_wrap = True
     for name, each in found.items():
         end = "-" if each.result is None else each.result.stop_reason.label
-        to = (f"{seconds:,.1f} s" if (seconds := each.seconds_to(goal)) < 1e12 else "-" for goal in (1e-6, 1e-10))
+        to = (_seconds(each.seconds_to(goal)) for goal in (1e-6, 1e-10))
         bound = "-" if each.result is None else f"{each.result.certificate.error_bound:.1e}"
-        table.add_row(name, end, *to, f"{each.seconds:,.1f} s", readable_bytes(each.bytes), bound)
+        table.add_row(name, end, *to, _seconds(each.seconds), readable_bytes(each.bytes), bound)
     messages.tell(table)
     for name, each in found.items():
         if each.why:
             messages.alert(f"{name}: {one_line(each.why)}", style="yellow")
+
+
+def _seconds(seconds: float) -> str:
+    """At most eight letters; a dash for never."""
+    if seconds >= 1e5:
+        return f"{seconds / 3600:,.0f} h" if seconds < 1e9 else "-"
+    return f"{seconds:,.1f} s" if seconds < 1e3 else f"{seconds:,.0f} s"
 
 
 def _numbers(each: Simulated) -> dict[str, Any]:
