@@ -13,7 +13,7 @@ from eigenmesh import Costs, DecentralizedPCA, graphs
 from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Polynomial, Tree
 from eigenmesh.data import RandomSplit, Shards, gaussian, geometric_spectrum, load, paper_spectrum, power_law_spectrum
 from eigenmesh.errors import DataError, InputError
-from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, forecast_if_cheap, plan, prepare
+from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare, quick_forecast
 from eigenmesh.fitting._network_calls import Prices, Recording
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
@@ -49,12 +49,24 @@ def assert_done_as_planned(request, data):
 @pytest.mark.parametrize("solver", [None, TrackedSubspace()])
 def test_the_chosen_line_alone_is_that_of_the_plan(digits, solver):
     request, data = Request(3, solver=solver), data_of(digits[0])
-    assert forecast_if_cheap(request, data) == plan(request, data).best
+    assert quick_forecast(request, data) == plan(request, data).best
 
 
-def test_nothing_is_forecast_where_that_takes_as_long_as_the_fit():
-    wide = np.random.default_rng(0).standard_normal((600, 3000))
-    assert forecast_if_cheap(Request(2), data_of(wide)) is None
+def test_of_many_samples_half_are_looked_at_where_a_plan_would_take_all():
+    wide = np.random.default_rng(0).standard_normal((600, 1800))
+    wide[:, :3] *= [20, 14, 10]
+    looked_at = []
+
+    class Looked(Shards):
+        def thinned(self, n_rows):
+            looked_at.append(n_rows)
+            return super().thinned(n_rows)
+
+    data = data_of(wide)
+    data = replace(data, shards=Looked(**vars(data.shards)))
+    request = Request(3, seed=0)
+    assert_within(quick_forecast(request, data), fit(prepare(request, data)).result.traffic)
+    assert looked_at == [300]
 
 
 @pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.slow), 3, 5, pytest.param(10, marks=pytest.mark.slow)])

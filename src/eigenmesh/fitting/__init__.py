@@ -6,7 +6,7 @@ from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._fit import Fit, fit, fit_at_every_node
 from eigenmesh.fitting._outputs import fit_numbers, model_of
 from eigenmesh.fitting._plan import Forecast, Plan
-from eigenmesh.fitting._planner import forecast_if_cheap, plan, planned
+from eigenmesh.fitting._planner import plan, planned, quick_forecast
 from eigenmesh.fitting._prepare import Prepared, Workload, choose_method, prepare
 from eigenmesh.fitting._request import Costs, Request
 from eigenmesh.fitting._topology import count_nodes, parse_weights
@@ -30,11 +30,11 @@ __all__ = [
     "fit",
     "fit_at_every_node",
     "fit_numbers",
-    "forecast_if_cheap",
     "model_of",
     "node_data",
     "parse_weights",
     "plan",
     "planned",
     "prepare",
+    "quick_forecast",
 ]

@@ -18,7 +18,7 @@ from eigenmesh.fitting._network_calls import Price, Prices, prepared_average
 from eigenmesh.fitting._plan import Forecast, Plan
 from eigenmesh.fitting._prepare import Decision, Workload, decide, goes_with
 from eigenmesh.fitting._privacy import key_exchange
-from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse, rows_to_copy
+from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
 from eigenmesh.graphs._resends import tree_rounds
@@ -26,8 +26,8 @@ from eigenmesh.networks import Traffic
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
 
-# A forecast is cheap with so few numbers in all, or if it looks at no more than this share of the samples.
-FEW_NUMBERS, CHEAP_SHARE = 2**20, 0.25
+# A quick forecast looks at all samples if they have so few numbers, else at no more than this share of them.
+FEW_NUMBERS, MOST_SHARE = 2**20, 0.5
 
 
 def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None = None) -> Plan:
@@ -57,42 +57,45 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     )
 
 
-def forecast_if_cheap(request: Request, data: NodeData) -> Forecast | None:
-    """The line of a plan that a fit takes, all nodes in this process; None where it would cost a good part of the fit.
+def quick_forecast(request: Request, data: NodeData) -> Forecast:
+    """The line of a plan that a fit takes, all nodes in this process.
 
-    It is cheap where all samples are few, or the copy that is solved first has a few of them.
+    Of many samples it looks at half at most, so that it costs less than the fit even where a plan would copy them all.
     """
-    shards, wanted = data.shards, request.n_components
-    if isinstance(data, ColumnData):
-        return None
-    n_samples = sum(block.n_rows for block in shards.blocks)
-    rows = min(n_samples, rows_to_copy(shards.n_features, wanted if isinstance(wanted, int) else 1))
-    if rows * shards.n_features > FEW_NUMBERS and rows > CHEAP_SHARE * n_samples:
-        return None
+    n_samples = sum(block.n_rows for block in data.shards.blocks)
+    few = n_samples * data.shards.n_features <= FEW_NUMBERS
     decision = decide(request, data)
     solver, averaging = decision.solver, decision.averaging
     others = [] if isinstance(solver, BlockKrylov) else [solver]
-    work, runs = _rehearse_all(request, data, decision, others, lambda words: None)
+    most_rows = n_samples if few else math.ceil(MOST_SHARE * n_samples)
+    work, runs = _rehearse_all(request, data, decision, others, lambda words: None, most_rows)
     return work.forecast(runs[-1], name_of(averaging), averaging)
 
 
 def planned(request: Request, data: NodeData) -> Planned | None:
-    """The same as an event, for a page of the fit."""
+    """The quick forecast as an event, for a page of the fit; None where there is none, as for columns at sites."""
+    if isinstance(data, ColumnData):
+        return None
     # A fit that can be done is not to fail for a line on its page.
     with suppress(EigenmeshError):
-        found, latency_s = forecast_if_cheap(request, data), request.costs.latency_s
-        return None if found is None else Planned(found.rounds, found.bytes, found.seconds, latency_s)
+        found = quick_forecast(request, data)
+        return Planned(found.rounds, found.bytes, found.seconds, request.costs.latency_s)
     return None
 
 
 def _rehearse_all(
-    request: Request, data: NodeData, decision: Decision, others: Sequence[Solver], tell: Callable[[str], Any]
+    request: Request,
+    data: NodeData,
+    decision: Decision,
+    others: Sequence[Solver],
+    tell: Callable[[str], Any],
+    most_rows: int | None = None,
 ) -> tuple[_Work, list[Rehearsed]]:
     """Block Krylov on a copy of some samples, then the other solvers on what that has found."""
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
     tell(f"rehearsing {first.name}")
-    rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging)
+    rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging, most_rows)
     counted = Traffic() if decision.counting is None else decision.counting.traffic
     runs = [rehearsal.rehearsed]
     if others:

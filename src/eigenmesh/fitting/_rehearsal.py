@@ -81,11 +81,18 @@ class _Recorded(NodeData):
         return self.known or super()._moments(*arguments)
 
 
-def rehearse(request: Request, data: NodeData, solver: Solver, averaging: Averaging) -> Rehearsal:
-    """Solve a copy of the problem that has a few thousand rows, of all the nodes held here, as one node."""
+def rehearse(
+    request: Request, data: NodeData, solver: Solver, averaging: Averaging, most_rows: int | None = None
+) -> Rehearsal:
+    """Solve a copy of the problem that has a few thousand rows, of all the nodes held here, as one node.
+
+    ``most_rows`` may be fewer than it would take.
+    """
     shards, wanted = data.shards, request.n_components
     k = wanted if isinstance(wanted, int) else 1
-    d, rows = shards.n_features, rows_to_copy(shards.n_features, k)
+    d, rows = shards.n_features, _rows_to_copy(shards.n_features, k)
+    if most_rows is not None:
+        rows = min(rows, max(4 * k, most_rows))
     # A fixed seed, so that the same data always have the same plan.
     alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
     if isinstance(averaging, Integers):
@@ -105,7 +112,7 @@ def rehearse(request: Request, data: NodeData, solver: Solver, averaging: Averag
     return _rehearse(alone, replace(copy, shards=samples, networks=[]), samples, made_up=True)
 
 
-def rows_to_copy(n_features: int, k: int) -> int:
+def _rows_to_copy(n_features: int, k: int) -> int:
     """How many rows a copy has, if there are so many."""
     return min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // n_features), max(4 * k, MOST_NUMBERS // n_features))
 
