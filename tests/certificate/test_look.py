@@ -14,15 +14,21 @@ from eigenmesh.errors import TransportError
 from eigenmesh.fitting._seed import agree_on_seed
 from eigenmesh.networks import Peers, Stacked
 from eigenmesh.solvers import BlockKrylov
-from eigenmesh.solvers._bases import gaussian_start, random_basis
+from eigenmesh.solvers._bases import fresh_directions, random_basis
 from eigenmesh.transports import run_threads
 
 ALONE = Stacked(graphs.metropolis(graphs.complete(1)))
 
 
+def gaussian_start(d, k, seed):
+    """The Gaussian columns that block Krylov starts from."""
+    fresh = fresh_directions(np.empty((d, k)), min(k + 5, d), seed)
+    return np.hstack([np.random.default_rng(seed).standard_normal((d, k)), fresh])
+
+
 def hiding(d, k, overlap, rng, seed=0):
     """A covariance whose first direction v has this overlap with the Gaussian start of a seed, v and that start."""
-    G = gaussian_start(random_basis(d, k, seed), min(k + 5, d), seed)
+    G = gaussian_start(d, k, seed)
     v = rng.standard_normal(d)
     v -= G @ np.linalg.lstsq(G, v)[0]
     v = v / np.linalg.norm(v) + overlap * (G / np.linalg.norm(G, axis=0)) @ rng.standard_normal(G.shape[1])

@@ -267,6 +267,9 @@ def test_sparse_entries_in_any_order_are_not_copied_and_entries_stored_twice_are
     unsorted = scipy.sparse.csr_array((ordered.data[backwards], ordered.indices[backwards], ordered.indptr), **shape)
     source = as_source(unsorted)
     assert np.shares_memory(source.matrix.data, unsorted.data)
+    run = source.read(slice(100, 300))
+    assert np.array_equal(run.toarray(), dense[100:300])
+    assert all(np.shares_memory(getattr(run, part), getattr(unsorted, part)) for part in ("data", "indices"))
     halves = np.where(np.arange(unsorted.nnz) == unsorted.nnz - 1, 0.5, 1.0) * unsorted.data
     twice = scipy.sparse.csr_array(
         (

@@ -1,5 +1,7 @@
 """Block Krylov: exact on any split, for close, equal and missing eigenvalues, in few averages."""
 
+import tracemalloc
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -7,11 +9,21 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import Chebyshev, Gossip, Polynomial, Tree
-from eigenmesh.data import CovarianceKind, gaussian, geometric_spectrum, nearly_equal, paper_spectrum, unlike_nodes
+from eigenmesh.data import (
+    CovarianceKind,
+    Formed,
+    gaussian,
+    geometric_spectrum,
+    nearly_equal,
+    paper_spectrum,
+    unlike_nodes,
+)
 from eigenmesh.errors import InputError
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov
+from eigenmesh.solvers._bases import fresh_directions, random_basis
+from eigenmesh.solvers._block_krylov import USUAL_BLOCKS
 from problems import GRAPHS, angles, from_parts, make_problem, with_spectrum
 
 
@@ -153,6 +165,36 @@ def test_a_restart_costs_a_product_at_most_and_no_second_look_beyond_the_compone
     ours, theirs = (each.traffic_by_phase["certificate"].rounds for each in (narrow, whole))
     assert theirs < ours <= theirs + 3 * problem.network.flood_rounds
     assert angles(narrow.node_components, problem.vectors).max() <= narrow.certificate.error_bound
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_start_is_the_space_of_gaussian_columns_whose_coordinates_are_known(dtype):
+    (d, k), network = (3000, 4), Stacked(graphs.metropolis(graphs.complete(1)))
+    covariance, drawn = Formed(np.eye(2, dtype=dtype)[np.newaxis]), np.random.default_rng(7).standard_normal((d, k))
+    own = random_basis(d, k, seed=7)
+    for basis, known in ((own, drawn), (np.eye(d)[:, :k], drawn[:, :0])):
+        state = BlockKrylov().init(covariance, network, basis[np.newaxis].astype(dtype), 7)
+        B, start = state.B[0], state.start[0]
+        columns = np.hstack([known, fresh_directions(basis, B.shape[1], 7)])
+        eps = 100 * np.finfo(dtype).eps
+        np.testing.assert_allclose(B @ start, columns, atol=eps)
+        np.testing.assert_allclose(B.T @ B, np.eye(B.shape[1]), atol=eps)
+        np.testing.assert_allclose(B[:, :k], basis, atol=eps)
+
+
+def test_beside_samples_and_basis_a_fit_needs_no_more_than_three_blocks():
+    rng, d = np.random.default_rng(0), 40_000
+    noise, shared = (sparse.random(n, d, density=0.002, random_state=rng, format="csr") for n in (300, 15))
+    X = noise + sparse.csr_array(np.repeat(np.diag(np.linspace(9.0, 3.0, 15)), 20, axis=0)) @ shared
+    DecentralizedPCA(12, n_nodes=5).fit(X)
+    tracemalloc.start()
+    try:
+        DecentralizedPCA(12, n_nodes=5, random_state=0).fit(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # There is room for so many blocks and the next one, of which the system gives only what is used.
+    assert peak < (USUAL_BLOCKS + 1 + 3) * 8 * d * 17
 
 
 def test_a_warm_start_saves_products():

@@ -19,7 +19,8 @@ def leading_pairs(T: Array, present: Array, count: int) -> tuple[Array, Array]:
     """
     xp = ea.namespace(T)
     values, vectors = xp.linalg.eigh(_marked(T, present))
-    return xp.flip(values[:, -count:], axis=-1), xp.flip(vectors[:, :, -count:], axis=-1)
+    # A view would keep all of them.
+    return xp.flip(values[:, -count:], axis=-1), xp.asarray(xp.flip(vectors[:, :, -count:], axis=-1), copy=True)
 
 
 def _marked(T: Array, present: Array) -> Array:

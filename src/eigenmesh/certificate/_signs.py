@@ -23,10 +23,14 @@ def own_signs(X: Array) -> Array:
 
     Of entries that are as large up to rounding the first counts, so that nodes whose last digits differ agree.
     """
-    xp = ea.namespace(X)
-    sizes = xp.abs(X)
-    rows = xp.argmax(xp.astype(sizes >= 0.999 * xp.max(sizes, axis=-2, keepdims=True), xp.int32), axis=-2)
-    return _signs(xp.stack([X[:, int(row), k] for k, row in enumerate(ea.to_numpy(rows)[0])], axis=1))
+    return _signs(ea.namespace(X).stack([_leading_entry(X[:, :, k]) for k in range(X.shape[-1])], axis=1))
+
+
+def _leading_entry(column: Array) -> Array:
+    """The first of the largest entries: (1, d) -> (1,)."""
+    xp, sizes = ea.namespace(column), ea.namespace(column).abs(column)
+    large = xp.astype(sizes >= 0.999 * xp.max(sizes), xp.int32)
+    return column[:, int(xp.argmax(large, axis=-1)[0])]
 
 
 def _signs(entries: Array) -> Array:

@@ -81,9 +81,9 @@ class MatrixSource:
         return not is_mapped(self.matrix)
 
     def read(self, rows: Rows) -> Samples:
-        # scipy copies even for a slice of all rows.
-        everything = isinstance(rows, slice) and rows == slice(0, self.shape[0])
-        return self.matrix if everything else self.matrix[rows]
+        if not isinstance(rows, slice) or self.n_stored is None:
+            return self.matrix[rows]
+        return self.matrix if rows == slice(0, self.shape[0]) else _run_of_rows(self.matrix, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +173,15 @@ def is_mapped(X: object) -> bool:
     while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
         X = X.base
     return isinstance(X, np.memmap)
+
+
+def _run_of_rows(matrix: Samples, rows: slice) -> Samples:
+    """Rows of a csr_array with entries that are not copied, which scipy would do."""
+    ends = matrix.indptr[rows.start : rows.stop + 1]
+    piece = scipy.sparse.csr_array((rows.stop - rows.start, matrix.shape[1]), dtype=matrix.dtype)
+    piece.data, piece.indices = matrix.data[ends[0] : ends[-1]], matrix.indices[ends[0] : ends[-1]]
+    piece.indptr = ends - ends[0]
+    return piece
 
 
 def _as_matrix(X: Any, what: str) -> Samples:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ DENSE_ROWS = 64
 # Of an entry of a sparse matrix in float64.
 STORED_BYTES = 8 + INDEX_BYTES
 # Columns that are multiplied at a time: with fewer, reading the entries again takes longer.
-COLUMNS = 12
+COLUMNS = 8
 # Rows, as they are stored, and columns whose products are formed at a time: few results beside many products.
 FORMED_BYTES, COLUMNS_FORMED = 32 * 2**20, 512
 
@@ -145,22 +145,26 @@ class Sparse:
         for node, rows in enumerate(self.matrices):
             for columns in np.array_split(np.arange(k), 1 if isinstance(rows, Block) else -(-k // COLUMNS)):
                 some = slice(columns[0], columns[-1] + 1)
-                x = np.multiply(weights, X[node, :, some], order="C")
-                shift = self.mean @ x
-                total: Any = None
-                sums: Any = 0.0
-                for matrix, counts in self._pieces(node):
-                    Z = matrix @ x
-                    Z -= shift
-                    if counts is not None:
-                        Z *= counts
-                    part = matrix.T @ Z
-                    total = part if total is None else total + part
-                    sums = sums + Z.sum(axis=0)
+                total, sums = self._uncentred(node, np.multiply(weights, X[node, :, some], order="C"))
                 total -= mean * sums
                 total *= weights
                 product[node, :, some] = total
+                # Not kept while the next ones are multiplied.
+                del total
         return product
+
+    def _uncentred(self, node: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``Y_i^T Z`` and the sums of the rows of Z: (d, k) -> (d, k), (k,)."""
+        shift, total, sums = self.mean @ x, None, np.zeros(x.shape[1])
+        for matrix, counts in self._pieces(node):
+            Z = matrix @ x
+            Z -= shift
+            if counts is not None:
+                Z *= counts
+            part = matrix.T @ Z
+            total = part if total is None else total + part
+            sums += Z.sum(axis=0)
+        return np.asarray(total), sums
 
 
 def require_numpy(array: object, kind: CovarianceKind) -> None:

@@ -87,17 +87,16 @@ def run(
     """
     require_components(n_components, covariance.n_features)
     require_settings(tol, max_rounds)
-    start = random_basis(covariance.n_features, n_components, seed) if basis is None else np.asarray(basis)
-    require_basis(start, (covariance.n_features, n_components))
+    if basis is not None:
+        require_basis(np.asarray(basis), (covariance.n_features, n_components))
     events = EventLog() if events is None else events
     if callback is not None:
         events.listeners.append(on_record(callback))
     settings = (tol, max_rounds, seed, drawn, events, on_estimate, reference, total_variance, max_iterations, keep)
     loop = _Loop(solver, covariance, network, Account(network, spent or {}), *settings)
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
-    placed = ea.everywhere(covariance.place(start[np.newaxis]), len(network.ids))
-    with np.errstate(all="ignore"), ea.small_work_on_host(placed):
-        return loop.run(placed, check_every)
+    with np.errstate(all="ignore"), ea.small_work_on_host(loop.like):
+        return loop.run(n_components, basis, check_every)
 
 
 def require_components(n_components: int, n_features: int, n_samples: int | None = None) -> None:
@@ -156,21 +155,28 @@ class _Loop:
     def __post_init__(self) -> None:
         self.iterations_before = max((record.iteration for record in self.events.history), default=0)
         self.began = time.perf_counter()
+        self.like = self._at_nodes(np.zeros((self.covariance.n_features, 1)))
 
-    def run(self, start: Array, check_every: int | None) -> Result:
-        """Iterate from (nodes, d, K) to the end."""
-        # A first state with a name here would keep the memory of those that follow.
-        reason, certified = self._iterate(
-            start, self.solver.init(self.covariance, self.network, start, self.seed), check_every
-        )
+    def run(self, n_components: int, basis: np.ndarray | None, check_every: int | None) -> Result:
+        """Iterate from a basis (d, K), or from a random one, to the end."""
+        # A start or a first state with a name here would keep memory to the end.
+        reason, certified = self._iterate(self._first_state(n_components, basis), check_every)
         if certified.certificate.error_bound <= self.tol:
             reason = StopReason.CONVERGED
         return self._result(reason, certified)
 
-    def _iterate(self, start: Array, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
+    def _first_state(self, n_components: int, basis: np.ndarray | None) -> Any:
+        start = random_basis(self.covariance.n_features, n_components, self.seed) if basis is None else basis
+        return self.solver.init(self.covariance, self.network, self._at_nodes(np.asarray(start)), self.seed)
+
+    def _at_nodes(self, values: np.ndarray) -> Array:
+        """The same at all nodes held here, as products take it: (d, k) -> (nodes, d, k)."""
+        return ea.everywhere(self.covariance.place(values[np.newaxis]), len(self.network.ids))
+
+    def _iterate(self, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
         sound, stall = state, StallDetector()
         gate = CertificateGate(self.tol * (CAUTION if self.network.flood_ends_average else 1.0))
-        step, next_check = steps_of(self.solver, self.covariance, self.network, start), check_every or 1
+        step, next_check = steps_of(self.solver, self.covariance, self.network, self.like), check_every or 1
         # Not known before the first iteration, which is made alone then.
         rounds_taken = self.max_rounds
         while True:
@@ -200,7 +206,7 @@ class _Loop:
             stalled = stall.stalled(residual, patience=PATIENCE_OF_EXACT if watch.free else PATIENCE)
             if residual is not None and np.isfinite(residual).all() and watch.gaps is None and gate.scale is None:
                 with self.account.phase("checks"):
-                    gate.scale = largest_norm(self.covariance, self.network, start)
+                    gate.scale = largest_norm(self.covariance, self.network, self.like)
             good = gate.opens(residual, watch.gaps)
             if good or over or stalled or (watch.last_look and self.complement is None):
                 certified = self._certify(self.solver.readout(state), state, last=(over or stalled) and not spent)

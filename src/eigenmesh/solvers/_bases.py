@@ -8,9 +8,36 @@ from eigenmesh.arrays import Array
 
 def random_basis(n_features: int, n_components: int, seed: int) -> np.ndarray:
     """Orthonormal columns drawn uniformly, the same for every node: (d, K)."""
-    rng = np.random.default_rng(seed)
-    Q, R = np.linalg.qr(rng.standard_normal((n_features, n_components)))
-    return np.asarray(Q * np.where(np.diagonal(R) < 0, -1.0, 1.0))
+    drawn = np.random.default_rng(seed).standard_normal((n_features, n_components))
+    make_orthonormal(drawn[np.newaxis])
+    return drawn
+
+
+def make_orthonormal(X: Array) -> Array:
+    """Write Q over ``X = Q R``, with a diagonal of R that is not negative, and give R: (1, d, k) -> (1, k, k)."""
+    xp, R = ea.namespace(X), ea.qr_in_place(X)
+    diagonal = xp.linalg.diagonal(R)
+    signs = xp.where(diagonal < 0, -xp.ones_like(diagonal), xp.ones_like(diagonal))
+    X *= signs[:, None, :]
+    return R * signs[:, :, None]
+
+
+def drawn_from(basis: np.ndarray, seed: int) -> np.ndarray | None:
+    """S such that ``basis S`` are the Gaussian columns of ``random_basis``; None if the basis is another: (K, K).
+
+    They are drawn in pieces, so that nothing of the size of the basis is needed beside it.
+    """
+    (d, k), rng, squares = basis.shape, np.random.default_rng(seed), 0.0
+    gram, along = np.zeros((k, k)), np.zeros((k, k))
+    for start in range(0, d, ea.PIECE):
+        own = basis[start : start + ea.PIECE].astype(np.float64)
+        drawn = rng.standard_normal(own.shape)
+        gram += own.T @ own
+        along += own.T @ drawn
+        squares += float(np.vdot(drawn, drawn))
+    S = np.linalg.solve(gram, along)
+    # The square of what is not in the span.
+    return S if squares - np.vdot(along, S) <= 1e-12 * squares else None
 
 
 def fresh_directions(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
@@ -19,22 +46,19 @@ def fresh_directions(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray
     return np.random.default_rng([seed, k]).standard_normal((d, n_columns - k))
 
 
-def gaussian_start(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
-    """Gaussian columns in the span of ``widened``: all if the basis was drawn with the seed, else the fresh ones."""
-    drawn = np.random.default_rng(seed).standard_normal(basis.shape)
-    away = drawn - basis @ np.linalg.lstsq(basis, drawn)[0]
-    fresh = fresh_directions(basis, n_columns, seed)
-    return np.hstack([drawn, fresh]) if np.linalg.norm(away) <= 1e-6 * np.linalg.norm(drawn) else fresh
+def write_widened(room: Array, basis: Array, seed: int) -> Array:
+    """Write Q of ``[basis, fresh directions] = Q R`` over room, and give R: (1, d, n), (1, d, K) -> (1, n, n)."""
+    k = basis.shape[-1]
+    room[:, :, :k] = basis
+    room[:, :, k:] = ea.like(fresh_directions(basis[0, ...], room.shape[-1], seed)[np.newaxis], room)
+    return make_orthonormal(room)
 
 
 def widened(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
     """The basis and random directions orthogonal to it: (d, K) -> (d, n_columns), orthonormal."""
-    found, R = np.linalg.qr(basis.astype(np.float64))
-    found = found * np.where(np.diagonal(R) < 0, -1.0, 1.0)
-    fresh = fresh_directions(basis, n_columns, seed)
-    for _ in range(2):
-        fresh = np.linalg.qr(fresh - found @ (found.T @ fresh))[0]
-    return np.hstack([found, fresh])
+    room = np.empty((1, len(basis), n_columns))
+    write_widened(room, basis[np.newaxis], seed)
+    return np.asarray(room[0])
 
 
 def fade(sizes: Array, noise: float, largest: Array | None = None) -> Array:

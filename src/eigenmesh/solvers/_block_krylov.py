@@ -17,7 +17,7 @@ from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits, Watch
-from eigenmesh.solvers._bases import gaussian_start, widened
+from eigenmesh.solvers._bases import drawn_from, write_widened
 from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
 # Widest basis by default, in blocks, and the memory that it may take in this process.
@@ -100,16 +100,16 @@ class BlockKrylov(RayleighRitz):
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> BlockKrylovState:
         xp = ea.namespace(basis)
         n_nodes, d, k = basis.shape
-        width, common = self.columns(k, d), ea.to_numpy(basis[0, ...])
-        gaussian = gaussian_start(common, width, seed)
-        if gaussian.shape[1] < width:
-            width = min(k + max(self.oversample, BESIDE_GIVEN), d)
-            gaussian = gaussian_start(common, width, seed)
-        first = widened(common, width, seed)
-        start, B = ea.like((first.T @ gaussian)[np.newaxis], basis), ea.like(first[np.newaxis], basis)
+        drawn = drawn_from(ea.to_numpy(basis[0, ...]), seed)
+        width = min(k + (self.oversample if drawn is not None else max(self.oversample, BESIDE_GIVEN)), d)
         usual = self._max_width(d, width, ea.item_bytes(basis)) if self.max_width is None else USUAL_BLOCKS * width
-        V = Basis.empty(B, usual + width).holding(B)
-        identity, zero = ea.like(np.eye(width)[np.newaxis], basis), xp.zeros_like(start[:, 0, :1])
+        V = Basis.empty(basis, usual + width)
+        # In its place already: anything as large beside it would be memory that is never needed again.
+        R = write_widened(V.following(width), basis[:1, ...], seed)
+        start = R[:, :, k:]
+        if drawn is not None:
+            start = xp.concat([R[:, :, :k] @ ea.like(drawn[np.newaxis], basis), start], axis=-1)
+        identity, zero = ea.like(np.eye(width)[np.newaxis], basis), xp.zeros_like(R[:, 0, :1])
         unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
         report = ea.like(unknown[np.newaxis], basis)
         precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
