@@ -71,6 +71,11 @@ def no_serious_finding(page):
     assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
 
 
+def cells(page, rows):
+    """The words of a table, row by row."""
+    return [row.inner_text().split("\t") for row in page.locator(rows).all()]
+
+
 def state(page):
     return page.inner_text("#state")
 
@@ -110,6 +115,8 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
             assert state(page).startswith("Done")
             assert page.locator("#components canvas").count() == 3
             assert "eigenmesh" in page.inner_text("#repeat")
+            marks = page.locator(".legend.dots path").all()
+            assert len({(mark.get_attribute("d"), mark.get_attribute("fill")) for mark in marks}) == len(marks) == 8
             assert re.search(r"forecast of the planner: \d+ rounds", page.inner_text("#chart-legend"))
             assert page.locator("#chart line[stroke-linecap=round]").count() == 1
             page.click("text=seconds")
@@ -142,8 +149,15 @@ def test_the_time_over_a_link_is_that_of_the_events(browser):
         assert shown == {"oslo bergen": "43.2 ms", "bergen molde": "2.5 s"}
         titles = page.locator("#map line title").all_text_contents()
         assert [title.partition("there and back in ")[2] for title in titles] == ["43.2 ms", "2.5 s", ""]
-        rows = [row.split("\t")[:3] for row in page.locator("#links tbody").inner_text().splitlines()]
-        assert rows == [["bergen", "up", "43.2 ms"], ["molde", "up", "–"]]
+        assert cells(page, "#links tr")[:3] == [
+            ["neighbour", "bergen", "molde"],
+            ["link", "up", "up"],
+            ["round trip", "43.2 ms", "–"],
+        ]
+        looks = {
+            line.get_attribute("data-link"): line.get_attribute("data-look") for line in page.locator("#map line").all()
+        }
+        assert looks == {"oslo bergen": "up", "bergen molde": "unseen", "molde oslo": "up"}
         assert "there and back over a link" in page.inner_text("#map-legend")
         assert page.evaluate(WITHIN) == []
         no_serious_finding(page)
@@ -234,12 +248,19 @@ def test_fits_one_after_the_other_are_in_a_table(browser):
         feed(Entry(0.0, Started(solver, "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)))
         feed(Entry(2.5, Record(1, 7, 14, 7, 800, 0.1, bound=0.25)))
         feed(Entry(3.0, Ended("done", converged, "budget")))
-    with PageServer(feed, "Two") as server, opened(browser, server.address, 390) as page:
-        page.wait_for_selector("#fits tbody tr:nth-child(2)")
-        rows = [row.split("\t") for row in page.locator("#fits tbody").inner_text().splitlines()]
-        shown = ["tree", "7", "800 B", "2.5 s", "0.25"]
-        assert rows == [["block-krylov", *shown, "certified"], ["oi", *shown, "budget"]]
+    shown = ["7", "800 B", "2.5 s", "0.25"]
+    rows = [["block-krylov", *shown, "certified"], ["oi", *shown, "budget"]]
+    heads = ["solver", "rounds", "sent", "time", "bound", "end"]
+    with PageServer(feed, "Two") as server, opened(browser, server.address, 1400) as page:
+        shows(page, "oi is done, not certified")
+        assert page.inner_text("#fits caption") == "Fits one after the other, tree averaging"
+        assert cells(page, "#fits tr") == [heads, *rows]
+        # A telephone has no room for so many columns.
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.wait_for_selector("#fits tbody tr:nth-child(5)")
+        assert cells(page, "#fits tr") == [list(line) for line in zip(heads, *rows, strict=True)]
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        no_serious_finding(page)
 
 
 def test_a_hundred_nodes_and_a_hundred_thousand_events(browser):

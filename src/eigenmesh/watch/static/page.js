@@ -2,7 +2,7 @@
 // The state of a run is what its events add up to; everything on the page is drawn from that state.
 const RUN = JSON.parse(document.getElementById("run").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-const MOST_POINTS = 500, MOST_LINES = 200, MOST_NAMED = 40, MOST_ROWS = 12;
+const MOST_POINTS = 500, MOST_LINES = 200, MOST_NAMED = 40, MOST_ROWS = 12, MOST_COLUMNS = 4;
 const $ = (id) => document.getElementById(id);
 // On a telephone pictures are smaller, so that their words are not.
 const narrow = matchMedia("(max-width: 34rem)");
@@ -58,7 +58,8 @@ const noCurves = () => ({ bound: [], residual: [], error: [] });
 const link = (one, other) => (one < other ? `${one}\n${other}` : `${other}\n${one}`);
 
 function take(state, event) {
-  state.first ??= event.time_s;
+  // A forecast may have been made long before.
+  if (event.kind !== "planned") state.first ??= event.time_s;
   state.last = event.time_s;
   state.lines.push(event);
   if (state.lines.length > 2 * MOST_LINES) state.lines.splice(0, MOST_LINES);
@@ -116,17 +117,21 @@ function bestBound(state) {
   return state.certified && finite(state.certified.bound) ? state.certified.bound : null;
 }
 
+// Of a stream each batch is a fit.
+const several = (state) => state.fits.length > 1 && !state.batches.length && !state.members;
+
 function stateWords(state) {
   const record = state.record, bound = bestBound(state), tol = state.started?.tol;
   const near = bound === null ? "" : `, certified bound ${number(bound)}`;
+  const who = several(state) ? `${state.started.solver} is done` : "Done";
   if (state.ended) {
     const { outcome, converged, message } = state.ended;
-    if (outcome === "done") return converged ? `Done: every component is within ${number(bound)} of the true one, as asked (${number(tol)}).` : `Done, not certified to ${number(tol)}${near}: ${message}`;
+    if (outcome === "done") return converged ? `${who}: every component is within ${number(bound)} of the true one, as asked (${number(tol)}).` : `${who}, not certified to ${number(tol)}${near}: ${message}`;
     return `The run has ${outcome === "parked" ? "been parked" : outcome}: ${message || "no reason was given"}`;
   }
   if (!state.started) return state.members ? `Connecting as ${state.members.site}.` : "No event yet.";
   if (!record) return `Preparing: ${state.started.solver} over ${state.started.nodes.length} nodes.`;
-  const batch = state.batches.length ? ` batch ${state.fits.length - 1},` : "";
+  const batch = state.batches.length ? ` batch ${state.fits.length - 1},` : several(state) ? ` ${state.started.solver},` : "";
   return `Running:${batch} round ${number(record.rounds)} of at most ${number(state.started.max_rounds)}${near}, target ${number(tol)}, ${bytes(record.bytes)} sent.`;
 }
 
@@ -175,7 +180,8 @@ function linkLook(state, one, other) {
   if (state.lost.has(one) || state.lost.has(other)) return { kind: "lost", bytes: 0 };
   if (seen && !seen.connected && !state.ended) return { kind: "down", bytes: seen.bytes_sent + seen.bytes_received };
   if (seen) return { kind: seen.waiting && !state.ended ? "waits" : "up", bytes: seen.bytes_sent + seen.bytes_received };
-  return { kind: "up", bytes: state.links.get(link(one, other))?.bytes ?? 0 };
+  const sent = state.links.get(link(one, other));
+  return { kind: sent || !self ? "up" : "unseen", bytes: sent?.bytes ?? 0 };
 }
 
 // Times on the links, the slowest first; one that would cover another is left to the table.
@@ -189,15 +195,17 @@ function tripLabels(state, pairs, place) {
       .find(([x, y]) => taken.every(([left, top]) => Math.abs(x - left) > 54 || Math.abs(y - top) > 18));
     if (!free) continue;
     taken.push(free);
-    const label = draw("text", { x: free[0], y: free[1] + 4, "text-anchor": "middle", class: "trip" }, milliseconds(trip));
+    const text = milliseconds(trip), width = 7 * text.length + 4;
+    const label = draw("text", { x: free[0], y: free[1] + 4, "text-anchor": "middle", class: "trip" }, text);
     label.dataset.trip = `${one} ${other}`;
-    labels.push(label);
+    labels.push(draw("rect", { x: free[0] - width / 2, y: free[1] - 8, width, height: 16, fill: "var(--paper)" }), label);
   }
   return labels;
 }
 
 const LOOKS = {
   up: { stroke: "var(--blue)", words: "link, wider with more bytes" },
+  unseen: { stroke: "var(--soft)", words: "between other sites: told at the end" },
   waits: { stroke: "var(--orange)", "stroke-dasharray": "8 4", words: "this site waits for it" },
   down: { stroke: "var(--red)", "stroke-dasharray": "2 5", words: "down" },
   lost: { stroke: "var(--red)", "stroke-dasharray": "2 5", words: "lost" },
@@ -214,15 +222,16 @@ function drawMap(state) {
   const self = state.members?.site;
   const pairs = edges.length ? edges : [...state.neighbours.keys()].map((name) => [self, name]);
   const looks = pairs.map(([one, other]) => linkLook(state, one, other));
-  const most = Math.max(1, ...looks.map((look) => look.bytes));
+  // Many links in little room are thinner, or they would be one patch.
+  const most = Math.max(1, ...looks.map((look) => look.bytes)), thin = pairs.length <= MOST_NAMED ? 1 : narrow.matches ? 0.4 : 0.7;
   const counts = {};
   for (const look of looks) counts[look.kind] = (counts[look.kind] ?? 0) + 1;
-  const said = Object.entries(counts).map(([kind, count]) => `${count} ${kind === "waits" ? "waited for" : kind}`).join(", ");
+  const said = Object.entries(counts).map(([kind, count]) => `${count} ${{ waits: "waited for", unseen: "between other sites" }[kind] ?? kind}`).join(", ");
   const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${names.length} nodes; links: ${said || "none"}` });
   pairs.forEach(([one, other], at) => {
     if (!place.has(one) || !place.has(other)) return;
     const [x1, y1] = place.get(one), [x2, y2] = place.get(other), { words, ...look } = LOOKS[looks[at].kind];
-    const line = draw("line", { x1, y1, x2, y2, "stroke-width": 1 + 5 * Math.sqrt(looks[at].bytes / most), ...look });
+    const line = draw("line", { x1, y1, x2, y2, "stroke-width": thin * (1 + 5 * Math.sqrt(looks[at].bytes / most)), ...look });
     line.dataset.link = `${one} ${other}`;
     line.dataset.look = looks[at].kind;
     const trip = state.trips.get(link(one, other));
@@ -282,7 +291,7 @@ function ticks(low, high, whole) {
 }
 
 function chart(series, { across, label, target = null, mark = null, log = true, bars = false, small = false }) {
-  const [width, height] = small || narrow.matches ? [370, 250] : [560, 340], left = 54, right = 14, top = 14, bottom = 46;
+  const [width, height] = small || narrow.matches ? [370, 250] : [560, 340], left = 54, right = 14, top = mark === null ? 14 : 20, bottom = 46;
   const all = series.flatMap((one) => one.points);
   // Below what double precision can tell apart all is alike.
   const scale = log ? (value) => Math.max(LOWEST, Math.log10(value)) : (value) => value;
@@ -317,7 +326,7 @@ function chart(series, { across, label, target = null, mark = null, log = true, 
   if (mark !== null) {
     const x = near ? X(mark) : width - right, leftOf = x > width / 2;
     if (near) picture.append(draw("line", { x1: x, x2: x, y1: top, y2: height - bottom, "stroke-width": 2, ...FORECAST }));
-    picture.append(draw("text", { x: x + (leftOf ? -6 : 6), y: top + 12, "text-anchor": leftOf ? "end" : "start" }, near ? "forecast" : `forecast: ${rounded(mark)} →`));
+    picture.append(draw("text", { x: x + (leftOf ? -6 : 6), y: top - 6, "text-anchor": leftOf ? "end" : "start" }, near ? "forecast" : `forecast: ${rounded(mark)} →`));
   }
   for (const one of series) {
     if (bars) {
@@ -376,6 +385,10 @@ function drawStream(state) {
 // --- Tables and words ---
 
 function table(caption, heads, rows) {
+  if (narrow.matches && heads.length > MOST_COLUMNS && rows.length < MOST_COLUMNS) {
+    // On a telephone what is wider than high is turned.
+    [heads, ...rows] = heads.map((head, at) => [head, ...rows.map((row) => row[at])]);
+  }
   const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)));
   const lines = rows.map((row) => make("tr", {}, ...row.map((text) => make("td", {}, text))));
   const all = make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...lines));
@@ -385,10 +398,10 @@ function table(caption, heads, rows) {
 function drawLinks(state) {
   if (state.neighbours.size) {
     const rows = [...state.neighbours.values()].map((one) => [
-      one.name, one.connected ? "up" : state.ended ? "closed" : "down", one.round_trip_s ? milliseconds(one.round_trip_s) : "–", number(one.round), bytes(one.bytes_sent), bytes(one.bytes_received),
-      one.waiting ? "yes" : "no", one.last_heard ? `${seconds(Math.max(0, state.last - one.last_heard))} before` : "never",
+      one.name, one.connected ? (one.waiting && !state.ended ? "waited for" : "up") : state.ended ? "closed" : "down", one.round_trip_s ? milliseconds(one.round_trip_s) : "–", number(one.round), bytes(one.bytes_sent), bytes(one.bytes_received),
+      one.last_heard ? `${seconds(Math.max(0, state.last - one.last_heard))} ago` : "never",
     ]);
-    $("links").replaceChildren(table("Neighbours of this site", ["neighbour", "link", "round trip", "its round", "sent", "received", "waited for", "last heard"], rows));
+    $("links").replaceChildren(table("Neighbours of this site", ["neighbour", "link", "round trip", "its round", "sent", "received", "last heard"], rows));
     return;
   }
   const timed = state.trips.size > 0, sent = (key) => state.links.get(key)?.bytes ?? 0;
@@ -402,14 +415,14 @@ function drawLinks(state) {
 }
 
 function drawFits(state) {
-  const several = state.fits.length > 1 && !state.batches.length;
-  $("fits-section").hidden = !several;
-  if (!several) return;
+  $("fits-section").hidden = !several(state);
+  if (!several(state)) return;
+  const alike = state.fits.every((one) => one.averaging === state.fits[0].averaging);
   const rows = state.fits.map(({ began, solver, averaging, record, end }, at) => [
-    solver, averaging, record ? number(record.rounds) : "–", record ? bytes(record.bytes) : "–",
+    solver, ...(alike ? [] : [averaging]), record ? number(record.rounds) : "–", record ? bytes(record.bytes) : "–",
     record ? seconds(record.time_s - began) : "–", record && finite(record.bound) ? number(record.bound) : "–", end || (at === state.fits.length - 1 ? "runs" : "–"),
   ]);
-  $("fits").replaceChildren(table("Fits one after the other", ["solver", "averaging", "rounds", "sent", "time", "bound", "end"], rows));
+  $("fits").replaceChildren(table(`Fits one after the other${alike ? `, ${state.fits[0].averaging} averaging` : ""}`, ["solver", ...(alike ? [] : ["averaging"]), "rounds", "sent", "time", "bound", "end"], rows));
 }
 
 function drawFacts(state) {
@@ -469,9 +482,14 @@ function drawComponents() {
   $("components").replaceChildren(...parts);
 }
 
-// Colours that those who do not see red or green tell apart; of many nodes each has a hue.
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f"];
-const colour = (node, count) => (count <= COLOURS.length ? COLOURS[node] : `hsl(${Math.round((360 * node) / count)} 60% 45%)`);
+// Colours that those who do not see red or green tell apart, and shapes: 55 nodes are all unlike.
+const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f", "#b0306a", "#4b5fd6", "#9a9a2e"];
+const SHAPES = ["M-1,0a1,1 0 1,0 2,0a1,1 0 1,0 -2,0", "M-.9,-.9h1.8v1.8h-1.8z", "M0,-1.2L1.1,.8h-2.2z", "M0,-1.3L1.3,0L0,1.3L-1.3,0z", "M-1.2,-.8h2.4L0,1.2z"];
+
+function mark(x, y, size, node) {
+  const shape = SHAPES[node % SHAPES.length];
+  return draw("path", { d: shape, transform: `translate(${x} ${y}) scale(${size})`, fill: COLOURS[node % COLOURS.length] });
+}
 
 function scores({ nodes, points }, shares) {
   const size = 420, edge = 30, picture = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `Scores of ${points.length} samples on components 1 and 2` });
@@ -482,11 +500,12 @@ function scores({ nodes, points }, shares) {
   picture.append(draw("text", { x: size / 2, y: size - 6, "text-anchor": "middle" }, `component 1, ${percent(shares[0])} of the variance`));
   picture.append(draw("text", { x: 12, y: size / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${size / 2})` }, `component 2, ${percent(shares[1])} of the variance`));
   for (const [x, y, node] of points) {
-    const dot = draw("circle", { cx: along(x, 0).toFixed(1), cy: (size - along(y, 1)).toFixed(1), r: 2.5, fill: colour(node, nodes.length), "fill-opacity": 0.7 });
+    const dot = mark(along(x, 0).toFixed(1), (size - along(y, 1)).toFixed(1), 2.8, node);
+    dot.setAttribute("fill-opacity", 0.7);
     dot.append(draw("title", {}, nodes[node]));
     picture.append(dot);
   }
-  const dot = (name, node) => make("li", {}, draw("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, draw("circle", { cx: 6, cy: 6, r: 5, fill: colour(node, nodes.length) })), name);
+  const dot = (name, node) => make("li", {}, draw("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, mark(6, 6, 4.5, node)), name);
   const names = nodes.length <= MOST_NAMED ? [make("ul", { class: "legend dots" }, ...nodes.map(dot))] : [];
   return make("figure", { class: "scores" }, make("div", {}, picture, make("figcaption", {}, `Scores of ${number(points.length)} samples by node; point at one for its name`)), ...names);
 }
@@ -523,7 +542,7 @@ function render() {
   drawLeft(left);
   $("log").replaceChildren(...state.lines.slice(-MOST_LINES).reverse().map((event) => {
     const { version, time_s, kind, ...rest } = event;
-    return make("li", {}, `${(time_s - state.first).toFixed(2)} s ${kind} ${JSON.stringify(rest).slice(0, 300)}`);
+    return make("li", {}, `${Math.max(0, time_s - state.first).toFixed(2)} s ${kind} ${JSON.stringify(rest).slice(0, 300)}`);
   }));
   document.body.dataset.events = shown;
   document.body.dataset.frameMs = (performance.now() - began).toFixed(1);
