@@ -2,9 +2,10 @@
 
 Random problems of many classes, most of them made to mislead: eigenvalues repeated across component K, directions
 hidden from a known start, nodes that cancel each other, means far larger than deviations, tiny and huge numbers, every
-solver, averaging, graph and way to hold covariances, links that go one way, change and lose messages. The truth is
-worked out in extended precision. A problem fails if a component is farther from the truth than its bound, or if a run
-says that it converged and is not within ``tol``. A fit that is refused by name is counted, and any other error fails.
+solver, averaging, graph and way to hold covariances, links that go one way, change and lose messages, nodes that do not
+wait for each other. The truth is worked out in extended precision. A problem fails if a component is farther from the
+truth than its bound, or if a run says that it converged and is not within ``tol``. A fit that is refused by name is
+counted, and any other error fails.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import Chebyshev, Gossip
-from eigenmesh.errors import EigenmeshError
-from eigenmesh.solvers import FastPCA
+from eigenmesh.data import Shards
+from eigenmesh.errors import EigenmeshError, TransportError
+from eigenmesh.fitting import NodeData, Request
+from eigenmesh.iteration import DEFAULT_TOL, Result
+from eigenmesh.rehearsal._conditions import Conditions, Host, Link
+from eigenmesh.rehearsal._simulation import simulate
+from eigenmesh.solvers import AT_OWN_PACE, FastPCA
 
 Rng = np.random.Generator
 EXACT = ("auto", "auto", "auto", "block-krylov", "tracked-subspace", "oi", "tree-covariance")
@@ -38,11 +44,12 @@ SHAPES = ("erdos_renyi", "cycle", "path", "star", "complete")
 
 @dataclass
 class Problem:
-    """Samples of each node, and what is asked for."""
+    """Samples of each node, and what is asked for; with conditions, in virtual time."""
 
     parts: list[Any]
     n_components: int
     settings: dict[str, Any] = field(default_factory=dict)
+    conditions: Conditions | None = None
 
 
 # --- classes of problems ------------------------------------------------------------------------------------------
@@ -299,6 +306,32 @@ def changing(rng: Rng) -> Problem:
     return Problem(problem.parts, problem.n_components, settings)
 
 
+def blocks_averaged(rng: Rng) -> Problem:
+    """Tracked subspace iteration, which ends with Rayleigh-Ritz in the average of all blocks, on any network."""
+    problem = (any_problem, one_way, changing)[int(rng.integers(3))](rng)
+    return Problem(problem.parts, problem.n_components, {**problem.settings, "solver": "tracked-subspace"})
+
+
+def at_own_pace(rng: Rng) -> Problem:
+    """Nodes of any speed that do not wait for each other, over links that are slow and lose messages."""
+    problem = any_problem(rng)
+    n_nodes, tol = len(problem.parts), problem.settings["tol"]
+    graph = graphs.erdos_renyi(n_nodes, p=0.7, seed=int(rng.integers(10**6)))
+    kind = AT_OWN_PACE[str(rng.choice(list(AT_OWN_PACE)))]
+    # Now and then they are called together far too soon, or late.
+    settings = {
+        "solver": kind(tick_s=0.1, tol=tol * float(10 ** rng.uniform(-1, 2))),
+        "tol": tol,
+        "max_rounds": int(rng.choice([60, 400, 4000])),
+        "topology": graph,
+    }
+    latency, loss, spread = rng.uniform([1, 0, 0], [100, 0.3, 1]).tolist()
+    edges = tuple((str(min(link)), str(max(link))) for link in graph.edges)
+    hosts = {str(node): Host(product_ms=float(10 ** rng.uniform(0, 3)), spread=spread) for node in range(n_nodes)}
+    conditions = Conditions(dict.fromkeys(edges, Link(latency, latency, 1000, loss, 0)), hosts, ())
+    return Problem(problem.parts, problem.n_components, settings, conditions)
+
+
 def any_problem(rng: Rng) -> Problem:
     """A problem of some class that is not about the network."""
     kinds = (random_problem, repeated_beyond, repeated_within, close, opposed, rank_deficient, unlike, stopped_early)
@@ -333,6 +366,8 @@ CLASSES: dict[str, Callable[[Rng], Problem]] = {
         missing_entries,
         one_way,
         changing,
+        blocks_averaged,
+        at_own_pace,
     )
 }
 
@@ -389,12 +424,13 @@ def refined(C: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return X + X @ E, values
 
 
-def true_sines(pca: DecentralizedPCA, values: np.ndarray, vectors: np.ndarray, single: bool) -> np.ndarray:
+def true_sines(result: Result, problem: Problem) -> np.ndarray:
     """Largest sin(angle) over the nodes of each component to its eigenvector, or to the eigenspace of its cluster."""
-    certificate, nodes = pca.certificate_, pca.result_.node_components.astype(np.longdouble)
-    k = nodes.shape[1]
+    certificate, nodes = result.certificate, result.node_components.astype(np.longdouble)
+    (values, vectors), k = true_eigenpairs(problem), nodes.shape[1]
     # A push sum is as accurate as 1e-12; eigenvalues closer than some hundred times that cannot be told apart by it.
-    exact = not isinstance(pca.topology, graphs.NetworkSequence)
+    exact = not isinstance(problem.settings.get("topology"), graphs.NetworkSequence)
+    single = problem.parts[0].dtype == np.float32
     same = (1e-5 if single else 1e-10 if exact else 1e-9) * values[0]
     spaces = {j: [j] for j in range(k)}
     for cluster in certificate.clusters:
@@ -424,29 +460,40 @@ class Outcome:
     words: str = ""
 
 
+def fitted(problem: Problem, seed: int) -> Result:
+    parts, k, settings = problem.parts, problem.n_components, problem.settings
+    if problem.conditions is None:
+        # One array is split by the fit, which then uses it where it is.
+        return DecentralizedPCA(k, **settings).fit(parts[0] if "n_nodes" in settings else parts).result_
+    wanted = {name: value for name, value in settings.items() if name != "topology"}
+    data = NodeData(Shards.from_list(parts), graphs.metropolis(settings["topology"]))
+    unknown, names = np.eye(parts[0].shape[1])[:, :k], tuple(str(node) for node in range(len(parts)))
+    found = simulate(Request(k, **wanted), data, problem.conditions, names, unknown, seed)
+    if found.result is None:
+        raise TransportError(found.why)
+    return found.result
+
+
 def attack(name: str, seed: int) -> Outcome:
     rng = np.random.default_rng([seed, sum(name.encode())])
     problem = CLASSES[name](rng)
-    single = problem.parts[0].dtype == np.float32
-    pca = DecentralizedPCA(problem.n_components, **problem.settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            # One array is split by the fit, which then uses it where it is.
-            pca.fit(problem.parts[0] if "n_nodes" in problem.settings else problem.parts)
+            result = fitted(problem, seed)
         except EigenmeshError as error:
             return Outcome(name, seed, "refused", words=str(error))
         except Exception as error:
             return Outcome(name, seed, "failed", words=f"{type(error).__name__}: {error}")
-    sines = true_sines(pca, *true_eigenpairs(problem), single)
-    bounds, tol = pca.certificate_.error_bounds, pca.tol
+    sines = true_sines(result, problem)
+    bounds, tol = result.certificate.error_bounds, problem.settings.get("tol", DEFAULT_TOL)
     ratios = sines / np.maximum(bounds, 1e-18)
     worst, k = float(ratios.max()), int(ratios.argmax())
     if worst > 1:
         return Outcome(name, seed, "failed", worst, f"component {k + 1}: true {sines[k]:.9g}, bound {bounds[k]:.9g}")
-    if pca.result_.converged and sines.max() > tol:
+    if result.converged and sines.max() > tol:
         return Outcome(name, seed, "failed", worst, f"converged to {tol:.1g}, true {sines.max():.2g}")
-    return Outcome(name, seed, "certified" if pca.result_.converged else "not certified", worst)
+    return Outcome(name, seed, "certified" if result.converged else "not certified", worst)
 
 
 def one(job: tuple[str, int]) -> Outcome:

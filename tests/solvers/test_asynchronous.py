@@ -61,10 +61,10 @@ def test_a_neighbour_that_is_not_heard_gets_nothing_and_is_named_in_the_end():
     node = nodes_of()[0]
     for _ in range(6):
         node.tick()
-    kept = node._mass[-17]
+    kept = node.sums.values[-17]
     for _ in range(90):
         node.tick()
-    assert node._mass[-17] == kept
+    assert node.sums.values[-17] == kept
     node.require_heard()
     for _ in range(10):
         node.tick()
@@ -79,9 +79,9 @@ def test_a_neighbour_whose_ticks_last_longer_is_fed_all_the_same():
             nodes[0].receive(neighbour, dict(nodes[neighbour].tick())[0])
         for _ in range(10):
             nodes[0].tick()
-    before = nodes[0]._mass[-17]
+    before = nodes[0].sums.values[-17]
     nodes[0].tick()
-    assert nodes[0]._mass[-17] < before
+    assert nodes[0].sums.values[-17] < before
 
 
 def test_how_much_is_mixed_in_a_tick_depends_on_how_long_it_lasts():

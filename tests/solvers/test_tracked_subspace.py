@@ -1,5 +1,7 @@
 """Tracked subspace iteration, and the solver that shows covariances."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,21 @@ def test_mixes_given_as_a_number_are_rounds(mixes):
     problem = make_problem(geometric_spectrum(12, 3, 0.8), 6, "cycle")
     result = run(TrackedSubspace(mixes=mixes), problem.covariance(), problem.network, 3)
     assert result.traffic_by_phase["iterations"].rounds == (1 + result.iterations) * mixes
+
+
+def test_it_ends_with_one_answer_in_the_average_of_all_blocks(monkeypatch):
+    problem, iterations = make_problem(paper_spectrum(30, 4, 0.8), 8, "erdos_renyi", unlike=True), []
+    for own in (False, True):
+        if own:
+            monkeypatch.setattr(TrackedSubspace, "finish", lambda self, covariance, network, watch: watch)
+            monkeypatch.setattr(TrackedSubspace, "traits", replace(TrackedSubspace.traits, early=1.0))
+        result = run(TrackedSubspace(), problem.covariance(), problem.network, 4)
+        assert result.converged
+        assert (result.certificate.error_bounds >= angles(result.node_components, problem.vectors).max(axis=0)).all()
+        alike = np.abs(result.node_components - result.node_components[0]).max() == 0
+        assert alike != own
+        iterations.append(result.iterations)
+    assert iterations[0] < iterations[1]
 
 
 def test_polar_factor():

@@ -71,7 +71,7 @@ def certify(
     if common is None or (common.vectors is None and isinstance(covariance, Gram)):
         held = held_apart(covariance, network, X, beyond)
     else:
-        held = held_in_common(X, common)
+        held = held_in_common(X, common, beyond)
     # What cancels inside a product is rounded in float64, whatever the product is stored in.
     here = Measured.of(held, covariance.rounding_size * float(np.finfo(np.float64).eps) / eps, total_variance)
     look = held.look

@@ -62,11 +62,12 @@ class Held(NamedTuple):
     beyond: Array | None = None
 
 
-def held_in_common(X: Array, common: Common) -> Held:
+def held_in_common(X: Array, common: Common, beyond: Array | None) -> Held:
     """All nodes held here share one copy, which is measured once."""
     signs = own_signs(X[:1, ...])
     mean, apart = X[:1, ...] * signs, ea.namespace(X).zeros_like(signs[:, 0, :])
-    return Held(mean, mean, apart, common.coordinates * signs, common.product * signs, *common[2:])
+    further = None if beyond is None else beyond[:1, ...]
+    return Held(mean, mean, apart, common.coordinates * signs, common.product * signs, *common[2:], further)
 
 
 def held_apart(covariance: Covariance, network: Network, X: Array, beyond: Array | None) -> Held:

@@ -21,7 +21,7 @@ from eigenmesh.iteration._result import Result
 from eigenmesh.iteration._stopping import PATIENCE, PATIENCE_OF_EXACT, CertificateGate, StallDetector, StopReason
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network, Traffic
-from eigenmesh.solvers._base import Solver, largest_norm
+from eigenmesh.solvers._base import Solver, Watch, largest_norm
 from eigenmesh.solvers._bases import random_basis
 
 DEFAULT_TOL = 1e-6
@@ -175,7 +175,7 @@ class _Loop:
 
     def _iterate(self, state: Any, check_every: int | None) -> tuple[StopReason, Certified]:
         sound, stall = state, StallDetector()
-        gate = CertificateGate(self.tol * (CAUTION if self.network.flood_ends_average else 1.0))
+        gate = CertificateGate(self.tol, CAUTION if self.network.flood_ends_average else self.solver.traits.early)
         step, next_check = steps_of(self.solver, self.covariance, self.network, self.like), check_every or 1
         # Not known before the first iteration, which is made alone then.
         rounds_taken = self.max_rounds
@@ -197,7 +197,7 @@ class _Loop:
             # Asked anew each time: the rounds of an iteration may grow.
             next_check = self.iteration + (check_every or (1 if watch.free else self._interval(rounds_taken)))
             state, residual = watch.state, watch.residual
-            self._record(state, np.nan if residual is None else float(residual.max()))
+            self._record(state, _largest(residual))
             if not watch.healthy:
                 return StopReason.DIVERGED, self._certify(self.solver.readout(sound))
             sound = state
@@ -209,12 +209,25 @@ class _Loop:
                     gate.scale = largest_norm(self.covariance, self.network, self.like)
             good = gate.opens(residual, watch.gaps)
             if good or over or stalled or (watch.last_look and self.complement is None):
-                certified = self._certify(self.solver.readout(state), state, last=(over or stalled) and not spent)
+                watch = self._finish(watch)
+                if good and not over and not stalled and not gate.passes(watch.residual, watch.gaps):
+                    gate.learn(residual, watch.gaps)
+                    continue
+                final = watch.state
+                certified = self._certify(self.solver.readout(final), final, last=(over or stalled) and not spent)
                 if certified.certificate.error_bound <= self.tol or over or stalled:
-                    self.space = self.solver.space(state, self.keep) if self.keep else None
+                    self.space = self.solver.space(final, self.keep) if self.keep else None
                     return StopReason.STALLED if stalled else StopReason.MAX_ROUNDS, certified
                 if good:
                     gate.learn(residual, certified.certificate.gaps)
+
+    def _finish(self, watch: Watch) -> Watch:
+        """What the solver makes of its state in the end, noted if it is anything new."""
+        with self.account.phase("certificate"):
+            finished = self.solver.finish(self.covariance, self.network, watch)
+        if finished is not watch:
+            self._record(finished.state, _largest(finished.residual))
+        return finished
 
     def _ahead(self, next_check: int, rounds_an_iteration: int) -> int:
         """Iterations until the next check or until the budget is spent, whichever is first."""
@@ -299,6 +312,10 @@ class _Loop:
             space=None if self.space is None else ea.to_numpy(self.space)[0],
             alike=certified.alike,
         )
+
+
+def _largest(residual: np.ndarray | None) -> float:
+    return np.nan if residual is None else float(residual.max())
 
 
 def _by_rows(local: Array) -> np.ndarray:

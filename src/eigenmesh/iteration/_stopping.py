@@ -75,10 +75,12 @@ class CertificateGate:
 
     The residual is held against ``tol * gap_k``, with the gaps that the solver knows or that the last certificate
     found; before there are any, against ``tol * scale``, where no gap can be larger than scale. A certificate that
-    failed is not asked for again until the residual has halved, or could have several times over.
+    failed is not asked for again until the residual has halved, or could have several times over. ``early``: so many
+    times tol is good enough.
     """
 
     tol: float
+    early: float = 1.0
     scale: float | None = None
     gaps: np.ndarray | None = None
     tried_at: float = np.inf
@@ -89,18 +91,25 @@ class CertificateGate:
         """Decide from the (K,) residuals that all nodes agree on; None means that the solver has no estimate."""
         if residual is None:
             return True
+        if not self._near(residual, gaps, self.early * self.tol):
+            return False
+        self.refused += 1
+        return float(residual.max()) < 0.5 * self.tried_at or self.refused > 4 * 2**self.tries
+
+    def passes(self, residual: np.ndarray | None, gaps: np.ndarray | None = None) -> bool:
+        """Whether a certificate of what a solver has found in the end can be good enough."""
+        return residual is None or self._near(residual, gaps, self.tol)
+
+    def _near(self, residual: np.ndarray, gaps: np.ndarray | None, tol: float) -> bool:
         if not np.isfinite(residual).all():
             return False
         known = gaps if gaps is not None else self.gaps
         largest = np.inf if self.scale is None else self.scale
         # Where a gap is not positive the certificate will have to say more.
         allowed = largest if known is None else np.where(known > 0, known, largest)
-        if not np.all(residual <= self.tol * allowed):
-            return False
-        self.refused += 1
-        return float(residual.max()) < 0.5 * self.tried_at or self.refused > 4 * 2**self.tries
+        return bool(np.all(residual <= tol * allowed))
 
-    def learn(self, residual: np.ndarray | None, gaps: np.ndarray) -> None:
+    def learn(self, residual: np.ndarray | None, gaps: np.ndarray | None) -> None:
         """Take in a certificate that did not reach tol."""
         self.gaps, self.refused = gaps, 0
         self.tries += 1

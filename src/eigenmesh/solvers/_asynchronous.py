@@ -8,51 +8,17 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms
+from eigenmesh.arrays import Array
 from eigenmesh.certificate import Common
-from eigenmesh.certificate._bounds import gaps_from_ritz
-from eigenmesh.certificate._krylov import asymmetry
 from eigenmesh.data import Covariance
-from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.networks._paced import Pace
 from eigenmesh.solvers._base import Solver, Traits, Watch, require_positive
-from eigenmesh.solvers._paced_node import FED_TICKS, PacedNode
+from eigenmesh.solvers._mixed_sums import FED_TICKS
+from eigenmesh.solvers._paced_node import PacedNode
+from eigenmesh.solvers._together import Together, meet
 from eigenmesh.solvers._tracked_subspace import TrackedSubspace
-
-
-class Together(NamedTuple):
-    """Rayleigh-Ritz in a block that all nodes share.
-
-    Attributes
-    ----------
-    components, beyond : (1, d, K) and (1, d, p)
-        Leading Ritz vectors, and the others.
-    values, residuals : (1, b)
-        Ritz values, largest first, and norms of ``C x - theta x``.
-    common : Common
-        What the certificate is made from.
-    """
-
-    components: Array
-    beyond: Array
-    values: Array
-    residuals: Array
-    common: Common
-
-    @classmethod
-    def of(cls, block: Array, product: Array, size: Array, k: int) -> Together:
-        """From an orthonormal block and C times it, (1, d, b) both."""
-        T = block.mT @ product
-        values, vectors = np.linalg.eigh((T + T.mT) / 2)
-        values, vectors = np.flip(values, axis=-1), np.flip(vectors, axis=-1)
-        found, image = block @ vectors, product @ vectors
-        residuals = column_norms(image - found * values[:, None, :])[:, 0, :]
-        defect = np.maximum(asymmetry(T), -values[:, -1:])
-        # Each column of the image is a sum over those of the product.
-        common = Common(found[..., :k], image[..., :k], size * T.shape[-1] ** 0.5, defect, None)
-        return cls(found[..., :k], found[..., k:], values, residuals, common)
 
 
 class PacedState(NamedTuple):
@@ -148,23 +114,11 @@ class Asynchronous(Solver):
         return None if state.together is None else state.together.beyond
 
     def watch(self, covariance: Covariance, network: Network, state: PacedState) -> Watch:
-        """Multiply the average of all X, now that all are together: its Ritz vectors are the answer.
-
-        What a block holds is settled long before all nodes agree on where in it the components are.
-        """
+        """Now that all are called: Rayleigh-Ritz in the average of all X."""
         X = np.concatenate([node.current.X for node in state.nodes])
-        block, k = ea.orthonormal(network.common_mean(X, float(network.n_nodes))), state.nodes[0].current.k
-        products = product_to_average(covariance, block, len(X))
-
-        def examined(product: Array) -> tuple[Together, Array]:
-            size = network.size_of_products(column_norms(products), column_norms(product))
-            found = Together.of(block, product, size, k)
-            return found, np.concatenate([found.residuals, found.values], axis=1)
-
-        together, agreed = network.worst_after_mean(products, examined)
-        residual, ritz = np.split(ea.to_numpy(agreed)[0], 2)
-        healthy = bool(np.isfinite(agreed).all())
-        return Watch(PacedState(state.nodes, together), residual[:k], healthy, gaps_from_ritz(ritz, k), free=True)
+        met = meet(covariance, network, X, state.nodes[0].current.k)
+        healthy = bool(np.isfinite(met.residual).all())
+        return Watch(PacedState(state.nodes, met.together), met.residual, healthy, met.gaps, free=True)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ class Traits:
     """A message holds a covariance as such; such a solver is never chosen automatically."""
     fixed_schedule: bool = False
     """Published to run without any check of its iterates, once no setting is "auto"."""
+    early: float = 1.0
+    """So many times tol is near enough to ask for a certificate, since ``finish`` leaves less."""
     expected_products: int = 1000
     """Products with the covariance in a usual run, from which the way to hold it is chosen."""
     replay_key: tuple[str, ...] | None = None
@@ -116,6 +118,13 @@ class Solver(ABC):
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
         """Check the state every few rounds; agree through ``network.worst`` alone; by default on ``state.residual``."""
         return watch_residual(network, state)
+
+    def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
+        """Bring the nodes together for a certificate of ``watch.state``; the run goes on without it if refused.
+
+        By default nothing, where nodes are together all the time or each ends with its own.
+        """
+        return watch
 
     def columns(self, n_components: int, n_features: int) -> int:
         """Columns of one product with the covariance, at most d; by default K."""

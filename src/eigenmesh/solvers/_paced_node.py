@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -14,12 +14,11 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging._push_sum import Probes
 from eigenmesh.certificate._bounds import gaps_from_ritz
 from eigenmesh.data import Covariance
-from eigenmesh.errors import DeadlineError
 from eigenmesh.graphs import Weights
-from eigenmesh.graphs._weights import half_way
 from eigenmesh.networks import Network
 from eigenmesh.networks._mixes import Mixes, rounds_to_contract
 from eigenmesh.networks._paced import Message
+from eigenmesh.solvers._mixed_sums import MixedSums
 from eigenmesh.solvers._tracked_subspace import FIRST_PRODUCTS, TrackedSubspace, TrackedSubspaceState, numbers_of
 from eigenmesh.solvers._tracked_subspace import PRODUCTS as STEP_PRODUCTS
 
@@ -27,8 +26,6 @@ from eigenmesh.solvers._tracked_subspace import PRODUCTS as STEP_PRODUCTS
 # certificate, its bound on sin(angle), its largest residual, less its smallest Ritz value, |P C P|, the contraction of
 # a tick, and how many ticks a product takes.
 TICKS, PRODUCTS, CALLS, ANGLE, RESIDUAL, SMALLEST, UNLIKE, CONTRACTION, WORK = range(9)
-# A neighbour that was not heard for so many ticks is not given anything: it would be lost to all for as long.
-FED_TICKS = 6
 # Less of the push weight than this share of the usual one means that this node was cut off.
 LEAST_WEIGHT = 0.3
 # Of a tick, before anything is known.
@@ -37,7 +34,7 @@ NO_CONTRACTION = 1 - 1e-9
 LEAST_ERROR = 1e-9
 # The root asks for a look at the budget after so many ticks. It asks for a certificate at so many times tol, since what
 # nodes have in common is nearer to the truth than the farthest of them; refused, at this share of that, and so on.
-LOOK_TICKS, EARLY, REFUSED = 2000, 30.0, 0.5
+LOOK_TICKS, EARLY, REFUSED = 2000, 6.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -56,14 +53,11 @@ class PacedNode:
 
     ::
 
-        tick:     s_ji <- s_ji + w_ji x_i and x_i <- x_i - w_ji x_i for every neighbour j, who is sent s_ji
-        message:  x_i <- x_i + s_ij - last_ij
         product:  S_i <- S_i + C_i X_i(t+1) - C_i X_i(t)
 
-    with ``x_i = (S_i, y_i, probes)`` and weights half way between W and I. The sum over all x_i and all that is on its
-    way or lost is kept, whoever is slow. Random numbers whose mean all know, the probes, show the contraction
-    of a tick. A node sees no clock: whoever drives it calls ``tick`` as often as it likes, ``receive``, and works off
-    what ``begin`` gives, at any time and in any order.
+    What is mixed are ``(S_i, y_i, probes)``, by ``MixedSums``. The probes, random numbers whose mean all know, show the
+    contraction of a tick. A node sees no clock: whoever drives it calls ``tick`` as often as it likes, ``receive``, and
+    works off what ``begin`` gives, at any time and in any order.
 
     Parameters
     ----------
@@ -104,25 +98,16 @@ class PacedNode:
         _, d, k = basis.shape
         self._shape = d, method.columns(k, d)
         self._first_work = partial(method.init, covariance, cast(Network, self), basis, seed)
-        matrix = half_way(weights.matrix)
-        column, row = (_dense(part) for part in (matrix[:, [rank]], matrix[[rank], :]))
-        self._shares = {int(j): float(column[j]) for j in np.flatnonzero(column) if j != rank}
-        senders = [int(j) for j in np.flatnonzero(row) if j != rank]
         self._probes = Probes.drawn(weights.n_nodes, seed)
         own = self._probes.start[rank : rank + 1]
         self._first_error = float(self._probes.error(own, np.ones((1, 1)))[0])
-        self._mass = np.concatenate([np.zeros(d * self._shape[1]), [1.0], own[0]])
-        self._sent = {j: np.zeros_like(self._mass) for j in self._shares}
-        self._seen = {j: (0, np.zeros_like(self._mass)) for j in senders}
-        self._heard = dict.fromkeys(senders, 0)
-        # Ticks of this node in one of theirs, at least 1.
-        self._slower = dict.fromkeys(senders, 1.0)
+        self.sums = MixedSums(weights, rank, np.concatenate([np.zeros(d * self._shape[1]), [1.0], own[0]]))
         self.table = np.zeros((weights.n_nodes, 9))
         self.table[:, [ANGLE, RESIDUAL]], self.table[:, CONTRACTION] = np.inf, NO_CONTRACTION
         self._looked_at = self.table[:, PRODUCTS].copy()
         self.state: TrackedSubspaceState | None = None
         self._unmixed = np.zeros((1, *self._shape))
-        self.ticks = self.products = self._mixed_since = self._called_at = self._answered = 0
+        self.products = self._mixed_since = self._called_at = self._answered = 0
         self._round = self._period = self._began_at = 0
         self._usual_weight = 0.0
         self.working = False
@@ -131,28 +116,18 @@ class PacedNode:
 
     def tick(self, round_: int = 0) -> list[tuple[int, Message]]:
         """Give shares away: receivers and their messages. Rounds have the same number at nodes with one clock."""
-        self.ticks += 1
-        self._round = round_
-        fed = {j: share for j, share in self._shares.items() if self._hears(j)}
-        for j, share in fed.items():
-            self._sent[j] = self._sent[j] + share * self._mass
-        self._mass = (1.0 - sum(fed.values())) * self._mass
+        self._round, sent = round_, self.sums.give()
         self._measure()
         if self.rank == 0 and self.ticks - self._called_at >= LOOK_TICKS and not self.called:
             self.table[0, CALLS] += 1
         table = self.table.copy()
-        return [(j, (np.array([self.ticks]), total, table)) for j, total in self._sent.items()]
+        return [(j, (np.array([self.ticks]), total, table)) for j, total in sent.items()]
 
     def receive(self, sender: int, message: Message) -> None:
         number, total, table = message
-        last, seen = self._seen[sender]
-        if number[0] > last:
-            self._mass = self._mass + (total - seen)
-            self._seen[sender] = int(number[0]), total
+        self.sums.take(sender, int(number[0]), total)
         newer = table[:, TICKS] > self.table[:, TICKS]
         self.table[newer] = table[newer]
-        self._heard[sender] = self.ticks
-        self._slower[sender] = max(self.ticks / float(number[0]), 1.0)
 
     def begin(self) -> Callable[[], TrackedSubspaceState] | None:
         """Work that is due now, to be done anywhere and given to ``end``; None if there is none."""
@@ -172,8 +147,9 @@ class PacedNode:
     def end(self, done: TrackedSubspaceState) -> None:
         """Take in the product of the work that was begun; mixing has gone on meanwhile."""
         before = 0.0 if self.state is None else self.state.CX
-        self._mass = self._mass.copy()
-        self._mass[: done.CX.size] += (done.CX - before).ravel()
+        values = self.sums.values.copy()
+        values[: done.CX.size] += (done.CX - before).ravel()
+        self.sums.values = values
         self.state, self.working = done, False
         self.products += 1
         own = self.table[self.rank]
@@ -183,10 +159,11 @@ class PacedNode:
 
     def require_heard(self) -> None:
         """Raise if a neighbour is silent for too long: what it holds is missing in every sum."""
-        for neighbour, heard in self._heard.items():
-            if self.ticks - heard > self._patience:
-                silent = f"node {self.rank} has not heard node {neighbour} for {self._patience} ticks"
-                raise DeadlineError(f"{silent}; bring it back and begin again, or begin again without it.")
+        self.sums.require_heard(self._patience)
+
+    @property
+    def ticks(self) -> int:
+        return self.sums.ticks
 
     @property
     def work_columns(self) -> int:
@@ -216,18 +193,13 @@ class PacedNode:
         if self.state is None:
             raise RuntimeError("a node has no state before its first product.")
         d, b = self._shape
-        S, y = self._mass[: d * b].reshape(1, d, b), self._mass[d * b].reshape(1, 1, 1)
+        S, y = self.sums.values[: d * b].reshape(1, d, b), self.sums.values[d * b].reshape(1, 1, 1)
         return self.state._replace(S=S, y=y, moved=S / y - self._unmixed)
-
-    def _hears(self, neighbour: int) -> bool:
-        # A link that goes one way has nothing to hear.
-        return self.ticks - self._heard.get(neighbour, self.ticks) <= FED_TICKS * self._slower.get(neighbour, 1.0)
 
     def _measure(self) -> None:
         """The contraction of a tick so far, by the probes."""
-        d, b = self._shape
-        weight = self._mass[d * b : d * b + 1]
-        error = float(self._probes.error(self._mass[np.newaxis, d * b + 1 :], weight)[0])
+        _, weight, moved = np.split(self.sums.values, [math.prod(self._shape), math.prod(self._shape) + 1])
+        error = float(self._probes.error(moved[np.newaxis], weight)[0])
         self._mixed_since += 1
         own = self.table[self.rank]
         own[TICKS] = self.ticks
@@ -249,14 +221,13 @@ class PacedNode:
             needed = rounds_to_contract(accuracy, float(self.table[:, CONTRACTION].max()))
             period = self._round // (needed + math.ceil(self.table[:, WORK].max()))
             enough, self._period = period != self._period, period
-        heard = sum(self._hears(j) for j in self._heard)
-        weight = self._mass[self._shape[0] * self._shape[1]]
-        return enough and 2 * heard >= len(self._heard) and bool(weight >= LEAST_WEIGHT * self._usual_weight)
+        weight = self.sums.values[math.prod(self._shape)]
+        return enough and self.sums.hears_half and bool(weight >= LEAST_WEIGHT * self._usual_weight)
 
     def _look(self) -> TrackedSubspaceState:
         """Tell the others how far this node is; set momentum and mixes once all have told; the root may call."""
         state = self.current
-        numbers = numbers_of(state, outside=True)[0]
+        numbers = numbers_of(state)[0]
         residual, ritz = np.split(numbers[:-2], 2)
         gaps = gaps_from_ritz(ritz, state.k)
         with np.errstate(all="ignore"):
@@ -274,8 +245,3 @@ class PacedNode:
                 own[CALLS] += 1
         self.state = state
         return state
-
-
-def _dense(line: Any) -> np.ndarray:
-    """A row or column of a matrix, dense or sparse, as numbers (M,)."""
-    return np.asarray(line.toarray() if hasattr(line, "toarray") else line).ravel()

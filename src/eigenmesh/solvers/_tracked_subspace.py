@@ -7,6 +7,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
+from eigenmesh.certificate import Common
 from eigenmesh.certificate._bounds import gaps_from_ritz
 from eigenmesh.data import Covariance
 from eigenmesh.errors import InputError
@@ -14,6 +15,7 @@ from eigenmesh.networks import Network
 from eigenmesh.networks._mixes import Mixes
 from eigenmesh.solvers._base import Solver, Traits, Watch
 from eigenmesh.solvers._bases import widened
+from eigenmesh.solvers._together import Together, meet
 
 # Disagreement that an iteration may leave: before anything is known, and as a share of what is stable (see ``mixes``).
 FIRST_CONTRACTION, SHARE = 2.0**-4, 0.5
@@ -23,6 +25,8 @@ PATIENCE, RAISED = 6, 2
 LEAST_CONTRACTION = 1e-12
 # Products that find how unlike the nodes are: at the start, and in every iteration.
 FIRST_PRODUCTS, PRODUCTS = 10, 2
+# A certificate is asked for at so many times tol: what nodes have in common is nearer to the truth than the farthest.
+EARLY = 2.0
 # A little less than the smallest Ritz value, or the last column never gets clear of what lies beyond the block.
 MOMENTUM_SHARE = 0.95
 
@@ -44,6 +48,7 @@ class TrackedSubspaceState(NamedTuple):
     power: int  # to which the contraction of the rule is raised
     best: float  # the largest residual when it last halved
     waited: int  # looks since it last halved
+    together: Together | None = None  # the answer of all nodes, once they have met
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ class TrackedSubspace(Solver):
     keeps and sends adds up to what it had; y_i, which is mixed alike, gives the scale. So the links may go one way,
     change from round to round and lose messages. The polar factor stops turning once the span is invariant (QR does
     not), so close eigenvalues cost nothing. Components are read off locally: ``x = X_i v`` with
-    ``sym(X_i^T Z_i) = v Theta v^T``. For networks where an exact average is not to be had.
+    ``sym(X_i^T Z_i) = v Theta v^T``; in the end all nodes multiply the average of their blocks once and take its Ritz
+    vectors. For networks where an exact average in every iteration is not to be had.
 
     Parameters
     ----------
@@ -77,7 +83,7 @@ class TrackedSubspace(Solver):
     mixes: int | Literal["auto"] = "auto"
     momentum: float | Literal["auto"] = "auto"
     name: ClassVar[str] = "tracked-subspace"
-    traits: ClassVar[Traits] = Traits(few_exchanges=True, expected_products=30)
+    traits: ClassVar[Traits] = Traits(few_exchanges=True, early=EARLY, expected_products=30)
 
     def __post_init__(self) -> None:
         if self.oversample < 0:
@@ -124,15 +130,23 @@ class TrackedSubspace(Solver):
         S, y = state.mixing(network, unmixed, state.y)
         unlike = _outside(covariance, X, state.unlike, PRODUCTS)
         moved = S / y - unmixed / state.y
-        return state._replace(X=X, S=S, y=y, CX=CX, X_before=state.X, R=R, moved=moved, unlike=unlike)
+        made = {"X": X, "S": S, "y": y, "CX": CX, "X_before": state.X, "R": R, "moved": moved, "unlike": unlike}
+        return state._replace(**made, together=None)
 
     def readout(self, state: TrackedSubspaceState) -> Array:
         """``X_i v`` for the leading eigenvectors v of ``sym(X_i^T Z_i)``."""
+        if state.together is not None:
+            return ea.everywhere(state.together.components, state.X.shape[0])
         _, vectors = _ritz(state)
         return state.X @ vectors[:, :, : state.k]
 
+    def common(self, state: TrackedSubspaceState) -> Common | None:
+        return None if state.together is None else state.together.common
+
     def beyond(self, state: TrackedSubspaceState) -> Array:
         """``X_i v`` for the other eigenvectors."""
+        if state.together is not None:
+            return ea.everywhere(state.together.beyond, state.X.shape[0])
         _, vectors = _ritz(state)
         return state.X @ vectors[:, :, state.k :]
 
@@ -147,6 +161,11 @@ class TrackedSubspace(Solver):
             return Watch(state, residual[: state.k], healthy=False, free=True)
         state = self.adjusted(network, state, numbers)
         return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k), free=True)
+
+    def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
+        """Rayleigh-Ritz in the average of all X."""
+        met = meet(covariance, network, watch.state.X, watch.state.k)
+        return Watch(watch.state._replace(together=met.together), met.residual, True, met.gaps, free=True)
 
     def adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
         """Momentum and mixes by numbers that all nodes agree on."""
@@ -166,19 +185,17 @@ class TrackedSubspace(Solver):
         return state._replace(mixing=mixing, power=power, best=best, waited=waited % PATIENCE)
 
 
-def numbers_of(state: TrackedSubspaceState, outside: bool = False) -> Array:
+def numbers_of(state: TrackedSubspaceState) -> Array:
     """What nodes agree on the maxima of, (nodes, 2 b + 2): residuals, Ritz values, less the smallest, |P C P|.
 
-    ``outside``: only what residuals have outside of the block, which a product with it in common would not mend.
+    Of residuals what lies outside of the block: the rest is mended when all meet.
     """
     xp = ea.namespace(state.X)
     values, vectors = _ritz(state)
-    away = (state.S / state.y) @ vectors - (state.X @ vectors) * values[:, None, :]
-    if outside:
-        away = away - state.X @ (state.X.mT @ away)
-    # What the mixes leave undone counts too: a square X sees no residual at all, however far the nodes are apart.
-    undone = state.mixing.accuracy * column_norms(state.moved @ vectors)
-    residuals = (column_norms(away) + undone)[:, 0, :]
+    # What the mixes leave undone counts too.
+    seen, undone = state.S / state.y, state.mixing.accuracy * state.moved
+    away = (part @ vectors - state.X @ (state.X.mT @ part @ vectors) for part in (seen, undone))
+    residuals = sum(column_norms(part) for part in away)[:, 0, :]
     return xp.concat([residuals, values, -values[:, -1:], column_norms(state.unlike)[:, 0, :]], axis=1)
 
 
