@@ -95,8 +95,8 @@ def write_new(files: Iterable[NewFile]) -> None:
     # Also finds broken symbolic links.
     existing = [file.path for file in files if os.path.lexists(file.path)]
     if existing:
-        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-        raise InputError(f"{existing[0]}{more} exists already, and nothing is overwritten; give another folder.")
+        there = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
+        raise InputError(f"{existing[0]}{there} already, and nothing is overwritten; give another folder.")
     written: list[Path] = []
     folders: list[Path] = []
     try:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import zipfile
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,9 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # a broken archive makes NumPy and zipfile raise a dozen kinds
-        found = f"cannot be read as .npz ({error or type(error).__name__})"
+        # What is no zip file is a pickle to NumPy, and it says how to load that in spite of the danger.
+        why = (error or type(error).__name__) if zipfile.is_zipfile(path) else "it is no zip file"
+        found = f"cannot be read as .npz ({why})"
         raise UnreadableFileError(f"{path} {found}: it is damaged, or no model. {_HINT}") from error
 
 

@@ -95,7 +95,7 @@ def test_a_second_init_changes_nothing(call):
     before = _files(Path("mesh"))
     done = call(init, "network.toml", "--out", "mesh")
     assert done.exit_code == 2
-    assert "14 more exists already" in done.stderr
+    assert "14 more exist already" in done.stderr
     assert _files(Path("mesh")) == before
 
 

@@ -43,6 +43,11 @@ MESSY = {
     "tab and decimal comma": ("age\tbmi\n41\t24,5\n52\t31,25\n38\t22\n", {}),
     "quoted decimal comma": ('age,bmi\n"41","24,5"\n"52","31,25"\n"38","22,0"\n', {}),
     "bar": (PLAIN.replace(",", "|"), {}),
+    "blank": (PLAIN.replace(",", " "), {}),
+    "blanks that align columns": (" age   bmi \n  41 24.5  \n  52 31.25\n   38  22.0\n", {}),
+    "blanks and quotes": ('"id" "age" "bmi"\n"P 1" 41 24.5\n"P 2" 52 31.25\n"P 3" 38 22\n', {"id_column": "id"}),
+    "blanks and decimal comma": (PLAIN.replace(",", " ").replace(".", ","), {}),
+    "blanks in names": ("age,the bmi,a note\n41,24.5,x y\n52,31.25,x y\n38,22,x y\n", {"drop": "a note"}),
     "odd delimiter that is said": (PLAIN.replace(",", ":"), {"delimiter": ":"}),
     "byte-order mark": (b"\xef\xbb\xbf" + PLAIN.encode(), {}),
     "byte-order mark and semicolon": (b"\xef\xbb\xbf" + PLAIN.replace(",", ";").encode(), {}),
@@ -60,8 +65,20 @@ def test_messy_files_are_read(table, text, options, packed):
     path = table(gzip.compress(content), "a.csv.gz") if packed else table(content)
     read = read_table(path, **options)
     assert read.X.tolist() == AGE_BMI
-    assert read.feature_names[1] == "bmi"
+    assert read.feature_names[1].endswith("bmi")
     assert read.name == "a"
+
+
+def test_a_name_of_two_words_does_not_cut_a_single_column(table):
+    read = read_table(table("the age\n41\n52\n38\n"))
+    assert read.feature_names == ("the age",)
+    assert read.X.tolist() == [[41], [52], [38]]
+
+
+def test_a_first_line_of_0_1_2_is_a_sample_and_that_is_said(table):
+    with pytest.warns(DataWarning, match=r"line 1 of .*a\.csv has the numbers 0, 1, 2, \.\. and counts as a sample"):
+        read = read_table(table("0,1,2\n5,6,8\n7,3,1\n"))
+    assert read.n_samples == 3
 
 
 WITH_SEX = "id;sex;bmi\nP1;f;24,5\nP2;m;31,25\nP3;;22\n"

@@ -256,7 +256,7 @@ def test_planning_leaves_a_fitted_estimator_alone_and_refitting_leaves_nothing_s
     estimator = DecentralizedPCA(2, n_nodes=3).fit(pd.DataFrame(X, columns=list("abcd")))
     estimator.plan(X[:, :3])
     assert estimator.transform(pd.DataFrame(X, columns=list("abcd"))).shape == (60, 2)
-    estimator.fit([X[:30], X[30:]])
+    estimator.set_params(n_nodes=2).fit([X[:30], X[30:]])
     assert not hasattr(estimator, "feature_names_in_")
 
 

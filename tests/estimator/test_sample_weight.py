@@ -111,7 +111,7 @@ def test_some_nodes_may_have_weights_and_others_none(rows):
         (lambda w: np.where(np.arange(N) == 7, np.nan, w), "weight nan of the data, row 7"),
         (lambda w: np.where(np.arange(N) == 7, np.inf, w), "weight inf of the data, row 7"),
         (lambda w: 0 * w, "all weights of the data are zero"),
-        (lambda w: 1e-3 * w, "needs at least 2 samples, and weights count samples"),
+        (lambda w: 1e-3 * w, r"needs at least 2 \(where rows have weights, these are numbers"),
         (lambda w: w[:-1], "one number for each of 60 rows; got int64 of shape"),
         (lambda w: np.where(np.arange(N) == 1, 1e-12, w), "less than 1e-09 of the largest"),
     ],

@@ -10,6 +10,7 @@ import typer
 
 from eigenmesh.averaging import AVERAGINGS
 from eigenmesh.data import CovarianceKind
+from eigenmesh.data._files import READERS
 from eigenmesh.fitting import Costs
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
 from eigenmesh.solvers import SOLVERS
@@ -54,8 +55,9 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 
+FILE_KINDS = f"{', '.join(READERS)}; .gz of a text file"
 SOURCES_HELP = (
-    "One file (.csv, .csv.gz, .tsv, .npy, .npz, .parquet), its rows split over the nodes; several files or a pattern "
+    f"One file ({FILE_KINDS}), its rows split over the nodes; several files or a pattern "
     "(site-*.csv), one node each (site-{rank}.npy where every node is a process); or a data set: "
     "digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,gap=0.8,n=100000. With --stream also folders."
 )

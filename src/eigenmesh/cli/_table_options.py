@@ -45,7 +45,7 @@ def read_options(
 ) -> TableOptions:
     """What was typed, as the library takes it."""
     lists = {
-        name: None if text is None else list(map(_column, _words(text)))
+        name: None if text is None else list(map(_column, _words(text) or [""]))
         for name, text in (("columns", columns), ("drop", drop))
     }
     beside = {name: _column(text) for name, text in texts.items() if text is not None and name.endswith("_column")}

@@ -33,7 +33,7 @@ FORMS = {EIGENVEC: (".bed", ".pgen"), H5AD: (H5AD,)}
 
 @takes_table
 def transform(
-    data: Annotated[Path, options.argument("DATA", "A file: .csv, .npy, .npz or .parquet.")],
+    data: Annotated[Path, options.argument("DATA", f"A file: {options.FILE_KINDS}.")],
     model: Annotated[Path, options.option(None, "FILE.npz", MODEL_HELP)],
     out: Annotated[Path, options.option(None, "FILE", OUT_HELP)],
     table: TableOptions,

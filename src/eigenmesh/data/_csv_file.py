@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,12 +16,16 @@ from eigenmesh.data._columns import table_of
 from eigenmesh.data._dialect import Dialect, number, open_text
 from eigenmesh.data._source import MatrixSource
 from eigenmesh.data._table_options import NOT_NUMERIC, TableOptions, column_label
-from eigenmesh.errors import DataError, UnreadableFileError
+from eigenmesh.errors import DataError, DataWarning, UnreadableFileError
 
 
 def read_csv(file: Path, options: TableOptions) -> Table:
     """Table of a text file: X (n_samples, n_features) float64 with NaN for empty fields and NA."""
-    return table_of(TextColumns(Dialect.of(file, options)), options, str(file))
+    dialect = Dialect.of(file, options)
+    if len(dialect.fields) > 2 and dialect.fields == tuple(map(str, range(len(dialect.fields)))):
+        fix = "if they are names of columns, delete the line, or write names that are not numbers"
+        warnings.warn(f"line 1 of {file} has the numbers 0, 1, 2, .. and counts as a sample; {fix}.", DataWarning, 2)
+    return table_of(TextColumns(dialect), options, str(file))
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ class TextColumns:
             return np.loadtxt(
                 self._with_points(lines) if self.dialect.decimal == "," else lines,
                 dtype=dtype,
-                delimiter=self.dialect.delimiter,
+                # To loadtxt, None is any number of blanks.
+                delimiter=None if self.dialect.delimiter == " " else self.dialect.delimiter,
                 comments=None,
                 # Without usecols, loadtxt checks that all lines have the same length.
                 usecols=None if everything else list(positions),

@@ -5,17 +5,17 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from eigenmesh.data._columns import MISSING_WORDS
 from eigenmesh.data._table_options import TableOptions
 from eigenmesh.errors import UnreadableFileError
 
-DELIMITERS = (",", ";", "\t", "|")
+DELIMITERS = (",", ";", "\t", "|", " ")
 # Lines from which a dialect is found.
 LOOKED_AT = 50
 UTF_8 = "utf-8-sig"  # with or without the byte-order mark that spreadsheets write
@@ -49,7 +49,7 @@ class Dialect:
             raise UnreadableFileError(f"{file} is empty; a text table needs at least one line of numbers.")
         choices = [options.delimiter] if options.delimiter else [sign for sign in DELIMITERS if sign != options.decimal]
         delimiter = max(choices, key=lambda sign: _fitness(first, sign))
-        rows = list(csv.reader(first, delimiter=delimiter))
+        rows = list(_fields(first, delimiter))
         decimal = options.decimal or ("," if _has_decimal_comma(rows[1:] or rows) else ".")
         fields = tuple(field.strip() for field in rows[0])
         return cls(file, encoding, delimiter, decimal, fields, any(number(text, decimal) is None for text in fields))
@@ -57,7 +57,7 @@ class Dialect:
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """Pairs (line of the file, from 1, and its fields), without blank lines and the header."""
         with open_text(self.file, self.encoding) as text:
-            reader = csv.reader(text, delimiter=self.delimiter)
+            reader = _fields(text, self.delimiter)
             lines = (
                 (reader.line_num, fields)
                 for fields in reader
@@ -71,6 +71,13 @@ def open_text(file: Path, encoding: str) -> IO[str]:
     if file.suffix.lower() == ".gz":
         return gzip.open(file, "rt", newline="", encoding=encoding)
     return file.open(newline="", encoding=encoding)
+
+
+def _fields(lines: Iterable[str], delimiter: str) -> Any:
+    """A reader of the fields of each line; any number of blanks is one delimiter, and none at the ends of a line."""
+    if delimiter == " ":
+        return csv.reader(map(str.strip, lines), delimiter=delimiter, skipinitialspace=True)
+    return csv.reader(lines, delimiter=delimiter)
 
 
 def number(text: str, decimal: str = ".") -> float | None:
@@ -90,12 +97,14 @@ def number(text: str, decimal: str = ".") -> float | None:
 
 def _fitness(lines: Sequence[str], delimiter: str) -> tuple[bool, float, int]:
     """Whether a delimiter cuts the lines at all and into equally many fields, and how many of these are numbers."""
-    rows = list(csv.reader(lines, delimiter=delimiter))
+    rows = list(_fields(lines, delimiter))
     counts = [len(fields) for fields in rows]
     fields = [text for row in rows[1:] or rows for text in row]
     numeric = sum(number(text) is not None or WITH_COMMA.fullmatch(text.strip()) is not None for text in fields)
     even = counts.count(counts[0]) / len(counts)
-    return counts[0] > 1, even * numeric / len(fields), counts[0]
+    # Names have blanks in them; lines that are all cut alike do not happen to.
+    cuts = counts[0] > 1 and (delimiter != " " or even == 1)
+    return cuts, even * numeric / len(fields), counts[0]
 
 
 def _has_decimal_comma(rows: Sequence[Sequence[str]]) -> bool:

@@ -4,6 +4,7 @@ import glob
 import hashlib
 import os
 import warnings
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +57,8 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     open_file = READERS.get(kind_of(file))
     kinds = f"eigenmesh reads {', '.join(READERS)} files."
     if not file.is_file() and not (kind_of(file) in FOLDERS and file.is_dir()):
-        raise UnreadableFileError(f"{file} does not exist or is not a file; {kinds}")
+        what = "is a folder, not a file" if file.is_dir() else "does not exist"
+        raise UnreadableFileError(f"{file} {what}; {kinds}")
     if open_file is None:
         raise UnreadableFileError(f"{file} has the unknown suffix {file.suffix!r}; {kinds}")
     try:
@@ -131,6 +133,9 @@ def _read_npy(file: Path, options: TableOptions) -> Table:
 
 
 def _read_npz(file: Path, options: TableOptions) -> Table:
+    if not zipfile.is_zipfile(file):
+        # To NumPy it is a pickle then, and it says how to load that in spite of the danger.
+        raise ValueError("it is no zip file, or only the beginning of one")
     # NumPy would leave a file open that it cannot read.
     with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
         if {"format", "shape", "data"} <= set(archive.files):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh._text import one_line
 from eigenmesh.data._source import MatrixSource
 from eigenmesh.data._table_options import NOT_NUMERIC, column_label
 from eigenmesh.errors import DataError, MissingExtraError
@@ -28,6 +29,8 @@ def as_narwhals(X: Any, what: str) -> Any:
     except TypeError as error:
         kind = f"{type(X).__module__.partition('.')[0]}.{type(X).__name__}"
         raise DataError(f"{what} is a {kind}, which holds no rows yet or is not known; collect() it first.") from error
+    except narwhals.exceptions.DuplicateError as error:
+        raise DataError(f"{what} has columns of one name; rename all but one ({one_line(str(error))}).") from error
 
 
 def make_frame(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> Any:

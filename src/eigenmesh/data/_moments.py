@@ -23,6 +23,9 @@ MISSING: dict[str, Missing] = {"error": "error", "mean": "mean"}
 NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
 # Squares may be this many times larger than squared deviations before those are summed in a pass of their own.
 MOST_LOST = 100.0
+NO_VARIANCE = (
+    "the total variance is zero: all samples are equal, or differ by less than 1e-160; give samples that differ."
+)
 # Share of the squared deviations that integers may round off.
 MOST_ROUNDED = 1e-12
 
@@ -165,8 +168,8 @@ def moments_by_sums(
     d, fills = columns.n_features, missing_policy(missing) == "mean"
     n_samples = whole_count(float(pooled[0]))
     if n_samples < 2:
-        fix = "" if isinstance(n_samples, int) else ", and weights count samples: make them larger"
-        raise DataError(f"n_samples = {n_samples:g} over all nodes; a covariance needs at least 2 samples{fix}.")
+        fix = "where rows have weights, these are numbers of samples"
+        raise DataError(f"n_samples = {n_samples:g} over all nodes; a covariance needs at least 2 ({fix}).")
     sums, squares = pooled[1 : 1 + d], pooled[1 + d : 1 + 2 * d]
     observed = pooled[1 + 2 * d :] if fills else np.full(d, pooled[0])
     observed = whole_counts(observed, n_samples)
@@ -241,11 +244,13 @@ def moments_about(
     # A constant column has a spread of some units in the last place of its mean, by rounding.
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(mean)
     if whole and constant.all():
-        raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
+        raise DataError(NO_VARIANCE)
     if scale == "binomial":
         variance = np.where(constant, 0.0, variance)
     elif scale and constant.any():
-        raise DataError(f"scale=True would divide by zero in constant {column_labels(columns, constant)}; drop them.")
+        raise DataError(
+            f"scale=True would divide by zero in constant {column_labels(columns, constant)}; drop such columns."
+        )
     if whole and not scale:
         require_range(float(variance.sum()), columns.dtype)
     deviation = _divisors(scale, mean, variance, n_samples, columns)

@@ -193,14 +193,18 @@ def _as_matrix(X: Any, what: str) -> Samples:
             matrix.sum_duplicates()
         return matrix
     if isinstance(X, np.ma.MaskedArray):
-        # np.asarray would drop the mask and use the hidden values as data.
-        return np.ma.filled(X.astype(np.float64), np.nan)
+        return without_mask(X)
     if not isinstance(X, np.ndarray) and array_api_compat.is_array_api_obj(X):
         return to_numpy(X)
     try:
         return np.asarray(X)
     except ValueError as error:
         raise DataError(f"{what} is not a matrix; give all rows the same length.") from error
+
+
+def without_mask(X: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+    """Entries that are masked as NaN; ``np.asarray`` would use the hidden values as data."""
+    return np.asarray(np.ma.filled(X.astype(np.float64), np.nan))
 
 
 def _has_duplicates(matrix: Samples) -> bool:

@@ -123,6 +123,10 @@ class SizesSplit:
         return _shuffled(counts, self.seed)
 
 
+# What stands for a missing value, as text in lower case; "NA" may be a name.
+NO_VALUE = frozenset({"", "nan", "none", "<na>", "nat"})
+
+
 def split_by_name(name: str | Split, seed: int = 0) -> Split:
     """Split from text: ``random``, ``contiguous``, ``label``, ``dirichlet:0.1`` or ``sizes:10,20,30``; or a Split."""
     if isinstance(name, Split) and not isinstance(name, type):
@@ -132,12 +136,22 @@ def split_by_name(name: str | Split, seed: int = 0) -> Split:
 
 
 def rows_by_value(values: np.ndarray, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Distinct values in sorted order, and the ascending rows of each."""
+    """Distinct values in sorted order, and the ascending rows of each; raises DataError where one is missing."""
     try:
         distinct, inverse = np.unique(values, return_inverse=True)
     except TypeError as error:
+        # None and NaN cannot be sorted among text.
+        _require_present(values, values, what)
         raise DataError(f"{what} cannot be sorted ({error}); give values of one type.") from error
+    _require_present(distinct, values, what)
     return distinct, _rows_by_owner(inverse, len(distinct))
+
+
+def _require_present(looked_at: np.ndarray, values: np.ndarray, what: str) -> None:
+    for value in looked_at.tolist():
+        if str(value).strip().lower() in NO_VALUE:
+            row = next(row for row, other in enumerate(values.tolist()) if str(other) == str(value))
+            raise DataError(f"row {row} has no entry in {what} ({value!r}); give one, or leave the row out.")
 
 
 def _rows_by_label(labels: np.ndarray | None, n_samples: int) -> list[np.ndarray]:

@@ -37,7 +37,7 @@ class TableOptions:
     label_column : labels to split or to write beside scores.
     weight_column : how many samples each row stands for.
     categories : {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
-    delimiter, decimal : of a text file: "," ";" "|" or a tab, and "." or ",".
+    delimiter, decimal : of a text file: "," ";" "|", a tab or " " for blanks, and "." or ",".
     encoding : of a text file, such as "latin-1"; UTF-8, with or without its mark, if None.
     layer : dataset of a .h5 file, or layer of a .h5ad file; X of the latter if None.
     among : features that a model knows: of columns with names, all others are left out.

@@ -68,6 +68,8 @@ def data_for(
         shards = _shards(pca, X, y, nodes, seed, sample_weight)
     else:
         shards = _own_shards(pca, X, y, nodes, transport).weighted([sample_weight])
+    if pca.n_nodes not in (None, shards.n_nodes):
+        raise InputError(f"n_nodes = {pca.n_nodes}, but data and network have {shards.n_nodes} nodes; leave it out.")
     weights = parse_weights(pca.topology, pca.weights, shards.n_nodes, seed, shards.node_names)
     return node_data(shards, weights, transport)
 
@@ -109,6 +111,7 @@ def _own_shards(pca: Any, X: Any, y: Any, nodes: Any, transport: Transport) -> S
 
 def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int, sample_weight: Any) -> Shards:
     kind = _kind(pca)
+    X = [X] if isinstance(X, str | os.PathLike) else X
     if isinstance(X, Shards) or is_parts(X):
         if nodes is not None:
             raise InputError("nodes= goes with one array; the data given are already in parts.")
@@ -123,6 +126,8 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int, sample_weight: Any)
             del pca.feature_names_in_
         return shards if sample_weight is None else shards.weighted(_weights_of_parts(X, sample_weight, shards))
     by_columns = issubclass(kind, FeatureShards)
+    # For frames that are transformed with this column still in them.
+    pca._nodes_column = nodes if isinstance(nodes, str) else None
     if isinstance(nodes, str):
         if by_columns:
             raise InputError(f"nodes={nodes!r} is for samples; where columns are split, give one entry per column.")

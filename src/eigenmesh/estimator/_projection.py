@@ -12,9 +12,9 @@ from eigenmesh.dask import is_dask
 from eigenmesh.data import Source, TableOptions, as_source
 from eigenmesh.data._anndata_results import results_of
 from eigenmesh.data._columns import MatrixColumns, table_of
-from eigenmesh.data._frames import make_frame
+from eigenmesh.data._frames import as_narwhals, make_frame
 from eigenmesh.data._scores import LEAST_SQUARES, Filling, Projector, kept_dtype
-from eigenmesh.data._source import is_device_array, is_mapped
+from eigenmesh.data._source import is_device_array, is_frame, is_mapped, without_mask
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._new_samples import NewSamples
 from eigenmesh.model_file import Model
@@ -40,6 +40,8 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             raise InputError("dask data have fit and transform alone; for the rest, compute() a part of them.")
         if isinstance(X, Source) and not reset:
             raise InputError("a Source has fit and transform alone; for the rest, read() a part of it.")
+        if isinstance(X, np.ma.MaskedArray):
+            X = without_mask(X)
         if is_device_array(X) and not reset:
             # Scores are NumPy arrays, as components are.
             X = to_numpy(as_tensor(X))
@@ -52,7 +54,21 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             return source
         least, finite = (fewest, False) if reset else (1, not self._fills_missing)
         checks: Any = {"ensure_min_samples": least, "ensure_all_finite": finite}
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **checks)
+        X = X if reset else self._without_nodes(X)
+        try:
+            return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **checks)
+        except ValueError:
+            if is_frame(X):
+                # Names the columns that are not numbers, if these are why.
+                as_source(X)
+            raise
+
+    def _without_nodes(self, X: Any) -> Any:
+        """A data frame without the column that ``fit`` was told to take the nodes from, if it is still there."""
+        column = getattr(self, "_nodes_column", None)
+        if column is None or not is_frame(X):
+            return X
+        return as_narwhals(X, "X").drop(column, strict=False).to_native()
 
     @property
     def _projector(self) -> Projector:

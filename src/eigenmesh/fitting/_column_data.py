@@ -11,7 +11,7 @@ from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments,
 from eigenmesh.data._choice import Sizes, choose_by_size
 from eigenmesh.data._feature_shards import FeatureShards
 from eigenmesh.data._gram import ColumnMoments, Gram
-from eigenmesh.data._moments import MOST_ROUNDED, own_moments, require_range
+from eigenmesh.data._moments import MOST_ROUNDED, NO_VARIANCE, own_moments, require_range
 from eigenmesh.errors import DataError, DataWarning, InputError
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._facts import DataFacts, Size
@@ -114,7 +114,7 @@ def node_data(shards: Shards, weights: Weights | NetworkSequence, transport: Tra
 
 def _require_variance(total: float, resolution: float, scale: Scaling, dtype: np.dtype) -> None:
     if total <= 0:
-        raise DataError("the total variance is zero because all samples are equal; give samples that differ.")
+        raise DataError(NO_VARIANCE)
     if total * MOST_ROUNDED < resolution:
         least = resolution / MOST_ROUNDED
         raise DataError(f"integers do not resolve a total variance below {least:.2g}; multiply the data by a constant.")

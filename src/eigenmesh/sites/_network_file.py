@@ -202,7 +202,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
     lines += ["", "[tls]", f'certificate = "{CERTIFICATE_FILE}"', f'key = "{KEY_FILE}"', f'ca = "{AUTHORITY_FILE}"', ""]
     lines += [
         "[data]",
-        'file = "data.csv"                # .csv (or .csv.gz), .tsv, .npy, .npz or .parquet; it is never sent',
+        'file = "data.csv"                # any file that eigenmesh fit reads; it is never sent',
         '# columns = ["age", "bmi"]       # use these, in this order; the same at all sites',
         '# drop = ["address"]             # or leave these out',
         '# id_column = "patient"          # names the samples in scores; it is no feature',

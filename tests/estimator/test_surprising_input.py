@@ -1,0 +1,87 @@
+"""What users give that is not quite what was meant: it is understood, or refused in words that name the cure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+
+from eigenmesh import DecentralizedPCA, load_model
+from eigenmesh.errors import DataError, InputError, UnreadableFileError
+
+WINE = load_wine(as_frame=True).frame
+X, CULTIVAR = WINE.drop(columns="target").to_numpy(), WINE["target"].to_numpy()
+
+
+def pca(**settings) -> DecentralizedPCA:
+    return DecentralizedPCA(2, scale=True, random_state=0, **settings)
+
+
+def test_a_frame_is_transformed_with_the_column_of_its_nodes_still_in_it():
+    fitted = pca()
+    scores = fitted.fit_transform(WINE, nodes="target")
+    assert np.array_equal(scores, fitted.transform(WINE.drop(columns="target")))
+    assert np.isfinite(fitted.score(WINE))
+
+
+def test_that_column_is_forgotten_with_the_next_fit():
+    fitted = pca().fit(WINE, nodes="target").fit(WINE)
+    assert fitted.transform(WINE).shape == (len(WINE), 2)
+    assert "target" in fitted.feature_names_in_
+
+
+def test_masked_entries_are_missing_and_not_the_values_below_the_mask():
+    masked = np.ma.masked_array(X, np.zeros_like(X, dtype=bool))
+    masked[5, 3] = np.ma.masked
+    holes = X.copy()
+    holes[5, 3] = np.nan
+    with pytest.raises(DataError, match=r"row 5 of the data.*column 3 is NaN"):
+        pca().fit(masked)
+    filled = pca(missing="mean").fit(masked)
+    expected = pca(missing="mean").fit(holes)
+    assert np.array_equal(filled.components_, expected.components_)
+    assert np.array_equal(filled.transform(masked), expected.transform(holes))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "row"),
+    [
+        (np.where(np.arange(len(X)) == 7, np.nan, CULTIVAR), 7),
+        (np.where(np.arange(len(X)) == 8, None, CULTIVAR.astype(str)), 8),
+        (np.where(np.arange(len(X)) == 9, "", CULTIVAR.astype(str)), 9),
+    ],
+    ids=["NaN", "None among text", "empty text"],
+)
+def test_a_sample_without_a_node_is_named(nodes, row):
+    with pytest.raises(DataError, match=f"row {row} has no entry in nodes"):
+        pca().fit(X, nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("samples", "settings", "said"),
+    [
+        (WINE.assign(town="oslo"), {}, r"columns that are not numbers: 'town' \(String\)"),
+        (pd.DataFrame(X[:, :3], columns=["a", "a", "b"]), {}, "columns of one name; rename"),
+        ("wine.csv", {}, "wine.csv is one file; read it with eigenmesh.data.read_table"),
+        (1e-200 * X, {}, "all samples are equal, or differ by less than 1e-160"),
+    ],
+    ids=["words", "same name", "path", "tiny"],
+)
+def test_what_cannot_be_fitted_is_refused_in_our_own_words(samples, settings, said):
+    with pytest.raises(InputError, match=said):
+        pca(**settings).fit(samples)
+
+
+@pytest.mark.parametrize("parts", [{"nodes": CULTIVAR}, {}], ids=["nodes", "network"])
+def test_a_number_of_nodes_that_is_not_that_of_the_data_is_refused(parts):
+    topology = "cycle" if parts else [("a", "b"), ("b", "c")]
+    with pytest.raises(InputError, match="n_nodes = 5, but data and network have 3 nodes"):
+        pca(n_nodes=5, topology=topology).fit(X, **parts)
+
+
+def test_what_is_no_model_is_refused_without_advice_to_unpickle_it(tmp_path):
+    WINE.to_csv(tmp_path / "wine.csv")
+    with pytest.raises(UnreadableFileError, match="it is no zip file") as refused:
+        load_model(tmp_path / "wine.csv")
+    assert "pickle" not in str(refused.value)
