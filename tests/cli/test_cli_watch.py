@@ -160,6 +160,13 @@ def test_a_run_that_is_not_there_is_named(call):
     assert "nowhere is not there; give a site.toml" in " ".join(done.output.split())
 
 
+def test_a_file_that_holds_no_events_is_named(call, tmp_path):
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n")
+    done = call("watch", "data.csv")
+    assert done.exit_code == 2
+    assert "data.csv has no events; give a site.toml" in " ".join(done.output.split())
+
+
 def test_there_is_no_report_of_a_run_that_has_not_begun(call):
     done = call("watch", "later.jsonl", "--report", "run.html")
     assert done.exit_code == 2

@@ -95,6 +95,19 @@ def test_a_neighbour_with_another_certificate_is_a_problem(two):
     assert "handshake failed" in found.text
 
 
+def test_a_wrong_key_is_one_problem_and_neighbours_are_not_blamed_for_it(two):
+    (two.folder("oslo") / "key.pem").write_bytes((two.folder("bergen") / "key.pem").read_bytes())
+    found = findings(two)
+    assert verdicts(found) == {"certificate": "problem", "neighbour bergen": "note", "privacy": "note"}
+    assert "was not tried" in found["neighbour bergen"].text
+
+
+def test_an_out_folder_that_cannot_be_made_is_a_problem(two):
+    assert findings(two)["out"].text.endswith("of room")
+    two.out("oslo").write_text("a file")
+    assert "is a file; choose another one" in findings(two)["out"].text
+
+
 def test_missing_and_constant_columns_and_a_solver_that_is_too_slow(two):
     path = two.folder("bergen") / "data.npy"
     X = np.load(path)

@@ -169,6 +169,21 @@ def test_a_link_that_is_down_keeps_its_round_trip(mesh):
         assert (told.connected, told.round_trip_s) == (connected, 0.04)
 
 
+def test_a_wait_ends_with_its_round_also_if_every_look_meets_one(mesh, monkeypatch):
+    site = read_site(mesh / "bergen" / "site.toml")
+    site.out.folder.mkdir()
+    rounds, clock = iter((7, 7, 8, 8)), iter((100.0, 101.0, 102.0, 103.0))
+    monkeypatch.setattr("eigenmesh.sites._reporting.time", SimpleNamespace(time=lambda: 0.0))
+    reporter = Reporter(site)
+    monkeypatch.setattr("eigenmesh.sites._reporting.time", SimpleNamespace(time=lambda: next(clock)))
+    reporter.transport = SimpleNamespace(status=lambda: TransportStatus(next(rounds), False, ("oslo",), "", (), ()))
+    since = []
+    for _ in range(4):
+        reporter._look()
+        since.append(reporter._status.waiting_since)
+    assert since == [100.0, 100.0, 102.0, 102.0]
+
+
 def test_what_neighbours_say_comes_to_status_and_events_as_one_plain_line(mesh):
     forged = 'no\x1b[2J\n{"kind": "ended"} \u202eoslo'
     site = read_site(mesh / "bergen" / "site.toml")

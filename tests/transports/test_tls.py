@@ -491,7 +491,7 @@ def test_a_matrix_with_nan_is_not_sent():
 
 
 def test_manifests_that_differ_end_both_sites_before_any_number_flows():
-    sites, errors, audit = Sites(nx.path_graph(2)), {}, []
+    sites, errors, audit, problems = Sites(nx.path_graph(2)), {}, [], []
 
     def compare(ours, theirs):
         return [f"seed: {ours} here, {theirs} there"]
@@ -503,8 +503,11 @@ def test_manifests_that_differ_end_both_sites_before_any_number_flows():
                 rounds(transport, [1 - rank], 1)
             except DisagreementError as error:
                 errors[rank] = error
+                problems.append(transport.status().links[0].problem)
 
     assert in_threads(work, 2) == {}
+    # What is said of the link is no manifest.
+    assert not any("seed" in problem for problem in problems), problems
     assert str(errors[0]) == "site0 and site1 are set up for different runs: seed: seed 0 here, seed 1 there."
     assert (errors[1].neighbour, errors[1].manifest) == ("site0", "seed 0")
     assert "DATA" not in {sent.kind for sent in audit}

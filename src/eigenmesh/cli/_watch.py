@@ -151,6 +151,9 @@ def _source(run: Path) -> Source:
     if run.is_dir():
         return Source(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
     if run.exists() or run.suffix == ".jsonl":
+        # One that is empty so far may be of a run that has just begun.
+        if run.exists() and run.stat().st_size and not EventReader(run).new():
+            raise InputError(f"{run} has no events; give a site.toml, a peer's out folder, or a file of --events.")
         return Source(run, f"Run in {run.name}", lambda last: None)
     raise InputError(f"{run} is not there; give a site.toml, a peer's out folder, or a file of --events.")
 

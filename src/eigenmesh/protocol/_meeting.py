@@ -168,7 +168,9 @@ class Meeting(Streams):
 
     def _turned_away(self, link: Link, stream: Stream, verdict: Verdict, frame: Frame) -> None:
         """The listener has refused this site's greeting."""
-        stream.refused, link.refusal = verdict, f"refused by {link.name}: {one_line(frame.text)[:200]}"
+        # The text is its manifest then; which fields differ is said by the error that ends the run.
+        why = "it is set up otherwise" if verdict is Verdict.MANIFEST else one_line(frame.text)[:200]
+        stream.refused, link.refusal = verdict, f"refused by {link.name}: {why}"
         if verdict is Verdict.MANIFEST:
             own = wire.text_body(self.setup.run.manifest)
             self.write(link, self.message(Kind.MANIFEST, own, 0), stream.number)

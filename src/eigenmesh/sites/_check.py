@@ -2,6 +2,8 @@
 
 import datetime as dt
 import math
+import os
+import shutil
 import socket
 import ssl
 from collections.abc import Iterator
@@ -44,10 +46,13 @@ class Finding:
 
 def check(site: Site) -> Iterator[Finding]:
     """Everything that can be known before a run; a part that fails does not keep the others from being looked at."""
-    yield from _certificates(site)
+    certificates = list(_certificates(site))
+    yield from certificates
     yield from _listening(site)
-    found = {name: _neighbour(site, name, address) for name, address in site.neighbours.items()}
+    usable = all(finding.verdict != "problem" for finding in certificates)
+    found = {name: _neighbour(site, name, address, usable) for name, address in site.neighbours.items()}
     yield from found.values()
+    yield _out(site)
     try:
         table = read_samples(site.data)
     except EigenmeshError as error:
@@ -110,11 +115,24 @@ def _listening(site: Site) -> Iterator[Finding]:
     yield Finding("listen", "ok", f"{site.listen} is free")
 
 
-def _neighbour(site: Site, name: str, address: Address | None) -> Finding:
+def _out(site: Site) -> Finding:
+    """Whether the out folder is there, or can be made, and how much room there is."""
+    folder = site.out.folder
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        return Finding("out", "problem", f"{folder} cannot be a folder: {nearest} is a file; choose another one")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return Finding("out", "problem", f"{folder} cannot be written: {nearest} is not yours; change its owner")
+    return Finding("out", "ok", f"{folder}, with {readable_bytes(shutil.disk_usage(nearest).free)} of room")
+
+
+def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> Finding:
     """Shake hands with a neighbour that is called; one that calls is known only when it does."""
     about = f"neighbour {name}"
     if address is None:
         return Finding(about, "ok", f"calls this site at {site.listen}")
+    if not usable:
+        return Finding(about, "note", f"{address} was not tried: this site has no certificate to show")
     try:
         certificate = _shake_hands(site, name, address)
     except ssl.SSLError as error:

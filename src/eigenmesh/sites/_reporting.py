@@ -87,7 +87,7 @@ class Reporter:
         most = site.settings.max_rounds
         self._status = Status(site.name, site.run_and_batch, "connecting", max_rounds=most, started=time.time())
         self._seen: tuple[Event, ...] = ()
-        self._waiting_since = 0.0
+        self._waiting_since, self._round = 0.0, 0
         self._round_trips_s: dict[str, float] = {}
         self._ended = threading.Event()
         self._stack = ExitStack()
@@ -144,7 +144,9 @@ class Reporter:
         if self.transport is None:
             return
         now, seen = time.time(), self.transport.status()
-        self._waiting_since = (self._waiting_since or now) if seen.waiting_for else 0.0
+        # Another round is another wait, also where every look has met one.
+        since = self._waiting_since if seen.round == self._round else 0.0
+        self._waiting_since, self._round = (since or now) if seen.waiting_for else 0.0, seen.round
         before, self._seen = self._seen, (SiteStatus(seen.round, self._waiting_since, seen.journal_problem),)
         for link, trip_s in zip(seen.links, seen.round_trips_s, strict=True):
             # A link that is down keeps the last one.
