@@ -20,7 +20,7 @@ from eigenmesh.averaging import Tree
 from eigenmesh.data import CovarianceKind, Formed, Shards, gaussian, load, paper_spectrum, split_by_name, unlike_nodes
 from eigenmesh.experiments._networks import CHANGING
 from eigenmesh.fitting import NodeData, Request, prepare
-from eigenmesh.fitting._data import network_over
+from eigenmesh.fitting._networks import network_over
 from eigenmesh.graphs import complete, metropolis
 from eigenmesh.metrics import largest_angle
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace

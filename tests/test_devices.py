@@ -7,8 +7,8 @@ import array_api_compat
 import numpy as np
 import pytest
 
-from eigenmesh import arrays, run
-from eigenmesh.arrays import devices_here, namespace_for
+from eigenmesh import run
+from eigenmesh.arrays import _gpu, devices_here, namespace_for, small_work_on_host
 from eigenmesh.data import Shards, build_covariance, geometric_spectrum, pooled_moments
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Stacked
@@ -90,9 +90,9 @@ def test_numpy_works_with_one_thread_beside_a_gpu_and_with_all_after_it(monkeypa
         return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
     before = threads()
-    with arrays.small_work_on_host(np.empty(0)):
+    with small_work_on_host(np.empty(0)):
         assert threads() == before
-    monkeypatch.setattr(arrays, "on_gpu", lambda array: True)
-    with arrays.small_work_on_host(np.empty(0)):
+    monkeypatch.setattr(_gpu, "on_gpu", lambda array: True)
+    with small_work_on_host(np.empty(0)):
         assert set(threads()) == {1}
     assert threads() == before

@@ -11,7 +11,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from eigenmesh import arrays as ea
 from eigenmesh import graphs, run
-from eigenmesh.arrays import _one_product, _pieces, inner_products
+from eigenmesh.arrays import _gpu
+from eigenmesh.arrays._gpu import _one_product, _piece_count, inner_products
 from eigenmesh.data import Formed, MatrixFree
 from eigenmesh.iteration import _cuda_graphs as capture
 from eigenmesh.iteration._cuda_graphs import PlainSteps, ReplayedSteps, steps_of
@@ -299,17 +300,17 @@ def test_a_recording_outlives_other_uses_of_the_network(device):
 def test_cut_sums_are_the_plain_products(d):
     rng = np.random.default_rng(d)
     X, Z = (torch.asarray(rng.standard_normal((4, d, 3))) for _ in range(2))
-    assert d % _pieces(d) == 0
+    assert d % _piece_count(d) == 0
     for products, squares in (_one_product(X, Z), inner_products(X, Z)):
         assert np.allclose(products, np.swapaxes(X.numpy(), 1, 2) @ Z.numpy(), rtol=0, atol=1e-12)
         assert np.allclose(squares, (X.numpy() ** 2).sum(axis=1), rtol=1e-13)
-    assert _pieces(1024) == 8
+    assert _piece_count(1024) == 8
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_fused_products_are_the_plain_ones(device, monkeypatch):
     # CPU tensors know the same operations, so they may be taken for those of a GPU here.
-    monkeypatch.setattr(ea, "on_gpu", lambda array: True)
+    monkeypatch.setattr(_gpu, "on_gpu", lambda array: True)
     rng = np.random.default_rng(0)
     X, S = (rng.standard_normal((4, 9, 3)) for _ in range(2))
     C, small = rng.standard_normal((4, 9, 9)), rng.standard_normal((4, 3, 3))

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.errors import DataError, DataWarning, TooFewSamplesError
 from eigenmesh.estimator._batches import count_batch
+from eigenmesh.estimator._fitted import Fitted
 from eigenmesh.estimator._inputs import connect, event_log
 from eigenmesh.estimator._parameters import request_of
 from eigenmesh.estimator._stream_state import CheckedBatch, Stream
@@ -25,14 +26,12 @@ from eigenmesh.iteration import StopReason
 KEPT_BEYOND = 50
 
 
-class Streaming:
-    """``partial_fit`` of an estimator; it has ``_set_fitted``, ``_warn_unless_converged`` and the parameters."""
+class Streaming(Fitted):
+    """``partial_fit`` of an estimator; a subclass has the parameters."""
 
     averages_per_batch: int | None
     sketch: int | None
     on_alarm: Callable[[BatchChecked], Any] | None
-    _set_fitted: Callable[[Fit], None]
-    _warn_unless_converged: Callable[[], None]
 
     def partial_fit(self, X: Any, y: Any = None, nodes: Any = None, *, batch: Any = None) -> Self:
         """Add a batch to the samples seen so far, and find the principal components of all of them.

@@ -16,7 +16,7 @@ from eigenmesh.data._datasets import gaussian, paper_spectrum, unlike_nodes
 from eigenmesh.experiments._networks import network_by_name
 from eigenmesh.experiments._settings import DataSet, Panel, Synthetic
 from eigenmesh.fitting import Costs, DataFacts, NodeData, Prepared, Request, Size, prepare
-from eigenmesh.fitting._data import network_over
+from eigenmesh.fitting._networks import network_over
 from eigenmesh.networks import Network, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._bases import random_basis

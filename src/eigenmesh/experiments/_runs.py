@@ -22,7 +22,7 @@ from eigenmesh.experiments._curves import Curve, Store, curve_of, thinned
 from eigenmesh.experiments._problems import Comparison, make_comparison
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Run
 from eigenmesh.fitting import fit
-from eigenmesh.fitting._data import network_over
+from eigenmesh.fitting._networks import network_over
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.networks._integers import Bound
 

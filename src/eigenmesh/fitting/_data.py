@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from eigenmesh.arrays import everywhere
-from eigenmesh.averaging import Averaging, Integers, PushSum, Tree
+from eigenmesh.averaging import Averaging
 from eigenmesh.data import (
     Covariance,
     CovarianceKind,
@@ -31,17 +30,15 @@ from eigenmesh.data._weights import whole_count
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._matching import facts_to_match, require_match
+from eigenmesh.fitting._networks import AsOneNode, counting_network, network_over, with_exact_averages
 from eigenmesh.fitting._place import place_of
-from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._suspicious import warn_of_columns
 from eigenmesh.graphs import NetworkSequence, Weights
-from eigenmesh.networks import Changing, ChangingPeers, Network, Peers, Stacked
+from eigenmesh.networks import Network
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
-# Averages must at least give the number of samples exactly.
-LOOSEST_MEAN = 1e-8
 # On a GPU a product from the data waits for memory: it takes about as long as four times its arithmetic would.
 GPU_PASS_COST = 4.0
 # Share of a GPU's free memory to reckon with.
@@ -126,10 +123,7 @@ class NodeData:
 
     def counting_network(self, masked: bool) -> Network:
         """A network for counts, with masks if they are asked for."""
-        network = self._network(Integers() if masked else Tree())
-        if masked:
-            add_masks(network)
-        return network
+        return counting_network(self._network, masked)
 
     def total(self, network: Network, counts: Sequence[float]) -> int:
         """Sum over all nodes of a number that each has, given for the nodes held here; it has to be a whole one."""
@@ -234,7 +228,7 @@ class NodeData:
         if pooled is not None:
             # What is wrong with the samples is found once more below, with the name of its node.
             with contextlib.suppress(DataError):
-                return pooled_moments(pooled, _Together(network), squares=squares, **settings)
+                return pooled_moments(pooled, AsOneNode(network), squares=squares, **settings)
             squares = None
         return pooled_moments(self.shards, network, squares=squares, **settings)
 
@@ -254,33 +248,3 @@ def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int
         choices.append(chosen if kind is None else Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True))
     total = sum(choice.bytes for choice in choices)
     return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
-
-
-def network_over(weights: Weights | NetworkSequence, transport: Transport | None, averaging: Averaging) -> Network:
-    """All nodes stacked, or this node with its neighbours behind a transport."""
-    if isinstance(weights, NetworkSequence):
-        push_sum = averaging if isinstance(averaging, PushSum) else None
-        return Changing(weights, push_sum) if transport is None else ChangingPeers(weights, transport, push_sum)
-    return Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
-
-
-def with_exact_averages(network: Network) -> Network:
-    """The network, if its averages are good enough for moments."""
-    accuracy = network.average.accuracy
-    if accuracy > LOOSEST_MEAN:
-        raise InputError(f"accuracy {accuracy:.1g} is too loose for exact moments; use {LOOSEST_MEAN:g} or less.")
-    return network
-
-
-class _Together(NamedTuple):
-    """All nodes of a network as one that holds what they would add up; averages are sent and counted as usual."""
-
-    network: Network
-    n_nodes: int = 1
-
-    def common_mean(self, array: np.ndarray) -> np.ndarray:
-        return np.asarray(self.network.common_mean(everywhere(array, self.network.n_nodes)))
-
-    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        both = (everywhere(each, self.network.n_nodes) for each in (array, values))
-        return self.network.common_mean_and_worst(*both)

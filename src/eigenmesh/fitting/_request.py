@@ -13,7 +13,7 @@ from eigenmesh.averaging import AVERAGINGS, Averaging
 from eigenmesh.data import CovarianceKind, Missing, Scaling, missing_policy
 from eigenmesh.errors import InputError
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
-from eigenmesh.iteration._run import require_components, require_settings
+from eigenmesh.iteration._settings import require_components, require_settings
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
 from eigenmesh.solvers._base import require_positive
 

@@ -9,17 +9,16 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from eigenmesh.arrays import everywhere, to_numpy
-from eigenmesh.averaging import Averaging, Integers, Tree
+from eigenmesh.averaging import Averaging
 from eigenmesh.data import Choice, Covariance, Missing, Moments, Scaling
 from eigenmesh.data._moments import moments_about, require_resolved
 from eigenmesh.data._running import Running, RunningCovariance
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import InputError, TooFewSamplesError
-from eigenmesh.fitting._data import network_over, with_exact_averages
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._matching import facts_to_match, names_number, require_match
 from eigenmesh.fitting._monitor import Monitor
-from eigenmesh.fitting._privacy import add_masks
+from eigenmesh.fitting._networks import counting_network, network_over, with_exact_averages
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.masking import MIN_SITES
@@ -128,14 +127,13 @@ class StreamData:
         With masks the first sum is how many nodes have new samples enough: what changes between two batches is then of
         three nodes or more.
         """
-        network = network_over(self.weights, self.transport, Integers() if masked else Tree())
+        network = counting_network(self._network, masked)
 
         def total(numbers: Sequence[float] | np.ndarray) -> int:
             average = network.common_mean(np.array(numbers, dtype=float)[:, np.newaxis])[0, 0]
             return int(np.rint(self.weights.n_nodes * average))
 
         if masked:
-            add_masks(network)
             ready = total(self.n_new >= LEAST_NEW)
             if ready < MIN_SITES:
                 what = f"{ready} nodes have {LEAST_NEW} new samples or more"
@@ -143,9 +141,12 @@ class StreamData:
         return Size(total([node.count for node in self.nodes]), self.n_features), network
 
     def network(self, averaging: Averaging) -> Network:
-        network = with_exact_averages(network_over(self.weights, self.transport, averaging))
+        network = with_exact_averages(self._network(averaging))
         network.traffic += self.sent
         return network
+
+    def _network(self, averaging: Averaging) -> Network:
+        return network_over(self.weights, self.transport, averaging)
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None

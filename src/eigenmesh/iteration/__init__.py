@@ -1,7 +1,8 @@
 """The one loop that runs every solver on every network, when it stops, and what it gives back."""
 
 from eigenmesh.iteration._result import Result
-from eigenmesh.iteration._run import DEFAULT_MAX_ROUNDS, DEFAULT_TOL, run
+from eigenmesh.iteration._run import run
+from eigenmesh.iteration._settings import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.iteration._stopping import StopReason
 
 __all__ = ["DEFAULT_MAX_ROUNDS", "DEFAULT_TOL", "Result", "StopReason", "run"]

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import fsum
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,24 @@ from eigenmesh.arrays import Array
 from eigenmesh.certificate import Certified, certify
 from eigenmesh.certificate._look import LARGEST_CHANCE, Complement
 from eigenmesh.data import Covariance
-from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.events import BoundCertified, EventLog, Record, on_record
 from eigenmesh.iteration._account import Account
 from eigenmesh.iteration._cuda_graphs import steps_of
 from eigenmesh.iteration._result import Result
+from eigenmesh.iteration._settings import (
+    DEFAULT_MAX_ROUNDS,
+    DEFAULT_TOL,
+    require_basis,
+    require_components,
+    require_settings,
+)
 from eigenmesh.iteration._stopping import PATIENCE, PATIENCE_OF_EXACT, CertificateGate, StallDetector, StopReason
+from eigenmesh.iteration._variance_left import variance_left
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers._base import Solver, Watch, largest_norm
 from eigenmesh.solvers._bases import random_basis
 
-DEFAULT_TOL = 1e-6
-DEFAULT_MAX_ROUNDS = 5000
 # Where a certificate takes far more rounds than an iteration, it is asked for once this share of tol is reached: the
 # residual that a solver sees may be half of what the certificate finds.
 CAUTION = 0.25
@@ -97,37 +101,6 @@ def run(
     # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
     with np.errstate(all="ignore"), ea.small_work_on_host(loop.like):
         return loop.run(n_components, basis, check_every)
-
-
-def require_components(n_components: int, n_features: int, n_samples: int | None = None) -> None:
-    """Raise unless 1 <= K <= min(d, N - 1)."""
-    asked = f"n_components = {n_components}"
-    if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer):
-        raise InputError(f"n_components = {n_components!r} must be a whole number.")
-    if n_components < 1:
-        raise InputError(f"{asked} must be at least 1.")
-    if n_components > n_features:
-        raise InputError(f"{asked} must be at most {n_features}, the number of features; ask for fewer.")
-    if n_samples is not None and n_components >= n_samples:
-        most = f"at most {n_samples - 1:g}, the number of samples less one"
-        raise TooFewSamplesError(f"{asked} must be {most}; ask for fewer.")
-
-
-def require_basis(basis: np.ndarray, shape: tuple[int, int]) -> None:
-    """Raise unless the start has the right shape and orthonormal columns."""
-    if basis.shape != shape:
-        raise InputError(f"basis has shape {basis.shape}; it must be (d, K) = {shape}.")
-    skewness = np.abs(basis.T @ basis - np.eye(shape[1])).max()
-    if not skewness < 1e-3:
-        raise InputError(f"columns of basis must be orthonormal; |B^T B - I| is {skewness:.2g}. Use numpy.linalg.qr.")
-
-
-def require_settings(tol: float, max_rounds: int) -> None:
-    """Raise unless 0 < tol < 1 and max_rounds >= 1."""
-    if not 0 < tol < 1:
-        raise InputError(f"tol = {tol!r} must be strictly between 0 and 1: it is the sine of an angle.")
-    if max_rounds < 1:
-        raise InputError(f"max_rounds = {max_rounds!r} must be at least 1.")
 
 
 @dataclass
@@ -275,19 +248,9 @@ class _Loop:
         error = np.nan if self.reference is None else mean_error(X, self.reference)
         self.events.emit(Record(iteration, **sent, residual=residual, bound=bound, error=error, step_size=step_size))
 
-    def _variance_left(self, certified: Certified) -> float:
-        """Trace of C beyond the components; measured at the nodes where the difference to the total would cancel."""
-        agreed, (d, k) = certified.total_variance, certified.common.shape[-2:]
-        explained = fsum(certified.certificate.values)
-        share_lost = 1e-2 if ea.item_bytes(certified.common) < 8 else 1e-6
-        if k == d or np.isnan(agreed) or agreed - explained > share_lost * agreed:
-            return float(np.maximum(self.total_variance - explained, 0.0)) if k < d else 0.0
-        U = np.linalg.qr(ea.to_numpy(certified.common)[0].astype(np.float64))[0]
-        with self.account.phase("certificate"):
-            return _mean_trace(self.covariance, self.network, U)
-
     def _result(self, reason: StopReason, certified: Certified) -> Result:
-        left = self._variance_left(certified)
+        with self.account.phase("certificate"):
+            left = variance_left(self.covariance, self.network, certified, self.total_variance)
         shown = self.network.disclosure(self.covariance.n_features, whole=self.solver.traits.sends_covariances)
         certificate = replace(certified.certificate, disclosure=shown)
         # The certificate has the last word, so that the history ends where the traffic does.
@@ -322,9 +285,3 @@ def _by_rows(local: Array) -> np.ndarray:
     """Components as rows: (nodes, d, K) -> (nodes, K, d); one copy if the nodes share one."""
     rows = np.ascontiguousarray(np.swapaxes(ea.to_numpy(ea.held(local)), -1, -2))
     return np.broadcast_to(rows, (local.shape[0], *rows.shape[1:]))
-
-
-def _mean_trace(covariance: Covariance, network: Network, U: np.ndarray) -> float:
-    traces = covariance.place(covariance.traces_beyond(U)[:, np.newaxis])
-    bound = None if network.scales is None else network.n_nodes * network.scales.size
-    return float(ea.to_numpy(network.common_mean(traces, bound))[0, 0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -18,18 +18,17 @@ from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.graphs._weights import half_way
+from eigenmesh.networks._all_reduce import AllReducing
 from eigenmesh.networks._integers import Bound, InIntegers
 from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, pull_and_push, rounds_to_contract
 from eigenmesh.networks._paced import Pace, Paced
 from eigenmesh.networks._riders import Riders
 from eigenmesh.networks._traffic import Traffic
 
-# Shape and dtype of an array; every library has dtypes of its own.
-Kind = tuple[tuple[int, ...], Any]
 T = TypeVar("T")
 
 
-class Network(Riders, InIntegers, ABC):
+class Network(Riders, AllReducing, InIntegers, ABC):
     """Nodes that exchange arrays with their neighbours in rounds.
 
     Every array has a leading axis over *the nodes this process holds*: all M when stacked, one at a peer. All
@@ -53,7 +52,6 @@ class Network(Riders, InIntegers, ABC):
         self.collective = isinstance(self._over, AllReduceAverage)
         self.scales, self.masking = None, None
         self._mixes: dict[float, Mixes] = {}
-        self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
 
     @property
     def weights(self) -> Weights:
@@ -134,14 +132,6 @@ class Network(Riders, InIntegers, ABC):
         """Carry out one linear round."""
 
     @abstractmethod
-    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
-        """An average over all nodes by an all-reduce, made ready for arrays of one library, shape and dtype."""
-
-    @abstractmethod
-    def _reduced_sum(self, array: Array) -> Array:
-        """Sum over all nodes by an all-reduce."""
-
-    @abstractmethod
     def _maximum(self, values: Array) -> Array:
         """Elementwise maximum over all nodes, by ``diameter`` rounds of neighbour maxima or by an all-reduce."""
 
@@ -157,30 +147,6 @@ class Network(Riders, InIntegers, ABC):
     def _begin_round(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> None:
         self._count_rounds(exchange, arrays, riding=self._riding_bytes)
         self._rider_rounds += exchange.messages == self._mixing.messages
-
-    def reduced_mean(self, array: Array) -> Array:
-        """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
-        if self._riding_bytes:
-            self._count(self.average.messages, (array,), riding=self.n_nodes * self._riding_bytes)
-            return self._mean_reducer(array)(array)
-        # One look for all that is the same every time: beside an engine's own all-reduce each step here is felt.
-        try:
-            matrices, sent, reduce = self._reducers[array.shape, array.dtype]
-        except KeyError:
-            matrices, size = self._size(array)
-            sent, reduce = size * self.average.messages, self._mean_reducer(array)
-            self._reducers[array.shape, array.dtype] = matrices, sent, reduce
-        traffic = self.traffic
-        traffic.rounds += 1
-        traffic.messages += self.average.messages
-        traffic.matrices += matrices
-        traffic.bytes += sent
-        return reduce(array)
-
-    def reduced_sum(self, array: Array) -> Array:
-        """Sum over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
-        self._count(self.average.messages, (array,), riding=self.n_nodes * self._riding_bytes)
-        return self._reduced_sum(array)
 
     @overload
     def mix(self, array: Array, /) -> Array: ...

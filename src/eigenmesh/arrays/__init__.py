@@ -1,0 +1,73 @@
+"""The seam to the Array API standard: the one place that asks which library an array belongs to.
+
+Solvers, networks and covariances hold arrays whose first axis is *the nodes this process holds*: all M in a
+simulation, one at a peer. NumPy, PyTorch (CPU and CUDA) and array-api-strict run the same lines.
+"""
+
+from eigenmesh.arrays._columns import (
+    PIECE,
+    column_norms,
+    normalised,
+    orthonormal,
+    pieces,
+    qr_in_place,
+    squared_norms,
+    turn_in_place,
+)
+from eigenmesh.arrays._gpu import (
+    add_scaled,
+    inner_products,
+    small_work_on_host,
+    stacked,
+    subtract_product,
+    symmetric_product,
+)
+from eigenmesh.arrays._library import (
+    Array,
+    Namespace,
+    as_tensor,
+    devices_here,
+    item_bytes,
+    like,
+    namespace,
+    namespace_for,
+    numpy,
+    numpy_dtype,
+    on_gpu,
+    on_host,
+    to_numpy,
+)
+from eigenmesh.arrays._nodes import everywhere, held, is_everywhere
+
+__all__ = [
+    "PIECE",
+    "Array",
+    "Namespace",
+    "add_scaled",
+    "as_tensor",
+    "column_norms",
+    "devices_here",
+    "everywhere",
+    "held",
+    "inner_products",
+    "is_everywhere",
+    "item_bytes",
+    "like",
+    "namespace",
+    "namespace_for",
+    "normalised",
+    "numpy",
+    "numpy_dtype",
+    "on_gpu",
+    "on_host",
+    "orthonormal",
+    "pieces",
+    "qr_in_place",
+    "small_work_on_host",
+    "squared_norms",
+    "stacked",
+    "subtract_product",
+    "symmetric_product",
+    "to_numpy",
+    "turn_in_place",
+]

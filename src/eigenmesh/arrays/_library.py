@@ -1,0 +1,93 @@
+"""Which library an array belongs to, and the way from one to another."""
+
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+
+from eigenmesh.errors import DataError, InputError, import_extra
+
+Array: TypeAlias = Any
+Namespace: TypeAlias = Any
+
+# The compatibility wrapper of NumPy itself, for code that starts from files and estimators.
+numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
+
+# Kinds of memory that DLPack calls that of the CPU, and of the CPU but pinned for CUDA.
+DLPACK_HOST = (1, 3)
+
+
+def namespace(array: Array) -> Namespace:
+    """Array API namespace of the array."""
+    # Asked for in every iteration; the short cut for NumPy is worth a microsecond each time.
+    return numpy if isinstance(array, np.ndarray) else array_api_compat.array_namespace(array)
+
+
+def like(values: np.ndarray, model: Array) -> Array:
+    """Copy NumPy values into the library, dtype and device of ``model``."""
+    # PyTorch takes no negative strides, and NumPy leaves those of a single entry as they are unless it copies.
+    return namespace(model).asarray(np.array(values, order="C"), dtype=model.dtype, device=model.device)
+
+
+def to_numpy(array: Array) -> np.ndarray:
+    """Bring an array of any library to NumPy (no copy where it is NumPy already)."""
+    if isinstance(array, np.ndarray):
+        return array
+    if array_api_compat.is_torch_array(array):
+        return np.asarray(array.detach().cpu())
+    return np.from_dlpack(array)
+
+
+def numpy_dtype(array: Array) -> np.dtype:
+    """The dtype of an array of any library, as NumPy calls it."""
+    # torch.float32, array_api_strict.float32
+    name = str(array.dtype).rpartition(".")[2]
+    try:
+        return np.dtype(name)
+    except TypeError as error:
+        raise DataError(f"NumPy knows no dtype {name}; convert the data to float32 or float64.") from error
+
+
+def on_host(array: Array) -> bool:
+    """Whether the array lies in the memory of the CPU."""
+    if array_api_compat.is_torch_array(array):
+        return bool(array.device.type == "cpu")
+    return array.__dlpack_device__()[0] in DLPACK_HOST
+
+
+def on_gpu(array: Array) -> bool:
+    """Whether the array is a CUDA tensor, for which starting a kernel costs more than most of them do."""
+    return not isinstance(array, np.ndarray) and array_api_compat.is_torch_array(array) and bool(array.is_cuda)
+
+
+def as_tensor(array: Array) -> Array:
+    """An array of any library as a PyTorch tensor on its device, without a copy."""
+    if array_api_compat.is_torch_array(array):
+        return array.detach()
+    return import_extra("torch", "torch", "an array on a GPU").from_dlpack(array)
+
+
+def item_bytes(array: Array) -> int:
+    """Bytes of one number of the array."""
+    size = getattr(array.dtype, "itemsize", None)
+    # array-api-strict has no item size; its type's name ends in the bits.
+    return int(size if size is not None else array.__array_namespace__().finfo(array.dtype).bits // 8)
+
+
+def namespace_for(device: str | None) -> tuple[Namespace, Any]:
+    """Array API namespace and device: NumPy for None, PyTorch for "cpu", "cuda", "cuda:1", "mps"."""
+    if device is None:
+        return numpy, None
+    torch = import_extra("torch", "torch", f"device = {device!r}")
+    try:
+        placed = torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        here = f"here there are: {', '.join(devices_here(torch))}"
+        raise InputError(f"device = {device!r} cannot be used; {here}. Leave it out for NumPy on the CPU.") from error
+    return array_api_compat.array_namespace(placed), placed.device
+
+
+def devices_here(torch: Any) -> list[str]:
+    """Names of the devices that PyTorch sees on this machine."""
+    names = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    return [*names, "mps"] if torch.backends.mps.is_available() else names

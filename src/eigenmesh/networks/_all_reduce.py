@@ -1,0 +1,60 @@
+"""Averages and sums by the all-reduce of an engine, which links all nodes by itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from eigenmesh.arrays import Array
+from eigenmesh.averaging import Average
+from eigenmesh.networks._traffic import Counted
+
+# Shape and dtype of an array; every library has dtypes of its own.
+Kind = tuple[tuple[int, ...], Any]
+
+
+class AllReducing(Counted):
+    """The part of a network that asks the engine for all-reduces, and counts each as one round."""
+
+    average: Average
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reducers: dict[Kind, tuple[int, int, Callable[[Array], Array]]] = {}
+
+    @property
+    @abstractmethod
+    def n_nodes(self) -> int: ...
+
+    @abstractmethod
+    def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
+        """An average over all nodes by an all-reduce, made ready for arrays of one library, shape and dtype."""
+
+    @abstractmethod
+    def _reduced_sum(self, array: Array) -> Array:
+        """Sum over all nodes by an all-reduce."""
+
+    def reduced_mean(self, array: Array) -> Array:
+        """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
+        if self._riding_bytes:
+            self._count(self.average.messages, (array,), riding=self.n_nodes * self._riding_bytes)
+            return self._mean_reducer(array)(array)
+        # One look for all that is the same every time: beside an engine's own all-reduce each step here is felt.
+        try:
+            matrices, sent, reduce = self._reducers[array.shape, array.dtype]
+        except KeyError:
+            matrices, size = self._size(array)
+            sent, reduce = size * self.average.messages, self._mean_reducer(array)
+            self._reducers[array.shape, array.dtype] = matrices, sent, reduce
+        traffic = self.traffic
+        traffic.rounds += 1
+        traffic.messages += self.average.messages
+        traffic.matrices += matrices
+        traffic.bytes += sent
+        return reduce(array)
+
+    def reduced_sum(self, array: Array) -> Array:
+        """Sum over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""
+        self._count(self.average.messages, (array,), riding=self.n_nodes * self._riding_bytes)
+        return self._reduced_sum(array)
