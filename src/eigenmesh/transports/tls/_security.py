@@ -3,6 +3,8 @@
 import os
 import ssl
 import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from eigenmesh.errors import import_extra
 
 # Signatures need it. The first module of the transport, so it is here that its absence is told.
 import_extra("cryptography", "peers", "a link between sites")
+
+# Where Linux shows the open files of a process by their numbers, those in memory too.
+OPEN_FILES = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True)
@@ -35,15 +40,35 @@ class Credentials:
     def _fill(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_verify_locations(cadata=self.authority.decode())
-        # Python reads them from a file alone; this one is the owner's, and gone at once.
-        handle, name = tempfile.mkstemp()
-        try:
-            with open(handle, "wb") as file:
-                file.write(self.certificate + b"\n" + self.key)
+        with _readable_file(self.certificate + b"\n" + self.key) as name:
             context.load_cert_chain(name)
-        finally:
-            Path(name).unlink()
         return context
+
+
+def _readable_file(content: bytes) -> AbstractContextManager[str]:
+    """The name of a file with the content, while it is needed: Python's TLS reads a key from nowhere else."""
+    return _in_memory(content) if hasattr(os, "memfd_create") and OPEN_FILES.is_dir() else _on_disk(content)
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """A file that is in no folder and never on a disk; it goes when it is closed."""
+    with open(os.memfd_create("credentials"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield str(OPEN_FILES / str(file.fileno()))
+
+
+@contextmanager
+def _on_disk(content: bytes) -> Iterator[str]:
+    """A temporary file that only its owner may read."""
+    handle, name = tempfile.mkstemp()
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+        yield name
+    finally:
+        Path(name).unlink()
 
 
 def parse_address(address: str) -> tuple[str, int]:
