@@ -128,6 +128,23 @@ def test_parts_that_disagree_are_refused(counts, tmp_path):
         read_table(tmp_path / "short.h5ad")
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [("indices", "X/indices of .* has the first column .* times in row"), ("indptr", "indptr falls from row")],
+)
+def test_chunks_of_sparse_cells_that_are_lost_are_noticed(part, said, counts, tmp_path):
+    zarr, path = pytest.importorskip("zarr"), tmp_path / "cells.zarr"
+    write_by_hand(path, counts)
+    group = zarr.open_group(path, mode="a")["X"]
+    whole = group[part][:]
+    del group[part]
+    group.create_array(part, data=whole, chunks=(20,))
+    assert (read_table(path).X.toarray() == counts).all()
+    (path / "X" / part / "1").unlink()
+    with pytest.raises(UnreadableFileError, match=said):
+        read_table(path).X  # noqa: B018
+
+
 def test_names_that_are_there_twice_are_refused(counts, tmp_path):
     write_by_hand(tmp_path / "twice.h5ad", counts)
     with h5py.File(tmp_path / "twice.h5ad", "a") as file:

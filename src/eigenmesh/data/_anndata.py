@@ -53,6 +53,10 @@ def _matrix(item: Any, genes: tuple[str, ...], file: Path) -> Source:
     if kind == "csr_matrix":
         data, indices, starts = (NamedArray(item[name], file) for name in ("data", "indices", "indptr"))
         rows = SparseRows(data, indices, starts[:].astype(np.int64), int(item.attrs["shape"][1]), genes)
+        falling = np.flatnonzero(np.diff(rows.starts, prepend=0) < 0)
+        if len(falling):
+            found = f"indptr falls from row {falling[0] - 1} to the next"
+            raise UnreadableFileError(f"in {file} {found}: a part of it is lost; copy it again.")
         if not (rows.n_stored,) == data.shape == indices.shape:
             found = f"{data.shape[0]:,} numbers in {indices.shape[0]:,} columns, but indptr says {rows.n_stored:,}"
             raise UnreadableFileError(f"{file} has {found}: it was not written whole; write it again.")

@@ -115,7 +115,20 @@ class SparseRows:
         parts = self.data[stored], self.indices[stored], starts - starts[0]
         piece = scipy.sparse.csr_array(parts, shape=(stop - start, self.n_features))
         piece.sum_duplicates()
+        if piece.nnz < len(parts[0]):
+            self._require_whole(start, stop)
         return piece
+
+    def _require_whole(self, start: int, stop: int) -> None:
+        """Raise if a row has the first column twice: a chunk of a zarr store that is lost reads as zeros."""
+        starts = self.starts[start : stop + 1]
+        first = np.flatnonzero(self.indices[starts[0] : starts[-1]] == 0)
+        counts = np.diff(np.searchsorted(first, starts - starts[0]))
+        if (counts > 1).any():
+            row = int(np.argmax(counts > 1))
+            found = f"the first column {counts[row]} times in row {start + row}, as where a part of it is lost"
+            fix = "copy it again, or write it after adata.X.sum_duplicates()"
+            raise UnreadableFileError(f"{self.indices.array.name} of {self.indices.file} has {found}; {fix}.")
 
 
 def _windows(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
