@@ -5,15 +5,14 @@ Everything but ``threads`` is in virtual time, so that a seed decides it all. Ex
 
 from __future__ import annotations
 
-import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import numpy as np
+from parts import run_parts
 from rich.console import Console
 from rich.table import Table
 
@@ -170,10 +169,7 @@ def waits(send_s: float, product_s: float, turns: int) -> bool:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")
-    parts = {"virtual": virtual, "outages": outages, "threads": threads}
-    held = [parts[name]() for name in sys.argv[1:] or parts]
-    raise SystemExit(0 if all(held) else 1)
+    run_parts({"virtual": virtual, "outages": outages, "threads": threads})
 
 
 if __name__ == "__main__":

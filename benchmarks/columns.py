@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from truth import leading
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.cli._init import init
@@ -33,15 +34,6 @@ FIRST_PORT = 21400
 PEER = [sys.executable, "-m", "eigenmesh", "peer"]
 
 console = Console(width=150)
-
-
-def true_components(X: np.ndarray, k: int) -> np.ndarray:
-    """Leading components, from the smaller of covariance and Gram matrix: (d, k)."""
-    centred = X - X.mean(axis=0)
-    if X.shape[0] >= X.shape[1]:
-        return np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :k]
-    vectors = centred.T @ np.linalg.eigh(centred @ centred.T)[1][:, ::-1][:, :k]
-    return vectors / np.linalg.norm(vectors, axis=0)
 
 
 def simulated(parts: list[np.ndarray], k: int, true: np.ndarray) -> list[str]:
@@ -101,7 +93,7 @@ def main() -> None:
         table.add_column(heading, justify="right")
     for name, n_sites, k in CASES:
         X = np.asarray(load(name).X, dtype=np.float64)
-        true, parts = true_components(X, k), np.array_split(X, n_sites, axis=1)
+        true, parts = leading(X, k), np.array_split(X, n_sites, axis=1)
         table.add_row(name, str(n_sites), str(k), "estimator", *simulated(parts, k, true))
         with tempfile.TemporaryDirectory() as folder:
             table.add_row(name, str(n_sites), str(k), "peers", *peers(parts, k, true, Path(folder)))

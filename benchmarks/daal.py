@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from truth import leading
 
 RANKS, K = 2, 10
 # Samples, features, turns, and the largest ratio that is allowed.
@@ -31,15 +32,6 @@ def samples(n: int, d: int) -> np.ndarray:
     rows = (rng.standard_normal((n, 2 * K)) * strengths) @ rng.standard_normal((2 * K, d))
     rows += 3 * rng.standard_normal((n, d))
     return rows * np.geomspace(0.1, 10, d) + rng.standard_normal(d)
-
-
-def leading(rows: np.ndarray) -> np.ndarray:
-    """True components of the correlation matrix, from the smaller of it and the Gram matrix: (K, d)."""
-    ready = (rows - rows.mean(axis=0)) / rows.std(axis=0)
-    if len(rows) >= rows.shape[1]:
-        return np.linalg.eigh(ready.T @ ready)[1][:, : -K - 1 : -1].T
-    vectors = np.linalg.eigh(ready @ ready.T)[1][:, : -K - 1 : -1].T @ ready
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def largest_sine(found: np.ndarray, true: np.ndarray) -> float:
@@ -117,7 +109,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder, rows = Path(name), samples(n, d)
             np.save(folder / "rows.npy", rows)
-            true, taken, found = leading(rows), {"ours": [], "daal": []}, {}
+            true, taken, found = leading(rows / rows.std(axis=0), K).T, {"ours": [], "daal": []}, {}
             del rows
             for _ in range(turns):
                 for who, python in (("ours", sys.executable), ("daal", options.daal)):

@@ -20,6 +20,7 @@ from distributed import Client, LocalCluster
 from rich.console import Console
 from rich.table import Table
 from timing import side_by_side
+from truth import leading
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import load
@@ -39,10 +40,6 @@ def cluster(memory_limit: str) -> LocalCluster:
     )
 
 
-def leading(C: np.ndarray) -> np.ndarray:
-    return np.linalg.eigh(C)[1][:, ::-1][:, :COMPONENTS]
-
-
 def angle(components: np.ndarray, true: np.ndarray) -> float:
     return float(largest_angle(np.asarray(components).T[np.newaxis], true))
 
@@ -54,8 +51,7 @@ def mnist(passes: int) -> None:
     except UnreadableFileError:
         console.print("MNIST was not found (set EIGENMESH_DATA): left out.")
         return
-    centred = X - X.mean(axis=0)
-    true = leading(centred.T @ centred)
+    true = leading(X, COMPONENTS)
     with cluster("auto") as workers, Client(workers):
         lazy = da.from_array(X, chunks=(len(X) // 20, X.shape[1])).persist()
         contestants = {
@@ -120,7 +116,7 @@ def disk(gigabytes: float) -> None:
             pca = DecentralizedPCA(COMPONENTS).fit(lazy)
             took = time.perf_counter() - began
             peaks = client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
-        true = leading(streamed_covariance(path, n_blocks))
+        true = np.linalg.eigh(streamed_covariance(path, n_blocks))[1][:, ::-1][:, :COMPONENTS]
     error = angle(pca.components_, true)
     console.print(
         f"{n_blocks * BLOCK_ROWS:,} x {FEATURES} on disk, {WORKERS} workers of {MEMORY_LIMIT} each: {took:.0f} s, "

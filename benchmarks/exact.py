@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.decomposition import PCA
 from timing import side_by_side
+from truth import leading
 
 from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.averaging import Polynomial, Tree, averaging_by_name
@@ -39,15 +40,6 @@ from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace
 
 console = Console(width=150)
-
-
-def leading(X: np.ndarray, k: int) -> np.ndarray:
-    """True components, from the smaller of covariance and Gram matrix: (d, k)."""
-    centred = X - X.mean(axis=0)
-    if X.shape[0] >= X.shape[1]:
-        return np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :k]
-    vectors = centred.T @ np.linalg.eigh(centred @ centred.T)[1][:, ::-1][:, :k]
-    return vectors / np.linalg.norm(vectors, axis=0)
 
 
 def rounds_to(history, error: float) -> int | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from parts import run_parts
 from rich.console import Console
 from rich.table import Table
 from timing import side_by_side
@@ -182,9 +183,7 @@ def _results(folder: Path, files: list[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def main() -> None:
-    parts = {"cost": cost, "mnist": mnist, "engines": engines}
-    kept = [parts[name]() for name in sys.argv[1:] or parts]
-    raise SystemExit(0 if all(kept) else 1)
+    run_parts({"cost": cost, "mnist": mnist, "engines": engines})
 
 
 if __name__ == "__main__":

@@ -71,6 +71,14 @@ def random_covariances(n_nodes: int, d: int, seed: int, spread: float = 1.0) -> 
     return Formed(factors @ np.swapaxes(factors, -1, -2) / d)
 
 
+def one_large_node() -> Formed:
+    """Covariances (10, 8, 8) of which one holds nearly all the variance, in directions of its own."""
+    C = 0.05 * random_covariances(10, 8, seed=2).matrices
+    factor = np.random.default_rng(0).standard_normal((8, 8)) * np.array([5, 4, 1, 1, 1, 1, 1, 1.0])
+    C[0] += factor @ factor.T
+    return Formed(C)
+
+
 def angles(components: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Sines of the angles between rows of components (..., K, d) and the first K columns of vectors: (..., K)."""
     q = vectors[:, : components.shape[-2]].T

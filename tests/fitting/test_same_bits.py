@@ -139,10 +139,11 @@ def test_solvers_that_mix_are_refused_by_name(solver):
         fitted(parts(), solver=solver)
 
 
-def test_samples_that_change_during_the_fit_are_found_before_anything_is_sent():
+@pytest.mark.parametrize("way", [{"averaging": "integers"}, {"privacy": "masked"}], ids=str)
+def test_samples_that_change_during_the_fit_are_found_before_anything_is_sent(way):
     samples = parts()
     weights = parse_weights("path", "metropolis", len(SIZES), 0)
-    request = Request.parse(n_components=2, averaging="integers", random_state=1, covariance="chunked")
+    request = Request.parse(n_components=2, random_state=1, covariance="chunked", **way)
     prepared = prepare(request, NodeData(Shards.from_list(samples), weights))
     samples[3] *= 1e6
     with pytest.raises(DataError, match=r"node 3 would send .* beyond the common scale .* nothing is sent"):

@@ -158,29 +158,27 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, deadline
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder
         )
-        by_itself = True
-        try:
-            process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            by_itself = False
-            process.kill()
-            process.wait()
+        by_itself = _ended_by_itself(process, deadline)
     return process.returncode, (folder / "output.txt").read_text(errors="replace"), by_itself
 
 
 def _fork(places: list[dict[str, str]], settings: node.Settings, deadline: float) -> tuple[int, str, bool]:
     output = settings.folder / "output.txt"
     nodes = [Forked(node.be_one, settings, output=output, environment=place) for place in places]
-    by_itself = True
-    for process in nodes:
-        try:
-            process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            by_itself = False
-            process.kill()
-            process.wait()
+    ended = [_ended_by_itself(process, deadline) for process in nodes]
     statuses = [process.returncode for process in nodes]
-    return next((status for status in statuses if status), 0), output.read_text(errors="replace"), by_itself
+    return next((status for status in statuses if status), 0), output.read_text(errors="replace"), all(ended)
+
+
+def _ended_by_itself(process: subprocess.Popen[bytes] | Forked, deadline: float) -> bool:
+    """Wait for the end of a process, and kill it at the deadline."""
+    try:
+        process.wait(max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+    return True
 
 
 def _stop_what_is_left(folder: Path, size: int, grace_s: float = 20.0) -> tuple[int, ...]:

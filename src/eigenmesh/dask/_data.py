@@ -74,7 +74,7 @@ class DaskData:
             kind = CovarianceKind.FORMED
         sizes = self._sizes(0 if kind is CovarianceKind.CHUNKED else self._n_bytes)
         if kind is not None:
-            return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
+            return sizes.asked(kind)
         columns, products = solver.columns(n_components, self.blocks.n_features), solver.traits.expected_products
         return choose_by_size(sizes, columns, products, self._memory[0], PASS_COST)
 

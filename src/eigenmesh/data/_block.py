@@ -11,7 +11,7 @@ import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace
 from eigenmesh.data._place import chunk_bytes
-from eigenmesh.data._source import Samples, Source, TensorSource
+from eigenmesh.data._source import Samples, Source, TensorSource, reads_by_columns
 from eigenmesh.data._splits import Rows
 from eigenmesh.errors import DataError, InputError
 
@@ -70,8 +70,7 @@ class Block:
 
     @property
     def by_columns(self) -> bool:
-        """Whether some columns are read much faster than some rows: the source has ``read_columns``."""
-        return bool(getattr(self.source, "by_columns", False))
+        return reads_by_columns(self.source)
 
     @property
     def device(self) -> Any:

@@ -80,6 +80,10 @@ class Sizes:
     def stored_per_row(self) -> float:
         return (self.sparse_bytes or 0) / (8 + INDEX_BYTES) / max(1, self.n_samples)
 
+    def asked(self, kind: CovarianceKind) -> Choice:
+        """The kind that the user has named."""
+        return Choice(kind, self.memory_needed(kind), "as asked for", asked=True)
+
     def memory_needed(self, kind: CovarianceKind) -> int:
         """Peak bytes that a kind takes besides the data."""
         entries = self.n_samples * self.n_features

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from eigenmesh.data._block import Table
-from eigenmesh.data._source import MatrixSource, Samples, Source, as_source
+from eigenmesh.data._source import MatrixSource, Samples, Source, as_source, reads_by_columns
 from eigenmesh.data._splits import Rows
 from eigenmesh.data._table_options import TableOptions, column_label, listed_columns
 from eigenmesh.errors import DataError
@@ -128,7 +128,7 @@ class SomeColumns:
 
     @property
     def by_columns(self) -> bool:
-        return bool(getattr(self.source, "by_columns", False))
+        return reads_by_columns(self.source)
 
     def read(self, rows: Rows) -> Samples:
         piece = self.source.read(rows)[:, self.positions]

@@ -144,6 +144,11 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     return source
 
 
+def reads_by_columns(source: Source) -> bool:
+    """Whether some columns are read much faster than some rows: the source has ``read_columns``."""
+    return bool(getattr(source, "by_columns", False))
+
+
 def can_move(source: Source, place: Place) -> bool:
     """Whether samples that lie elsewhere can be moved to a place whole: dense ones in memory, float32 or float64."""
     away = getattr(source, "device", None) != place.device

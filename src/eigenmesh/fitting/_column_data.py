@@ -69,7 +69,7 @@ class ColumnData(NodeData):
         sizes = Sizes.of(own)
         sizes = replace(sizes, n_samples=own.n_features, n_features=own.n_samples - 1, sparse_bytes=None)
         if kind is not None:
-            return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
+            return sizes.asked(kind)
         chosen = choose_by_size(sizes, columns, products)
         lazy = not own.blocks[0].in_memory and sizes.memory_needed(CovarianceKind.MATRIX_FREE) > sizes.copy_bytes
         if lazy and chosen.kind is CovarianceKind.FORMED:

@@ -148,7 +148,7 @@ class NodeData:
         pooled = None if network is None or kind is not None else self._pooled(network, solver, place)
         sizes = Sizes.of(pooled or self.shards, in_place=place == HOST)
         if kind is not None:
-            return Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True)
+            return sizes.asked(kind)
         if not place.is_gpu:
             return replace(choose_by_size(sizes, columns, products), pooled=pooled is not None)
         # What is free beside the samples is the only limit to copies on a GPU.
@@ -245,6 +245,6 @@ def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int
     for node in shards.ids:
         sizes = Sizes.of(shards.take([node]))
         chosen = choose_by_size(sizes, columns, products)
-        choices.append(chosen if kind is None else Choice(kind, sizes.memory_needed(kind), "as asked for", asked=True))
+        choices.append(chosen if kind is None else sizes.asked(kind))
     total = sum(choice.bytes for choice in choices)
     return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))

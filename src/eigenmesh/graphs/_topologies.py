@@ -74,9 +74,7 @@ def regular(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.Graph:
     The degree is 4 unless given, or M - 1 where that is less.
     """
     n_nodes = _count(n_nodes)
-    degree = min(DEFAULT_DEGREE, n_nodes - 1) if degree is None else _whole("degree", degree)
-    if not min(1, n_nodes - 1) <= degree <= n_nodes - 1:
-        raise GraphError(f"degree={degree} must be from {min(1, n_nodes - 1)} to {n_nodes - 1} for {n_nodes} nodes.")
+    degree = _degree(degree, DEFAULT_DEGREE, n_nodes)
     if n_nodes * degree % 2:
         raise GraphError(f"degree={degree} must be even for an odd number of nodes ({n_nodes}); take {degree - 1}.")
     # Drawing few links is fast, drawing nearly all is slow: draw the missing ones instead.
@@ -159,9 +157,7 @@ def random_out(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.DiG
     The degree is 3 unless given, or M - 1 where that is less.
     """
     n_nodes = _count(n_nodes)
-    degree = min(DEFAULT_OUT_DEGREE, n_nodes - 1) if degree is None else _whole("degree", degree)
-    if not min(1, n_nodes - 1) <= degree <= n_nodes - 1:
-        raise GraphError(f"degree={degree} must be from {min(1, n_nodes - 1)} to {n_nodes - 1} for {n_nodes} nodes.")
+    degree = _degree(degree, DEFAULT_OUT_DEGREE, n_nodes)
     rng = random.Random(_whole("seed", seed))
     ring = rng.sample(range(n_nodes), n_nodes)
     graph = graph_of(range(n_nodes), [], one_way=True)
@@ -203,6 +199,15 @@ def _count(n_nodes: int) -> int:
     if count < 1:
         raise GraphError(f"n_nodes={count} must be at least 1.")
     return count
+
+
+def _degree(degree: int | None, usual: int, n_nodes: int) -> int:
+    """Links per node: as given, else the usual number or as many as there can be."""
+    fewest, most = min(1, n_nodes - 1), n_nodes - 1
+    degree = min(usual, most) if degree is None else _whole("degree", degree)
+    if not fewest <= degree <= most:
+        raise GraphError(f"degree={degree} must be from {fewest} to {most} for {n_nodes} nodes.")
+    return degree
 
 
 def _whole(name: str, value: int) -> int:
