@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.arrays import Array, orthonormal
-from eigenmesh.solvers import Solver, Traits, product_residuals, unmeasured
+from eigenmesh.solvers import Solver, product_residuals, unmeasured
 
 
 class State(NamedTuple):
@@ -29,7 +29,6 @@ class SubspaceIteration(Solver):
     """X <- QR(C X)."""
 
     name: ClassVar[str] = "subspace iteration"
-    traits: ClassVar[Traits] = Traits(exact_averages=True)
 
     def init(self, covariance, network, basis, seed=0):
         """Begin from the basis that all nodes have."""

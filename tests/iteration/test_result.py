@@ -100,9 +100,14 @@ def test_a_notebook_shows_the_certificate_alone(pca):
 def test_a_notebook_is_told_what_to_know(pca):
     uncertain = replace(pca.certificate_, clusters=((0, 1),))
     short = replace(
-        pca.result_, stop_reason=StopReason.MAX_ROUNDS, certificate=uncertain, solver="<b>mine</b>", total_variance=None
+        pca.result_,
+        stop_reason=StopReason.MAX_ROUNDS,
+        certificate=uncertain,
+        solver="<b>mine</b>",
+        total_variance=np.nan,
     )
     page = read(short._repr_html_())
+    # A run that was not told the total variance shows no share of it.
     assert page.rows[0] == ["component", "variance", "sin(angle) at most"]
     words = " ".join(page.text)
     assert "<b>mine</b> on 4 nodes: not converged (max_rounds)" in words

@@ -45,12 +45,11 @@ each_registered = pytest.mark.parametrize("solver", AUTOMATIC, ids=lambda solver
 
 @dataclass
 class Seen:
-    """What a solver did: columns of its products, numbers in its messages, and averages inside a step."""
+    """What a solver did: columns of its products and numbers in its messages."""
 
     columns: list[int] = field(default_factory=list)
     messages: list[int] = field(default_factory=list)
     checks: list[int] = field(default_factory=list)
-    means: int = 0
 
 
 class RecordingTransport(ThreadTransport):
@@ -64,16 +63,6 @@ class RecordingTransport(ThreadTransport):
         if links.send_to:
             self.sizes.append(sum(array.size for array in arrays))
         return super().exchange(arrays, links)
-
-
-class RecordingNetwork(Peers):
-    """Counts exact averages; ``common_mean`` and the like are made of them."""
-
-    means = 0
-
-    def mean(self, array, bound=None):
-        self.means += 1
-        return super().mean(array, bound)
 
 
 class RecordingCovariance(Formed):
@@ -93,14 +82,13 @@ def observed(solver, k, seed=3) -> Seen:
     def node(link):
         seen = Seen()
         transport = RecordingTransport(link, seen.messages)
-        network = RecordingNetwork(weights, transport)
+        network = Peers(weights, transport)
         covariance = RecordingCovariance(matrices[link.rank : link.rank + 1])
         object.__setattr__(covariance, "columns", seen.columns)
         state = solver.init(covariance, network, basis, seed)
         for _ in range(STEPS):
-            transport.sizes, before = seen.messages, network.means
+            transport.sizes = seen.messages
             state = solver.step(covariance, network, state)
-            seen.means += network.means - before
             transport.sizes = seen.checks
             state = solver.watch(covariance, network, state).state
         return seen
@@ -113,7 +101,7 @@ def components(solver) -> int:
 
 
 @each_solver
-def test_sizes_and_averages_are_those_that_are_sent_and_made(solver):
+def test_sizes_are_those_that_are_sent(solver):
     k = components(solver)
     seen = observed(solver, k)
     assert solver.columns(k, D) == max(seen.columns)
@@ -122,7 +110,6 @@ def test_sizes_and_averages_are_those_that_are_sent_and_made(solver):
     assert solver.largest_message(k, D) == max(given.messages) >= max(seen.messages)
     # Checks go along in smaller messages.
     assert max(seen.checks, default=0) <= solver.largest_message(k, D)
-    assert solver.traits.exact_averages == (seen.means > 0)
     assert solver.traits.sends_covariances == (D * (D + 1) // 2 in seen.messages)
 
 
@@ -154,7 +141,6 @@ def test_methods_of_one_place_walk_the_same_path_on_any_split():
     centralised = [solver for solver in AUTOMATIC if solver.traits.centralised]
     assert {solver.name for solver in centralised} == {"oi", "seq-pm", "krasulina", "sanger"}
     for solver in centralised:
-        assert solver.traits.exact_averages
         # A step that both can take: the automatic one depends on the nodes.
         solver = type(solver)(step_size=0.1) if hasattr(solver, "step_size") else solver
         basis = random_basis(len(problem.values), components(solver), seed=3)

@@ -12,15 +12,17 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.errors import DataError, DataWarning, TooFewSamplesError
-from eigenmesh.estimator._batches import count_batch
+from eigenmesh.estimator._batches import Counted, count_batch
 from eigenmesh.estimator._fitted import Fitted
 from eigenmesh.estimator._inputs import connect, event_log
 from eigenmesh.estimator._parameters import request_of
 from eigenmesh.estimator._stream_state import CheckedBatch, Stream
 from eigenmesh.events import BatchChecked
-from eigenmesh.fitting import Fit, fit, fit_at_every_node, prepare
+from eigenmesh.fitting import Fit, Request, fit, fit_at_every_node, prepare
 from eigenmesh.fitting._monitor import Monitor, renewed
+from eigenmesh.fitting._stream import StreamData
 from eigenmesh.iteration import StopReason
+from eigenmesh.transports import Transport
 
 # Directions that are kept for the next batch beside the components: the more, the nearer it begins to its answer.
 KEPT_BEYOND = 50
@@ -92,24 +94,8 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
     with ExitStack() as stack:
         transport, run_nodes = connect(pca, X, stack)
         counted = count_batch(pca, X, y, nodes, request.seed or 0, transport, stream)
-        stream, monitor = counted.stream, counted.stream.data.monitor
-        data = replace(
-            stream.data,
-            nodes=counted.nodes,
-            transport=transport,
-            batch_sums=_together(stream.data.batch_sums, counted.sums),
-            n_new=stream.data.n_new + counted.n_rows,
-            tick=stream.n_batches,
-            batch=None if batch is None else str(batch),
-            sent=counted.sent,
-        )
-        if request.seed is not None:
-            # Directions that an earlier batch has looked along tell nothing new.
-            state = np.random.SeedSequence([request.seed, stream.n_batches]).generate_state(1, np.uint64)
-            request = replace(request, seed=int(state[0]))
-        if request.masked:
-            # Samples are always counted: whether a batch may be summed up is decided by that.
-            request = replace(request, min_samples=max(1, request.min_samples))
+        stream, data = counted.stream, _grown(counted, transport, batch)
+        request = _request_of_batch(request, stream.n_batches)
         budget = pca.averages_per_batch
         settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
         settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(pca.n_components))
@@ -121,22 +107,46 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
             else:
                 found = fit(prepare(request, data), events=events, **settings)
             found = found if pca.sketch is None else _uncertified(found)
-            monitor, checked = _checked_batch(monitor, found, stream.n_batches)
+            monitor, checked = _checked_batch(data.monitor, found, stream.n_batches)
             known: dict[str, Any] = {"last": found.moments, "space": found.result.space, "monitor": monitor}
             data = replace(data, **known, batch_sums=None, n_new=np.zeros_like(data.n_new))
             if checked is not None:
                 events.emit(checked.event)
         except TooFewSamplesError as error:
             found = error
-    ids = stream.ids if batch is None else stream.ids | {batch}
-    data = replace(data, transport=None)
-    grown: dict[str, Any] = {
-        "n_seen": stream.n_seen + int(counted.n_rows.sum()),
-        "n_batches": stream.n_batches + 1,
-        "ids": ids,
-        "checked": checked,
-    }
-    return replace(stream, data=data, **grown), found
+    after = replace(
+        stream,
+        data=replace(data, transport=None),
+        n_seen=stream.n_seen + int(counted.n_rows.sum()),
+        n_batches=stream.n_batches + 1,
+        ids=stream.ids if batch is None else stream.ids | {batch},
+        checked=checked,
+    )
+    return after, found
+
+
+def _grown(counted: Counted, transport: Transport | None, batch: Any) -> StreamData:
+    """What the nodes keep, with a batch that was counted and is in no fit yet."""
+    data = counted.stream.data
+    return replace(
+        data,
+        nodes=counted.nodes,
+        transport=transport,
+        batch_sums=_together(data.batch_sums, counted.sums),
+        n_new=data.n_new + counted.n_rows,
+        tick=counted.stream.n_batches,
+        batch=None if batch is None else str(batch),
+        sent=counted.sent,
+    )
+
+
+def _request_of_batch(request: Request, number: int) -> Request:
+    """What is asked for, with a seed of the batch: directions that an earlier one has looked along tell nothing new."""
+    if request.seed is not None:
+        state = np.random.SeedSequence([request.seed, number]).generate_state(1, np.uint64)
+        request = replace(request, seed=int(state[0]))
+    # With masks samples are always counted: whether a batch may be summed up is decided by that.
+    return replace(request, min_samples=max(1, request.min_samples)) if request.masked else request
 
 
 def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Monitor, CheckedBatch | None]:

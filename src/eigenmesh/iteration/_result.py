@@ -129,9 +129,11 @@ def _html(result: Result) -> str:
     certificate, total = result.certificate, result.total_variance
     state = "converged" if result.converged else f"not converged ({result.stop_reason.label})"
     title = f"{result.solver} on {result.n_nodes} nodes: {state} after {result.iterations} iterations"
-    columns = ["component", "variance", *([] if total is None else ["share"]), "sin(angle) at most"]
+    # A run that was not told the total knows no shares of it.
+    known = not np.isnan(total)
+    columns = ["component", "variance", *(["share"] if known else []), "sin(angle) at most"]
     components = [
-        [str(k), f"{value:.6g}", *([] if total is None else [f"{value / total:.2%}"]), f"{bound:.1e}"]
+        [str(k), f"{value:.6g}", *([f"{value / total:.2%}"] if known else []), f"{bound:.1e}"]
         for k, (value, bound) in enumerate(zip(result.explained_variance, certificate.error_bounds, strict=True), 1)
     ]
     words = [*certificate.words, *certificate.disclosure.words]

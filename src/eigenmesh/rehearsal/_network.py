@@ -12,7 +12,8 @@ from eigenmesh.protocol import Bytes, Closed, Opened, Unreachable
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
 
-CALLER, LISTENER = 0, 1
+# The place of the caller among the two ends of a stream.
+CALLER = 0
 
 
 class Connection:

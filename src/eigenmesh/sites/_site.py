@@ -132,22 +132,15 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     fields.checked("edges", site_graph, sites, edges)
     edges = in_order(sites, edges)
     neighbours = _neighbours(fields, name, edges)
-    listen = fields.checked("listen", Address.parse, fields.text("listen")) if "listen" in fields else None
-    callers = [neighbour for neighbour, address in neighbours.items() if address is None]
-    if callers and listen is None:
-        who = ", ".join(callers)
-        raise InputError(f'{fields.path}: listen is missing, but {who} will call this site; add listen = "host:port".')
-    tls, out = fields.table("tls", required=True), fields.table("out")
+    listen = _listen(fields, neighbours)
+    tls = fields.table("tls", required=True)
     tls.require_known(TLS_FIELDS)
-    out.require_known(["folder", "scores", "audit_bytes"])
-    folder = _path(out, "folder", "out")
-    scores = out.checked("scores", scores_file, folder / out.text("scores")) if "scores" in out else None
+    out = _out(fields.table("out"))
     table = fields.table("settings")
     settings = RunSettings.from_fields(table).for_sites(len(sites), table)
     schedule = read_schedule(fields, sites, edges)
     for batch in schedule.changes:
         settings.for_sites(len(schedule.members(sites, batch)), table)
-    audit_bytes = out.whole("audit_bytes", LEAST_AUDIT_BYTES) if "audit_bytes" in out else None
     return Site(
         path=fields.path,
         name=name,
@@ -155,10 +148,10 @@ def read_site(path: str | os.PathLike[str]) -> Site:
         sites=sites,
         edges=edges,
         neighbours=MappingProxyType(neighbours),
-        listen=listen if callers else None,
+        listen=listen,
         tls=TlsFiles(*(_path(tls, key) for key in TLS_FIELDS)),
         data=_data(fields.table("data", required=True)),
-        out=OutFolder(folder, scores=scores, audit_bytes=audit_bytes),
+        out=out,
         settings=settings,
         metrics_port=fields.whole("metrics_port", 1, most=65535) if "metrics_port" in fields else None,
         fingerprints=MappingProxyType(read_fingerprints(fields, sites)),
@@ -213,6 +206,24 @@ def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -
         text = table.text(other)
         found[other] = None if text == INCOMING else table.checked(other, Address.parse, text)
     return found
+
+
+def _listen(fields: Fields, neighbours: Mapping[str, Address | None]) -> Address | None:
+    """Where neighbours call this site; None if all of them are called."""
+    listen = fields.checked("listen", Address.parse, fields.text("listen")) if "listen" in fields else None
+    callers = [neighbour for neighbour, address in neighbours.items() if address is None]
+    if callers and listen is None:
+        who = ", ".join(callers)
+        raise InputError(f'{fields.path}: listen is missing, but {who} will call this site; add listen = "host:port".')
+    return listen if callers else None
+
+
+def _out(fields: Fields) -> OutFolder:
+    fields.require_known(["folder", "scores", "audit_bytes"])
+    folder = _path(fields, "folder", "out")
+    scores = fields.checked("scores", scores_file, folder / fields.text("scores")) if "scores" in fields else None
+    audit_bytes = fields.whole("audit_bytes", LEAST_AUDIT_BYTES) if "audit_bytes" in fields else None
+    return OutFolder(folder, scores=scores, audit_bytes=audit_bytes)
 
 
 def _data(fields: Fields) -> DataFile:

@@ -36,8 +36,6 @@ class Watch:
 class Traits:
     """What the rest of the library needs to know about a solver; by default one that mixes once per iteration."""
 
-    exact_averages: bool = False
-    """A step calls ``network.mean`` (or ``common_mean``), so its cost depends on the averaging."""
     centralised: bool = False
     """Published for data in one place; comparisons run it on one node that has the pooled covariance."""
     few_exchanges: bool = False

@@ -35,7 +35,7 @@ class Krasulina(SteppedSolver):
 
     name: ClassVar[str] = "krasulina"
     longest: ClassVar[float] = BLOWN_UP
-    traits: ClassVar[Traits] = Traits(exact_averages=True, centralised=True, replay_key=("step_size",))
+    traits: ClassVar[Traits] = Traits(centralised=True, replay_key=("step_size",))
 
     @staticmethod
     def suggested_step(scale: float, second: float) -> float:

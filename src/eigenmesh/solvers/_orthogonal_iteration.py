@@ -28,7 +28,7 @@ class OrthogonalIteration(Solver):
 
     name: ClassVar[str] = "oi"
     traits: ClassVar[Traits] = Traits(
-        exact_averages=True, centralised=True, integers=True, fixed_schedule=True, expected_products=150, replay_key=()
+        centralised=True, integers=True, fixed_schedule=True, expected_products=150, replay_key=()
     )
 
     def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:

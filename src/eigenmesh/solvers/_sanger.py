@@ -34,7 +34,7 @@ class Sanger(SteppedSolver):
     """
 
     name: ClassVar[str] = "sanger"
-    traits: ClassVar[Traits] = Traits(exact_averages=True, centralised=True, replay_key=("step_size",))
+    traits: ClassVar[Traits] = Traits(centralised=True, replay_key=("step_size",))
 
     @staticmethod
     def suggested_step(scale: float, second: float) -> float:

@@ -37,9 +37,7 @@ class SequentialPower(Solver):
 
     iterations: int = 50
     name: ClassVar[str] = "seq-pm"
-    traits: ClassVar[Traits] = Traits(
-        exact_averages=True, centralised=True, integers=True, fixed_schedule=True, expected_products=800
-    )
+    traits: ClassVar[Traits] = Traits(centralised=True, integers=True, fixed_schedule=True, expected_products=800)
 
     def __post_init__(self) -> None:
         require_count("iterations", self.iterations)

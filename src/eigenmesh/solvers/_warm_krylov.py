@@ -72,9 +72,7 @@ class WarmKrylov(RayleighRitz):
     known: Known = field(repr=False)
     oversample: int = 5
     name: ClassVar[str] = "block-krylov"
-    traits: ClassVar[Traits] = Traits(
-        exact_averages=True, few_exchanges=True, averages_products=True, integers=True, expected_products=4
-    )
+    traits: ClassVar[Traits] = Traits(few_exchanges=True, averages_products=True, integers=True, expected_products=4)
 
     def columns(self, n_components: int, n_features: int) -> int:
         return min(n_components + self.oversample, n_features)
