@@ -13,7 +13,7 @@ from eigenmesh.experiments import _runs
 from eigenmesh.experiments import _settings as settings
 from eigenmesh.experiments._curves import Store
 from eigenmesh.experiments._runs import kept_runs, make_runs, missing_data, runs_of
-from eigenmesh.experiments._settings import DataSet, Method, Run
+from eigenmesh.experiments._settings import DataSet, Method, TrialRun
 from eigenmesh.solvers import DeEPCA
 
 
@@ -23,14 +23,14 @@ def store(tmp_path) -> Store:
 
 
 @pytest.fixture
-def runs() -> list[Run]:
+def runs() -> list[TrialRun]:
     return runs_of(small_experiment(), trials=2, seed=0)
 
 
-def make_missing(runs, store) -> list[Run]:
+def make_missing(runs, store) -> list[TrialRun]:
     """Make the runs that are not kept, and give them."""
     kept = kept_runs(runs, store)
-    made: list[Run] = []
+    made: list[TrialRun] = []
     make_runs([run for run in runs if run not in kept], store, jobs=1, report=made.append)
     return made
 
@@ -105,7 +105,7 @@ def test_everything_that_matters_is_in_the_name(store, runs, monkeypatch):
 def test_processes_give_what_one_process_gives(tmp_path, runs):
     alone, together = Store.open(tmp_path / "a"), Store.open(tmp_path / "b")
     make_missing(runs, alone)
-    told: list[Run] = []
+    told: list[TrialRun] = []
     make_runs(runs, together, jobs=2, report=told.append)
     assert sorted(map(runs.index, told)) == list(range(len(runs)))
     for run in runs:

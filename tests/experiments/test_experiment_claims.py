@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from small import made_up, made_up_row
 
-from eigenmesh.experiments._claims import Verdict, check_claims, combined, compare_costs, stops_short
+from eigenmesh.experiments._claims import ClaimVerdict, check_claims, combined, compare_costs, stops_short
 from eigenmesh.experiments._settings import Method
 from eigenmesh.experiments._tables import CostRow
 from eigenmesh.solvers import DSA, FastPCA
 
 NEVER = np.inf
-HOLDS, PARTLY, FAILS, OPEN = Verdict.HOLDS, Verdict.PARTLY, Verdict.FAILS, Verdict.OPEN
+HOLDS, PARTLY, FAILS, OPEN = ClaimVerdict.HOLDS, ClaimVerdict.PARTLY, ClaimVerdict.FAILS, ClaimVerdict.OPEN
 
 
 @pytest.mark.parametrize(

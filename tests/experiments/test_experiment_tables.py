@@ -10,7 +10,7 @@ import pytest
 from small import METHODS, made_up, made_up_row, small_panel
 
 from eigenmesh.experiments._curves import TARGETS, UNITS
-from eigenmesh.experiments._settings import Method, Run
+from eigenmesh.experiments._settings import Method, TrialRun
 from eigenmesh.experiments._tables import (
     CostRow,
     best_rows,
@@ -50,8 +50,8 @@ def test_never_is_a_dash_and_half_of_the_trials_are_not_enough():
 
 def test_rows_are_in_the_order_of_the_panel_and_of_its_runs_alone():
     panel, other = small_panel(), small_panel(name="other")
-    results = {Run(panel, METHODS[2], 0, 0): falling(0.5), Run(panel, METHODS[0], 0, 0): falling(0.1)}
-    results[Run(other, METHODS[0], 0, 1)] = falling(0.9)
+    results = {TrialRun(panel, METHODS[2], 0, 0): falling(0.5), TrialRun(panel, METHODS[0], 0, 0): falling(0.1)}
+    results[TrialRun(other, METHODS[0], 0, 1)] = falling(0.9)
     rows = cost_rows(panel, results)
     assert [(row.method.label, row.trials) for row in rows] == [("OI", 1), ("FAST-PCA", 1)]
 

@@ -9,7 +9,7 @@ from sklearn.decomposition import IncrementalPCA
 from eigenmesh import graphs
 from eigenmesh.averaging import Tree
 from eigenmesh.experiments import _streaming as streaming
-from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, InOnePlace, Stream
+from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, InOnePlace, SampleStream
 from eigenmesh.experiments._streaming import OURS, StreamMethod, StreamPanel, follow_stream, streaming_panels
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers._bases import random_basis
@@ -21,7 +21,7 @@ def stream(topology="cycle", k=1):
     rng = np.random.default_rng(0)
     samples = rng.standard_normal((TICKS, M, D)) * np.linspace(2, 0.5, D)
     network = Stacked(graphs.metropolis(graphs.topology(topology, M)), Tree())
-    return Stream(samples, network, np.eye(D)[:, :k], random_basis(D, k, 1), gap=0.5)
+    return SampleStream(samples, network, np.eye(D)[:, :k], random_basis(D, k, 1), gap=0.5)
 
 
 def last(method, given):

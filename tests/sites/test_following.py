@@ -14,7 +14,7 @@ from eigenmesh.sites import DataFile, OutFolder, read_network_file, read_site
 from eigenmesh.sites._batch import BatchData, PutOffError
 from eigenmesh.sites._follow import Follower
 from eigenmesh.sites._inbox import Inbox, same_moments
-from eigenmesh.sites._ledger import Counted, Ledger
+from eigenmesh.sites._ledger import CountedFile, Ledger
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._network_file import site_toml
 from eigenmesh.sites._run_folder import RunFolder
@@ -98,14 +98,14 @@ def test_a_ledger_says_the_same_after_a_restart(tmp_path):
     path = tmp_path / "ledger.json"
     empty = Ledger.read(path, 3)
     assert (empty.batch, empty.settled, empty.n_new) == (3, False, 0)
-    first = empty.settle((Counted("a.npy", "1" * 64, 20, 3),))
+    first = empty.settle((CountedFile("a.npy", "1" * 64, 20, 3),))
     assert Ledger.read(path, 0) == first
     # What identifies the data of a batch is what was there before it, and stays the same when it is settled.
     assert first.fingerprint == empty.fingerprint
     put_off = first.done(released=False)
     assert (put_off.batch, put_off.settled, put_off.n_new) == (4, False, 20)
     assert put_off.fingerprint != first.fingerprint
-    second = put_off.settle((Counted("b.npy", "2" * 64, 5, 4),)).done(released=True)
+    second = put_off.settle((CountedFile("b.npy", "2" * 64, 5, 4),)).done(released=True)
     assert (second.batch, second.n_new, second.released) == (5, 0, 4)
     assert Ledger.read(path, 0) == second
     path.write_text(path.read_text()[:-20])

@@ -10,7 +10,7 @@ from eigenmesh.sites import DataFile, read_network_file
 from eigenmesh.sites._follow import Follower
 from eigenmesh.sites._growing_file import GrowingFile
 from eigenmesh.sites._inbox import Inbox
-from eigenmesh.sites._ledger import Counted
+from eigenmesh.sites._ledger import CountedFile
 from eigenmesh.sites._network_file import site_toml
 from eigenmesh.sites._standard_input import StandardInput
 from waiting import until
@@ -111,7 +111,7 @@ def test_another_source_than_the_ledger_says_is_refused(follow, tmp_path):
     growing = follow()
     growing.place.write_text("1,2\n3,4\n")
     with pytest.raises(DataError, match=r"monday\.npy was counted in batch 0, and not"):
-        growing.load((Counted("monday.npy", "0" * 64, 5, 0),))
+        growing.load((CountedFile("monday.npy", "0" * 64, 5, 0),))
     (counted,) = growing.new((), 0)
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match=r"sensor\.csv, which was counted in batch 0, is gone"):

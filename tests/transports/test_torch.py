@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from eigenmesh.errors import InputError, TransportError  # noqa: E402
 from eigenmesh.transports.torch import TorchTransport  # noqa: E402
-from eigenmesh.transports.torch._messages import Message, short_reason  # noqa: E402
+from eigenmesh.transports.torch._messages import MessageLayout, short_reason  # noqa: E402
 from transports.engines import ENGINES, launch  # noqa: E402
 from transports.failures import CULPRIT, FOR_EVER_S  # noqa: E402
 from transports.torch_scenarios import SOLVED  # noqa: E402
@@ -179,7 +179,7 @@ def test_bad_settings(alone, settings):
 
 def test_one_array_is_sent_from_where_it_lies():
     array = np.arange(6.0).reshape(2, 3)
-    packed = Message(torch, (array,), torch.device("cpu")).pack()
+    packed = MessageLayout(torch, (array,), torch.device("cpu")).pack()
     array[0, 0] = 9
     assert packed.view(torch.float64)[0] == 9
 

@@ -31,14 +31,14 @@ BATCH_ROWS = 1000
 TITLE = "PCA of a stream"
 
 
-class Batch(NamedTuple):
+class BatchOfTables(NamedTuple):
     """The samples of one batch, by source; None where a source has none. Its name is its id."""
 
     name: str
     tables: Sequence[Table | None]
 
 
-def batches_of(data: Sequence[str], options: TableOptions, batch_rows: int | None) -> Iterator[Batch]:
+def batches_of(data: Sequence[str], options: TableOptions, batch_rows: int | None) -> Iterator[BatchOfTables]:
     """Batches in order: of folders the files, those of the same name together; of files so many rows at a time."""
     folders = [Path(name).is_dir() for name in data]
     if any(folders) and not all(folders):
@@ -51,12 +51,12 @@ def batches_of(data: Sequence[str], options: TableOptions, batch_rows: int | Non
         for name in names:
             here = [None if name not in files else read_one(str(files[name]), options) for files in found]
             for number, pieces in enumerate(zip_longest(*(_pieces(table, batch_rows) for table in here))):
-                yield Batch(f"{name} {number}" if batch_rows else name, pieces)
+                yield BatchOfTables(f"{name} {number}" if batch_rows else name, pieces)
         return
     tables = [read_one(name, options) for name in data]
     rows = batch_rows or BATCH_ROWS
     for number, pieces in enumerate(zip_longest(*(_pieces(table, rows) for table in tables))):
-        yield Batch(f"rows {number * rows} to {(number + 1) * rows - 1}", pieces)
+        yield BatchOfTables(f"rows {number * rows} to {(number + 1) * rows - 1}", pieces)
 
 
 def _pieces(table: Table | None, rows: int | None) -> Iterator[Table]:
@@ -109,7 +109,7 @@ def fit_stream(
         return bool(pca.result_.converged)
 
 
-def _counted(pca: DecentralizedPCA, batch: Batch, by_label: bool) -> str:
+def _counted(pca: DecentralizedPCA, batch: BatchOfTables, by_label: bool) -> str:
     """Count one batch, and say in a line what it was and how good the components are now."""
     with warnings.catch_warnings():
         # What they say is in the line.

@@ -21,7 +21,7 @@ from eigenmesh.experiments._claims import check_claims
 from eigenmesh.experiments._curves import Store
 from eigenmesh.experiments._figures import FIGURES
 from eigenmesh.experiments._runs import Results, kept_runs, make_runs, missing_data, runs_of, usable_cores
-from eigenmesh.experiments._settings import DataSet, Experiment, Panel, Run
+from eigenmesh.experiments._settings import DataSet, Experiment, Panel, TrialRun
 from eigenmesh.experiments._tables import best_rows, cost_rows, costs_csv, line_of, lines_csv
 from eigenmesh.experiments._unlike import unlike_experiment
 from eigenmesh.report import save_picture
@@ -132,7 +132,7 @@ def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]
 
 
 def _carry_out(
-    messages: Messages, runs: dict[str, list[Run]], store: Store, jobs: int
+    messages: Messages, runs: dict[str, list[TrialRun]], store: Store, jobs: int
 ) -> tuple[Results, dict[str, str]]:
     """The curves of all runs, kept ones and new ones; and what data were missing, by name, with what to do."""
     everything = [run for each in runs.values() for run in each]

@@ -51,7 +51,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-class Chunk(NamedTuple):
+class KeptRows(NamedTuple):
     """The rows of one tick, what each of them counts now, and their own moments."""
 
     tick: int
@@ -71,7 +71,7 @@ class RunningRows:
     n_features: int
     window: int | None = None
     folder: str | None = None
-    chunks: tuple[Chunk, ...] = ()
+    chunks: tuple[KeptRows, ...] = ()
     tick: int = 0
 
     @property
@@ -112,7 +112,7 @@ class RunningRows:
             kept = [chunk for chunk in kept if tick - chunk.tick < self.window]
         if len(rows):
             stored = rows.copy() if self.folder is None else RowsFile(rows, self.folder)
-            kept.append(Chunk(tick, 1.0, stored, Summary.of(rows, whole=False)))
+            kept.append(KeptRows(tick, 1.0, stored, Summary.of(rows, whole=False)))
         return replace(self, chunks=tuple(kept), tick=tick)
 
     def _pieces(self) -> Iterator[tuple[float, np.ndarray]]:

@@ -20,7 +20,7 @@ from eigenmesh.networks import Traffic
 from eigenmesh.transports import Transport
 
 
-class Counted(NamedTuple):
+class CountedBatch(NamedTuple):
     """A stream, and what its nodes will keep once a batch counts.
 
     sums: (nodes, its width) what the monitor says of the new rows. n_rows: (nodes,). sent: what it took to read them.
@@ -35,7 +35,7 @@ class Counted(NamedTuple):
 
 def count_batch(
     pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: Stream | None
-) -> Counted:
+) -> CountedBatch:
     """Read a batch; nothing that there was is changed."""
     if find_name(pca.partition, ["samples"]) is None:
         raise InputError(f"partition = {pca.partition!r} needs all samples at once; a stream is split by samples.")
@@ -45,10 +45,10 @@ def count_batch(
     monitor = stream.data.monitor
     sums = None if monitor is None else np.stack([monitor.node_sums(own) for own in rows])
     kept = [node.ticked(own, pca.forgetting) for node, own in zip(stream.data.nodes, rows, strict=True)]
-    return Counted(stream, kept, sums, np.array([own.shape[0] for own in rows]), Traffic())
+    return CountedBatch(stream, kept, sums, np.array([own.shape[0] for own in rows]), Traffic())
 
 
-def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: Stream | None) -> Counted:
+def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: Stream | None) -> CountedBatch:
     """Dask data: to the stream the cluster is one node, whose moments are summed where the blocks are."""
     from eigenmesh.dask._stream import batch_moments
 
@@ -70,4 +70,4 @@ def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: Stream | None) -> 
         raise DataError(f"the batch is {blocks.dtype}, but the stream has {stream.dtype}; convert it.")
     new, sums = batch_moments(blocks, None if last is None else last.mean, stream.data.monitor)
     kept = node.joined(new, pca.forgetting)
-    return Counted(stream, [kept], sums, np.array([0 if new is None else round(new.weight)]), blocks.traffic)
+    return CountedBatch(stream, [kept], sums, np.array([0 if new is None else round(new.weight)]), blocks.traffic)

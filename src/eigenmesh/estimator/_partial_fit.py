@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.errors import DataError, DataWarning, TooFewSamplesError
-from eigenmesh.estimator._batches import Counted, count_batch
+from eigenmesh.estimator._batches import CountedBatch, count_batch
 from eigenmesh.estimator._fitted import Fitted
 from eigenmesh.estimator._inputs import connect, event_log
 from eigenmesh.estimator._parameters import request_of
@@ -125,7 +125,7 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
     return after, found
 
 
-def _grown(counted: Counted, transport: Transport | None, batch: Any) -> StreamData:
+def _grown(counted: CountedBatch, transport: Transport | None, batch: Any) -> StreamData:
     """What the nodes keep, with a batch that was counted and is in no fit yet."""
     data = counted.stream.data
     return replace(

@@ -26,7 +26,7 @@ STANDSTILL, SHORT_OF = 2.0, 10.0
 PAPER_UNIT, EQUAL_UNIT = "rounds", "matrices"
 
 
-class Verdict(Enum):
+class ClaimVerdict(Enum):
     """Whether the numbers support a claim; the value is the text of a report."""
 
     HOLDS = "borne out"
@@ -37,12 +37,12 @@ class Verdict(Enum):
 
 class Evidence(NamedTuple):
     panel: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     words: str
 
 
 @dataclass(frozen=True)
-class Finding:
+class JudgedClaim:
     """A claim about a figure, and the evidence by panel.
 
     paper: costs counted as the paper does. equal: every matrix counted; empty if the claim is not about cost.
@@ -53,12 +53,12 @@ class Finding:
     equal: tuple[Evidence, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
         """Over all panels, as the paper counts."""
         return combined([evidence.verdict for evidence in self.paper])
 
     @property
-    def equal_verdict(self) -> Verdict | None:
+    def equal_verdict(self) -> ClaimVerdict | None:
         """Over all panels, counted equally; None if the claim is not about cost."""
         return combined([evidence.verdict for evidence in self.equal]) if self.equal else None
 
@@ -69,18 +69,18 @@ class Finding:
         return equal is not None and _RANK[equal] > _RANK[self.verdict]
 
 
-_RANK = {Verdict.HOLDS: 0, Verdict.PARTLY: 1, Verdict.OPEN: 1, Verdict.FAILS: 2}
+_RANK = {ClaimVerdict.HOLDS: 0, ClaimVerdict.PARTLY: 1, ClaimVerdict.OPEN: 1, ClaimVerdict.FAILS: 2}
 
 
-def combined(verdicts: Sequence[Verdict]) -> Verdict:
+def combined(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
     """The common verdict, if all that are not open agree; else partly."""
-    told = {verdict for verdict in verdicts if verdict is not Verdict.OPEN}
+    told = {verdict for verdict in verdicts if verdict is not ClaimVerdict.OPEN}
     if not told:
-        return Verdict.OPEN
-    return told.pop() if len(told) == 1 else Verdict.PARTLY
+        return ClaimVerdict.OPEN
+    return told.pop() if len(told) == 1 else ClaimVerdict.PARTLY
 
 
-def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: bool) -> list[Finding]:
+def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: bool) -> list[JudgedClaim]:
     """Check the paper's claims against the rows of a figure's panels, given by title."""
     slower = ("SeqPM", "SeqDistPM", "S-DOT", "SA-DOT", *(["DeEPCA"] if nearly_equal else []))
     claims = [("FAST-PCA is close to centralised OI", "OI", "close")]
@@ -95,21 +95,21 @@ def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: 
             tuple(Evidence(title, *compare_costs(ours, theirs, unit, relation)) for title, ours, theirs in both)
             for unit in (PAPER_UNIT, EQUAL_UNIT)
         )
-        findings.append(Finding(claim, paper, equal))
+        findings.append(JudgedClaim(claim, paper, equal))
     both = [(title, rows["DSA"], rows[OURS]) for title, rows in tables if {"DSA", OURS} <= rows.keys()]
     evidence = tuple(Evidence(title, *stops_short(theirs, ours)) for title, theirs, ours in both)
-    findings.append(Finding("DSA stops at a neighbourhood, below which FAST-PCA goes", evidence))
+    findings.append(JudgedClaim("DSA stops at a neighbourhood, below which FAST-PCA goes", evidence))
     return [finding for finding in findings if finding.paper]
 
 
-def compare_costs(ours: CostRow, theirs: CostRow, unit: str, relation: str) -> tuple[Verdict, str]:
+def compare_costs(ours: CostRow, theirs: CostRow, unit: str, relation: str) -> tuple[ClaimVerdict, str]:
     """Whether one of ``RELATIONS`` holds between two costs at each target that either method reached."""
     pairs = zip(TARGETS, ours.typical(unit), theirs.typical(unit), strict=True)
     told = [(target, a, b) for target, a, b in pairs if np.isfinite(a) or np.isfinite(b)]
     if not told:
-        return Verdict.OPEN, f"neither reaches {goal(TARGETS[0])}"
+        return ClaimVerdict.OPEN, f"neither reaches {goal(TARGETS[0])}"
     good = [RELATIONS[relation](a, b) for _, a, b in told]
-    verdict = Verdict.HOLDS if all(good) else Verdict.PARTLY if any(good) else Verdict.FAILS
+    verdict = ClaimVerdict.HOLDS if all(good) else ClaimVerdict.PARTLY if any(good) else ClaimVerdict.FAILS
     return verdict, "; ".join(_compared(*entry) for entry in told)
 
 
@@ -119,11 +119,11 @@ def _compared(target: float, ours: float, theirs: float) -> str:
     return f"{goal(target)}: {costs[0]} against {costs[1]}{ratio}"
 
 
-def stops_short(theirs: CostRow, ours: CostRow) -> tuple[Verdict, str]:
+def stops_short(theirs: CostRow, ours: CostRow) -> tuple[ClaimVerdict, str]:
     """Whether theirs stopped improving at an error far above the one that ours reached."""
     half, end = float(np.median(theirs.halves)), float(np.median(theirs.ends))
     words = f"{theirs.method.label} {half:.1e} at half the budget, {end:.1e} at its end; "
     words += f"{ours.method.label} down to {ours.floor:.1e}"
     if end * STANDSTILL < half:
-        return Verdict.OPEN, f"{words}; still falling"
-    return (Verdict.HOLDS if theirs.floor > SHORT_OF * ours.floor else Verdict.FAILS), words
+        return ClaimVerdict.OPEN, f"{words}; still falling"
+    return (ClaimVerdict.HOLDS if theirs.floor > SHORT_OF * ours.floor else ClaimVerdict.FAILS), words

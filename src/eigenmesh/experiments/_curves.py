@@ -15,7 +15,7 @@ import numpy as np
 from eigenmesh._atomic_write import save_arrays
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.events import Record
-from eigenmesh.experiments._settings import Run
+from eigenmesh.experiments._settings import TrialRun
 
 # Errors (mean sin^2) whose cost is reported, largest first.
 TARGETS = (1e-2, 1e-4, 1e-6, 1e-10)
@@ -113,12 +113,12 @@ class Store:
             raise UnreadableFileError(f"cannot make the folder {folder}: {error.strerror}; choose another.") from error
         return cls(folder)
 
-    def path(self, run: Run) -> Path:
+    def path(self, run: TrialRun) -> Path:
         """File of a run: readable words, and a digest of its description."""
         digest = hashlib.sha256(run.description().encode()).hexdigest()[:16]
         return self.folder / f"{run.panel.name}-{run.method.name}-trial{run.trial}-{digest}.npz"
 
-    def load(self, run: Run) -> Curve | None:
+    def load(self, run: TrialRun) -> Curve | None:
         """The curve of a run; None if the file does not exist, is damaged or belongs to another run."""
         try:
             with open(self.path(run), "rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -130,5 +130,5 @@ class Store:
         sound = len(curve.error) > 0 and all(column.shape == curve.error.shape for column in curve)
         return curve if sound else None
 
-    def save(self, run: Run, curve: Curve) -> None:
+    def save(self, run: TrialRun, curve: Curve) -> None:
         save_arrays(self.path(run), {**curve._asdict(), "description": np.str_(run.description())})

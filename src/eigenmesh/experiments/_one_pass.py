@@ -15,7 +15,7 @@ from eigenmesh.networks import Network, Traffic
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class SampleStream:
     """Samples (T, M, d), one per node at each tick, and a network; ``gap``: l_K - l_{K+1} or less, for the steps.
 
     truth: (d, K) leading eigenvectors of the distribution. start: (d, K) with orthonormal columns.
@@ -36,7 +36,7 @@ class Stream:
 class OnePass(Protocol):
     """A method that sees every sample once."""
 
-    def estimates(self, stream: Stream) -> Iterator[tuple[np.ndarray, Traffic]]:
+    def estimates(self, stream: SampleStream) -> Iterator[tuple[np.ndarray, Traffic]]:
         """Estimates (nodes, d, K) after every part of the stream, and all that was sent so far."""
         ...
 
@@ -54,7 +54,7 @@ class Stepped:
     offset: float
     ticks: int = 1
 
-    def _steps(self, stream: Stream) -> Iterator[tuple[float, np.ndarray]]:
+    def _steps(self, stream: SampleStream) -> Iterator[tuple[float, np.ndarray]]:
         for t, part in enumerate(stream.parts(self.ticks), start=1):
             yield self.c_0 / (2 * stream.gap) / (self.offset + t), part
 
@@ -75,7 +75,7 @@ class DKrasulina(Stepped):
     Transactions on Machine Learning Research (2022), algorithms 1 and 2.
     """
 
-    def estimates(self, stream: Stream) -> Iterator[tuple[np.ndarray, Traffic]]:
+    def estimates(self, stream: SampleStream) -> Iterator[tuple[np.ndarray, Traffic]]:
         v, network = stream.start[:, 0], stream.network
         for step, part in self._steps(stream):
             along = part @ v
@@ -104,7 +104,7 @@ class DistributedOja(Stepped):
 
     mixes: int | None = None
 
-    def estimates(self, stream: Stream) -> Iterator[tuple[np.ndarray, Traffic]]:
+    def estimates(self, stream: SampleStream) -> Iterator[tuple[np.ndarray, Traffic]]:
         network = stream.network
         Q = np.repeat(stream.start[np.newaxis], stream.samples.shape[1], axis=0)
         for step, part in self._steps(stream):
@@ -124,7 +124,7 @@ class EveryBatch:
 
     ticks: int
 
-    def estimates(self, stream: Stream) -> Iterator[tuple[np.ndarray, Traffic]]:
+    def estimates(self, stream: SampleStream) -> Iterator[tuple[np.ndarray, Traffic]]:
         k, weights = stream.truth.shape[1], stream.network.weights
         pca = DecentralizedPCA(k, topology=weights, averaging="tree", random_state=0)
         sent = Traffic()
@@ -140,7 +140,7 @@ class InOnePlace:
 
     ticks: int
 
-    def estimates(self, stream: Stream) -> Iterator[tuple[np.ndarray, Traffic]]:
+    def estimates(self, stream: SampleStream) -> Iterator[tuple[np.ndarray, Traffic]]:
         theirs, sent = IncrementalPCA(stream.truth.shape[1]), Traffic()
         for part in stream.parts(self.ticks):
             senders = part.shape[1] - 1

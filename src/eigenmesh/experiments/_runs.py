@@ -20,15 +20,15 @@ from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError
 from eigenmesh.events import EventLog
 from eigenmesh.experiments._curves import Curve, Store, curve_of, thinned
 from eigenmesh.experiments._problems import Comparison, make_comparison
-from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Run
+from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, TrialRun
 from eigenmesh.fitting import fit
 from eigenmesh.fitting._networks import network_over
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.networks._integers import Bound
 
-Results: TypeAlias = dict[Run, Curve]
+Results: TypeAlias = dict[TrialRun, Curve]
 # Called with each finished run.
-Report: TypeAlias = Callable[[Run], Any]
+Report: TypeAlias = Callable[[TrialRun], Any]
 
 ARCHIVES = {"mnist": MNIST, "cifar10": CIFAR10}
 # Sine at which a run ends: far below the square root of the smallest target.
@@ -85,10 +85,10 @@ def follow(method: Method, comparison: Comparison, rounds: int, events: EventLog
     return thinned(curve_of(fitted.result.history, method.centralised))
 
 
-def runs_of(experiment: Experiment, trials: int, seed: int) -> list[Run]:
+def runs_of(experiment: Experiment, trials: int, seed: int) -> list[TrialRun]:
     """All runs of an experiment; those that share data are adjacent."""
     panels = [(panel, trial) for panel in experiment.panels for trial in range(trials)]
-    return [Run(panel, method, seed, trial) for panel, trial in panels for method in panel.methods]
+    return [TrialRun(panel, method, seed, trial) for panel, trial in panels for method in panel.methods]
 
 
 def missing_data(panels: Iterable[Panel]) -> dict[str, str]:
@@ -103,12 +103,12 @@ def missing_data(panels: Iterable[Panel]) -> dict[str, str]:
     return missing
 
 
-def kept_runs(runs: Sequence[Run], store: Store) -> Results:
+def kept_runs(runs: Sequence[TrialRun], store: Store) -> Results:
     """The runs that are stored already, with their curves."""
     return {run: curve for run in runs if (curve := store.load(run)) is not None}
 
 
-def make_runs(runs: Sequence[Run], store: Store, jobs: int, report: Report) -> None:
+def make_runs(runs: Sequence[TrialRun], store: Store, jobs: int, report: Report) -> None:
     """Carry out and store runs in ``jobs`` processes, which share the cores for linear algebra.
 
     The runs of one trial stay in one process, because they share its data.
@@ -132,7 +132,7 @@ def usable_cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def _make_batch(batch: Sequence[Run], store: Store, report: Report) -> None:
+def _make_batch(batch: Sequence[TrialRun], store: Store, report: Report) -> None:
     """Carry out the runs of one trial of a panel, which share one problem."""
     panel, _, seed, trial = batch[0]
     comparison = make_comparison(panel, seed, trial)
@@ -141,7 +141,7 @@ def _make_batch(batch: Sequence[Run], store: Store, report: Report) -> None:
         report(run)
 
 
-def _make_in_processes(batches: list[list[Run]], store: Store, jobs: int, threads: int, report: Report) -> None:
+def _make_in_processes(batches: list[list[TrialRun]], store: Store, jobs: int, threads: int, report: Report) -> None:
     # Spawned, not forked: a fork would copy locks that threads of linear algebra libraries hold.
     context = multiprocessing.get_context("spawn")
     done = context.SimpleQueue()
@@ -186,7 +186,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_in_worker(batch: list[Run], store: Store) -> None:
+def _run_in_worker(batch: list[TrialRun], store: Store) -> None:
     try:
         _make_batch(batch, store, _worker["done"].put)
     except EigenmeshError as error:

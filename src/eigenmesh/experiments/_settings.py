@@ -87,7 +87,7 @@ class Experiment:
     panels: tuple[Panel, ...]
 
 
-class Run(NamedTuple):
+class TrialRun(NamedTuple):
     """One method of a panel on one trial: the unit of work and of storage."""
 
     panel: Panel

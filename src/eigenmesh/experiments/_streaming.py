@@ -15,7 +15,7 @@ from eigenmesh import graphs
 from eigenmesh.averaging import Tree
 from eigenmesh.data._datasets import random_axes
 from eigenmesh.experiments._curves import error_within
-from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, InOnePlace, OnePass, Stream
+from eigenmesh.experiments._one_pass import DistributedOja, DKrasulina, EveryBatch, InOnePlace, OnePass, SampleStream
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers._bases import random_basis
@@ -57,7 +57,7 @@ class StreamPanel:
     n_nodes: int = 20
     d: int = 20
 
-    def drawn(self, seed: int, trial: int) -> Stream:
+    def drawn(self, seed: int, trial: int) -> SampleStream:
         """Samples, network and start of one trial."""
         data_seed, graph_seed, start_seed = map(int, np.random.SeedSequence(seed, spawn_key=(trial,)).generate_state(3))
         leading, rng = np.linspace(1.0, 0.8, k := self.n_components), np.random.default_rng(data_seed)
@@ -66,7 +66,7 @@ class StreamPanel:
         samples = (rng.standard_normal((ticks, self.n_nodes, self.d)) * np.sqrt(spectrum)) @ axes.T
         weights = graphs.metropolis(graphs.topology("erdos_renyi", self.n_nodes, seed=graph_seed))
         gap = float(np.min(-np.diff(spectrum[: k + 1])))
-        return Stream(samples, Stacked(weights, Tree()), axes[:, :k], random_basis(self.d, k, start_seed), gap)
+        return SampleStream(samples, Stacked(weights, Tree()), axes[:, :k], random_basis(self.d, k, start_seed), gap)
 
 
 class StreamCurve(NamedTuple):

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from eigenmesh.experiments._curves import TARGETS, UNITS, Curve
-from eigenmesh.experiments._settings import Method, Panel, Run
+from eigenmesh.experiments._settings import Method, Panel, TrialRun
 
 NEVER = "-"
 # Points of a line in a picture.
@@ -62,7 +62,7 @@ class CostRow:
         return np.asarray(np.isfinite(self.costs["rounds"]).sum(axis=1))
 
 
-def cost_rows(panel: Panel, results: dict[Run, Curve]) -> list[CostRow]:
+def cost_rows(panel: Panel, results: dict[TrialRun, Curve]) -> list[CostRow]:
     """One row per method, in the panel's order; methods without a run are left out."""
     curves: dict[Method, list[Curve]] = {method: [] for method in panel.methods}
     for run, curve in results.items():

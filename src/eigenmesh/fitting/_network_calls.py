@@ -36,7 +36,7 @@ class NetworkCall(NamedTuple):
     spread: int | None = None
 
 
-class Batch(NamedTuple):
+class Rounds(NamedTuple):
     """Rounds that carry messages of one size; ``messages`` and ``in_turn`` as for ``Average``."""
 
     rounds: int
@@ -107,7 +107,7 @@ class Prices:
                 total += Price(times * rounds, times * messages, times * messages * size, times * seconds)
         return total
 
-    def batches(self, call: NetworkCall) -> Iterator[Batch]:
+    def batches(self, call: NetworkCall) -> Iterator[Rounds]:
         """What one call sends, as a network counts it."""
         average, links = self.average, self.links
         averaged, compared = call.averaged, call.compared
@@ -116,20 +116,20 @@ class Prices:
             compared = call.spread
         elif call.spread is not None:
             in_turn = sum(level.in_turn for level in self._down or ())
-            yield Batch(len(self._down or ()), links.n_nodes - 1, in_turn, call.spread)
+            yield Rounds(len(self._down or ()), links.n_nodes - 1, in_turn, call.spread)
         if call.mixed is not None:
-            yield Batch(1, call.messages, links.most_receivers, call.mixed)
+            yield Rounds(1, call.messages, links.most_receivers, call.mixed)
         if averaged is not None:
             # In an all-reduce each node has a place of its own for what is compared.
             riders = links.n_nodes if self.collective else 1
-            yield Batch(average.rounds, average.messages, average.in_turn, averaged + riders * (compared or 0))
+            yield Rounds(average.rounds, average.messages, average.in_turn, averaged + riders * (compared or 0))
         if compared is not None and self.collective and averaged is None:
             # A mark for NaN goes with each value.
-            yield Batch(1, average.messages, average.in_turn, 2 * compared)
+            yield Rounds(1, average.messages, average.in_turn, 2 * compared)
         elif compared is not None and not self.collective:
             # Maxima that ride in the messages of an average need only the rounds that it lacks.
             rounds = max(0, links.flood_rounds - (0 if averaged is None else average.rounds))
-            yield Batch(rounds, rounds * links.messages, rounds * links.most_receivers, compared)
+            yield Rounds(rounds, rounds * links.messages, rounds * links.most_receivers, compared)
 
 
 class _Reduced(Network):

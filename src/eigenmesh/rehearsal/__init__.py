@@ -1,9 +1,9 @@
 """A run rehearsed in virtual time: the machines of all sites in one process, with a network and disks that fail."""
 
 from eigenmesh.rehearsal._scenario import Fault, Scenario, draw
-from eigenmesh.rehearsal._world import Outcome, World
+from eigenmesh.rehearsal._world import SeedOutcome, World
 
-__all__ = ["Fault", "Outcome", "Scenario", "World", "draw"]
+__all__ = ["Fault", "Scenario", "SeedOutcome", "World", "draw"]
 
 
 def __dir__() -> list[str]:

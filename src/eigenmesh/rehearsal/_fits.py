@@ -35,7 +35,7 @@ class AbandonedError(Exception):
     """The process of this solver is gone."""
 
 
-class Found(NamedTuple):
+class SiteFit(NamedTuple):
     """What a site has found: with which lost links, the result, its digest, and the members' statements."""
 
     lost: Links
@@ -67,8 +67,8 @@ class FitProblem:
         """Where the fit of a process is told, if anywhere."""
         return None
 
-    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Found]:
-        def solve(ask: Ask) -> Found:
+    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, SiteFit]:
+        def solve(ask: Ask) -> SiteFit:
             while True:
                 found, estimate = self._epoch(process, position(), ask)
                 if found is not None:
@@ -77,7 +77,7 @@ class FitProblem:
 
         return handed_over(solve)
 
-    def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[Found | None, np.ndarray | None]:
+    def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[SiteFit | None, np.ndarray | None]:
         view = Membership(process.site, self._sites, self._edges, position.lost)
         own = self.table(process)
         start = np.frombuffer(position.start).reshape(own.shape[1], -1) if position.start else None
@@ -98,11 +98,11 @@ class FitProblem:
             average, log = bool(position.lost), self.log_of(process)
             result = fit(prepared, start, average_start=average, events=log, on_estimate=keep, share=True).result
             digest = hashlib.sha256(np.ascontiguousarray(result.components).tobytes()).hexdigest()
-            return Found(position.lost, result, digest, transport.sign(digest)), latest
+            return SiteFit(position.lost, result, digest, transport.sign(digest)), latest
         except MembersChangedError:
             return None, latest
 
-    def fault_of(self, result: Found, members: tuple[str, ...], values: Mapping[str, int], starts: Any) -> str:
+    def fault_of(self, result: SiteFit, members: tuple[str, ...], values: Mapping[str, int], starts: Any) -> str:
         """What is wrong with a result; nothing if it is the true one, from any start."""
         pooled = np.concatenate([table_of(values[site]) for site in members])
         vectors = np.linalg.eigh(np.cov(pooled, rowvar=False))[1][:, ::-1][:, :N_COMPONENTS]

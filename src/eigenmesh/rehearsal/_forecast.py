@@ -14,11 +14,11 @@ from eigenmesh.events import Ended, Listener
 from eigenmesh.protocol import Bytes, Durable, Exchange, Membership
 from eigenmesh.rehearsal._conditions import Conditions, drawn_factor
 from eigenmesh.rehearsal._disk import Disk
-from eigenmesh.rehearsal._links import Links
+from eigenmesh.rehearsal._links import LinkTimes
 from eigenmesh.rehearsal._made_up import MadeUpProblem, Work, work_of
 from eigenmesh.rehearsal._scenario import Fault, Scenario
 from eigenmesh.rehearsal._telling import Telling
-from eigenmesh.rehearsal._world import Outcome, World
+from eigenmesh.rehearsal._world import SeedOutcome, World
 from eigenmesh.sites import NetworkFile
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class ForecastWorld(World):
         terms = settings.on_loss, 0, WINDOW_FRAMES, conditions.faults, settings.masked
         scenario = Scenario(seed, network.names, network.edges, *terms)
         super().__init__(scenario, problem=self._fit)
-        self.links = Links(self.time, conditions.links)
+        self.links = LinkTimes(self.time, conditions.links)
         self.network.delay_s, self.network.travel_s = self.links.latency_s, self.links.travel_s
         # What is masked is flushed at once.
         wait_s = 0.0 if settings.masked else FLUSH_EVERY_S
@@ -182,8 +182,8 @@ class ForecastWorld(World):
         self._ended_at[site] = self.time.now
         super().gone(site)
 
-    def _outcome(self) -> Outcome:
-        return Outcome("rehearsed", "", self.time.now)
+    def _outcome(self) -> SeedOutcome:
+        return SeedOutcome("rehearsed", "", self.time.now)
 
     def forecast(self) -> Forecast:
         """What has come of it, once it is played."""

@@ -15,7 +15,7 @@ RESEND_S = 0.2
 MAX_RESENDS = 15
 
 
-class Links:
+class LinkTimes:
     """Times of messages, in both directions of every link, and a count of what they carry.
 
     Attributes

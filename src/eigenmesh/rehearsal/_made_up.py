@@ -17,7 +17,7 @@ from eigenmesh.events import EventLog
 from eigenmesh.fitting import NodeData, Prepared, Request, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.rehearsal._conditions import Host
-from eigenmesh.rehearsal._fits import Ask, FitProblem, Found
+from eigenmesh.rehearsal._fits import Ask, FitProblem, SiteFit
 from eigenmesh.rehearsal._sums import Position
 from eigenmesh.rehearsal._telling import Telling
 from eigenmesh.sites import NetworkFile, RunSettings
@@ -127,7 +127,7 @@ class MadeUpProblem(FitProblem):
         apply = done.covariance.apply
         return replace(done, covariance=cast(Covariance, counted))
 
-    def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[Found | None, np.ndarray | None]:
+    def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[SiteFit | None, np.ndarray | None]:
         """The fit, with what its thread computes beside the set-up and the products: bases, the certificate."""
         self._lap(process.site)
         return super()._epoch(process, position, lambda question: self.counted(process.site, 0.0, ask, question))
@@ -145,7 +145,7 @@ class MadeUpProblem(FitProblem):
         before, self._clock[site] = self._clock.get(site, math.inf), time.thread_time()
         return max(0.0, self._clock[site] - before)
 
-    def fault_of(self, result: Found, members: Any, values: Any, starts: Any) -> str:
+    def fault_of(self, result: SiteFit, members: Any, values: Any, starts: Any) -> str:
         """Nothing: whether it has converged, its certificate says."""
         return ""
 

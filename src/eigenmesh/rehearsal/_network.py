@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CALLER = 0
 
 
-class Connection:
+class VirtualStream:
     """One stream. ``ends`` are its processes; an end is None once it has closed, or if nobody is there."""
 
     __slots__ = ("addresses", "ends", "free_at", "names", "number")
@@ -31,7 +31,7 @@ class Connection:
         self.free_at = [0.0, 0.0]
 
 
-class Network:
+class VirtualNetwork:
     """All streams, and what is wrong with the links.
 
     Attributes
@@ -49,7 +49,7 @@ class Network:
         self.held_until: dict[tuple[str, str], float] = {}
         self.refuses_until: dict[tuple[str, str], float] = {}
         self.twice_until: dict[tuple[str, str], float] = {}
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, VirtualStream] = {}
         self.travel_s: Callable[[tuple[str, str], int], float] = self._drawn_s
         self._count = 0
 
@@ -83,9 +83,9 @@ class Network:
             self.time.after(12.0, self.close, ghost, CALLER, "the copy ends")
         caller.feed(Opened(connection.number, (listener.site,), listener.site))
 
-    def _connect(self, caller: Process | None, listener: Process, name: str) -> Connection:
+    def _connect(self, caller: Process | None, listener: Process, name: str) -> VirtualStream:
         self._count += 1
-        connection = Connection(self._count, caller, listener, name)
+        connection = VirtualStream(self._count, caller, listener, name)
         self.connections[self._count] = connection
         listener.feed(Opened(connection.number, (name,)))
         return connection
@@ -105,15 +105,15 @@ class Network:
         if connection is not None:
             self._carry(connection, CALLER, data)
 
-    def _carry(self, connection: Connection, side: int, data: bytes) -> None:
+    def _carry(self, connection: VirtualStream, side: int, data: bytes) -> None:
         self.time.at(self._arrival(connection, side, len(data)), self._arrive, connection, 1 - side, data)
 
-    def _arrive(self, connection: Connection, side: int, data: bytes) -> None:
+    def _arrive(self, connection: VirtualStream, side: int, data: bytes) -> None:
         end = connection.ends[side]
         if end is not None and connection.number in self.connections:
             end.feed(Bytes(connection.number, data))
 
-    def _arrival(self, connection: Connection, side: int, n_bytes: int) -> float:
+    def _arrival(self, connection: VirtualStream, side: int, n_bytes: int) -> float:
         link = connection.names[side], connection.names[1 - side]
         arrival = self.time.now + self.travel_s(link, n_bytes)
         way = connection.addresses[side], connection.addresses[1 - side]
@@ -135,30 +135,30 @@ class Network:
             # It is broken, and this end had not heard of it yet.
             self.time.after(0.0, process.feed, Closed(number, ""))
 
-    def close(self, connection: Connection, side: int, reason: str) -> None:
+    def close(self, connection: VirtualStream, side: int, reason: str) -> None:
         """One end closes, after all that it has written."""
         end, connection.ends[side] = connection.ends[side], None
         if end is not None:
             self.time.after(0.0, end.feed, Closed(connection.number, reason))
         self.time.at(self._arrival(connection, side, 0), self._hang_up, connection, 1 - side, reason)
 
-    def _hang_up(self, connection: Connection, side: int, reason: str) -> None:
+    def _hang_up(self, connection: VirtualStream, side: int, reason: str) -> None:
         end, connection.ends[side] = connection.ends[side], None
         if end is not None:
             end.feed(Closed(connection.number, reason))
         self.connections.pop(connection.number, None)
 
-    def break_off(self, connection: Connection, notice_s: tuple[float, float]) -> None:
+    def break_off(self, connection: VirtualStream, notice_s: tuple[float, float]) -> None:
         """What is on its way is lost; each end hears of it after its time."""
         self.connections.pop(connection.number, None)
         for side, late in enumerate(notice_s):
             self.time.after(late, self._hang_up, connection, side, "connection reset")
 
-    def between(self, first: str, second: str) -> Iterator[Connection]:
+    def between(self, first: str, second: str) -> Iterator[VirtualStream]:
         """Streams of a link that are open."""
         return (one for one in list(self.connections.values()) if set(one.names) == {first, second})
 
-    def of(self, process: Process) -> Iterator[tuple[Connection, int]]:
+    def of(self, process: Process) -> Iterator[tuple[VirtualStream, int]]:
         """Streams of a process, and which end it is."""
         for connection in list(self.connections.values()):
             for side, end in enumerate(connection.ends):

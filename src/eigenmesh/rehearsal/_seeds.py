@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from eigenmesh.rehearsal._scenario import Scenario, draw
-from eigenmesh.rehearsal._world import Outcome, World
+from eigenmesh.rehearsal._world import SeedOutcome, World
 
 BAD = ("wrong", "hung")
 COLUMNS = ("exact", "continued", "refused", *BAD)
@@ -21,7 +21,7 @@ class Survey(NamedTuple):
     """How often each fault has ended in each way, failing seeds, and how fast that was."""
 
     by_fault: dict[str, Counter[str]]
-    failing: dict[int, Outcome]
+    failing: dict[int, SeedOutcome]
     n_seeds: int
     wall_s: float
 
@@ -40,20 +40,20 @@ class Survey(NamedTuple):
         return "\n".join(lines)
 
 
-def play(scenario: Scenario) -> Outcome:
+def play(scenario: Scenario) -> SeedOutcome:
     """One scenario; an error of the program is wrong too."""
     try:
         return World(scenario).play()
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return Outcome("wrong", f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})")
+        return SeedOutcome("wrong", f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})")
 
 
-def play_seeds(seeds: range) -> list[tuple[int, Outcome]]:
+def play_seeds(seeds: range) -> list[tuple[int, SeedOutcome]]:
     return [(seed, play(draw(seed))) for seed in seeds]
 
 
-def outcomes(seeds: range, workers: int) -> Iterator[tuple[int, Outcome]]:
+def outcomes(seeds: range, workers: int) -> Iterator[tuple[int, SeedOutcome]]:
     """The outcome of each seed, in any order of chunks."""
     chunks = [range(first, min(first + CHUNK, seeds.stop)) for first in range(seeds.start, seeds.stop, CHUNK)]
     if workers == 1:
@@ -87,7 +87,7 @@ def shrink(scenario: Scenario) -> Scenario:
     return scenario
 
 
-def first_failing(seeds: Iterable[int]) -> tuple[int, Outcome] | None:
+def first_failing(seeds: Iterable[int]) -> tuple[int, SeedOutcome] | None:
     """The first seed that ends badly, if one does."""
     found = ((seed, play(draw(seed))) for seed in seeds)
     return next(((seed, outcome) for seed, outcome in found if outcome.kind in BAD), None)

@@ -26,7 +26,7 @@ from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Network
 from eigenmesh.networks._virtual_time import InVirtualTime
 from eigenmesh.rehearsal._conditions import Conditions, drawn_factor
-from eigenmesh.rehearsal._links import Links
+from eigenmesh.rehearsal._links import LinkTimes
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._asynchronous import Asynchronous
 
@@ -69,7 +69,7 @@ class ConditionLaws:
 
     def __init__(self, conditions: Conditions, names: Sequence[str], clock: VirtualTime) -> None:
         self._names, self._hosts, self._random = names, conditions.hosts, clock.random
-        self._links = Links(clock, conditions.links)
+        self._links = LinkTimes(clock, conditions.links)
         self._outages: dict[frozenset[str], list[tuple[float, float]]] = defaultdict(list)
         self._downtimes: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for kind, at_s, site, other, for_s in conditions.faults:

@@ -37,7 +37,7 @@ class Sum(NamedTuple):
     statements: Mapping[str, str]
 
 
-class Plan(NamedTuple):
+class TreePlan(NamedTuple):
     """Who talks to whom among the members: neighbours, parent and depth in the tree, and the depth of the tree."""
 
     members: tuple[str, ...]
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     deepest: int
 
 
-def plan(name: str, sites: tuple[str, ...], edges: Links, lost: Links) -> Plan:
+def plan(name: str, sites: tuple[str, ...], edges: Links, lost: Links) -> TreePlan:
     left = Membership(name, sites, edges, lost)
     members = left.members
     neighbours = {
@@ -60,10 +60,10 @@ def plan(name: str, sites: tuple[str, ...], edges: Links, lost: Links) -> Plan:
             if other not in depth:
                 parent[other], depth[other] = site, depth[site] + 1
                 waiting.append(other)
-    return Plan(members, neighbours, parent, depth, max(depth.values()))
+    return TreePlan(members, neighbours, parent, depth, max(depth.values()))
 
 
-def true_total(plan: Plan, values: Mapping[str, int], n_mixing: int) -> int:
+def true_total(plan: TreePlan, values: Mapping[str, int], n_mixing: int) -> int:
     """What all members must find from these first values."""
     y = {site: values[site] % PRIME for site in plan.members}
     for _ in range(n_mixing):
@@ -117,7 +117,7 @@ class SumProblem:
 
 
 def _epoch(
-    name: str, plan: Plan, value: int, n_mixing: int, lost: Links
+    name: str, plan: TreePlan, value: int, n_mixing: int, lost: Links
 ) -> Generator[Any, Any, tuple[int, Sum | None]]:
     near = plan.neighbours[name]
     y = value % PRIME

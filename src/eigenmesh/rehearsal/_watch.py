@@ -30,7 +30,7 @@ class BrokenError(Exception):
         self.invariant = invariant
 
 
-class Watch:
+class RunWatch:
     """Follows all processes of a run, those of honest sites strictly."""
 
     def __init__(self, world: World) -> None:

@@ -14,17 +14,17 @@ from eigenmesh.rehearsal._disk import Disk
 from eigenmesh.rehearsal._faults import Faults
 from eigenmesh.rehearsal._keys import SecretKeyring
 from eigenmesh.rehearsal._masked_sums import MaskedSumProblem
-from eigenmesh.rehearsal._network import Network
+from eigenmesh.rehearsal._network import VirtualNetwork
 from eigenmesh.rehearsal._process import Process
 from eigenmesh.rehearsal._scenario import ON_ALL, Scenario
 from eigenmesh.rehearsal._sums import Position, SumProblem
-from eigenmesh.rehearsal._watch import BrokenError, Watch
+from eigenmesh.rehearsal._watch import BrokenError, RunWatch
 
 # Errors after which a start of the site does not help.
 FOR_EVER = ("CannotResumeError", "DisagreementError", "InputError")
 
 
-class Outcome(NamedTuple):
+class SeedOutcome(NamedTuple):
     """How a seed has ended: "exact", "continued", "refused", "wrong" or "hung", and why."""
 
     kind: str
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     virtual_s: float = 0.0
 
 
-class Problem(Protocol):
+class SitesProblem(Protocol):
     """What the sites compute: a solver that asks its machine, and how to tell whether a result is true."""
 
     compute_s: float
@@ -64,7 +64,7 @@ class World:
     hung_after_s = 600.0
 
     def __init__(
-        self, scenario: Scenario, trace: Callable[[str], None] | None = None, problem: Problem | None = None
+        self, scenario: Scenario, trace: Callable[[str], None] | None = None, problem: SitesProblem | None = None
     ) -> None:
         self.scenario, self.sites, self.edges = scenario, scenario.sites, scenario.edges
         sums = MaskedSumProblem if scenario.masked else SumProblem
@@ -76,9 +76,9 @@ class World:
         # What lies in the site's file now.
         self.data_of = dict(self.values)
         self.run = Run(bytes(16), "a rehearsal", self.problem.max_message_bytes)
-        self.network = Network(self.time, self._listener)
+        self.network = VirtualNetwork(self.time, self._listener)
         self.network.delay_s = {link: random.choice((0.001, 0.01, 0.05)) for link in self.edges}
-        self.watch = Watch(self)
+        self.watch = RunWatch(self)
         self.triggers: dict[str, Callable[[bytes], None]] = {}
         self.adversaries: dict[str, Adversary] = {}
         self.processes: list[Process] = []
@@ -195,7 +195,7 @@ class World:
         if self.trace is not None:
             self.trace(text)
 
-    def play(self) -> Outcome:
+    def play(self) -> SeedOutcome:
         """Run to the end of all sites."""
         for site in self.sites:
             self.start_later(site, self.first_start_s())
@@ -205,33 +205,33 @@ class World:
             self.time.run(self.hung_after_s, self._is_over)
             return self._outcome()
         except BrokenError as error:
-            return Outcome("wrong", str(error), self.time.now)
+            return SeedOutcome("wrong", str(error), self.time.now)
 
     def _is_over(self) -> bool:
         return len(self.ends) == len(self.sites)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SeedOutcome:
         """Whether all have a result, or say by name what is missing."""
         if not self._is_over():
             waiting = [site for site in self.sites if site not in self.ends]
-            return Outcome("hung", f"{', '.join(waiting)} wait for ever", self.time.now)
+            return SeedOutcome("hung", f"{', '.join(waiting)} wait for ever", self.time.now)
         refused = {site: end for site, end in self.ends.items() if end not in ("result", "killed")}
         why = "; ".join(f"{site}: {end}" for site, end in refused.items())
         for site, end in refused.items():
             if end.startswith(FOR_EVER) and not self.scenario.changes_sites:
-                return Outcome("wrong", f"{site} is refused for ever, for nothing: {end}", self.time.now)
+                return SeedOutcome("wrong", f"{site} is refused for ever, for nothing: {end}", self.time.now)
             if not _names(end) & set(self.sites):
-                return Outcome("wrong", f"{site} ends without a name: {end}", self.time.now)
+                return SeedOutcome("wrong", f"{site} ends without a name: {end}", self.time.now)
         if any(lost for lost in self.watch.results):
-            return Outcome("continued", why, self.time.now)
+            return SeedOutcome("continued", why, self.time.now)
         if set(self.ends.values()) <= {"result", "killed"}:
-            return Outcome("exact", "", self.time.now)
+            return SeedOutcome("exact", "", self.time.now)
         if self.scenario.heals:
-            return Outcome("wrong", f"all faults are over, but not all finish: {why}", self.time.now)
+            return SeedOutcome("wrong", f"all faults are over, but not all finish: {why}", self.time.now)
         touched = {name for fault in self.scenario.faults for name in fault[2:4]}
         if refused and not _names(why) & touched and not any(fault.kind in ON_ALL for fault in self.scenario.faults):
-            return Outcome("wrong", f"no site names {touched}: {why}", self.time.now)
-        return Outcome("refused", why, self.time.now)
+            return SeedOutcome("wrong", f"no site names {touched}: {why}", self.time.now)
+        return SeedOutcome("refused", why, self.time.now)
 
 
 def _names(text: str) -> set[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from eigenmesh.experiments._claims import EQUAL_UNIT, FACTOR, OURS, PAPER_UNIT, Evidence, Finding, Verdict
+from eigenmesh.experiments._claims import EQUAL_UNIT, FACTOR, OURS, PAPER_UNIT, ClaimVerdict, Evidence, JudgedClaim
 from eigenmesh.experiments._curves import TARGETS, goal
 from eigenmesh.experiments._settings import Experiment, Panel
 from eigenmesh.experiments._tables import CostRow, Line, problems_solved
@@ -21,7 +21,7 @@ CLAIMS_RULE = (
     f"Close, or about as well: within a factor of {FACTOR:g} at every error that either reaches. Ahead: cheaper at "
     "every such error. In part: at some of them, or in some panels."
 )
-SIGNS = {Verdict.HOLDS: "✓", Verdict.PARTLY: "◐", Verdict.FAILS: "✗", Verdict.OPEN: "?"}
+SIGNS = {ClaimVerdict.HOLDS: "✓", ClaimVerdict.PARTLY: "◐", ClaimVerdict.FAILS: "✗", ClaimVerdict.OPEN: "?"}
 HOW_COUNTED = (
     "The paper counts one unit per round, whatever is sent in it, and one per iteration of a centralised method. "
     "FAST-PCA sends two d x K matrices per round, the estimate and the tracker, so it costs twice as much in matrices. "
@@ -44,7 +44,7 @@ class PanelResult:
 class Chapter:
     experiment: Experiment
     panels: Sequence[PanelResult]
-    findings: Sequence[Finding] = ()
+    findings: Sequence[JudgedClaim] = ()
 
 
 def figures_page(title: str, chapters: Sequence[Chapter], about: dict[str, str]) -> str:
@@ -125,7 +125,7 @@ def _picture(result: PanelResult) -> str:
     return page.picture(panel_svg(Axis(panel.title, budget, result.lines, PAPER_UNIT)), words)
 
 
-def _claim(finding: Finding) -> str:
+def _claim(finding: JudgedClaim) -> str:
     verdicts, numbers = _badge(finding.verdict), _details("The numbers", finding.paper)
     equal = finding.equal_verdict
     if equal is not None:
@@ -135,7 +135,7 @@ def _claim(finding: Finding) -> str:
     return f'<div class="claim"><h4>{escape(finding.claim)}</h4><p>{verdicts}</p>{numbers}</div>'
 
 
-def _badge(verdict: Verdict) -> str:
+def _badge(verdict: ClaimVerdict) -> str:
     return f'<span class="verdict {verdict.name.lower()}">{SIGNS[verdict]} {verdict.value}</span>'
 
 

@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Table
 
 from eigenmesh._text import readable_bytes
-from eigenmesh.experiments._claims import Finding
+from eigenmesh.experiments._claims import JudgedClaim
 from eigenmesh.experiments._curves import TARGETS, goal
 from eigenmesh.experiments._tables import NEVER, CostRow, cell
 from eigenmesh.report._tables import new_table
@@ -54,7 +54,7 @@ def cost_caption(rows: Sequence[CostRow], unit: str) -> str:
     return " ".join(notes)
 
 
-def claims_table(findings: Sequence[Finding]) -> Table:
+def claims_table(findings: Sequence[JudgedClaim]) -> Table:
     """One row per claim: its verdict as the paper counts, and counted equally."""
     table = new_table("claim", "as the paper counts", "counting every matrix", left=3)
     for finding in findings:

@@ -15,7 +15,7 @@ from eigenmesh.data._source import Samples
 from eigenmesh.data._summaries import first_not_finite, stored
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError
-from eigenmesh.sites._ledger import Counted
+from eigenmesh.sites._ledger import CountedFile
 from eigenmesh.sites._site import DataFile, read_samples
 
 
@@ -29,15 +29,15 @@ class Arrivals(ABC):
     columns: tuple[int, tuple[str, ...] | None] | None = None
 
     @abstractmethod
-    def new(self, counted: tuple[Counted, ...], batch: int) -> tuple[Counted, ...]:
+    def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
         """What was not counted yet, for this batch; raises if something that was counted has changed."""
 
     @abstractmethod
-    def load(self, counted: tuple[Counted, ...]) -> None:
+    def load(self, counted: tuple[CountedFile, ...]) -> None:
         """Read what was counted; raises if it is not there as it was."""
 
     @abstractmethod
-    def stacked(self, counted: tuple[Counted, ...]) -> Samples:
+    def stacked(self, counted: tuple[CountedFile, ...]) -> Samples:
         """The rows of what was counted, in this order."""
 
     def _checked(self, path: Path, plain: bool = False) -> Samples:

@@ -13,7 +13,7 @@ import numpy as np
 from eigenmesh.data._dialect import Dialect
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.sites._arrivals import Arrivals
-from eigenmesh.sites._ledger import Counted
+from eigenmesh.sites._ledger import CountedFile
 
 GROWING = (".csv", ".tsv", ".txt")
 # So many of the last bytes that were read are looked at again before more are.
@@ -48,19 +48,19 @@ class GrowingFile(Arrivals):
     def _end(self) -> int:
         return self._chunks[-1].end if self._chunks else 0
 
-    def new(self, counted: tuple[Counted, ...], batch: int) -> tuple[Counted, ...]:
+    def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
         """The lines that were not counted yet as one entry, none if there are none."""
         self.load(counted)
         self._read_on()
         start = counted[-1].end if counted else 0
         rows = sum(len(chunk.rows) for chunk in self._chunks if chunk.end > start)
-        return (Counted(self.place.name, self._chunks[-1].sha256, rows, batch, self._end),) if rows else ()
+        return (CountedFile(self.place.name, self._chunks[-1].sha256, rows, batch, self._end),) if rows else ()
 
-    def load(self, counted: tuple[Counted, ...]) -> None:
+    def load(self, counted: tuple[CountedFile, ...]) -> None:
         if counted and not self._chunks:
             self._read_on(counted[-1])
 
-    def stacked(self, counted: tuple[Counted, ...]) -> np.ndarray:
+    def stacked(self, counted: tuple[CountedFile, ...]) -> np.ndarray:
         self.load(counted)
         inside = [chunk for chunk in self._chunks if chunk.end <= counted[-1].end]
         # One chunk from now on, so that they do not become ever more.
@@ -68,7 +68,7 @@ class GrowingFile(Arrivals):
         self._chunks[: len(inside)] = [whole]
         return whole.rows
 
-    def _read_on(self, counted: Counted | None = None) -> None:
+    def _read_on(self, counted: CountedFile | None = None) -> None:
         """Read what has come since; to the end of what was counted, if that is given."""
         if counted is not None and (counted.name, counted.end > 0) != (self.place.name, True):
             raise DataError(f"{counted.name} was counted in batch {counted.batch}, and not {self.place}; follow that.")

@@ -14,7 +14,7 @@ from scipy import sparse
 from eigenmesh.data._source import Samples
 from eigenmesh.errors import DataError, UnreadableFileError
 from eigenmesh.sites._arrivals import Arrivals
-from eigenmesh.sites._ledger import Counted
+from eigenmesh.sites._ledger import CountedFile
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Inbox(Arrivals):
                     logger.warning("%s has the same content as %s, and is not counted twice.", path, first.name)
         return found
 
-    def new(self, counted: tuple[Counted, ...], batch: int) -> tuple[Counted, ...]:
+    def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
         """The files that were not counted yet, for this batch; raises for one that was, in part or otherwise."""
         files, known = self.files(), {file.sha256 for file in counted}
         waiting = {sha256: path for sha256, path in files.items() if sha256 not in known}
@@ -61,17 +61,18 @@ class Inbox(Arrivals):
             if file.name in names and file.sha256 not in files:
                 raise self._changed(file)
         return tuple(
-            Counted(path.name, sha256, self._samples(sha256, path).shape[0], batch) for sha256, path in waiting.items()
+            CountedFile(path.name, sha256, self._samples(sha256, path).shape[0], batch)
+            for sha256, path in waiting.items()
         )
 
-    def stacked(self, counted: tuple[Counted, ...]) -> Samples:
+    def stacked(self, counted: tuple[CountedFile, ...]) -> Samples:
         """The rows of these files, in this order."""
         self.load(counted)
         parts = [self._read[file.sha256] for file in counted]
         stacked: Samples = sparse.vstack(parts, "csr") if any(map(sparse.issparse, parts)) else np.vstack(parts)
         return stacked
 
-    def load(self, counted: tuple[Counted, ...]) -> None:
+    def load(self, counted: tuple[CountedFile, ...]) -> None:
         """Read these files; raises if one is not there as it was counted."""
         lacking = [file for file in counted if file.sha256 not in self._read]
         there = self.files() if lacking else {}
@@ -80,7 +81,7 @@ class Inbox(Arrivals):
                 raise self._changed(file)
             self._samples(file.sha256, there[file.sha256])
 
-    def _changed(self, file: Counted) -> DataError:
+    def _changed(self, file: CountedFile) -> DataError:
         what = f"{self.place / file.name}, which was counted in batch {file.batch}, is gone or has changed"
         return DataError(f"{what}; put it back as it was. Files have to be moved in whole.")
 

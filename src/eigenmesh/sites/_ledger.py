@@ -12,7 +12,7 @@ from eigenmesh.errors import UnreadableFileError
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedFile:
     """A file that was taken into a batch, or the lines that had come to its end by then.
 
     It is known by the SHA-256 of its content; of a file that grows, of its first ``end`` bytes.
@@ -41,14 +41,14 @@ class Ledger:
     batch: int
     settled: bool = False
     released: int = -1
-    files: tuple[Counted, ...] = ()
+    files: tuple[CountedFile, ...] = ()
 
     @classmethod
     def read(cls, path: Path, first: int) -> Ledger:
         """What the file says; a site without one begins with its first batch."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            files = tuple(Counted(**one) for one in content["files"])
+            files = tuple(CountedFile(**one) for one in content["files"])
             return cls(path, int(content["batch"]), bool(content["settled"]), int(content["released"]), files)
         except FileNotFoundError:
             return cls(path, first)
@@ -69,7 +69,7 @@ class Ledger:
         before = [[file.sha256, file.rows] for file in self.files if file.batch < self.batch]
         return f"sha256 {hashlib.sha256(json.dumps(before).encode()).hexdigest()} of what was counted before"
 
-    def settle(self, files: tuple[Counted, ...]) -> Ledger:
+    def settle(self, files: tuple[CountedFile, ...]) -> Ledger:
         """With the new files of the batch that is under way."""
         return replace(self, settled=True, files=(*self.files, *files))._saved()
 

@@ -10,7 +10,7 @@ from eigenmesh._atomic_write import sync_folder
 from eigenmesh.data._dialect import Dialect
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.sites._growing_file import GrowingFile
-from eigenmesh.sites._ledger import Counted
+from eigenmesh.sites._ledger import CountedFile
 
 READ_BYTES = 2**16
 
@@ -33,7 +33,7 @@ class StandardInput(GrowingFile):
         sync_folder(self.place.parent)
         threading.Thread(target=self._keep, name="standard-input", daemon=True).start()
 
-    def new(self, counted: tuple[Counted, ...], batch: int) -> tuple[Counted, ...]:
+    def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
         if self._failure:
             raise UnreadableFileError(self._failure)
         return super().new(counted, batch)

@@ -15,7 +15,7 @@ Tensor = Any
 ALIGNMENT = 16
 
 
-class Message:
+class MessageLayout:
     """Layout of the messages of one exchange, the same at every node; ``device`` is where buffers are sent from."""
 
     def __init__(self, torch: Any, arrays: Arrays, device: Any) -> None:

@@ -9,7 +9,7 @@ from eigenmesh.arrays import Array
 from eigenmesh.errors import AbortedError, DeadlineError, InputError, TransportError, import_extra
 from eigenmesh.transports._base import Arrays, Links, Reduction, Transport
 from eigenmesh.transports.torch._group import Group, join_group
-from eigenmesh.transports.torch._messages import Message, as_tensor, kind_of, like_input, node_list, short_reason
+from eigenmesh.transports.torch._messages import MessageLayout, as_tensor, kind_of, like_input, node_list, short_reason
 from eigenmesh.transports.torch._watchdog import AbortWatch, SigtermHandler
 
 # PyTorch rounds a wait down to whole milliseconds, so it may end a little before its deadline.
@@ -69,7 +69,7 @@ class TorchTransport(Transport):
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         self._check()
         deadline = time.monotonic() + self.timeout_s
-        message = Message(self._torch, arrays, self._group.wire)
+        message = MessageLayout(self._torch, arrays, self._group.wire)
         if message.n_bytes == 0:
             return dict.fromkeys(links.receive_from, arrays)
         buffers = {sender: message.buffer() for sender in links.receive_from}
