@@ -63,7 +63,7 @@ def predicted_rounds(eigenvalues: ArrayLike, n_components: int, step_size: float
 
 
 def _leading(eigenvalues: ArrayLike, k: int) -> np.ndarray:
-    """l_1 .. l_{k+1}, largest first; a missing last one is 0."""
+    """l_1 .. l_{k+1}, (k + 1,), largest first; a missing last one is 0."""
     values = np.sort(np.asarray(eigenvalues, dtype=float))[::-1]
     if not 1 <= k <= len(values):
         raise InputError(f"n_components = {k} must be between 1 and the {len(values)} eigenvalues given.")

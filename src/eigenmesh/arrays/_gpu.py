@@ -30,7 +30,7 @@ def inner_products(X: Array, Z: Array) -> tuple[Array, Array]:
 
 
 def add_scaled(X: Array, factor: float, S: Array) -> Array:
-    """``X + factor S``, written over X."""
+    """``X + factor S``, written over X: (nodes, d, k) twice -> (nodes, d, k)."""
     if on_gpu(X):
         # One kernel instead of two.
         return X.add_(S, alpha=factor)
@@ -52,7 +52,7 @@ def symmetric_product(matrices: Array, X: Array) -> Array:
 
 
 def stacked(tensors: list[Array]) -> Array:
-    """Tensors of one shape along a new first axis: as they are where they follow each other in memory, else a copy."""
+    """Tensors of one shape along a new first axis: (n, ..). They are copied unless they follow each other in memory."""
     first = tensors[0]
     memory, begin, size = first.untyped_storage().data_ptr(), first.storage_offset(), first.numel()
     for place, tensor in enumerate(tensors):
@@ -63,7 +63,7 @@ def stacked(tensors: list[Array]) -> Array:
 
 
 def _one_product(X: Array, Z: Array) -> tuple[Array, Array]:
-    """Both from one product ``X^T [Z X]`` whose sum over d is cut into pieces.
+    """``inner_products`` from one product ``X^T [Z X]`` whose sum over d is cut into pieces.
 
     A GPU gives a k x k result to one of its many processors, however long the sum behind it; pieces go to several.
     They are added by a product with ones, for which a GPU takes half the time of a short sum.

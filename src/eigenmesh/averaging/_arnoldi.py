@@ -42,7 +42,7 @@ def arnoldi_factors(weights: Weights, accuracy: float, most: int) -> tuple[tuple
 
 
 def _harmonic_ritz(H: np.ndarray) -> np.ndarray:
-    """Roots of the residual polynomial: eigenvalues of ``H_k + h^2 H_k^-T e_k e_k^T``."""
+    """Roots of the residual polynomial: eigenvalues of ``H_k + h^2 H_k^-T e_k e_k^T``, (k + 1, k) -> (k,)."""
     square = H[:-1].copy()
     last = np.eye(len(square))[-1]
     square[:, -1] += H[-1, -1] ** 2 * np.linalg.solve(H[:-1].T, last)

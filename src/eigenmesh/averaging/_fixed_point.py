@@ -24,7 +24,7 @@ class FixedPoint(Protocol):
         ...
 
     def decode(self, total: np.ndarray) -> np.ndarray:
-        """Float64 of words that were added up modulo 2^64."""
+        """Numbers of words that were added up modulo 2^64: (..) uint64 -> (..) float64."""
         ...
 
 

@@ -98,7 +98,7 @@ def distinct_eigenvalues(weights: Weights) -> np.ndarray:
 
 
 def _coefficients(eigenvalues: np.ndarray, accuracy: float, most: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Step and turn of each round of conjugate residuals on the diagonal matrix ``1 - eigenvalues``."""
+    """Step and turn of each round of conjugate residuals on the diagonal matrix ``1 - eigenvalues``, (M,)."""
     # Extended precision if the platform has it: the coefficients are computed once and used many times.
     operator = 1 - eigenvalues.astype(np.longdouble)
     residual = np.ones_like(operator)

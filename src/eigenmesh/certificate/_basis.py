@@ -63,7 +63,7 @@ class Basis(NamedTuple):
         return self._replace(room=room)
 
     def grown(self, whitening: Array) -> Basis:
-        """With the block behind the columns as the next of them; B times its whitening is orthonormal."""
+        """With the block behind the columns as the next of them; B times its whitening, (1, b, b), is orthonormal."""
         xp, w, width = ea.namespace(whitening), self.width, self.width + whitening.shape[-1]
         H = xp.zeros((1, width, width), dtype=whitening.dtype, device=whitening.device)
         H[:, :w, :w], H[:, w:, w:] = self.whitening, whitening

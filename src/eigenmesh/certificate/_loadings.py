@@ -20,7 +20,10 @@ def loading_residuals(
     product: Array,
     vectors: Callable[[Array], Array] | None,
 ) -> np.ndarray | None:
-    """``|A^T r_k|`` where columns are split, by one average of K numbers, the same bits at all nodes; else None."""
+    """``|A^T r_k|`` where columns are split, by one average of K numbers, the same bits at all nodes; else None.
+
+    Coordinates of the components and of C times them, (1, n, K) both -> (K,).
+    """
     if not isinstance(covariance, Gram):
         return None
     xp = ea.namespace(product)

@@ -33,7 +33,7 @@ class Covariance(Protocol):
         """Number of columns of the data, d."""
 
     def place(self, values: np.ndarray) -> Array:
-        """Values in the library, dtype and device that ``apply`` takes."""
+        """Values of any shape in the library, dtype and device that ``apply`` takes."""
 
     @property
     def rounding_size(self) -> float:
@@ -126,7 +126,7 @@ class MatrixFree:
         return like(values, self.factors[0])
 
     def apply(self, X: Array) -> Array:
-        """A_i^T (A_i X_i) per node."""
+        """A_i^T (A_i X_i) per node: (nodes, d, k) -> (nodes, d, k)."""
         if self.stack is not None:
             return self.stack.mT @ (self.stack @ X)
         xp = namespace(X)
@@ -160,7 +160,7 @@ class Chunked:
         return self.where.put(np.asarray(values, dtype=self.dtype))
 
     def apply(self, X: Array) -> Array:
-        """Sum over chunks of chunk^T (chunk X_i)."""
+        """Sum over chunks of chunk^T (chunk X_i): (nodes, d, k) -> (nodes, d, k)."""
         xp = namespace(X)
         total = xp.zeros(X.shape, dtype=xp.float64, device=X.device)
         for node, block in enumerate(self.blocks):

@@ -132,7 +132,7 @@ class Gram:
         return xp.astype(xp.stack(squares), X.dtype, copy=False)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        """By rows of ``(I - U U^T) A_j = A_j - U (A_j^T U)^T``."""
+        """By rows of ``(I - U U^T) A_j = A_j - U (A_j^T U)^T``: (N - 1, K) -> (nodes,)."""
         full, traces = lifted(U.astype(np.float64)[np.newaxis])[0], np.zeros(len(self.blocks))
         for node in range(len(self.blocks)):
             shown = to_numpy(self._across(node, self.where.put(full)))

@@ -75,7 +75,9 @@ class InPlace:
         return np.asarray(values, dtype=np.float64)
 
     def apply(self, X: Array) -> np.ndarray:
-        """By pieces that stay in the cache for both products, with the block on the left, which BLAS does faster.
+        """``A^T (A x)``, (1, d, k) -> (1, d, k), by pieces that stay in the cache for both products.
+
+        The block is on the left, which BLAS does faster.
 
         Wide rows are cut once more, so that nothing of the size of X is needed beside the result.
         """

@@ -75,7 +75,7 @@ class PooledCovariance:
         return self.each.apply(X)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        """The average trace at every node."""
+        """The average trace at every node: (d, K) -> (nodes,)."""
         return np.repeat(self.pooled.traces_beyond(U), self.n_nodes)
 
 

@@ -37,7 +37,7 @@ class Running(Protocol):
         """Memory that is taken."""
 
     def place(self, values: np.ndarray) -> Array:
-        """Values where the samples are."""
+        """Values of any shape where the samples are."""
 
     def ticked(self, rows: Array, forgetting: float) -> Self:
         """After one tick of the network: what there was counts ``forgetting`` times as much, new rows (n, d) once."""
@@ -46,7 +46,10 @@ class Running(Protocol):
         """S X, where the samples are: (d, k) -> (d, k)."""
 
     def trace_beyond(self, U: np.ndarray, scale: np.ndarray | float) -> float:
-        """``trace((I - U U^T) D^-1 S D^-1 (I - U U^T))`` without cancellation: D = diag(scale), U^T U = I."""
+        """``trace((I - U U^T) D^-1 S D^-1 (I - U U^T))`` without cancellation: D = diag(scale).
+
+        U (d, K) has orthonormal columns.
+        """
 
 
 class Summary(NamedTuple):

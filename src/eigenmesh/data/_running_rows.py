@@ -116,7 +116,7 @@ class RunningRows:
         return replace(self, chunks=tuple(kept), tick=tick)
 
     def _pieces(self) -> Iterator[tuple[float, np.ndarray]]:
-        """Weights and centred rows, a few megabytes at a time."""
+        """Weights and centred rows, (n, d), a few megabytes at a time."""
         step = max(1, CHUNK_BYTES // (8 * self.n_features))
         for chunk in self.chunks:
             for start in range(0, len(chunk.rows), step):

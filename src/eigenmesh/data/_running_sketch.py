@@ -84,6 +84,6 @@ class RunningSketch:
         return np.asarray(self.rows.T @ (self.rows @ X))
 
     def trace_beyond(self, U: np.ndarray, scale: np.ndarray | float) -> float:
-        """What was dropped counts as outside."""
+        """As of ``Running``, for U (d, K); what was dropped counts as outside."""
         dropped = np.sum(self.squares / np.square(scale)) - np.sum((self.rows / scale) ** 2)
         return squares_beyond(self.rows / scale, U) + float(dropped)

@@ -60,9 +60,10 @@ class Projector:
         return Z
 
     def _solve(self, Z: np.ndarray, missing: np.ndarray) -> None:
-        """Put ``V_m^T t`` where entries m of a row are missing, with the scores t of least squares on the others.
+        """Put ``V_m^T t`` where entries m of a row of Z are missing, with the scores t of least squares on the others.
 
-        V is orthonormal, so that ``t = (V_o V_o^T)^-1 V_o z_o = (I - V_m V_m^T)^-1 V z`` for z with zeros at m.
+        Z and missing are (n, d). V (K, d) is orthonormal, so that
+        ``t = (V_o V_o^T)^-1 V_o z_o = (I - V_m V_m^T)^-1 V z`` for z with zeros at m.
         """
         V = self.components.astype(np.float64, copy=False)
         for row in np.flatnonzero(missing.any(axis=1)).tolist():

@@ -83,7 +83,7 @@ class NewSamples:
         return found if spread is None else found / spread
 
     def _read(self, X: Any, where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """T2, SPE and plain scores, in float64."""
+        """T2, SPE and plain scores, in float64: (n, d) -> (n,), (n,), (n, K)."""
         check_is_fitted(self)
         if self._all_features not in (None, self.components_.shape[1]):
             raise InputError("this model has the loadings of one site's columns, and this needs those of all sites.")

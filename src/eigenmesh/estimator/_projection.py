@@ -133,7 +133,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return np.asarray(features, dtype=kept_dtype(scores.dtype))
 
     def _spread(self) -> np.ndarray:
-        """Standard deviations of the scores, kept off zero for components without variance."""
+        """Standard deviations of the scores, (K,), kept off zero for components without variance."""
         values = self.explained_variance_
         smallest = np.finfo(float).eps * max(float(values[0]), np.finfo(float).tiny)
         return np.asarray(np.sqrt(np.maximum(values, smallest)))

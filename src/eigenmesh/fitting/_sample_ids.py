@@ -41,7 +41,7 @@ def agree_on_samples(network: Network, shards: FeatureShards, shares: np.ndarray
 
 
 def _facts(shards: FeatureShards, position: int, key: bytes) -> np.ndarray:
-    """Precision, N, whether there are ids, and their hash."""
+    """Precision, N, whether there are ids, and their hash, as numbers: (3 + words,)."""
     ids = shards.sample_ids[position]
     digest = bytes(HASH_BYTES) if ids is None else _digests(ids, key)[-1]
     return np.array([shards.dtype == np.float32, shards.n_samples, ids is not None, *_words(digest)], dtype=float)

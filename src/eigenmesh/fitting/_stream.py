@@ -233,7 +233,10 @@ class StreamData:
 
 
 def _known(basis: np.ndarray, image: np.ndarray, products: np.ndarray, scale: np.ndarray | float) -> Known:
-    """Orthonormal columns and their image; a change of scale has left those of the last batch a little skew."""
+    """Orthonormal columns and their image, of a basis and its image (d, w) and products at nodes (nodes, d, w).
+
+    A change of scale has left the columns of the last batch a little skew.
+    """
     Q, R = np.linalg.qr(basis)
     norms = np.linalg.norm(products / np.reshape(scale, (-1, 1)), axis=1, keepdims=True)
     return Known(Q, np.linalg.solve(R.T, image.T).T, norms)

@@ -20,7 +20,7 @@ def diameter(matrix: np.ndarray | sparse.csr_array) -> int:
 
 
 def diameter_and_centre(matrix: np.ndarray | sparse.csr_array) -> tuple[int, int]:
-    """The diameter, and the node with the least sum of links from the farthest node and to the farthest node."""
+    """The diameter of weights (M, M), and the node with the least sum of links from and to its farthest nodes."""
     away = eccentricities(matrix)
     # Where links go both ways the two are the same.
     both = away if is_two_way(matrix) else away + eccentricities(matrix.T)
@@ -28,7 +28,7 @@ def diameter_and_centre(matrix: np.ndarray | sparse.csr_array) -> tuple[int, int
 
 
 def is_two_way(matrix: np.ndarray | sparse.csr_array) -> bool:
-    """Whether every link, an entry that is not zero, goes both ways."""
+    """Whether every link, an entry of (M, M) that is not zero, goes both ways."""
     linked = matrix != 0
     return not (linked != linked.T).sum()
 
@@ -72,7 +72,7 @@ def _not_connected(n_nodes: int, n_components: int) -> GraphError:
 
 
 def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
-    """By matrix products; paths are short if all degrees are large or nodes are few."""
+    """By matrix products, (M, M) -> (M,); paths are short if all degrees are large or nodes are few."""
     n_nodes = links.shape[0]
     step = (links + sparse.eye_array(n_nodes)).astype(bool).astype(np.float32).toarray()
     reached = np.eye(n_nodes, dtype=np.float32)

@@ -29,7 +29,7 @@ def tree_rounds(sequence: NetworkSequence) -> float:
 
 
 def _tree_rounds(waits: np.ndarray, root: int) -> float:
-    """Expected rounds from the root to all, level by level of the tree of shortest waits."""
+    """Expected rounds from the root to all, level by level of the tree of shortest waits, (M, M)."""
     from scipy.sparse import csgraph
 
     _, before = csgraph.dijkstra(waits, indices=root, return_predecessors=True)
@@ -44,7 +44,7 @@ def _tree_rounds(waits: np.ndarray, root: int) -> float:
 
 
 def _slowest(shares: np.ndarray) -> float:
-    """Expected rounds until links that work with these shares have all worked once."""
+    """Expected rounds until links that work with these shares, (links,), have all worked once."""
     expected, left = 0.0, np.ones_like(shares)
     for _ in range(LONGEST_WAIT):
         missing = 1.0 - float(np.prod(1.0 - left))

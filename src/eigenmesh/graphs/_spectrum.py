@@ -206,7 +206,7 @@ def _definite_factor(matrix: sparse.csr_array, sigma: float) -> Any | None:
 
 
 def _off_constants(apply: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """The map x -> P A P x with P = I - 11^T / M, for a symmetric A."""
+    """The map x -> P A P x of vectors (M,) with P = I - 11^T / M, for a symmetric A."""
 
     def projected(vector: np.ndarray) -> np.ndarray:
         image = apply(vector - vector.mean())

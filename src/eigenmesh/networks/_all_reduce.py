@@ -33,7 +33,7 @@ class AllReducing(Counted):
 
     @abstractmethod
     def _reduced_sum(self, array: Array) -> Array:
-        """Sum over all nodes by an all-reduce."""
+        """Sum over all nodes by an all-reduce: (nodes, ...) -> (1 or nodes, ...)."""
 
     def reduced_mean(self, array: Array) -> Array:
         """Average over all nodes by the engine's all-reduce, and count it: (nodes, ...) -> (nodes, ...)."""

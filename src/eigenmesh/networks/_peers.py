@@ -129,7 +129,7 @@ class Peers(Network):
         return lambda array: self._sum_with(rider, array * (1 / self.n_nodes))
 
     def _sum_with(self, rider: Array, array: Array) -> Array:
-        """Sum over all nodes, and behind it a place for what rides at each, where the others have zeros."""
+        """Sum over all nodes, (1, ...), and behind it a place for what rides at each, where the others have zeros."""
         xp, size = ea.namespace(array), prod(array.shape)
         # A sum of integers carries the bits of float64.
         bits = np.float64 if isinstance(array, np.ndarray) and array.dtype == np.uint64 else None
@@ -177,5 +177,5 @@ def _flat(values: Array) -> Array:
 
 
 def _largest(stack: Array) -> Array:
-    """Elementwise maximum over the first axis; NaN if any value is NaN."""
+    """Elementwise maximum over the first axis, (n, ...) -> (...); NaN if any value is NaN."""
     return ea.namespace(stack).max(stack, axis=0)

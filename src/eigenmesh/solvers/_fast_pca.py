@@ -78,7 +78,7 @@ class FastPCA(SteppedSolver):
         return min(0.7, 5 * (1 - second) / 2) / scale
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> FastPCAState:
-        """S_i(0) = h_i(X_i(0))."""
+        """X_i(0) = the basis, (nodes, d, K), and S_i(0) = h_i(X_i(0))."""
         begun = super().init(covariance, network, basis)
         upper = ea.like(np.triu(np.ones((basis.shape[-1], basis.shape[-1]))), basis)
         H = pseudo_gradient(covariance, basis, upper)
@@ -130,7 +130,7 @@ def pseudo_gradient(covariance: Covariance, X: Array, upper: Array) -> Array:
 def _start_again(
     covariance: Covariance, network: Network, state: FastPCAState, X: Array, step_size: float
 ) -> FastPCAState:
-    """Start anew from one orthonormal basis, the average X of all nodes, as the algorithm began."""
+    """Start anew from one orthonormal basis, the average of X (nodes, d, K), as the algorithm began."""
     basis = common_basis(network, X)
     H = pseudo_gradient(covariance, basis, state.upper)
     return state._replace(X=basis, S=H, H=H, step_size=step_size, anchor=basis)
