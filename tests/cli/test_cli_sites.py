@@ -151,7 +151,7 @@ def site(do):
 
 
 def _say(site, **changes):
-    oslo = NeighbourStatus("oslo", True, time.time(), changes.pop("waiting", False), 41, 1000, 2000)
+    oslo = NeighbourStatus("oslo", True, time.time(), changes.pop("waiting", False), 41, 1000, 2000, "", 0.0432)
     changes["waiting_since"] = time.time() - changes.pop("waited_s", 0.0)
     more = {"round": 42, "max_rounds": 5000, "residual": 1e-3, "bytes": 1500, "neighbours": (oslo,), **changes}
     assert write_status(
@@ -163,7 +163,7 @@ def test_status_says_how_the_run_goes(do, site):
     _say(site)
     done = do("status", site)
     assert done.exit_code == 0, done.output
-    for words in ("bergen", "42 of at most 5,000", "1.0e-03", "1.5 kB", "oslo", "up", "Running."):
+    for words in ("bergen", "42 of at most 5,000", "1.0e-03", "1.5 kB", "oslo", "up", "43.2 ms", "Running."):
         assert words in done.stdout
 
 

@@ -72,7 +72,9 @@ def _facts(found: Status, now: float) -> dict[str, str]:
 
 
 def _neighbours(found: Status, now: float) -> Table:
-    table = new_table("neighbour", "link", "last heard", "round trip", "its round", "sent", "received", "", left=2)
+    table = new_table("neighbour", "link", "last heard", "round trip", "at round", "sent", "received", left=2)
+    # So that all of it is within 80 columns.
+    table.collapse_padding = True
     for neighbour in found.neighbours:
         troubled = not found.ended and (neighbour.waiting or not neighbour.connected)
         table.add_row(*_row(neighbour, now), style="yellow" if troubled else None)
@@ -82,13 +84,12 @@ def _neighbours(found: Status, now: float) -> Table:
 def _row(neighbour: NeighbourStatus, now: float) -> tuple[str, ...]:
     return (
         neighbour.name,
-        "up" if neighbour.connected else "down",
+        ("waited for" if neighbour.waiting else "up") if neighbour.connected else "down",
         f"{_ago(neighbour.last_heard, now)} ago" if neighbour.last_heard else "never",
         f"{1e3 * neighbour.round_trip_s:.3g} ms" if neighbour.round_trip_s else "-",
         f"{neighbour.round:,}",
         readable_bytes(neighbour.bytes_sent),
         readable_bytes(neighbour.bytes_received),
-        "waited for" if neighbour.waiting else "",
     )
 
 
