@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 NAMES = ("fig1", "fig2", "fig3", "unlike-digits", "streaming")
-WIDTH, COLOURS = 1200, 48
+WIDTH, COLOURS = 1200, 96
 
 
 def shrink(source: Path, target: Path) -> None:
