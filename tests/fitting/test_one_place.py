@@ -14,7 +14,7 @@ CALLERS = {
     "draw_seed": {"fitting/_prepare.py"},
     "pooled_moments": {"fitting/_data.py"},
     "own_moments": {"fitting/_column_data.py"},
-    "moments_by_sums": {"data/_moments.py", "dask/_data.py"},
+    "moments_by_sums": {"data/_pooled_moments.py", "dask/_data.py"},
     # A Dask worker builds the operator of its own block.
     "build_covariance": {"fitting/_data.py", "dask/_covariance.py"},
     "choose_by_size": {"data/_choice.py", "fitting/_data.py", "fitting/_column_data.py", "dask/_data.py"},

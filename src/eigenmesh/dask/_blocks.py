@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from eigenmesh.data import Block, Shards, as_source
-from eigenmesh.data._moments import NodePart
+from eigenmesh.data._pooled_moments import NodePart
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError, import_extra
 from eigenmesh.networks import Traffic

@@ -16,7 +16,7 @@ from eigenmesh.dask._blocks import Blocks, is_frame, scipy_or_dense
 from eigenmesh.dask._covariance import covariance_of_blocks, formed_in_one_pass
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments, Scaling
 from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Sizes, choose_by_size
-from eigenmesh.data._moments import moments_by_sums
+from eigenmesh.data._pooled_moments import moments_by_sums
 from eigenmesh.data._summaries import count_and_sum
 from eigenmesh.errors import InputError, import_extra
 from eigenmesh.fitting import DataFacts, Request, Size

@@ -16,7 +16,8 @@ from eigenmesh.data._datasets import (
 )
 from eigenmesh.data._feature_shards import FeatureShards
 from eigenmesh.data._files import read_table
-from eigenmesh.data._moments import Averager, Missing, Moments, Scaling, missing_policy, pooled_moments
+from eigenmesh.data._moments import Missing, Moments, Scaling, missing_policy
+from eigenmesh.data._pooled_moments import Averager, pooled_moments
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Source, as_source
 from eigenmesh.data._sparse_covariance import Sparse

@@ -11,7 +11,8 @@ from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments,
 from eigenmesh.data._choice import Sizes, choose_by_size
 from eigenmesh.data._feature_shards import FeatureShards
 from eigenmesh.data._gram import ColumnMoments, Gram
-from eigenmesh.data._moments import MOST_ROUNDED, NO_VARIANCE, own_moments, require_range
+from eigenmesh.data._moments import MOST_ROUNDED, NO_VARIANCE, require_range
+from eigenmesh.data._pooled_moments import own_moments
 from eigenmesh.errors import DataError, DataWarning, InputError
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._facts import DataFacts, Size

@@ -11,11 +11,11 @@ from eigenmesh.averaging import name_of
 from eigenmesh.data import Choice, Moments
 from eigenmesh.data._feature_shards import FeatureShards
 from eigenmesh.data._gram import ColumnMoments
-from eigenmesh.errors import TransportError
 from eigenmesh.events import EventLog, LinkTraffic, Started
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._facts import DataFacts
 from eigenmesh.fitting._loadings import in_columns
+from eigenmesh.fitting._one_result import of_one_node
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._stream import BatchSums, StreamData
@@ -25,11 +25,6 @@ from eigenmesh.iteration._variance import run_to_fraction
 from eigenmesh.solvers._bases import random_basis
 from eigenmesh.solvers._step_size import common_basis
 from eigenmesh.transports import Transport
-
-# Components of two nodes may differ by rounding, also where the certificate's bound is below it.
-SHARED_ROUNDING = 1e-7
-# What goes to all nodes with each component: its variance, its bound and the variance that is left.
-SHARED_ROWS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,35 +114,27 @@ def fit(
     max_iterations, keep
         As for ``run``.
     """
-    request, network, covariance = prepared.request, prepared.network, prepared.covariance
+    request, network = prepared.request, prepared.network
     events = EventLog() if events is None else events
     names = prepared.facts.node_names or tuple(str(node) for node in range(prepared.facts.n_nodes))
     events.emit(_started(prepared, names))
     wanted, before, set_up_exchanges = prepared.n_components, network.traffic.copy(), network.exchanges.copy()
     if average_start and isinstance(wanted, int):
         start = _averaged(prepared, start, wanted)
-    settings: dict[str, Any] = {
-        "tol": request.tol,
-        "max_rounds": request.max_rounds,
-        "check_every": check_every,
-        "seed": prepared.seed,
-        "drawn": request.seed is None,
-        "events": events,
-        "on_estimate": on_estimate,
-        "reference": reference,
-        "max_iterations": max_iterations,
-        "keep": keep,
-        "spent": {"set-up": prepared.set_up + (network.traffic - before)},
-    }
-    if isinstance(wanted, int):
-        total = prepared.moments.total_variance
-        result = run(prepared.solver, covariance, network, wanted, basis=start, total_variance=total, **settings)
-    else:
-        total, limit = prepared.moments.total_variance, prepared.largest_k
-        result = run_to_fraction(prepared.solver, covariance, network, wanted, total, limit, **settings)
+    result = _run(
+        prepared,
+        start,
+        check_every=check_every,
+        events=events,
+        on_estimate=on_estimate,
+        reference=reference,
+        max_iterations=max_iterations,
+        keep=keep,
+        spent={"set-up": prepared.set_up + (network.traffic - before)},
+    )
     # What follows from the same components and from agreed numbers is the same everywhere too.
     if (share or network.integers) and not result.alike:
-        result = _shared(prepared, result, events)
+        result = of_one_node(network, result, events)
     if events.listeners:
         for (sender, receiver), sent in network.link_traffic().items():
             events.emit(LinkTraffic(names[sender], names[receiver], *sent))
@@ -167,41 +154,19 @@ def fit(
         prepared.choice,
         components,
         scores,
-        getattr(covariance, "checked", None),
+        getattr(prepared.covariance, "checked", None),
     )
 
 
-def _shared(prepared: Prepared, result: Result, events: EventLog) -> Result:
-    """The result with the components, variances and bounds of one node, at all nodes."""
-    network, before = prepared.network, prepared.network.traffic.copy()
-    certificate, k = result.certificate, len(result.components)
-    left = np.full(k, result.variance_left)
-    own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds, left])
-    common = network.from_root(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
-    components = np.ascontiguousarray(common[:-SHARED_ROWS].T, result.components.dtype)
-    variances, bounds, left = common[-SHARED_ROWS:]
-    # Both are within the bound of the true components, but for rounding.
-    shift = np.abs(variances - result.explained_variance).max() / result.explained_variance.max()
-    off = max(np.abs(components - result.components).max(), shift)
-    limit = 4 * certificate.error_bound + SHARED_ROUNDING
-    if not off <= limit:
-        raise TransportError(f"the common result is {off:.1e} from this node's, above {limit:.1e}: a node is at fault.")
-    spent = network.traffic - before
-    last = result.history[-1]
-    total = result.traffic + spent
-    record = last._replace(rounds=total.rounds, messages=total.messages, matrices=total.matrices, bytes=total.bytes)
-    events.emit(record)
-    return replace(
-        result,
-        components=components,
-        node_components=np.broadcast_to(components, result.node_components.shape),
-        explained_variance=variances,
-        variance_left=float(left[0]),
-        certificate=replace(certificate, error_bounds=bounds),
-        traffic=total,
-        traffic_by_phase={**result.traffic_by_phase, "result": spent},
-        history=(*result.history[:-1], record),
-    )
+def _run(prepared: Prepared, start: np.ndarray | None, **settings: Any) -> Result:
+    """As many components as were asked for, or as the share of the variance needs that was."""
+    request, wanted, total = prepared.request, prepared.n_components, prepared.moments.total_variance
+    settings |= {"tol": request.tol, "max_rounds": request.max_rounds}
+    settings |= {"seed": prepared.seed, "drawn": request.seed is None}
+    problem = prepared.solver, prepared.covariance, prepared.network
+    if isinstance(wanted, int):
+        return run(*problem, wanted, basis=start, total_variance=total, **settings)
+    return run_to_fraction(*problem, wanted, total, prepared.largest_k, **settings)
 
 
 def _started(prepared: Prepared, names: tuple[str, ...]) -> Started:

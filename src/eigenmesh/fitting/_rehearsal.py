@@ -13,8 +13,9 @@ from eigenmesh.data._place import HOST
 from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
 from eigenmesh.fitting._data import NodeData
-from eigenmesh.fitting._fit import SHARED_ROWS, fit
+from eigenmesh.fitting._fit import fit
 from eigenmesh.fitting._network_calls import NetworkCall, Recording, RecordingChanging, recording
+from eigenmesh.fitting._one_result import SHARED_ROWS
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import NetworkSequence, Weights, complete, metropolis

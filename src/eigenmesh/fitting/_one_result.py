@@ -1,0 +1,47 @@
+"""One result for all nodes: their own may differ in the last bits, by their processors."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from eigenmesh.errors import TransportError
+from eigenmesh.events import EventLog
+from eigenmesh.iteration import Result
+from eigenmesh.networks import Network
+
+# Components of two nodes may differ by rounding, also where the certificate's bound is below it.
+SHARED_ROUNDING = 1e-7
+# What goes to all nodes with each component: its variance, its bound and the variance that is left.
+SHARED_ROWS = 3
+
+
+def of_one_node(network: Network, result: Result, events: EventLog) -> Result:
+    """The result with the components, variances and bounds of one node, at all nodes."""
+    before, certificate, k = network.traffic.copy(), result.certificate, len(result.components)
+    left = np.full(k, result.variance_left)
+    own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds, left])
+    common = network.from_root(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
+    components = np.ascontiguousarray(common[:-SHARED_ROWS].T, result.components.dtype)
+    variances, bounds, left = common[-SHARED_ROWS:]
+    # Both are within the bound of the true components, but for rounding.
+    shift = np.abs(variances - result.explained_variance).max() / result.explained_variance.max()
+    off = max(np.abs(components - result.components).max(), shift)
+    limit = 4 * certificate.error_bound + SHARED_ROUNDING
+    if not off <= limit:
+        raise TransportError(f"the common result is {off:.1e} from this node's, above {limit:.1e}: a node is at fault.")
+    spent = network.traffic - before
+    last = result.history[-1]
+    total = result.traffic + spent
+    record = last._replace(rounds=total.rounds, messages=total.messages, matrices=total.matrices, bytes=total.bytes)
+    events.emit(record)
+    return replace(
+        result,
+        components=components,
+        node_components=np.broadcast_to(components, result.node_components.shape),
+        explained_variance=variances,
+        variance_left=float(left[0]),
+        certificate=replace(certificate, error_bounds=bounds),
+        traffic=total,
+        traffic_by_phase={**result.traffic_by_phase, "result": spent},
+        history=(*result.history[:-1], record),
+    )
