@@ -18,6 +18,7 @@ from eigenmesh.cli._messages import NODES_FOLDER
 from eigenmesh.cli._node_files import files_of_all_nodes, has_rank, with_rank
 from eigenmesh.errors import InputError
 from eigenmesh.transports import TRANSPORTS
+from eigenmesh.transports._threads import ThreadHub
 from problems import angles, truth
 from transports.engines import ENGINES
 
@@ -43,6 +44,13 @@ def rows(tmp_path, samples):
     for rank, part in enumerate(np.split(samples, [70, 100])):
         np.save(tmp_path / f"site-{rank:02d}.npy", part)
     return samples
+
+
+def test_a_process_that_was_started_alone_is_told_so(call, tmp_path, rows, monkeypatch):
+    monkeypatch.setattr("eigenmesh.cli._fit.transport_by_name", lambda name, device: ThreadHub(1).transport(0))
+    done = call("fit", "site-{rank:02d}.npy", "-k", 2, "--transport", "mpi")
+    assert done.exit_code == 0, done.output
+    assert "is the only node; eigenmesh launch --nodes 4 --transport mpi" in " ".join(done.stderr.split())
 
 
 @pytest.mark.slow

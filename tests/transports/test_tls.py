@@ -698,6 +698,27 @@ def test_graph_weights_are_not_needed_by_the_transport():
     assert np.allclose(np.concatenate(mixed), Stacked(weights).mix(X), atol=1e-14)
 
 
+@pytest.mark.parametrize("refusing", [0, 1])
+def test_that_a_certificate_was_taken_back_before_is_said_of_the_link(refusing):
+    """At both ends of it: by who calls, and by who is called."""
+    sites, said = Sites(nx.path_graph(2), join_s=1e6), threading.Event()
+    theirs = sites.credentials[1 - refusing].certificate
+
+    def work(rank):
+        keyring = CertificateKeyring(sites.credentials[rank], lambda pem: rank == refusing and pem == theirs)
+        transport = sites.transport(rank, keyring=keyring)
+        try:
+            if rank == refusing:
+                until(lambda: "revoked" in transport.status().links[0].problem, "nobody was refused")
+                said.set()
+            else:
+                assert said.wait(300.0)
+        finally:
+            sites.crash(transport)
+
+    assert in_threads(work, 2) == {}
+
+
 def test_a_neighbour_whose_certificate_is_taken_back_is_cut_off():
     sites, revoked, over = Sites(nx.path_graph(2), join_s=1e6), threading.Event(), threading.Event()
     theirs = sites.credentials[1].certificate

@@ -64,6 +64,8 @@ def read_statement(text: str, keyring: Keyring | None, run_id: bytes) -> Stateme
         data = _signed_bytes(run_id, kind, site, content)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FrameError(f"a statement cannot be read: {error}.") from None
+    if keyring is not None and keyring.is_revoked(certificate):
+        raise FrameError(f"the certificate of {site} is revoked.")
     if keyring is not None and not keyring.is_signed(site, certificate, data, signature):
         raise FrameError(f"a statement in the name of {site} is not signed by it.")
     return Statement(kind, site, content, text)

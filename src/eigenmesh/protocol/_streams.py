@@ -79,8 +79,10 @@ class Streams(Outgoing):
 
     def refuse(self, stream: Stream, reason: str) -> None:
         self.log(f"refused {self._who(stream)}: {one_line(reason)}")
-        if stream.called in self.links:
-            self.links[stream.called].refusal = one_line(reason)
+        # The names are those of the certificate that a caller has shown.
+        for name in {stream.called, *stream.names} & self.links.keys():
+            if self.links[name].stream in (None, stream.number):
+                self.links[name].refusal = one_line(reason)
         self.cut(stream)
 
     def _who(self, stream: Stream) -> str:

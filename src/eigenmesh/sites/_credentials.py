@@ -77,7 +77,7 @@ def _require_valid_now(path: Path, certificate: x509.Certificate) -> None:
     if now < begin:
         raise InputError(f"{path} is valid from {str(begin)[:16]} UTC, but it is {str(now)[:16]} now; check the clock.")
     if now > end:
-        raise InputError(f"{path} expired on {end:%Y-%m-%d}; get a new certificate for the same key.")
+        raise InputError(f"{path} expired on {end:%Y-%m-%d}, and it is {now:%Y-%m-%d}: renew it, or check the clock.")
 
 
 def _require_trusted(tls: TlsFiles, chain: list[x509.Certificate], trusted: list[x509.Certificate]) -> None:
