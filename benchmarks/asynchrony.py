@@ -34,7 +34,7 @@ M, D, K, SEEDS, TOL, SLOW = 20, 20, 5, 10, 1e-5, 3
 COLUMNS = 10
 NAMES = tuple(str(node) for node in range(M))
 # Of real threads: how many, and what the slow one sleeps in a round or tick, and in a product; how often each is run.
-THREADS, SLEEPS = 8, {(0.02, 0.5): 3, (0.1, 0.1): 1}
+THREADS, SLEEPS = 8, {(0.02, 0.5): 3, (0.1, 0.1): 3}
 # 10 to 100 ms, and 5 % of the packets lost.
 LINK = Link(latency_ms=10, jitter_ms=90, bandwidth_mbit=1000, loss=0.05, overhead_ms=0)
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from eigenmesh.errors import DeadlineError
 from eigenmesh.graphs import Weights
-from eigenmesh.graphs._weights import half_way
 
 # A neighbour that was not heard for so many ticks is not given anything: it would be lost to all for as long.
 FED_TICKS = 6
@@ -22,14 +21,13 @@ class MixedSums:
         give:   s_ji <- s_ji + w_ji x_i and x_i <- x_i - w_ji x_i for every neighbour j that is heard
         take:   x_i <- x_i + s_ij - last_ij
 
-    with weights half way between W and I. The sum over all x_i and all that is on its way or lost is kept, whoever is
-    slow, and whatever is lost, late, doubled or overtaken.
+    The sum over all x_i and all that is on its way or lost is kept, whoever is slow, and whatever is lost, late,
+    doubled or overtaken.
     """
 
     def __init__(self, weights: Weights, rank: int, values: np.ndarray) -> None:
         self.values, self.ticks, self._rank = values, 0, rank
-        matrix = half_way(weights.matrix)
-        column, row = (_dense(part) for part in (matrix[:, [rank]], matrix[[rank], :]))
+        column, row = (_dense(part) for part in (weights.matrix[:, [rank]], weights.matrix[[rank], :]))
         self._shares = {int(j): float(column[j]) for j in np.flatnonzero(column) if j != rank}
         senders = [int(j) for j in np.flatnonzero(row) if j != rank]
         self._sent = {j: np.zeros_like(values) for j in self._shares}

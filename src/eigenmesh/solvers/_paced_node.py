@@ -35,6 +35,8 @@ LEAST_ERROR = 1e-9
 # The root asks for a look at the budget after so many ticks. It asks for a certificate at so many times tol, since what
 # nodes have in common is nearer to the truth than the farthest of them; refused, at this share of that, and so on.
 LOOK_TICKS, EARLY, REFUSED = 2000, 6.0, 0.5
+# So often the residual may rest before momentum is given up.
+RESTS = 3
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class PacedNode:
         self.rank, self._goal = rank, EARLY * tol
         self._method, self._covariance, self._in_step, self._patience = method, covariance, in_step, patience
         _, d, k = basis.shape
-        self._shape = d, method.columns(k, d)
+        # Sums are in float64; what is made of them is as precise as the data, which the certificate goes by.
+        self._shape, self._dtype = (d, method.columns(k, d)), basis.dtype
         self._first_work = partial(method.init, covariance, cast(Network, self), basis, seed)
         self._probes = Probes.drawn(weights.n_nodes, seed)
         own = self._probes.start[rank : rank + 1]
@@ -109,7 +112,7 @@ class PacedNode:
         self._unmixed = np.zeros((1, *self._shape))
         self.products = self._mixed_since = self._called_at = self._answered = 0
         self._round = self._period = self._began_at = 0
-        self._usual_weight = 0.0
+        self._usual_weight, self._rests = 0.0, 0
         self.working = False
 
     # --- what its driver calls -----------------------------------------------------------------------------
@@ -193,7 +196,8 @@ class PacedNode:
         if self.state is None:
             raise RuntimeError("a node has no state before its first product.")
         d, b = self._shape
-        S, y = self.sums.values[: d * b].reshape(1, d, b), self.sums.values[d * b].reshape(1, 1, 1)
+        mixed = self.sums.values[: d * b + 1].astype(self._dtype)
+        S, y = mixed[:-1].reshape(1, d, b), mixed[-1:].reshape(1, 1, 1)
         return self.state._replace(S=S, y=y, moved=S / y - self._unmixed)
 
     def _measure(self) -> None:
@@ -239,9 +243,18 @@ class PacedNode:
             self._looked_at = self.table[:, PRODUCTS].copy()
             largest = self.table.max(axis=0)
             agreed = np.array([*[largest[RESIDUAL]] * state.k, largest[SMALLEST], largest[UNLIKE]])
-            state = self._method.adjusted(cast(Network, self), state, agreed)
+            state = self._settled(self._method.adjusted(cast(Network, self), state, agreed))
             if self.rank == 0 and largest[ANGLE] <= self._goal:
                 self._goal = REFUSED * largest[ANGLE]
                 own[CALLS] += 1
         self.state = state
         return state
+
+    def _settled(self, state: TrackedSubspaceState) -> TrackedSubspaceState:
+        """Not more mixes but no momentum where the residual rests: nodes may not be in step.
+
+        However long a node mixes, what others have multiplied meanwhile is not mixed, so that more of it would only
+        take longer.
+        """
+        self._rests += state.power > 1
+        return state._replace(power=1, momentum=state.momentum if self._rests < RESTS else 0.0)
