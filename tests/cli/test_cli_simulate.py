@@ -68,11 +68,21 @@ def test_the_table_is_whole_at_eighty_columns(monkeypatch, capsys):
     ]
 
 
+def test_no_node_is_left_and_that_is_said(simulate):
+    gone = "".join(f'[[kill]]\nsite = "{node}"\nat_s = 0.1\n' for node in range(4))
+    done = simulate(TIMES + gone, "--solvers", "block-krylov,deadlines,asynchronous")
+    assert done.exit_code == 1
+    assert "all wait for node 1 for ever" in done.stderr
+    assert done.stderr.count("node 0, 1, 2, 3 is gone for ever") == 2
+
+
 @pytest.mark.parametrize(
     ("conditions", "words", "said"),
     [
         ("[links]\nlatency_ms = -1\n", (), "links.latency_ms = -1 must be a number from 0"),
         ("[links]\nloss = 1\n", (), "links.loss = 1 must be a number from 0 to below 1"),
+        ("[links]\nloss = nan\n", (), "links.loss = nan must be a number from 0 to below 1"),
+        (TIMES + '[[outage]]\nsite = "9"\nat_s = 1\nfor_s = 1\n', (), "unknown outage.site"),
         ("[sites]\nspread = -1\n", (), "sites.spread = -1 must be a number from 0"),
         ('[[site]]\nname = "9"\nslowdown = 2\n', (), "unknown site.name"),
         (TIMES, ("--solvers", "asynchronus"), "Did you mean 'asynchronous'"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 import networkx as nx
 import numpy as np
@@ -57,14 +57,17 @@ class NetworkSequence:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if operator.index(self.n_nodes) < 1:
-            raise GraphError(f"n_nodes={self.n_nodes} must be at least 1.")
-        if not 0 <= self.loss < 1:
-            raise GraphError(f"loss={self.loss} must be from 0 to below 1: where all is lost nobody agrees.")
-        if not 0 <= self.duplicates <= 1:
-            raise GraphError(f"duplicates={self.duplicates} must be a share, from 0 to 1.")
-        if operator.index(self.delay) < 0:
-            raise GraphError(f"delay={self.delay} must be a number of rounds, 0 or more.")
+        if not (isinstance(self.n_nodes, Integral) and self.n_nodes >= 1):
+            raise GraphError(f"n_nodes={self.n_nodes!r} must be a whole number of at least 1.")
+        if not callable(self.links_at):
+            what = f"links_at={self.links_at!r} must be a function of the round"
+            raise GraphError(f"{what}; for a network that stays the same use over_time(graph).")
+        if not (isinstance(self.loss, Real) and 0 <= self.loss < 1):
+            raise GraphError(f"loss={self.loss!r} must be from 0 to below 1: where all is lost nobody agrees.")
+        if not (isinstance(self.duplicates, Real) and 0 <= self.duplicates <= 1):
+            raise GraphError(f"duplicates={self.duplicates!r} must be a share, from 0 to 1.")
+        if not (isinstance(self.delay, Integral) and self.delay >= 0):
+            raise GraphError(f"delay={self.delay!r} must be a whole number of rounds, 0 or more.")
 
     def _repr_html_(self) -> str:
         way = "one way" if self.one_way else "both ways"
@@ -134,8 +137,8 @@ def lossy(
 
 def links_up(network: nx.Graph | Weights | NetworkSequence, probability: float = 0.7, seed: int = 0) -> NetworkSequence:
     """Each link works in each round with this probability, by itself."""
-    if not 0 < probability <= 1:
-        raise GraphError(f"probability={probability} must be above 0 and at most 1.")
+    if not (isinstance(probability, Real) and 0 < probability <= 1):
+        raise GraphError(f"probability={probability!r} must be above 0 and at most 1.")
     whole = over_time(network)
 
     def links_at(round_: int) -> Links:
@@ -149,8 +152,10 @@ def links_up(network: nx.Graph | Weights | NetworkSequence, probability: float =
 
 def fresh_graphs(n_nodes: int, p: float = 0.2, seed: int = 0, one_way: bool = False) -> NetworkSequence:
     """A new graph every round, each pair linked with probability p; it need not be connected."""
-    if not 0 < p <= 1:
-        raise GraphError(f"p={p} must be a probability above 0.")
+    if not (isinstance(n_nodes, Integral) and n_nodes >= 1):
+        raise GraphError(f"n_nodes={n_nodes!r} must be a whole number of at least 1.")
+    if not (isinstance(p, Real) and 0 < p <= 1):
+        raise GraphError(f"p={p!r} must be a probability above 0, at most 1.")
     return links_up(nx.complete_graph(n_nodes, nx.DiGraph() if one_way else None), p, seed)
 
 
@@ -159,6 +164,9 @@ def periodic(networks: Sequence[nx.Graph]) -> NetworkSequence:
     if not networks:
         raise GraphError("a periodic network needs at least 1 graph.")
     parts = [over_time(graph) for graph in networks]
+    sizes = sorted({part.n_nodes for part in parts})
+    if len(sizes) > 1:
+        raise GraphError(f"the graphs of a periodic network have {sizes[0]} to {sizes[-1]} nodes; give all the same.")
     one_way = any(part.one_way for part in parts)
     links = [part.weights_at(0) > 0 for part in parts]
     return NetworkSequence(parts[0].n_nodes, lambda round_: links[round_ % len(links)], one_way=one_way)
@@ -166,6 +174,8 @@ def periodic(networks: Sequence[nx.Graph]) -> NetworkSequence:
 
 def dealt_out(graph: nx.Graph, rounds: int = 5, seed: int = 0) -> NetworkSequence:
     """The links of a graph dealt out to so many rounds, in turn: connected only over all of them."""
+    if not (isinstance(rounds, Integral) and rounds >= 1):
+        raise GraphError(f"rounds={rounds!r} must be a whole number of at least 1.")
     links = list(graph.edges)
     order = np.random.default_rng(seed).permutation(len(links))
     hands = [[links[place] for place in order[start::rounds]] for start in range(rounds)]

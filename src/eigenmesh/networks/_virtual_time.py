@@ -101,6 +101,11 @@ class InVirtualTime(Stacked):
                 self.time.at(first * pace.tick_s, self._tick, node, nodes, pace)
         self._is_paced = True
         self.time.run(math.inf, lambda: len(self._joined) == len(nodes))
+        if gone := [str(node.rank) for node in nodes if node.rank not in self._joined]:
+            # Nothing is left to happen, since nobody is left who would miss them.
+            raise DeadlineError(
+                f"node {', '.join(gone)} is gone for ever; give it a restart, or begin again without it."
+            )
         self.clock = np.array([max(self._joined[node.rank], at) for node, at in zip(nodes, self.clock, strict=True)])
 
     def _tick(self, node: Paced, nodes: Sequence[Paced], pace: Pace) -> None:
