@@ -118,7 +118,7 @@ class TrackedSubspace(Solver):
         return TrackedSubspaceState(k, X, S, y, CX, *kept, momentum, mixing, 1, np.inf, 0)
 
     def step(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> TrackedSubspaceState:
-        Y = state.S / state.y
+        Y = _tracked(state)
         if state.momentum:
             Y = Y - state.momentum * (state.X_before @ _inverse(state.R))
         X, R = polar(Y)
@@ -193,10 +193,16 @@ def numbers_of(state: TrackedSubspaceState) -> Array:
     xp = ea.namespace(state.X)
     values, vectors = _ritz(state)
     # What the mixes leave undone counts too.
-    seen, undone = state.S / state.y, state.mixing.accuracy * state.moved
+    seen, undone = _tracked(state), state.mixing.accuracy * state.moved
     away = (part @ vectors - state.X @ (state.X.mT @ part @ vectors) for part in (seen, undone))
     residuals = sum(column_norms(part) for part in away)[:, 0, :]
     return xp.concat([residuals, values, -values[:, -1:], column_norms(state.unlike)[:, 0, :]], axis=1)
+
+
+def _tracked(state: TrackedSubspaceState) -> Array:
+    """``Z_i = S_i / y_i`` in the precision of the data, which running sums of lossy links exceed: (nodes, d, b)."""
+    xp = ea.namespace(state.X)
+    return xp.astype(state.S / state.y, state.X.dtype, copy=False)
 
 
 def _outside(covariance: Covariance, X: Array, vector: Array, products: int) -> Array:
@@ -231,6 +237,6 @@ def _inverse(R: Array) -> Array:
 def _ritz(state: TrackedSubspaceState) -> tuple[Array, Array]:
     """Eigenpairs of ``sym(X_i^T Z_i)``, largest first: (nodes, b), (nodes, b, b)."""
     xp = ea.namespace(state.X)
-    T = state.X.mT @ (state.S / state.y)
+    T = state.X.mT @ _tracked(state)
     values, vectors = xp.linalg.eigh((T + T.mT) / 2)
     return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
