@@ -30,7 +30,8 @@ def _leading_entry(column: Array) -> Array:
     """The first of the largest entries: (1, d) -> (1,)."""
     xp, sizes = ea.namespace(column), ea.namespace(column).abs(column)
     large = xp.astype(sizes >= 0.999 * xp.max(sizes), xp.int32)
-    return column[:, int(xp.argmax(large, axis=-1)[0])]
+    # Not by a number of Python's, for which a GPU would have to be waited for.
+    return xp.take(column, xp.argmax(large, axis=-1), axis=-1)[:, 0]
 
 
 def _signs(entries: Array) -> Array:

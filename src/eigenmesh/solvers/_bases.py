@@ -48,6 +48,12 @@ def fresh_directions(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray
 
 def write_widened(room: Array, basis: Array, seed: int) -> Array:
     """Write Q of ``[basis, fresh directions] = Q R`` over room, and give R: (1, d, n), (1, d, K) -> (1, n, n)."""
+    if ea.on_gpu(room):
+        # For which a few columns take longer than the host needs for them.
+        host = np.empty(room.shape)
+        R = write_widened(host, ea.to_numpy(basis), seed)
+        room[...] = ea.like(host, room)
+        return ea.like(R, room)
     k = basis.shape[-1]
     room[:, :, :k] = basis
     room[:, :, k:] = ea.like(fresh_directions(basis[0, ...], room.shape[-1], seed)[np.newaxis], room)
