@@ -184,6 +184,7 @@ class NodeData:
         place: Place,
         pooled: Shards | None,
         products: np.ndarray | None,
+        /,
     ) -> Covariance:
         """That of the nodes held here, of samples that are in their place; of all rows at once if they are pooled."""
         if network.integers:

@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import Choice, Covariance, Moments, Shards
+from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.data._covariance import OneByOne
 from eigenmesh.data._place import Place
 from eigenmesh.errors import TransportError
@@ -124,15 +124,8 @@ class TimedData(NodeData):
         self.networks.append(network)
         return network
 
-    def _covariance(
-        self,
-        network: Network,
-        moments: Moments,
-        choice: Choice,
-        place: Place,
-        pooled: Shards | None,
-        products: np.ndarray | None,
-    ) -> Covariance:
+    def _covariance(self, network: Network, moments: Moments, choice: Choice, place: Place, /, *_: Any) -> Covariance:
+        # One by one, whatever is known of all rows together.
         began = time.perf_counter()
         parts = self._alone(moments, [choice.kind] * len(self.shards.ids), place)
         built_s = (time.perf_counter() - began) / len(parts)
