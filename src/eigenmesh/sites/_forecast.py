@@ -18,7 +18,7 @@ def alike(site: Site, samples: Source) -> NodeData:
 
 
 def forecast(site: Site) -> Planned | None:
-    """The planner's forecast of the run that a site.toml describes; None where it costs too much, or there is none."""
+    """The planner's forecast of the run of a site.toml; None where columns are split, or samples are not here."""
     if site.settings.partition == "features":
         return None
     try:
