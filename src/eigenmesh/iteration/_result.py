@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from eigenmesh import arrays as ea
 from eigenmesh._text import html_paragraphs, html_table
+from eigenmesh.arrays import Array
 from eigenmesh.certificate import Certificate
 from eigenmesh.events import CertificateInWords, Ended, Record
 from eigenmesh.iteration._stopping import StopReason
@@ -122,6 +124,12 @@ class Result:
             "explained_variance": self.explained_variance.tolist(),
             "wall_s": self.wall_s,
         }
+
+
+def by_rows(local: Array) -> np.ndarray:
+    """Components as rows: (nodes, d, K) -> (nodes, K, d); one copy if the nodes share one."""
+    rows = np.ascontiguousarray(np.swapaxes(ea.to_numpy(ea.held(local)), -1, -2))
+    return np.broadcast_to(rows, (local.shape[0], *rows.shape[1:]))
 
 
 def _html(result: Result) -> str:

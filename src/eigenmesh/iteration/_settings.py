@@ -1,11 +1,34 @@
 """The settings of a run: their defaults, and what they may be."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from eigenmesh.errors import InputError, TooFewSamplesError
 
 DEFAULT_TOL = 1e-6
 DEFAULT_MAX_ROUNDS = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """How one run is made; ``run`` says what each of them is."""
+
+    tol: float
+    max_rounds: int
+    check_every: int | None
+    seed: int
+    drawn: bool
+    on_estimate: Callable[[np.ndarray], Any] | None
+    reference: np.ndarray | None
+    total_variance: float
+    max_iterations: int | None
+    keep: int
+
+    def __post_init__(self) -> None:
+        require_settings(self.tol, self.max_rounds)
 
 
 def require_settings(tol: float, max_rounds: int) -> None:
