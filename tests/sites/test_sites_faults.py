@@ -2,9 +2,7 @@
 
 import json
 import re
-import shutil
 import socket
-import subprocess
 import time
 from contextlib import closing, suppress
 from datetime import timedelta
@@ -21,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from deaf import deaf_command
+from disks import SmallDisk
 from eigenmesh.data import load
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.protocol import Run
@@ -126,30 +125,11 @@ def ups(mesh):
     return mesh.log("oslo").count("link to bergen is up")
 
 
-class SmallDisk:
-    """A file system of 256 kB."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        folder.mkdir()
-        if not self._mount("size=256k"):
-            pytest.skip("mounting a small file system is not allowed here")
-
-    def make_room(self):
-        assert self._mount("remount,size=64m")
-
-    def close(self):
-        subprocess.run(["umount", self.folder], check=True)
-
-    def _mount(self, options):
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.folder]
-        return shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
-
-
 @pytest.mark.parametrize("what", ["out", "journal", "audit"])
 def test_a_full_disk_parks_the_run_and_room_lets_it_go_on(tmp_path, alike, undisturbed, what):
     """All that a site writes is on the disk, or only what it must not lose, or only what it must tell."""
-    with closing(SmallDisk(tmp_path / "disk")) as disk, Mesh(tmp_path, alike, ring(NAMES), **PATIENT) as mesh:
+    small = SmallDisk(tmp_path / "disk", "size=256k")
+    with closing(small) as disk, Mesh(tmp_path, alike, ring(NAMES), **PATIENT) as mesh:
         out = mesh.out("bergen")
         place = {"out": out, "journal": mesh.resume("bergen"), "audit": out / "audit.jsonl"}[what]
         place.parent.mkdir(exist_ok=True)

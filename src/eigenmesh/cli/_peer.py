@@ -83,7 +83,7 @@ def peer(
     os.umask(0o077)
     described = read_site(site)
     signal.signal(signal.SIGTERM, _stop)
-    with messages.waiting("reading the data"):
+    with messages.waiting("reading the data"), _last_words(messages, site):
         take_part = _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
     with _page(messages, site, report):
         outcome = _take_part(messages, described, site, take_part)

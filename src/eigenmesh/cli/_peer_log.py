@@ -22,7 +22,7 @@ REFUSALS = ("refused a TLS handshake", "refused ")
 def logged(path: Path) -> Iterator[None]:
     """Everything that eigenmesh logs to a file."""
     logger = logging.getLogger("eigenmesh")
-    handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
+    handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
     handler.setFormatter(_AsJson())
     handler.addFilter(FewRefusals())
     level, logger.level = logger.level, logging.INFO

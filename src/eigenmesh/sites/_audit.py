@@ -142,15 +142,14 @@ class AuditWriter:
             line = _line(f'{fields},"before":"{self._before}"')
             data = end_of_torn + line + b"\n"
             end_of_torn = b""
-            reason = self.failure or ("it is closed" if self._file < 0 else "")
+            if self.failure or self._file < 0:
+                self._raise("it is closed")
             try:
                 # No line may follow an incomplete one, or it would be unreadable too.
-                if not reason and os.write(self._file, data) < len(data):
-                    reason = os.strerror(errno.ENOSPC)
+                if os.write(self._file, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
-                reason = error.strerror or str(error)
-            if reason:
-                self._raise(reason)
+                self._raise(error.strerror or str(error))
             self._before = hash_of(line)
             self._size += len(data)
             if not self._written.is_set():

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,12 +16,13 @@ from scipy import sparse
 from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.data import Source
 from eigenmesh.errors import EigenmeshError
-from eigenmesh.fitting import plan
+from eigenmesh.fitting import Forecast, plan
 from eigenmesh.masking import ALL_PAIRS_UP_TO, mask_rule
 from eigenmesh.sites._credentials import dates, load_credentials
 from eigenmesh.sites._forecast import alike
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._names import Address
+from eigenmesh.sites._room import written_bytes
 from eigenmesh.sites._settings import MAX_MESSAGE_BYTES
 from eigenmesh.sites._site import Site, read_samples
 from eigenmesh.sites._terms import require_terms
@@ -52,11 +53,11 @@ def check(site: Site) -> Iterator[Finding]:
     usable = all(finding.verdict != "problem" for finding in certificates)
     found = {name: _neighbour(site, name, address, usable) for name, address in site.neighbours.items()}
     yield from found.values()
-    yield _out(site)
     try:
         table = read_samples(site.data)
     except EigenmeshError as error:
         yield Finding("data", "problem", str(error))
+        yield _out(site, written_bytes(site))
         return
     yield _privacy(site, int(table.source.shape[0]))
     yield from _data(site, table.source, table.feature_names)
@@ -66,7 +67,8 @@ def check(site: Site) -> Iterator[Finding]:
     for name, address in site.neighbours.items():
         if address is not None and found[name].verdict == "ok":
             yield _manifest(site, manifest, name, address)
-    yield from _traffic(site, table.source)
+    best = yield from _traffic(site, table.source)
+    yield _out(site, written_bytes(site, best, n_samples, n_features))
 
 
 def _certificates(site: Site) -> Iterator[Finding]:
@@ -115,15 +117,17 @@ def _listening(site: Site) -> Iterator[Finding]:
     yield Finding("listen", "ok", f"{site.listen} is free")
 
 
-def _out(site: Site) -> Finding:
-    """Whether the out folder is there, or can be made, and how much room there is."""
+def _out(site: Site, needed: float) -> Finding:
+    """Whether the out folder is there, or can be made, and has room for what a run writes."""
     folder = site.out.folder
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not nearest.is_dir():
         return Finding("out", "problem", f"{folder} cannot be a folder: {nearest} is a file; choose another one")
     if not os.access(nearest, os.W_OK | os.X_OK):
         return Finding("out", "problem", f"{folder} cannot be written: {nearest} is not yours; change its owner")
-    return Finding("out", "ok", f"{folder}, with {readable_bytes(shutil.disk_usage(nearest).free)} of room")
+    free = shutil.disk_usage(nearest).free
+    room = f"{folder}, with {readable_bytes(free)} of room; a run like this writes {readable_bytes(needed)} or more"
+    return Finding("out", "ok", room) if free > needed else Finding("out", "problem", f"{room}: make room")
 
 
 def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> Finding:
@@ -209,25 +213,26 @@ def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
     return ", ".join(chosen[:MOST_NAMES]) + more
 
 
-def _traffic(site: Site, samples: Source) -> Iterator[Finding]:
-    """What a run would send if all sites had samples like this one's."""
+def _traffic(site: Site, samples: Source) -> Generator[Finding, None, Forecast | None]:
+    """What a run would send if all sites had samples like this one's; the forecast, if there is one."""
     request = site.settings.request(site.data.covariance)
     if site.settings.partition == "features":
         yield Finding("forecast", "note", "scores of all samples become known to all sites; there is no forecast")
         yield from _messages(site, samples.shape[0] - 1)
-        return
+        return None
     try:
         best = plan(request, alike(site, samples)).best
     except EigenmeshError as error:
         yield Finding("forecast", "problem", str(error))
-        return
+        return None
     if not math.isfinite(best.rounds):
         words = f"{best.solver} does not reach tol = {request.tol:g} within {request.max_rounds:,} rounds on such data"
         yield Finding("forecast", "problem", f"{words}; choose another solver or tolerance")
-        return
+        return None
     share = f"{best.messages / len(site.sites):,.0f} messages with {readable_bytes(best.bytes / len(site.sites))}"
     yield Finding("forecast", "ok", f"{best.rounds:,.0f} rounds; a site sends about {share}, by {best.averaging}")
     yield from _messages(site, samples.shape[1])
+    return best
 
 
 def _messages(site: Site, d: int) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from eigenmesh.sites._ledger import Ledger
 from eigenmesh.sites._out_folder import OutFolder
 from eigenmesh.sites._peer import Peer
 from eigenmesh.sites._results import Outcome
+from eigenmesh.sites._room import parked_without_room
 from eigenmesh.sites._site import Site, read_site
 from eigenmesh.sites._standard_input import StandardInput
 from eigenmesh.sites._status import Status
@@ -53,10 +54,11 @@ class Follower:
         self.tell: Callable[[int, Outcome], None] = lambda batch, outcome: None
         self.warn: Callable[[str], None] = logger.warning
         site = _site(path)
-        try:
-            site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnreadableFileError(f"cannot make {site.out.batches}: {error.strerror}; see [out].") from error
+        with parked_without_room(site.name):
+            try:
+                site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise UnreadableFileError(f"cannot make {site.out.batches}: {error.strerror}; see [out].") from error
         self.inbox = arrivals(source, site)
         self._since, self._tries = time.monotonic(), 0
 
@@ -76,16 +78,20 @@ class Follower:
         """Take part in one batch; after a failure of links or of another site it is tried again by the next call."""
         if site.out.events.exists() and site.out.events.stat().st_size > EVENTS_BYTES:
             os.replace(site.out.events, site.out.events.with_suffix(".old.jsonl"))
-        batch = Batch(site, self.inbox, ledger, self._since)
         reason = ""
         try:
-            peer = Peer(site, self.listener, batch)
-            if self.fresh:
-                peer.run_folder.set_aside()
-                self.fresh = False
-            outcome = peer.run()
-            if outcome.owed:
-                reason = f"{', '.join(outcome.owed)} may not have everything of it yet"
+            with parked_without_room(site.name):
+                batch = Batch(site, self.inbox, ledger, self._since)
+                peer = Peer(site, self.listener, batch)
+                if self.fresh:
+                    peer.run_folder.set_aside()
+                    self.fresh = False
+                outcome = peer.run()
+                if outcome.owed:
+                    reason = f"{', '.join(outcome.owed)} may not have everything of it yet"
+                else:
+                    _publish(site.out, outcome)
+                    batch.ledger.done(released=not outcome.put_off)
         except CannotResumeError:
             raise
         except TransportError as error:
@@ -96,9 +102,6 @@ class Follower:
             time.sleep(min(longest, first * 2.0 ** min(self._tries, 10)))
             self._tries += 1
             return
-        if not outcome.put_off:
-            _publish(site.out)
-        batch.ledger.done(released=not outcome.put_off)
         self._since, self._tries = time.monotonic(), 0
         self.tell(ledger.batch, outcome)
 
@@ -146,8 +149,10 @@ def arrivals(source: Path, site: Site) -> Arrivals:
     return inbox
 
 
-def _publish(out: OutFolder) -> None:
-    """The result of the batch as that of the run, and room for those to come."""
+def _publish(out: OutFolder, outcome: Outcome) -> None:
+    """The result of a batch that counts as that of the run, and room for those to come."""
+    if outcome.put_off:
+        return
     latest = replace(out, version=None)
     for source, target in ((out.result, latest.result), (out.numbers, latest.numbers)):
         content = source.read_bytes()

@@ -31,6 +31,7 @@ from eigenmesh.sites._manifest import Manifest
 from eigenmesh.sites._names import site_graph
 from eigenmesh.sites._reporting import Reporter
 from eigenmesh.sites._results import Outcome, ResultFiles, result_digest
+from eigenmesh.sites._room import is_without_room, parked_without_room
 from eigenmesh.sites._run_folder import RunFolder
 from eigenmesh.sites._samples import OneFile, OwnSamples
 from eigenmesh.sites._site import Site
@@ -66,7 +67,8 @@ class Peer:
         length = own.n_samples if self.by_columns else own.n_features
         self.connector = Connector(site, credentials, self.manifest, own.fingerprint, length)
         self.run_folder = RunFolder(site.out, own.fingerprint)
-        self.files = ResultFiles(site, self.manifest, self.run_folder)
+        with parked_without_room(site.name):
+            self.files = ResultFiles(site, self.manifest, self.run_folder)
         # The last healthy estimate (d, K), to continue from after a loss.
         self.estimate: np.ndarray | None = None
         self.reporter = Reporter(site, listener)
@@ -78,11 +80,14 @@ class Peer:
             # What a crash at the very end has left.
             self.run_folder.remove()
             return done
-        self.run_folder.open()
+        with parked_without_room(self.site.name):
+            self.run_folder.open()
+            audit = self._audit()
         self.spare = SpareDescriptors()
-        with self._audit() as audit, self.reporter:
+        with audit, self.reporter:
             try:
-                outcome = self._epochs(audit)
+                with parked_without_room(self.site.name):
+                    outcome = self._epochs(audit)
             except BaseException as error:
                 self.spare.release()
                 self.run_folder.close(audit.data_messages > 0)
@@ -125,8 +130,9 @@ class Peer:
             if isinstance(error, LostNeighbourError):
                 self.reporter.log.emit(Lost(error.neighbours, str(error)))
             # Other sites get the message only if it is about links or settings.
-            public = isinstance(error, TransportError | DisagreementError)
-            endpoint.stop(str(error) if public else f"{type(error).__name__}; ask its operator.")
+            public, full = isinstance(error, TransportError | DisagreementError), is_without_room(error)
+            reason = str(error) if public else f"{type(error).__name__}; ask its operator."
+            endpoint.stop(f"its disk is full. {START_AGAIN}" if full else reason, parks=full)
             raise
         finally:
             endpoint.close()
