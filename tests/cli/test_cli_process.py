@@ -41,6 +41,17 @@ def test_bad_input_ends_with_one_line_and_no_traceback(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes are of another kind there")
+@pytest.mark.parametrize("words", [["--help"], ["graph", "cycle"], ["--version"]])
+def test_a_closed_pipe_ends_a_command_quietly(tmp_path, words):
+    """As other commands end with ``| head``: by Rich in Typer, by Rich, and by Typer alone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing) as closed:
+        done = subprocess.run([*MODULE, *words], cwd=tmp_path, stdout=closed, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_module_is_the_same_command(tmp_path):
     assert process([*MODULE, "--version"], tmp_path).stdout == f"eigenmesh {__version__}\n"
     done = process([*MODULE, "--help"], tmp_path)

@@ -10,6 +10,7 @@ import urllib.request
 import numpy as np
 import pytest
 
+from eigenmesh.cli import _watch
 from eigenmesh.events import Started
 from eigenmesh.sites._network_file import EXAMPLE as NETWORK
 from eigenmesh.watch import Feed
@@ -154,10 +155,29 @@ def test_a_rehearsal_shows_who_goes_and_comes_back(call, shown, tmp_path):
     assert (run[-1]["kind"], run[-1]["converged"], run[-1]["time_s"]) == ("ended", True, found["run_s"])
 
 
-def test_a_run_that_is_not_there_is_named(call):
-    done = call("watch", "nowhere")
+@pytest.mark.parametrize("name", ["nowhere", "nowhere/run.jsonl"])
+def test_a_run_that_is_not_there_is_named(call, name):
+    done = call("watch", name)
     assert done.exit_code == 2
-    assert "nowhere is not there; give a site.toml" in " ".join(done.output.split())
+    assert f"{name} is not there; give a site.toml" in " ".join(done.output.split())
+
+
+def test_the_folder_of_a_site_is_not_waited_for(call, tmp_path):
+    (tmp_path / "oslo").mkdir()
+    (tmp_path / "oslo" / "site.toml").touch()
+    done = call("watch", "oslo")
+    assert done.exit_code == 2
+    assert "no run writes there; give oslo/site.toml" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("name", ["out", "later.jsonl"])
+def test_what_is_waited_for_is_said(call, tmp_path, monkeypatch, name):
+    (tmp_path / "out").mkdir()
+    # As if the run began, and ended, at once.
+    monkeypatch.setattr(_watch, "follow", lambda *about: None)
+    done = call("watch", name)
+    assert done.exit_code == 0
+    assert f"waiting for the run: there is no event in {name}" in " ".join(done.output.split())
 
 
 def test_a_file_that_holds_no_events_is_named(call, tmp_path):

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from eigenmesh import __version__
-from eigenmesh.cli._exit_codes import BAD_INPUT, INTERRUPTED
+from eigenmesh.cli._exit_codes import BAD_INPUT, INTERRUPTED, PIPE_CLOSED
 from eigenmesh.errors import DataWarning, EigenmeshError
 
 # What `eigenmesh --help` says of each command. `eigenmesh fit` is the function `fit` of the module `_fit`.
@@ -138,4 +138,10 @@ def about(
 
 def main() -> None:
     """Entry point of the ``eigenmesh`` command."""
-    app(prog_name="eigenmesh")
+    try:
+        app(prog_name="eigenmesh")
+    except SystemExit as end:
+        # Rich and Typer both leave with 1, which has another meaning here.
+        if isinstance(end.__context__, BrokenPipeError):
+            end.code = PIPE_CLOSED
+        raise

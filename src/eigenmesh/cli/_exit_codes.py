@@ -11,3 +11,5 @@ CANNOT_RESUME = 5
 # A run of peers that a restart takes up again; the number that mail programs use for "try again later".
 PARKED = 75
 INTERRUPTED = 130
+# Nobody reads what is printed, as after `| head`: the status of a command that the signal SIGPIPE ends.
+PIPE_CLOSED = 141

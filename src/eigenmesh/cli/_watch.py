@@ -65,6 +65,8 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
     feed, stop = Feed(), threading.Event()
     with PageServer(feed, source.title, host, port) as server:
         messages.tell(f"watch it at {server.address}")
+        if not EventReader(source.events).new():
+            messages.alert(f"waiting for the run: there is no event in {source.events} yet.", style="yellow")
         if opened:
             webbrowser.open(server.address)
         with suppress(KeyboardInterrupt):
@@ -149,8 +151,10 @@ def _source(run: Path) -> Source:
         title, out = f"{site.name} in {site.run}", site.out
         return Source(out.events, title, left_by(out.audit), out.folder, cache(lambda: forecast(site)))
     if run.is_dir():
+        if (run / "site.toml").exists():
+            raise InputError(f"{run} is the folder of a site, and no run writes there; give {run / 'site.toml'}.")
         return Source(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
-    if run.exists() or run.suffix == ".jsonl":
+    if run.exists() or (run.suffix == ".jsonl" and run.parent.is_dir()):
         # One that is empty so far may be of a run that has just begun.
         if run.exists() and run.stat().st_size and not EventReader(run).new():
             raise InputError(f"{run} has no events; give a site.toml, a peer's out folder, or a file of --events.")
