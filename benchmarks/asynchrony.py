@@ -22,7 +22,7 @@ from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
 from eigenmesh.metrics import largest_angle
-from eigenmesh.rehearsal._conditions import Conditions, Host, Link
+from eigenmesh.rehearsal._conditions import Conditions, Host, LinkQuality
 from eigenmesh.rehearsal._scenario import Fault
 from eigenmesh.rehearsal._simulation import Simulated, simulate
 from eigenmesh.solvers import Asynchronous, BlockKrylov, Deadlines, Solver, TrackedSubspace
@@ -36,7 +36,7 @@ NAMES = tuple(str(node) for node in range(M))
 # Of real threads: how many, and what the slow one sleeps in a round or tick, and in a product; how often each is run.
 THREADS, SLEEPS = 8, {(0.02, 0.5): 3, (0.1, 0.1): 3}
 # 10 to 100 ms, and 5 % of the packets lost.
-LINK = Link(latency_ms=10, jitter_ms=90, bandwidth_mbit=1000, loss=0.05, overhead_ms=0)
+LINK = LinkQuality(latency_ms=10, jitter_ms=90, bandwidth_mbit=1000, loss=0.05, overhead_ms=0)
 
 
 def shards_of(n_nodes: int, seed: int, d: int = D) -> tuple[Shards, np.ndarray]:

@@ -30,7 +30,7 @@ from eigenmesh.data import Shards
 from eigenmesh.errors import EigenmeshError, TransportError
 from eigenmesh.fitting import NodeData, Request
 from eigenmesh.iteration import DEFAULT_TOL, Result
-from eigenmesh.rehearsal._conditions import Conditions, Host, Link
+from eigenmesh.rehearsal._conditions import Conditions, Host, LinkQuality
 from eigenmesh.rehearsal._simulation import simulate
 from eigenmesh.solvers import AT_OWN_PACE, FastPCA
 
@@ -328,7 +328,7 @@ def at_own_pace(rng: Rng) -> Problem:
     latency, loss, spread = rng.uniform([1, 0, 0], [100, 0.3, 1]).tolist()
     edges = tuple((str(min(link)), str(max(link))) for link in graph.edges)
     hosts = {str(node): Host(product_ms=float(10 ** rng.uniform(0, 3)), spread=spread) for node in range(n_nodes)}
-    conditions = Conditions(dict.fromkeys(edges, Link(latency, latency, 1000, loss, 0)), hosts, ())
+    conditions = Conditions(dict.fromkeys(edges, LinkQuality(latency, latency, 1000, loss, 0)), hosts, ())
     return Problem(problem.parts, problem.n_components, settings, conditions)
 
 

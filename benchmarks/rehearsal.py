@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from peers import delay, measure
 
-from eigenmesh.rehearsal._conditions import Conditions, Link
-from eigenmesh.rehearsal._forecast import Forecast, forecast
+from eigenmesh.rehearsal._conditions import Conditions, LinkQuality
+from eigenmesh.rehearsal._forecast import RunForecast, forecast
 from eigenmesh.rehearsal._made_up import made_up
 from eigenmesh.sites import Address, NetworkFile, RunSettings, read_network_file
 from eigenmesh.sites._audit_lines import read_audit
@@ -79,9 +79,9 @@ def _sent_at(path: Path) -> list[float]:
     return [dt.datetime.fromisoformat(line["at"]).timestamp() for line in lines]
 
 
-def rehearsed(network: NetworkFile, parts: dict[str, np.ndarray], delay_s: float, overhead_s: float) -> Forecast:
+def rehearsed(network: NetworkFile, parts: dict[str, np.ndarray], delay_s: float, overhead_s: float) -> RunForecast:
     """The forecast; a loopback has all the bandwidth that is needed."""
-    link = Link(latency_ms=1e3 * delay_s, bandwidth_mbit=1e4, overhead_ms=1e3 * overhead_s)
+    link = LinkQuality(latency_ms=1e3 * delay_s, bandwidth_mbit=1e4, overhead_ms=1e3 * overhead_s)
     usual = Conditions.usual(network.names, network.edges)
     return forecast(network, replace(usual, links=dict.fromkeys(network.edges, link)), parts)
 
@@ -120,13 +120,13 @@ def main() -> None:
             real = real_s(parts, settings, delay_s)
             overhead_s = (before + overhead(options.peers, options.features, delay_s)) / 2
             found = rehearsed(network, parts, delay_s, overhead_s)
-            usual = rehearsed(network, parts, delay_s, Link().overhead_ms / 1e3).rounds_s
+            usual = rehearsed(network, parts, delay_s, LinkQuality().overhead_ms / 1e3).rounds_s
             rounds = found.sites[names[0]].rounds
             ratios.append(found.rounds_s / real)
             print(
                 f"{solver}: {rounds} rounds, a message costs {options.delay_ms:g} + {1e3 * overhead_s:.1f} ms; "
                 f"real {real:.2f} s, rehearsed {found.rounds_s:.2f} s: {ratios[-1]:.2f}; "
-                f"with the usual {Link().overhead_ms:g} ms {usual:.2f} s: {usual / real:.2f}",
+                f"with the usual {LinkQuality().overhead_ms:g} ms {usual:.2f} s: {usual / real:.2f}",
                 flush=True,
             )
         failed |= abs(statistics.median(ratios) - 1) > 0.2

@@ -108,3 +108,10 @@ def test_no_two_test_modules_share_a_name():
     modules = (path for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists())
     names = Counter(path.name for path in modules if path.name != "conftest.py")
     assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_no_two_classes_share_a_name():
+    """A name that is searched for has one meaning, with an underscore before it or not."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    names = Counter(name for text in texts for name in re.findall(r"^class _?(\w+)", text, re.MULTILINE))
+    assert [name for name, times in names.items() if times > 1] == []

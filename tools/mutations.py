@@ -11,12 +11,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from eigenmesh.protocol import _agreement, _incoming, _machine, _meeting, _outgoing, _records, _streams, _wire
+from eigenmesh.protocol import _agreement, _handshake, _incoming, _machine, _outgoing, _records, _streams, _wire
 from eigenmesh.protocol._exchanging import Exchanging
+from eigenmesh.protocol._handshake import Handshake
 from eigenmesh.protocol._hiding import Hiding
 from eigenmesh.protocol._incoming import Incoming
 from eigenmesh.protocol._machine import SiteMachine
-from eigenmesh.protocol._meeting import Meeting
 from eigenmesh.protocol._membership import Membership
 from eigenmesh.protocol._outgoing import Outgoing
 from eigenmesh.protocol._statements import INSTANCE, LOST, read_statement
@@ -65,7 +65,7 @@ def unchecked_signatures() -> list[Change]:
     def read(text: str, keyring: Any, run_id: bytes) -> Any:
         return read_statement(text, None, run_id)
 
-    return [(_streams, "read_statement", read), (_meeting, "read_statement", read)]
+    return [(_streams, "read_statement", read), (_handshake, "read_statement", read)]
 
 
 def unchecked_instances() -> list[Change]:
@@ -149,12 +149,12 @@ def views_not_agreed() -> list[Change]:
 
 
 def old_words_put_off() -> list[Change]:
-    original = Meeting.hear_end
+    original = Handshake.hear_end
 
     def hear(self: SiteMachine, link: Any, frame: Any) -> None:
         original(self, link, frame._replace(tag=1 << 31))
 
-    return [(Meeting, "hear_end", hear), (_machine.SiteMachine, "warn", _warn_always)]
+    return [(Handshake, "hear_end", hear), (_machine.SiteMachine, "warn", _warn_always)]
 
 
 def _warn_always(self: SiteMachine, link: Any) -> None:

@@ -14,7 +14,7 @@ from eigenmesh.averaging import AVERAGINGS, AllReduce, Chebyshev, Factored, Poly
 from eigenmesh.data import RandomSplit, Shards, gaussian, geometric_spectrum, load, paper_spectrum, power_law_spectrum
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting import NodeData, Request, Workload, choose_method, fit, plan, prepare, quick_forecast
-from eigenmesh.fitting._network_calls import Prices, Recording
+from eigenmesh.fitting._network_calls import Prices, RecordingNetwork
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov, DeEPCA, FastPCA, TrackedSubspace, TreeCovariance
 from eigenmesh.transports import run_threads
@@ -215,7 +215,7 @@ def test_an_all_reduce_is_a_candidate_where_the_engine_has_one():
 @pytest.mark.parametrize("n_nodes", [1, 2, 12])
 def test_calls_are_priced_as_a_network_counts_them(averaging, topology, n_nodes):
     weights = graphs.metropolis(graphs.topology(topology, n_nodes))
-    network, recording = Stacked(weights, averaging()), Recording(weights, averaging())
+    network, recording = Stacked(weights, averaging()), RecordingNetwork(weights, averaging())
     block, few = np.ones((n_nodes, 6, 3)), np.ones((n_nodes, 2))
     for each in (network, recording):
         each.mean(block)

@@ -45,7 +45,7 @@ def test_keys_are_answered_once_all_members_have_shown_theirs(masked):
     assert masked.machine.waiting_for == ("A", "C")
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
     made = masked.hears(1, Kind.STATEMENT, shows("A", KEYS["A"].hex()))
-    assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Known({"A": KEYS["A"], "B": own, "C": KEYS["C"]}))]
+    assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.PublicKeys({"A": KEYS["A"], "B": own, "C": KEYS["C"]}))]
 
 
 def test_a_member_without_a_key_ends_the_run_by_name(masked):
@@ -89,7 +89,7 @@ def test_nothing_leaves_before_what_is_masked_is_on_the_disk(masked):
 
 
 def test_what_was_masked_before_a_crash_is_given_again(masked):
-    entry = ep.Entry(ep.Mark.MASKED, 1, 0, 3, 0, 8)
+    entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 3, 0, 8)
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: b"as it was", "secret")
     machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
     assert machine.step(0.0, ep.Mask(3, b"other one")) == [ep.Deliver(ep.Masked(b"as it was"))]
@@ -98,7 +98,7 @@ def test_what_was_masked_before_a_crash_is_given_again(masked):
 
 
 def test_a_journal_with_other_sizes_does_not_fit(masked):
-    entry = ep.Entry(ep.Mark.MASKED, 1, 0, 0, 0, 8)
+    entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 0, 0, 8)
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: b"as it was", "secret")
     machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
     (fail,) = of_kind(machine.step(0.0, ep.Mask(0, b"12345678")), ep.Fail)

@@ -151,11 +151,11 @@ def test_a_neighbour_in_a_later_run_of_a_series_needs_nothing_more_of_this_one(d
 
 def test_one_call_at_a_time(driven):
     site = driven("B")
-    assert of_kind(site.step(ep.Started()), ep.Dial) == [ep.Dial("C", 0.0)]
+    assert of_kind(site.step(ep.SiteStarted()), ep.Dial) == [ep.Dial("C", 0.0)]
     site.step(ep.Opened(1, ("C",), "C"))
-    assert of_kind(site.step(ep.Started()), ep.Dial) == []
+    assert of_kind(site.step(ep.SiteStarted()), ep.Dial) == []
     assert len(of_kind(site.step(ep.Closed(1)), ep.Dial)) == 1
-    assert of_kind(site.step(ep.Started()), ep.Dial) == []
+    assert of_kind(site.step(ep.SiteStarted()), ep.Dial) == []
 
 
 def test_a_farewell_waits_until_all_is_on_the_disk(driven):

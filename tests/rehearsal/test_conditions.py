@@ -4,7 +4,7 @@ import pytest
 
 from eigenmesh.errors import InputError, UnknownNameError
 from eigenmesh.rehearsal import Fault
-from eigenmesh.rehearsal._conditions import EXAMPLE, Conditions, Host, Link, read_conditions
+from eigenmesh.rehearsal._conditions import EXAMPLE, Conditions, Host, LinkQuality, read_conditions
 
 SITES = ("oslo", "bergen", "trondheim")
 EDGES = (("oslo", "bergen"), ("oslo", "trondheim"), ("bergen", "trondheim"))
@@ -21,8 +21,12 @@ def read(tmp_path):
 
 def test_the_example(read):
     found = read(EXAMPLE)
-    usual = Link(20.0, 2.0, 100.0, 0.001, Link().overhead_ms)
-    assert found.links == {EDGES[0]: Link(80.0, *list(vars(usual).values())[1:]), EDGES[1]: usual, EDGES[2]: usual}
+    usual = LinkQuality(20.0, 2.0, 100.0, 0.001, LinkQuality().overhead_ms)
+    assert found.links == {
+        EDGES[0]: LinkQuality(80.0, *list(vars(usual).values())[1:]),
+        EDGES[1]: usual,
+        EDGES[2]: usual,
+    }
     assert found.hosts == {"oslo": Host(), "bergen": Host(1.0, 30.0, 500.0), "trondheim": Host()}
     assert found.faults == (Fault("crash", 1.0, "trondheim", "", 10.0), Fault("stall", 2.0, "oslo", "bergen", 3.0))
     assert found.restart_parked_s is None

@@ -14,7 +14,7 @@ from eigenmesh.fitting import NodeData, Request
 from eigenmesh.metrics import largest_angle
 from eigenmesh.networks._virtual_time import InVirtualTime
 from eigenmesh.rehearsal import Fault
-from eigenmesh.rehearsal._conditions import Conditions, Host, Link
+from eigenmesh.rehearsal._conditions import Conditions, Host, LinkQuality
 from eigenmesh.rehearsal._simulation import ConditionLaws, simulate
 from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, BlockKrylov, Deadlines
 
@@ -22,7 +22,7 @@ M, D, K, TOL = 6, 10, 2, 1e-5
 NAMES = tuple("abcdef")
 WEIGHTS = graphs.metropolis(graphs.erdos_renyi(M, p=0.6, seed=1))
 EDGES = tuple((NAMES[min(link)], NAMES[max(link)]) for link in WEIGHTS.graph.edges)
-ROUGH = Link(latency_ms=10, jitter_ms=90, bandwidth_mbit=100, loss=0.05, overhead_ms=0)
+ROUGH = LinkQuality(latency_ms=10, jitter_ms=90, bandwidth_mbit=100, loss=0.05, overhead_ms=0)
 
 
 def conditions(link=ROUGH, product_ms=5.0, faults=()):
@@ -43,7 +43,7 @@ def laws_of(link, hosts=None, faults=()):
 
 
 def test_a_round_takes_latency_and_bandwidth():
-    network = InVirtualTime(WEIGHTS, laws_of(Link(20, 0, 8, 0, 0)))
+    network = InVirtualTime(WEIGHTS, laws_of(LinkQuality(20, 0, 8, 0, 0)))
     network.mix(np.zeros((M, 10, 25)))
     # 2,000 bytes at 1 MB/s.
     np.testing.assert_allclose(network.clock, 0.022)
@@ -55,7 +55,7 @@ def test_a_round_takes_latency_and_bandwidth():
 def test_a_round_waits_for_an_outage_and_a_node_that_is_down():
     first = EDGES[0]
     faults = (Fault("stall", 0.0, *first, 3.0), Fault("crash", 0.0, "f", "", 5.0))
-    network = InVirtualTime(WEIGHTS, laws_of(Link(20, 0, 8, 0, 0), faults=faults))
+    network = InVirtualTime(WEIGHTS, laws_of(LinkQuality(20, 0, 8, 0, 0), faults=faults))
     network.mix(np.zeros((M, 1)))
     assert network.clock[NAMES.index("f")] == pytest.approx(5.0)
     assert min(network.clock[NAMES.index(name)] for name in first) >= 3.02

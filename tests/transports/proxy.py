@@ -7,7 +7,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Self
 
-from eigenmesh.transports.tls._streams import new_loop
+from eigenmesh.transports.tls._connection_thread import new_loop
 
 CHUNK_BYTES = 1 << 18
 STALL_LOOK_S = 0.02

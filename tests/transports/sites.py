@@ -17,7 +17,7 @@ from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._statements import INSTANCE, make_statement
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
-from eigenmesh.transports.tls._connection import WELCOME, Incoming, prefixed
+from eigenmesh.transports.tls._connection import WELCOME, MessageReader, prefixed
 from eigenmesh.transports.tls._security import parse_address
 from ports import free_ports
 from transports.authority import Authority
@@ -183,6 +183,6 @@ def connected(
 
 def messages_of(secure: ssl.SSLSocket) -> Iterator[bytes]:
     """What comes over a connection, to its end."""
-    incoming = Incoming(1 << 30)
+    incoming = MessageReader(1 << 30)
     while data := secure.recv(1 << 16):
         yield from incoming.add(data)

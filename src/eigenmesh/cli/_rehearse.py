@@ -16,7 +16,7 @@ from eigenmesh.cli._report_file import save_page
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, event_log
 from eigenmesh.rehearsal._conditions import EXAMPLE, Conditions, read_conditions
-from eigenmesh.rehearsal._forecast import Forecast, forecast
+from eigenmesh.rehearsal._forecast import RunForecast, forecast
 from eigenmesh.rehearsal._made_up import made_up
 from eigenmesh.report._tables import facts_table, new_table
 from eigenmesh.sites import read_network_file
@@ -103,7 +103,7 @@ def _sizes(samples: str, sites: tuple[str, ...]) -> tuple[int, ...]:
     return sizes
 
 
-def _tell(messages: Messages, found: Forecast) -> None:
+def _tell(messages: Messages, found: RunForecast) -> None:
     table = new_table("site", "ends", "after s", "rounds", "work s", "waits s", "most for", left=2)
     table.columns[1].no_wrap = True
     for name, site in found.sites.items():
@@ -121,7 +121,7 @@ def _tell(messages: Messages, found: Forecast) -> None:
             messages.alert(f"{name} {site.end}: {one_line(site.why)}", style="yellow")
 
 
-def _facts(found: Forecast) -> dict[str, str]:
+def _facts(found: RunForecast) -> dict[str, str]:
     facts = {
         "from start to end": f"{found.run_s:,.2f} s, of these {found.rounds_s:,.2f} s of rounds",
         "result": "none" if found.error_bound is None else f"sin(angle) at most {found.error_bound:.1e}",
@@ -135,7 +135,7 @@ def _facts(found: Forecast) -> dict[str, str]:
     return facts
 
 
-def _numbers(found: Forecast) -> dict[str, Any]:
+def _numbers(found: RunForecast) -> dict[str, Any]:
     return {
         "run_s": found.run_s,
         "rounds_s": found.rounds_s,

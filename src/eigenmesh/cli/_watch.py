@@ -90,7 +90,7 @@ def shown(messages: Messages, run: Path, report: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _followed(source: Source, feed: Feed | None) -> Iterator[None]:
+def _followed(source: WatchedRun, feed: Feed | None) -> Iterator[None]:
     """Tell a feed of a run, in another thread."""
     if feed is None:
         yield
@@ -105,7 +105,7 @@ def _followed(source: Source, feed: Feed | None) -> Iterator[None]:
         thread.join()
 
 
-class Source(NamedTuple):
+class WatchedRun(NamedTuple):
     """Where events are, what the page is called, who says what has left the site, and the folder of its result.
 
     ``forecast`` is of a run whose events tell none.
@@ -129,7 +129,7 @@ class Source(NamedTuple):
         return [] if planned is None else [Entry(at_s, planned)]
 
 
-def _write(report: Path, source: Source) -> Path:
+def _write(report: Path, source: WatchedRun) -> Path:
     """Write the report of what has happened so far."""
     entries = EventReader(source.events).new()
     if not entries:
@@ -142,23 +142,23 @@ def _write(report: Path, source: Source) -> Path:
     return save_page(report, source.title, entries, **about)
 
 
-def _source(run: Path) -> Source:
+def _source(run: Path) -> WatchedRun:
     if run.suffix == ".toml":
         from eigenmesh.sites._forecast import forecast
         from eigenmesh.sites._site import read_site
 
         site = read_site(run)
         title, out = f"{site.name} in {site.run}", site.out
-        return Source(out.events, title, left_by(out.audit), out.folder, cache(lambda: forecast(site)))
+        return WatchedRun(out.events, title, left_by(out.audit), out.folder, cache(lambda: forecast(site)))
     if run.is_dir():
         if (run / "site.toml").exists():
             raise InputError(f"{run} is the folder of a site, and no run writes there; give {run / 'site.toml'}.")
-        return Source(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
+        return WatchedRun(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
     if run.exists() or (run.suffix == ".jsonl" and run.parent.is_dir()):
         # One that is empty so far may be of a run that has just begun.
         if run.exists() and run.stat().st_size and not EventReader(run).new():
             raise InputError(f"{run} has no events; give a site.toml, a peer's out folder, or a file of --events.")
-        return Source(run, f"Run in {run.name}", lambda last: None)
+        return WatchedRun(run, f"Run in {run.name}", lambda last: None)
     raise InputError(f"{run} is not there; give a site.toml, a peer's out folder, or a file of --events.")
 
 

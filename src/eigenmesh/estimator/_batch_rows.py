@@ -17,14 +17,14 @@ from eigenmesh.data._summaries import first_not_finite
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.estimator._inputs import is_parts
-from eigenmesh.estimator._stream_state import Stream, begun
+from eigenmesh.estimator._stream_state import StreamState, begun
 from eigenmesh.fitting import count_nodes
 from eigenmesh.transports import Transport
 
 
 def read_rows(
-    pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: Stream | None
-) -> tuple[list[Array], Stream]:
+    pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamState | None
+) -> tuple[list[Array], StreamState]:
     """The rows (n, d) float64 of each node held here, checked, and the stream that they belong to."""
     if transport is not None and (y is not None or nodes is not None or is_parts(X)):
         raise InputError("with a transport this process is one node: give its own samples, and neither y nor nodes.")
@@ -87,7 +87,7 @@ def _read_source(pca: Any, source: Source, first: bool) -> np.ndarray:
     return dense if dense.dtype in WORKING_DTYPES else dense.astype(np.float64)
 
 
-def _require_alike(pca: Any, rows: Array, stream: Stream, where: str) -> None:
+def _require_alike(pca: Any, rows: Array, stream: StreamState, where: str) -> None:
     """Raise for another dtype than that of the stream, and for entries that are missing."""
     dtype, xp = numpy_dtype(rows), namespace(rows)
     if dtype != stream.dtype and rows.shape[0]:
@@ -99,7 +99,7 @@ def _require_alike(pca: Any, rows: Array, stream: Stream, where: str) -> None:
 
 
 def _owners(
-    pca: Any, n_rows: int, y: Any, nodes: Any, seed: int, stream: Stream | None
+    pca: Any, n_rows: int, y: Any, nodes: Any, seed: int, stream: StreamState | None
 ) -> tuple[Sequence[Any], np.ndarray]:
     """What the nodes are called, and the number of the node that has each row: (n,)."""
     fixed = pca.n_nodes is not None or not isinstance(pca.topology, str)

@@ -14,7 +14,7 @@ from eigenmesh.data._running import Running, RunningScatter
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.estimator._batch_rows import read_rows
 from eigenmesh.estimator._inputs import data_of_dask
-from eigenmesh.estimator._stream_state import Stream
+from eigenmesh.estimator._stream_state import StreamState
 from eigenmesh.fitting._stream import StreamData
 from eigenmesh.networks import Traffic
 from eigenmesh.transports import Transport
@@ -26,7 +26,7 @@ class CountedBatch(NamedTuple):
     sums: (nodes, its width) what the monitor says of the new rows. n_rows: (nodes,). sent: what it took to read them.
     """
 
-    stream: Stream
+    stream: StreamState
     nodes: Sequence[Running]
     sums: np.ndarray | None
     n_rows: np.ndarray
@@ -34,7 +34,7 @@ class CountedBatch(NamedTuple):
 
 
 def count_batch(
-    pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: Stream | None
+    pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamState | None
 ) -> CountedBatch:
     """Read a batch; nothing that there was is changed."""
     if find_name(pca.partition, ["samples"]) is None:
@@ -48,7 +48,7 @@ def count_batch(
     return CountedBatch(stream, kept, sums, np.array([own.shape[0] for own in rows]), Traffic())
 
 
-def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: Stream | None) -> CountedBatch:
+def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: StreamState | None) -> CountedBatch:
     """Dask data: to the stream the cluster is one node, whose moments are summed where the blocks are."""
     from eigenmesh.dask._stream import batch_moments
 
@@ -62,7 +62,9 @@ def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: Stream | None) -> 
         raise InputError(f"{d} x {d} moments do not fit into memory; give fit all the dask data, or drop columns.")
     if stream is None:
         names = blocks.layout.feature_names
-        stream = Stream(StreamData([RunningScatter.empty(d)], data.weights, feature_names=names), blocks.dtype, (0,))
+        stream = StreamState(
+            StreamData([RunningScatter.empty(d)], data.weights, feature_names=names), blocks.dtype, (0,)
+        )
     node, last = stream.data.nodes[0], stream.data.last
     if len(stream.labels) != 1 or not isinstance(node, RunningScatter):
         raise DataError(f"the stream has {len(stream.labels)} nodes, but dask data are one; begin with dask data.")

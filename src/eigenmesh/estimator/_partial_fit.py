@@ -16,7 +16,7 @@ from eigenmesh.estimator._batches import CountedBatch, count_batch
 from eigenmesh.estimator._fitted import Fitted
 from eigenmesh.estimator._inputs import connect, event_log
 from eigenmesh.estimator._parameters import request_of
-from eigenmesh.estimator._stream_state import CheckedBatch, Stream
+from eigenmesh.estimator._stream_state import CheckedBatch, StreamState
 from eigenmesh.events import BatchChecked
 from eigenmesh.fitting import Fit, Request, fit, fit_at_every_node, prepare
 from eigenmesh.fitting._monitor import Monitor, renewed
@@ -83,7 +83,7 @@ class Streaming(Fitted):
         return hasattr(self, "components_")
 
 
-def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream, Fit | TooFewSamplesError]:
+def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[StreamState, Fit | TooFewSamplesError]:
     """The stream after one more batch, and the fit to all of it, or why it has to wait."""
     request, stream = request_of(pca), getattr(pca, "_stream", None)
     if stream is None and hasattr(pca, "fitted_"):

@@ -33,7 +33,7 @@ class CheckedBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class StreamState:
     """What an estimator keeps between two batches.
 
     labels: what ``nodes`` calls the nodes. dtype: of the batches. ids: of those that were counted, where they had any.
@@ -54,7 +54,7 @@ class Stream:
         return Place.named(self.device)
 
 
-def begun(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, transport: Transport | None) -> Stream:
+def begun(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, transport: Transport | None) -> StreamState:
     """A stream of the columns and nodes of the first batch, without a sample yet."""
     names = getattr(pca, "feature_names_in_", None)
     weights = parse_weights(pca.topology, pca.weights, len(labels), seed)
@@ -69,7 +69,7 @@ def begun(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, transport: 
         feature_names=None if names is None else tuple(map(str, names)),
         node_names=None if labels == tuple(range(len(labels))) else tuple(map(str, labels)),
     )
-    return Stream(data, numpy_dtype(rows), labels, None if place.device is None else str(place.device))
+    return StreamState(data, numpy_dtype(rows), labels, None if place.device is None else str(place.device))
 
 
 def _kept_by_a_node(pca: Any, n_held: int, n_features: int, place: Place) -> Running:

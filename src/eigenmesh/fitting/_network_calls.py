@@ -158,7 +158,7 @@ class RecordingChanging(_Reduced, Changing):
         return begun
 
 
-class Recording(_Reduced, Stacked):
+class RecordingNetwork(_Reduced, Stacked):
     """All nodes in one array, with every call written down; averages are exact at once, whatever they would take."""
 
     def __init__(self, weights: Weights, averaging: Averaging, stands_for: dict[int, int] | None = None) -> None:
@@ -202,9 +202,9 @@ class Recording(_Reduced, Stacked):
 
 def recording(
     weights: Weights | NetworkSequence, averaging: Averaging, stands_for: dict[int, int] | None = None
-) -> Recording | RecordingChanging:
+) -> RecordingNetwork | RecordingChanging:
     """A network that writes down what is asked of it."""
     if isinstance(weights, Weights):
-        return Recording(weights, averaging, stands_for)
+        return RecordingNetwork(weights, averaging, stands_for)
     push_sum = averaging if isinstance(averaging, PushSum) else None
     return RecordingChanging(weights, push_sum, stands_for=stands_for)

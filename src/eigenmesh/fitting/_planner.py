@@ -39,17 +39,17 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
     """
     decision = decide(request, data)
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
-    work, runs = _rehearse_all(request, data, decision, _others(solver, workload), report or (lambda words: None))
+    forecaster, runs = _rehearse_all(request, data, decision, _others(solver, workload), report or (lambda words: None))
     averagings = {name_of(each): each for each in (*workload.averagings(), averaging)}
     pairs = [(run, name, each) for run in runs for name, each in averagings.items() if goes_with(run.solver, each)]
-    lines = [work.forecast(*pair) for pair in pairs]
+    lines = [forecaster.forecast(*pair) for pair in pairs]
     best = next(line for line in lines if (line.solver, line.averaging) == (solver.name, name_of(averaging)))
     lines.sort(key=lambda line: (line.seconds, line.bytes))
     return Plan(
         tuple(lines),
         best,
-        _reason(best, request) + work.about_a_tree(best),
-        _rehearsed_on(work.rehearsal, data),
+        _reason(best, request) + forecaster.about_a_tree(best),
+        _rehearsed_on(forecaster.rehearsal, data),
         request.costs,
         request.max_rounds,
         decision.size.n_samples or data.count(request.masked)[0].n_samples or 0,
@@ -68,8 +68,8 @@ def quick_forecast(request: Request, data: NodeData) -> Forecast:
     solver, averaging = decision.solver, decision.averaging
     others = [] if isinstance(solver, BlockKrylov) else [solver]
     most_rows = n_samples if few else math.ceil(MOST_SHARE * n_samples)
-    work, runs = _rehearse_all(request, data, decision, others, lambda words: None, most_rows)
-    return work.forecast(runs[-1], name_of(averaging), averaging)
+    forecaster, runs = _rehearse_all(request, data, decision, others, lambda words: None, most_rows)
+    return forecaster.forecast(runs[-1], name_of(averaging), averaging)
 
 
 def planned(request: Request, data: NodeData) -> Planned | None:
@@ -90,7 +90,7 @@ def _rehearse_all(
     others: Sequence[Solver],
     tell: Callable[[str], Any],
     most_rows: int | None = None,
-) -> tuple[_Work, list[Rehearsed]]:
+) -> tuple[_Forecaster, list[Rehearsed]]:
     """Block Krylov on a copy of some samples, then the other solvers on what that has found."""
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
@@ -103,7 +103,7 @@ def _rehearse_all(
         for other in others:
             tell(f"rehearsing {other.name}")
             runs.append(reduced.rehearse(other, averaging if goes_with(other, averaging) else Tree()))
-    return _Work(request, data, workload, rehearsal, counted), runs
+    return _Forecaster(request, data, workload, rehearsal, counted), runs
 
 
 def _others(chosen: Solver, workload: Workload) -> list[Solver]:
@@ -118,7 +118,7 @@ def _others(chosen: Solver, workload: Workload) -> list[Solver]:
     return [solver for solver in by_name.values() if solver.traits.integers or not workload.masked]
 
 
-class _Work:
+class _Forecaster:
     """What the forecasts of one problem share."""
 
     def __init__(

@@ -14,7 +14,7 @@ from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._fit import fit
-from eigenmesh.fitting._network_calls import NetworkCall, Recording, RecordingChanging, recording
+from eigenmesh.fitting._network_calls import NetworkCall, RecordingChanging, RecordingNetwork, recording
 from eigenmesh.fitting._one_result import SHARED_ROWS
 from eigenmesh.fitting._prepare import Prepared, prepare
 from eigenmesh.fitting._request import Request
@@ -71,7 +71,7 @@ class Rehearsal:
 class _Recorded(NodeData):
     """Samples on networks that write down what is asked of them; ``known`` moments are not taken again."""
 
-    networks: list[Recording | RecordingChanging] = field(default_factory=list)
+    networks: list[RecordingNetwork | RecordingChanging] = field(default_factory=list)
     known: Moments | None = None
 
     def _network(self, averaging: Averaging) -> Network:
@@ -140,7 +140,7 @@ def _pooled(shards: Shards) -> Shards:
     return Shards.from_list([sparse.csr_array(sparse.vstack(rows)) if shards.is_sparse else np.concatenate(rows)])
 
 
-def _rehearsed(prepared: Prepared, network: Recording | RecordingChanging) -> Rehearsed:
+def _rehearsed(prepared: Prepared, network: RecordingNetwork | RecordingChanging) -> Rehearsed:
     """Run what is prepared, and keep the calls that it makes."""
     before, last_check = len(network.calls), 0
 

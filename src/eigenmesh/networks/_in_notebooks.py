@@ -11,7 +11,7 @@ from eigenmesh.graphs._circle_picture import circle_picture
 from eigenmesh.networks._traffic import Counted
 
 
-class InNotebooks(Counted):
+class NetworkView(Counted):
     """What a notebook shows of a network that counts its traffic."""
 
     @property

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from eigenmesh.arrays import Array
-from eigenmesh.networks._in_notebooks import InNotebooks
+from eigenmesh.networks._in_notebooks import NetworkView
 
 
-class Riders(InNotebooks):
+class Riders(NetworkView):
     """The part of a network whose messages carry values beside what they mix."""
 
     def __init__(self) -> None:

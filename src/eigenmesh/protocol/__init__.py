@@ -16,19 +16,19 @@ from eigenmesh.protocol._events import (
     Fail,
     Finish,
     Keys,
-    Known,
     Log,
     Mask,
     Masked,
     MembersChanged,
     Opened,
     Parted,
+    PublicKeys,
     Question,
     Received,
     Sent,
     Sign,
     Signed,
-    Started,
+    SiteStarted,
     Stop,
     Tick,
     Unreachable,
@@ -38,7 +38,7 @@ from eigenmesh.protocol._journalled_masks import JournalledMasks
 from eigenmesh.protocol._link import LinkStatus
 from eigenmesh.protocol._machine import HEARTBEAT_S, SiteMachine
 from eigenmesh.protocol._membership import Membership
-from eigenmesh.protocol._records import Entry, Mark, record, scan
+from eigenmesh.protocol._records import JournalRecord, Mark, record, scan
 from eigenmesh.protocol._setup import Instance, OnLoss, Past, Run, Setup
 from eigenmesh.protocol._statements import Keyring, read_statement
 
@@ -55,15 +55,14 @@ __all__ = [
     "Dial",
     "DiskFailed",
     "Durable",
-    "Entry",
     "Exchange",
     "Fail",
     "Finish",
     "Instance",
+    "JournalRecord",
     "JournalledMasks",
     "Keyring",
     "Keys",
-    "Known",
     "LinkStatus",
     "Log",
     "Mark",
@@ -75,6 +74,7 @@ __all__ = [
     "Opened",
     "Parted",
     "Past",
+    "PublicKeys",
     "Question",
     "Received",
     "Run",
@@ -83,7 +83,7 @@ __all__ = [
     "Sign",
     "Signed",
     "SiteMachine",
-    "Started",
+    "SiteStarted",
     "Stop",
     "Tick",
     "Unreachable",

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from eigenmesh.protocol._wire import Body, Frame
 
 
-class Started(NamedTuple):
+class SiteStarted(NamedTuple):
     """The site may call its neighbours from now on."""
 
 
@@ -103,7 +103,7 @@ class Finish(NamedTuple):
 
 
 Event = (
-    Started
+    SiteStarted
     | Opened
     | Unreachable
     | Bytes
@@ -208,7 +208,7 @@ class Received(NamedTuple):
     frames: dict[str, Frame]
 
 
-class Known(NamedTuple):
+class PublicKeys(NamedTuple):
     """Answer to Keys: the public key of each member, by name."""
 
     publics: dict[str, bytes]

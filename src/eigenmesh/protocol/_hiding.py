@@ -23,7 +23,7 @@ class Hiding(Agreement):
             return
         # From here on masks are made with these keys: no site may come with another.
         self.membership.fresh = False
-        self._answer(ev.Known(shown))
+        self._answer(ev.PublicKeys(shown))
 
     def _keep_masked(self, event: ev.Mask) -> None:
         """Put what is masked on record, or give what an earlier process has put there: it may have left."""

@@ -5,8 +5,8 @@ from eigenmesh.errors import CannotResumeError, FrameError, InputError
 from eigenmesh.protocol import _events as ev
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._greeting import Verdict, verdict_of
+from eigenmesh.protocol._handshake import Handshake
 from eigenmesh.protocol._link import MAX_STRIKES, Arrived, Link
-from eigenmesh.protocol._meeting import Meeting
 from eigenmesh.protocol._membership import TwiceError
 from eigenmesh.protocol._records import Mark
 from eigenmesh.protocol._streams import Stream
@@ -16,7 +16,7 @@ from eigenmesh.protocol._wire import Frame, Kind
 MAX_WAITING = 64
 
 
-class Incoming(Meeting):
+class Incoming(Handshake):
     """Frames of a run in their present epoch."""
 
     def received(self, event: ev.Bytes) -> None:

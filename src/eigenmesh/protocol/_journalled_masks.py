@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eigenmesh.masking import pairwise_masks
-from eigenmesh.protocol._events import Known, Mask
+from eigenmesh.protocol._events import Mask, PublicKeys
 from eigenmesh.protocol._machine import SiteMachine
 
 
@@ -18,7 +18,7 @@ class JournalledMasks:
     ``ask`` puts a question to the machine; ``known`` has the keys that the members of the present epoch have signed.
     """
 
-    def __init__(self, machine: SiteMachine, ask: Callable[[Any], Any], known: Known) -> None:
+    def __init__(self, machine: SiteMachine, ask: Callable[[Any], Any], known: PublicKeys) -> None:
         context = machine.mask_context
         publics, rank = [known.publics[name] for name in context.names], context.names.index(machine.setup.name)
         self._ask, self._masks = ask, pairwise_masks(machine.past.site_key(machine.lost), publics, rank, context)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from eigenmesh.errors import FrameError
-from eigenmesh.protocol._records import Entry
+from eigenmesh.protocol._records import JournalRecord
 from eigenmesh.protocol._wire import Frame, Kind, shapes_and_dtypes
 
 # What is kept for a neighbour until it has it safe, if no message is larger; then the sender waits.
@@ -90,7 +90,7 @@ class Link:
     safe_here: int = 0
     told: int = 0
     untold_bytes: int = 0
-    replay: deque[Entry] = field(default_factory=deque)
+    replay: deque[JournalRecord] = field(default_factory=deque)
     agreed: bool = False
     met: tuple[str, int, str] | None = None
     joined: bool = False

@@ -7,8 +7,8 @@ from eigenmesh.protocol import _events as ev
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._agreement import Question
 from eigenmesh.protocol._exchanging import Exchanging
+from eigenmesh.protocol._handshake import GREETING_S
 from eigenmesh.protocol._link import Link, LinkStatus
-from eigenmesh.protocol._meeting import GREETING_S
 from eigenmesh.protocol._records import Mark, epoch_content
 from eigenmesh.protocol._setup import Past, Setup
 from eigenmesh.protocol._statements import RESULT, certificate_of
@@ -53,7 +53,7 @@ class SiteMachine(Exchanging):
                 self.unreachable(event)
             case ev.Tick():
                 self._tick()
-            case ev.Started():
+            case ev.SiteStarted():
                 self._call_all()
             case ev.DiskFailed():
                 self._disk_failed(event)

@@ -11,7 +11,7 @@ from eigenmesh.protocol import _events as ev
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._link import WINDOW_BYTES, Link, Message
 from eigenmesh.protocol._membership import Membership
-from eigenmesh.protocol._records import Entry, Mark, read_epoch, record
+from eigenmesh.protocol._records import JournalRecord, Mark, read_epoch, record
 from eigenmesh.protocol._setup import Past, Setup
 from eigenmesh.protocol._statements import INSTANCE, VIEW, Statement, make_statement, read_statement
 from eigenmesh.protocol._wire import Body, Kind
@@ -37,7 +37,7 @@ class Outgoing:
     view_since : when the set of lost links was last seen to grow; the members agree on it within a bounded time.
     """
 
-    masked: dict[int, Entry]
+    masked: dict[int, JournalRecord]
     next_masked: int
     masked_record: int
 

@@ -1,8 +1,8 @@
 """Records of a journal as bytes: what a site has received and said, so that it can continue after a crash.
 
-A record has a length, a CRC-32, and the fields of ``Entry``. The CRC covers the fields and the content; of a frame only
-its head, which has the hash of the numbers that follow: it was verified when the frame came in, and is again when it is
-read. A tail that was being written when the process died, or that is damaged, is not believed.
+A record has a length, a CRC-32, and the fields of ``JournalRecord``. The CRC covers the fields and the content; of a
+frame only its head, which has the hash of the numbers that follow: it was verified when the frame came in, and is again
+when it is read. A tail that was being written when the process died, or that is damaged, is not believed.
 """
 
 import json
@@ -31,7 +31,7 @@ class Mark(IntEnum):
     MASKED = 6
 
 
-class Entry(NamedTuple):
+class JournalRecord(NamedTuple):
     """One record; its content is ``length`` bytes at ``offset``. ``sender`` is the place of a site in the network."""
 
     mark: Mark
@@ -62,7 +62,7 @@ def is_whole(head: bytes, content: bytes) -> bool:
     return fields[0] != Mark.FRAME or wire.is_intact(content)
 
 
-def scan(read: Callable[[int, int], bytes], start: int, size: int) -> tuple[list[Entry], int]:
+def scan(read: Callable[[int, int], bytes], start: int, size: int) -> tuple[list[JournalRecord], int]:
     """Whole records from ``start`` on, and where the last one ends; ``read`` takes an offset and a length."""
     entries, offset = [], start
     while offset + RECORD_BYTES <= size:
@@ -71,7 +71,7 @@ def scan(read: Callable[[int, int], bytes], start: int, size: int) -> tuple[list
         if begin + length > size or not is_whole(head, read(begin, length)):
             break
         mark, sender, epoch, round_ = _FIELDS.unpack_from(head, _LENGTH.size)
-        entries.append(Entry(Mark(mark), sender, epoch, round_, begin, length))
+        entries.append(JournalRecord(Mark(mark), sender, epoch, round_, begin, length))
         offset = begin + length
     return entries, offset
 

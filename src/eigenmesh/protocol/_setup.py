@@ -10,7 +10,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.masking import SiteKey
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._membership import view_digest
-from eigenmesh.protocol._records import Entry
+from eigenmesh.protocol._records import JournalRecord
 from eigenmesh.protocol._statements import Keyring
 
 WINDOW_FRAMES = 256
@@ -99,8 +99,8 @@ class Past(NamedTuple):
     """
 
     instance: Instance
-    entries: tuple[Entry, ...] = ()
-    read: Callable[[Entry], bytes] = lambda entry: b""
+    entries: tuple[JournalRecord, ...] = ()
+    read: Callable[[JournalRecord], bytes] = lambda entry: b""
     secret: str = ""
 
     @property

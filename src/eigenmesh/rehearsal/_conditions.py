@@ -58,7 +58,7 @@ restart_after_s = 10              # left out: it never comes back
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkQuality:
     """A link in one direction: latency, jitter and what a message costs in ms, bandwidth, and the share that is lost.
 
     The overhead is that of TLS, journal and audit at both ends; docs/benchmarks.md says where it was measured.
@@ -94,7 +94,7 @@ def drawn_factor(host: Host, random: Random) -> float:
 class Conditions:
     """Links by their two sites in the order of the network, hosts by name, and what happens when."""
 
-    links: Mapping[tuple[str, str], Link]
+    links: Mapping[tuple[str, str], LinkQuality]
     hosts: Mapping[str, Host]
     faults: tuple[Fault, ...] = ()
     restart_parked_s: float | None = None
@@ -102,7 +102,7 @@ class Conditions:
     @classmethod
     def usual(cls, sites: Iterable[str], edges: Edges) -> Conditions:
         """The defaults everywhere, and nothing goes wrong."""
-        return cls(dict.fromkeys(edges, Link()), dict.fromkeys(sites, Host()))
+        return cls(dict.fromkeys(edges, LinkQuality()), dict.fromkeys(sites, Host()))
 
     @property
     def latencies(self) -> list[LinkLatency]:
@@ -115,13 +115,13 @@ def read_conditions(path: str | os.PathLike[str], sites: tuple[str, ...], edges:
     fields = Fields.read(Path(path), WHAT)
     fields.require_known(["restart_parked_s", "links", "link", "sites", "site", "outage", "kill"])
     parked = fields.at_least("restart_parked_s", 0, MOST) if "restart_parked_s" in fields else None
-    names = _Names(sites, edges)
+    names = _NamesInNetwork(sites, edges)
     faults = [*_outages(fields, names), *_kills(fields, names)]
     return Conditions(_links(fields, names), _hosts(fields, names), tuple(sorted(faults, key=_time)), parked)
 
 
 @dataclass(frozen=True)
-class _Names:
+class _NamesInNetwork:
     """What may be named in a file: the sites and links of the network."""
 
     sites: tuple[str, ...]
@@ -140,10 +140,10 @@ class _Names:
         return link
 
 
-def _links(fields: Fields, names: _Names) -> dict[tuple[str, str], Link]:
+def _links(fields: Fields, names: _NamesInNetwork) -> dict[tuple[str, str], LinkQuality]:
     usual = fields.table("links")
     usual.require_known(LINK_FIELDS)
-    found = dict.fromkeys(names.edges, _link(usual, Link()))
+    found = dict.fromkeys(names.edges, _link(usual, LinkQuality()))
     general, seen = dict(found), set()
     for table in fields.tables("link"):
         table.require_known(["between", *LINK_FIELDS])
@@ -155,8 +155,8 @@ def _links(fields: Fields, names: _Names) -> dict[tuple[str, str], Link]:
     return found
 
 
-def _link(table: Fields, usual: Link) -> Link:
-    return Link(
+def _link(table: Fields, usual: LinkQuality) -> LinkQuality:
+    return LinkQuality(
         latency_ms=table.at_least("latency_ms", 0, MOST, usual.latency_ms),
         jitter_ms=table.at_least("jitter_ms", 0, MOST, usual.jitter_ms),
         bandwidth_mbit=table.number("bandwidth_mbit", 0, MOST, usual.bandwidth_mbit),
@@ -165,7 +165,7 @@ def _link(table: Fields, usual: Link) -> Link:
     )
 
 
-def _hosts(fields: Fields, names: _Names) -> dict[str, Host]:
+def _hosts(fields: Fields, names: _NamesInNetwork) -> dict[str, Host]:
     usual = fields.table("sites")
     usual.require_known(HOST_FIELDS)
     general = _host(usual, Host())
@@ -193,7 +193,7 @@ def _host(table: Fields, usual: Host) -> Host:
     return replace(usual, disk_ms=disk_ms, spread=spread)
 
 
-def _outages(fields: Fields, names: _Names) -> Iterable[Fault]:
+def _outages(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
     for table in fields.tables("outage"):
         table.require_known(["link", "site", "at_s", "for_s"])
         if ("link" in table) == ("site" in table):
@@ -207,7 +207,7 @@ def _outages(fields: Fields, names: _Names) -> Iterable[Fault]:
         yield from (Fault("stall", at_s, *link, for_s) for link in links)
 
 
-def _kills(fields: Fields, names: _Names) -> Iterable[Fault]:
+def _kills(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
     for table in fields.tables("kill"):
         table.require_known(["site", "at_s", "restart_after_s"])
         site, at_s = names.site(table, "site"), table.at_least("at_s", 0, MOST)

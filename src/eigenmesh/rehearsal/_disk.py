@@ -6,7 +6,7 @@ from copy import deepcopy
 from random import Random
 
 from eigenmesh.errors import CannotResumeError, ParkedError
-from eigenmesh.protocol import Entry, Instance, Mark, Past, record, scan
+from eigenmesh.protocol import Instance, JournalRecord, Mark, Past, record, scan
 
 HEAD_BYTES = 64
 # Where the kind of a record stands in it.
@@ -35,7 +35,7 @@ class Disk:
         self.masked: dict[int, set[int]] = {}
         self.farewells: set[tuple[int, int]] = set()
         self.statements: set[str] = set()
-        self._unsynced: list[Entry] = []
+        self._unsynced: list[JournalRecord] = []
         self.records = 0
 
     def copy(self) -> Disk:

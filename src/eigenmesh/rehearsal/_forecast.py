@@ -50,7 +50,7 @@ class SiteForecast:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class RunForecast:
     """A run in virtual seconds.
 
     Attributes
@@ -83,7 +83,7 @@ def forecast(
     tables: Mapping[str, np.ndarray],
     seed: int = 0,
     listeners: Sequence[Listener] = (),
-) -> Forecast:
+) -> RunForecast:
     """Play the run of a network on samples (N_i, d) per site. If all sites state their times, a seed decides it all.
 
     Listeners are told what one of the sites would tell.
@@ -185,12 +185,12 @@ class ForecastWorld(World):
     def _outcome(self) -> SeedOutcome:
         return SeedOutcome("rehearsed", "", self.time.now)
 
-    def forecast(self) -> Forecast:
+    def forecast(self) -> RunForecast:
         """What has come of it, once it is played."""
         lost = max(self.watch.results, key=len, default=())
         found = next(iter(self.watch.results.get(lost, {}).values()), None)
         links = self.links
-        return Forecast(
+        return RunForecast(
             sites={site: self._site(site) for site in self.sites},
             run_s=self.time.now,
             rounds_s=self._last_sent - max(self._first_sent.values(), default=0.0),

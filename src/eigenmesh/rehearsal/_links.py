@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from eigenmesh.events import VirtualTime
-from eigenmesh.rehearsal._conditions import Link
+from eigenmesh.rehearsal._conditions import LinkQuality
 
 PACKET_BYTES = 1448
 # TCP waits for at least so long, and a round trip, before it sends the end of a message again; then for twice that.
@@ -23,7 +23,7 @@ class LinkTimes:
     messages, bytes, resent : by sender and receiver; ``resent`` counts messages of which a packet was lost.
     """
 
-    def __init__(self, time: VirtualTime, links: Mapping[tuple[str, str], Link]) -> None:
+    def __init__(self, time: VirtualTime, links: Mapping[tuple[str, str], LinkQuality]) -> None:
         self._time = time
         self._links = {way: link for (one, other), link in links.items() for way in ((one, other), (other, one))}
         self._free_at = dict.fromkeys(self._links, 0.0)
@@ -51,7 +51,7 @@ class LinkTimes:
             return gone_at + late_s if random.random() >= _any_lost(link, n_bytes) else math.inf
         return gone_at + late_s + self._resend_s(way, link, n_bytes)
 
-    def _resend_s(self, way: tuple[str, str], link: Link, n_bytes: int) -> float:
+    def _resend_s(self, way: tuple[str, str], link: LinkQuality, n_bytes: int) -> float:
         """What lost packets cost: any of the message the first time, then the one that is sent again."""
         any_lost = _any_lost(link, n_bytes)
         wait_s, total_s = RESEND_S + 2e-3 * link.latency_ms, 0.0
@@ -63,6 +63,6 @@ class LinkTimes:
         return total_s
 
 
-def _any_lost(link: Link, n_bytes: int) -> float:
+def _any_lost(link: LinkQuality, n_bytes: int) -> float:
     """The chance that a packet of a message is lost."""
     return 1.0 - (1.0 - link.loss) ** -(-n_bytes // PACKET_BYTES)

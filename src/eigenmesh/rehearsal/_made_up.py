@@ -123,7 +123,7 @@ class MadeUpProblem(FitProblem):
             self._slowdown[site] = slowdown
         self._lap(site)
         self.owed_s[site] += self._work[site].set_up_s
-        counted = _Counted(done.covariance, lambda X: self.counted(site, self._work[site].product_s, apply, X))
+        counted = _TimedCovariance(done.covariance, lambda X: self.counted(site, self._work[site].product_s, apply, X))
         apply = done.covariance.apply
         return replace(done, covariance=cast(Covariance, counted))
 
@@ -150,7 +150,7 @@ class MadeUpProblem(FitProblem):
         return ""
 
 
-class _Counted:
+class _TimedCovariance:
     """A covariance whose products take a stated time."""
 
     def __init__(self, covariance: Covariance, apply: Callable[[Any], Any]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigenmesh.masking import pairwise_masks
-from eigenmesh.protocol import Begin, Begun, Exchange, Keys, Known, Mask, Masked, MembersChanged, Sign, Signed
+from eigenmesh.protocol import Begin, Begun, Exchange, Keys, Mask, Masked, MembersChanged, PublicKeys, Sign, Signed
 from eigenmesh.protocol._wire import array_body
 from eigenmesh.rehearsal._sums import PRIME, Links, Position, Sum, SumProblem, digest_of, plan, require
 
@@ -55,7 +55,7 @@ class MaskedSumProblem(SumProblem):
         answer = yield Keys()
         if isinstance(answer, MembersChanged):
             return 0, None
-        context, publics = machine.mask_context, require(answer, Known).publics
+        context, publics = machine.mask_context, require(answer, PublicKeys).publics
         rank = context.names.index(name)
         masks = pairwise_masks(machine.past.site_key(lost), [publics[one] for one in context.names], rank, context)
         for number in range(self._n_mixing):

@@ -54,7 +54,7 @@ class Process:
             return
         self.machine = ep.SiteMachine(self.world.setup_of(self.site), past, self.time.random, self.now)
         self._program = self.world.solver(self)
-        self.feed(ep.Started())
+        self.feed(ep.SiteStarted())
         self.time.after(TICK_S * self.time.random.random(), self._tick)
         self._answered(None)
 

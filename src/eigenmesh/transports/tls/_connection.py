@@ -20,7 +20,7 @@ def prefixed(message: bytes) -> bytes:
     return _LENGTH.pack(len(message)) + message
 
 
-class Incoming:
+class MessageReader:
     """Puts messages together again from bytes as they come; none may be longer than ``max_bytes``."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self, max_bytes: int) -> None:
-        self._incoming, self._reason = Incoming(max_bytes), ""
+        self._incoming, self._reason = MessageReader(max_bytes), ""
         self.take: Callable[[bytes], object] = lambda message: self.abort("it spoke before it was asked")
         self.ended: Callable[[str], object] = lambda reason: None
         self.silent, self.round_trip_s = 0, 0.0

@@ -13,9 +13,9 @@ from typing import Any
 
 from eigenmesh import protocol as ep
 from eigenmesh.errors import EigenmeshError, InputError, TransportError
+from eigenmesh.transports.tls._connection_thread import ConnectionThread
 from eigenmesh.transports.tls._journal import Journal
 from eigenmesh.transports.tls._security import Credentials
-from eigenmesh.transports.tls._streams import Streams
 
 logger = logging.getLogger("eigenmesh.transports.tls")
 
@@ -60,7 +60,7 @@ class Endpoint:
         self._failure: Exception | None = None
         self._mistake: Exception | None = None
         self._closed = False
-        self._streams: Streams | None = None
+        self._streams: ConnectionThread | None = None
         self._journal = None if journal is None else self._open_journal(journal, fingerprint)
         past = _new_past() if self._journal is None else self._journal.past
         try:
@@ -68,8 +68,10 @@ class Endpoint:
             self._machine = ep.SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
             most = setup.run.max_message_bytes
             slots = 4 * len(setup.sites) + 16
-            self._streams = Streams(self._step, credentials, addresses, listen if callers else None, most, slots)
-            self._feed(ep.Started())
+            self._streams = ConnectionThread(
+                self._step, credentials, addresses, listen if callers else None, most, slots
+            )
+            self._feed(ep.SiteStarted())
             self._streams.begin()
         except BaseException:
             self._release()

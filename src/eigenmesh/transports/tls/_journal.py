@@ -21,7 +21,7 @@ from typing import Any
 
 from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
-from eigenmesh.protocol import Entry, Instance, Mark, Past, record, scan
+from eigenmesh.protocol import Instance, JournalRecord, Mark, Past, record, scan
 from eigenmesh.transports.tls._journal_file import MAGIC, lock, read, sync, write
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Journal:
     def _begin(self, head: dict[str, str]) -> Past:
         size = os.fstat(self._file).st_size
         known = _read_head(self._file, size, self.path, head) if size else None
-        entries: list[Entry] = []
+        entries: list[JournalRecord] = []
         if known is None:
             if size:
                 os.ftruncate(self._file, 0)
@@ -88,7 +88,7 @@ class Journal:
         begun = Instance(identity, 1 + sum(entry.mark is Mark.START for entry in entries), secrets.token_hex(8))
         # On the disk before anybody is called, so that no start is counted twice.
         self._write_now([*parts, *record(Mark.START, begun.nonce.encode())])
-        entries.append(Entry(Mark.START, 0, 0, 0, 0, 0))
+        entries.append(JournalRecord(Mark.START, 0, 0, 0, 0, 0))
         return Past(begun, tuple(entries), self.read, secret)
 
     def _write_now(self, parts: list[bytes]) -> None:
@@ -106,7 +106,7 @@ class Journal:
         if urgent or self._waiting_bytes > FLUSH_BYTES:
             self._hurry.set()
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: JournalRecord) -> bytes:
         """The frame of a record that was there when the journal was opened."""
         data = read(self._file, entry.length, entry.offset)
         if len(data) != entry.length:

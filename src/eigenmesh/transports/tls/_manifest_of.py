@@ -5,14 +5,14 @@ import socket
 from eigenmesh.errors import FrameError, TransportError
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._wire import Kind
-from eigenmesh.transports.tls._connection import WELCOME, Incoming, prefixed
+from eigenmesh.transports.tls._connection import WELCOME, MessageReader, prefixed
 from eigenmesh.transports.tls._security import Credentials, parse_address, plain_reason
 
 
 def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: bytes, timeout_s: float) -> str:
     """The manifest of a neighbour at ``host:port``; raises TransportError if it gives none."""
     question = wire.encode(Kind.MANIFEST, run_id, 0, 0, 0, wire.text_body(""))
-    context, incoming = credentials.for_dialling(), Incoming(wire.ROOM_BYTES + wire.MAX_TEXT_BYTES)
+    context, incoming = credentials.for_dialling(), MessageReader(wire.ROOM_BYTES + wire.MAX_TEXT_BYTES)
     try:
         with (
             socket.create_connection(parse_address(address), timeout_s) as plain,

@@ -21,7 +21,7 @@ logger = logging.getLogger("eigenmesh.transports.tls")
 SILENT_S = 30.0
 
 
-class Streams:
+class ConnectionThread:
     """Runs the loop in a thread of its own, from construction to ``stop``.
 
     ``feed`` takes events, in that thread. ``addresses`` are those of the neighbours that this site dials, ``listen`` is

@@ -18,7 +18,7 @@ GREETING_S = 10.0
 MAX_STRANGERS = 2
 
 
-class Meeting(Streams):
+class Handshake(Streams):
     """Who is at the other end of a stream, and whether it is in the same run, at a round from which both can go on."""
 
     def hear_end(self, link: Link, frame: Frame) -> None:
