@@ -1,5 +1,6 @@
 """The dry run: what is wrong at a site, or with the neighbours that it calls, is known before a run."""
 
+import hashlib
 import json
 import socket
 import threading
@@ -48,6 +49,8 @@ def test_a_site_that_is_ready_and_what_it_would_send(two):
     assert set(two.wait().values()) == {0}
     forecast = int(found["forecast"].text.split(" rounds")[0])
     assert abs(forecast - two.numbers("bergen")["rounds"]) <= 0.2 * forecast
+    data = (two.folder("bergen") / "data.npy").read_bytes()
+    assert two.numbers("bergen")["own_data"] == {"sha256": [hashlib.sha256(data).hexdigest()], "read_with": {}}
 
 
 def test_a_neighbour_that_is_not_up_is_a_note_and_one_that_is_up_is_met(two):

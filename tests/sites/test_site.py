@@ -1,5 +1,6 @@
 """site.toml: what init writes is what is read, and a site that does not fit its network is refused."""
 
+import hashlib
 import json
 import re
 import subprocess
@@ -158,6 +159,16 @@ def test_samples_are_read_and_their_columns_checked(tmp_path):
         read_samples(DataFile(file, GROUP, ("age", "bmi", "sex")))
     np.save(tmp_path / "data.npy", np.eye(2))
     assert read_samples(DataFile(tmp_path / "data.npy", feature_names=("a", "b"))).feature_names == ("a", "b")
+
+
+def test_a_fingerprint_is_data_that_a_program_can_read(tmp_path):
+    file = tmp_path / "data.csv"
+    file.write_text("a;b\n1;2\n")
+    options = TableOptions(drop=("a",), delimiter=";", categories={"b": ("1", "2")})
+    assert json.loads(fingerprint(DataFile(file, options))) == {
+        "sha256": [hashlib.sha256(file.read_bytes()).hexdigest()],
+        "read_with": {"drop": ["a"], "delimiter": ";", "categories": {"b": ["1", "2"]}},
+    }
 
 
 def test_what_is_beside_a_file_and_in_a_folder_is_part_of_its_fingerprint(tmp_path):

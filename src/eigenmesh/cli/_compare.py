@@ -100,7 +100,7 @@ def compare(
     )
     split = split_name(split, by_label)
     problem = read_problem(
-        messages, data, seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
+        messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
     )
     with messages.waiting("finding the truth"):
         comparison = _comparison(request, problem)

@@ -79,7 +79,7 @@ def demo(
         require_report(report)
     picture = _picture_path(out)
     page_file = require_report(report or out.with_suffix(".html"))
-    problem = read_problem(messages, [DATA_SET], seed, split=split, nodes=nodes, topology=topology)
+    problem = read_problem(messages, [DATA_SET], request.layout_seed, split=split, nodes=nodes, topology=topology)
     prepared = prepare(request, problem.data)
     messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
     truth = _pooled_eigenvectors(problem, components)

@@ -139,7 +139,7 @@ def fit(
         topology=topology,
         weights=weights,
         partition=partition,
-        seed=seed or 0,
+        seed=request.layout_seed,
     )
     about = {
         "weights": canonical_name("weights", weights, ["auto", *WEIGHTS]),

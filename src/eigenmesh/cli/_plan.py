@@ -71,7 +71,7 @@ def plan(
     )
     split = split_name(split, by_label)
     problem = read_problem(
-        messages, data, seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
+        messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
     )
     with messages.waiting("planning") as sign:
         planned = make_plan(request, problem.data, report=None if sign is None else sign.update)

@@ -28,7 +28,8 @@ def write_fit_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem:
     """Write the report of a fit, of which these events have been told."""
     facts, scores = problem.facts(fitted.moments.n_samples), _scores(fitted, problem)
     more = {} if scores is None else {"scores": scores}
-    return write_report(path, entries, fitted, problem.title, facts, IMAGE_SHAPES.get(problem.name), more)
+    seed = [] if fitted.request.seed is not None else ["--seed", str(fitted.result.seed)]
+    return write_report(path, entries, fitted, problem.title, facts, IMAGE_SHAPES.get(problem.name), more, seed)
 
 
 def write_report(
@@ -39,20 +40,21 @@ def write_report(
     facts: dict[str, str],
     shape: tuple[int, int] | None = None,
     more: Mapping[str, Any] = NOTHING,
+    drawn: Sequence[str] = (),
 ) -> Path:
     """Write the report of a run that has ended with this fit; its features are pixels if there is a shape.
 
-    ``more`` is shown with its components.
+    ``more`` is shown with its components, ``drawn`` with the command to repeat it.
     """
     found = components_of(model_of(fitted), fitted.result.certificate.error_bounds.tolist(), shape)
-    return save_page(path, title, entries, components={**found, **more}, facts=facts)
+    return save_page(path, title, entries, drawn, components={**found, **more}, facts=facts)
 
 
-def save_page(path: Path, title: str, entries: Sequence[Entry], **about: Any) -> Path:
-    """Write the page of these events; ``about`` as for ``report_page``."""
+def save_page(path: Path, title: str, entries: Sequence[Entry], drawn: Sequence[str] = (), **about: Any) -> Path:
+    """Write the page of these events; ``about`` as for ``report_page``, ``drawn`` are options to repeat it with."""
     from eigenmesh.watch import report_page
 
-    save_text(path, report_page(title, entries, repeat=how_to_repeat(), **about))
+    save_text(path, report_page(title, entries, repeat=how_to_repeat(drawn), **about))
     return path
 
 
@@ -85,8 +87,8 @@ def _scores(fitted: Fit, problem: Problem) -> dict[str, Any] | None:
     return {"nodes": names, "points": points}
 
 
-def how_to_repeat() -> dict[str, Any]:
-    """The command that is running, and the versions that it runs with."""
+def how_to_repeat(drawn: Sequence[str] = ()) -> dict[str, Any]:
+    """The command that is running, with what was drawn, and the versions that it runs with."""
     python = platform.python_version()
     versions = f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."
-    return {"commands": [shlex.join(["eigenmesh", *sys.argv[1:]])], "versions": versions}
+    return {"commands": [shlex.join(["eigenmesh", *sys.argv[1:], *drawn])], "versions": versions}

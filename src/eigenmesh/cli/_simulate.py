@@ -95,7 +95,13 @@ def simulate(
         random_state=seed,
     )
     problem = read_problem(
-        messages, data, seed, table=table, split=split_name(split, by_label), nodes=nodes, topology=topology
+        messages,
+        data,
+        request.layout_seed,
+        table=table,
+        split=split_name(split, by_label),
+        nodes=nodes,
+        topology=topology,
     )
     names = problem.shards.node_names or tuple(str(node) for node in range(problem.shards.n_nodes))
     edges = tuple((names[min(link)], names[max(link)]) for link in sorted(problem.weights.graph.edges))

@@ -93,7 +93,7 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
         raise DataError(f"batch {batch!r} was counted before; give every batch an id of its own.")
     with ExitStack() as stack:
         transport, run_nodes = connect(pca, X, stack)
-        counted = count_batch(pca, X, y, nodes, request.seed or 0, transport, stream)
+        counted = count_batch(pca, X, y, nodes, request.layout_seed, transport, stream)
         stream, data = counted.stream, _grown(counted, transport, batch)
         request = _request_of_batch(request, stream.n_batches)
         budget = pca.averages_per_batch

@@ -81,7 +81,7 @@ class DecentralizedPCA(InNotebooks, Streaming):
         that the engine has started.
     random_state : int, RandomState or None
         Seed of the split, the graph and the start. None: the nodes draw that of the start together at run time, so
-        that no data can know it; split and graph are then always the same.
+        that no data can know it; split and graph are then always the same. ``result_.seed`` repeats the fit.
     costs : Costs or None
         Latency, bandwidth, speed and memory of the nodes, by which "auto" decides; None for the defaults.
     forgetting : float
@@ -227,7 +227,7 @@ class DecentralizedPCA(InNotebooks, Streaming):
         with ExitStack() as stack:
             transport, run_nodes = connect(self, X, stack)
             events = event_log(self, stack)
-            data = data_for(self, X, y, nodes, request.seed or 0, transport, sample_weight)
+            data = data_for(self, X, y, nodes, request.layout_seed, transport, sample_weight)
             if run_nodes is not None and isinstance(data, NodeData):
                 fitted = fit_at_every_node(run_nodes, request, data, events)
             else:
@@ -254,7 +254,7 @@ class DecentralizedPCA(InNotebooks, Streaming):
         request = request_of(planned)
         with ExitStack() as stack:
             transport, _ = connect(planned, X, stack)
-            data = data_for(planned, X, y, nodes, request.seed or 0, transport)
+            data = data_for(planned, X, y, nodes, request.layout_seed, transport)
             if not isinstance(data, NodeData):
                 raise InputError("dask data have fit and transform alone: there is no network to plan for.")
             if isinstance(data, ColumnData):

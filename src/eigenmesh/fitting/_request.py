@@ -21,6 +21,8 @@ Privacy: TypeAlias = Literal["open", "masked"]
 PRIVACY: dict[str, Privacy] = {"open": "open", "masked": "masked"}
 # K where a number is needed before the share of the variance that was asked for is known to need it.
 USUAL_COMPONENTS = 10
+# Seeds that are drawn are from here on, so that one that is given again is known as such.
+DRAWN_FROM = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Request:
     device : str or None
         Where arrays are: "cpu", "cuda", "cuda:1" for PyTorch; None for where the samples lie.
     seed : int or None
-        Of the start; None for one that all nodes draw together, which no data can know.
+        Of the start; None for one that all nodes draw together, which no data can know. That is ``DRAWN_FROM`` or more.
     costs : Costs
         What the planner decides by.
     privacy : "open" or "masked"
@@ -128,6 +130,11 @@ class Request:
             costs=costs or Costs(),
             **settings,
         )
+
+    @property
+    def layout_seed(self) -> int:
+        """Of split and graph, which are always the same where the start is drawn, now or in the run to be repeated."""
+        return 0 if self.seed is None or self.seed >= DRAWN_FROM else self.seed
 
     @property
     def masked(self) -> bool:

@@ -12,18 +12,24 @@ import numpy as np
 from eigenmesh.arrays import to_numpy
 from eigenmesh.data import Covariance
 from eigenmesh.errors import TransportError
+from eigenmesh.fitting._request import DRAWN_FROM
 from eigenmesh.fitting._tables import tell_all
 from eigenmesh.networks import Network
 
 
 def draw_seed(network: Network, covariance: Covariance) -> int:
-    """A fresh seed: by this process where it holds all nodes, otherwise by all nodes together."""
+    """A fresh seed: by this process where it holds all nodes, otherwise by all nodes together.
+
+    It has 62 random bits, below 2^63 as TOML has it, and is marked as drawn: given again, it repeats the run.
+    """
     if len(network.ids) == network.n_nodes:
-        return int.from_bytes(network.private_bytes(8), "big")
-    # A product with a fixed block identifies the samples.
-    block = np.random.default_rng(0).standard_normal((1, covariance.n_features, 2))
-    summary = np.ascontiguousarray(to_numpy(covariance.apply(covariance.place(block)))).tobytes()
-    return agree_on_seed(network, summary)
+        drawn = int.from_bytes(network.private_bytes(8), "big")
+    else:
+        # A product with a fixed block identifies the samples.
+        block = np.random.default_rng(0).standard_normal((1, covariance.n_features, 2))
+        summary = np.ascontiguousarray(to_numpy(covariance.apply(covariance.place(block)))).tobytes()
+        drawn = agree_on_seed(network, summary)
+    return DRAWN_FROM + drawn % DRAWN_FROM
 
 
 def agree_on_seed(network: Network, summary: bytes) -> int:

@@ -65,9 +65,9 @@ class Ledger:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what was counted before this batch: for this site alone, as it would confirm a guess."""
+        """Identifies what was counted before this batch, as JSON: for this site alone, as it would confirm a guess."""
         before = [[file.sha256, file.rows] for file in self.files if file.batch < self.batch]
-        return f"sha256 {hashlib.sha256(json.dumps(before).encode()).hexdigest()} of what was counted before"
+        return json.dumps({"sha256_of_counted": hashlib.sha256(json.dumps(before).encode()).hexdigest()})
 
     def settle(self, files: tuple[CountedFile, ...]) -> Ledger:
         """With the new files of the batch that is under way."""

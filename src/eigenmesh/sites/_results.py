@@ -91,7 +91,7 @@ class ResultFiles:
             "sites": list(view.members),
             "lost_sites": list(view.missing),
             "lost_links": [list(link) for link in view.lost],
-            "own_data": self.folder.fingerprint,
+            "own_data": json.loads(self.folder.fingerprint),
             "signatures": signed,
             "manifest": self.manifest.content,
         }
@@ -147,7 +147,7 @@ class ResultFiles:
             put_off = str(numbers.get("put_off", ""))
             written = () if put_off else self._written
             done = Outcome(None, members, missing, written, bool(numbers["converged"]), put_off=put_off)
-            if numbers["own_data"] != self.folder.fingerprint:
+            if numbers["own_data"] != json.loads(self.folder.fingerprint):
                 fix = "give the run another name at all sites, or choose another out.folder."
                 changed = f"the data of run {self.site.run!r} have changed since {out.numbers} was written"
                 raise InputError(f"{changed}; {fix}")

@@ -18,7 +18,8 @@ DONE = "journal-done"
 class RunFolder:
     """The folder ``out.resume`` of one run: another run has another, so that none is ever in the way of the next.
 
-    ``fingerprint`` identifies the site's data. It is kept here to detect that they have changed, and never sent.
+    ``fingerprint``, as JSON, identifies the site's data. It is kept here to detect that they have changed, and never
+    sent.
     """
 
     def __init__(self, out: OutFolder, fingerprint: str) -> None:

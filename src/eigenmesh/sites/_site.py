@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -171,13 +172,14 @@ def read_samples(data: DataFile) -> Table:
 
 
 def fingerprint(data: DataFile) -> str:
-    """SHA-256 of what is read, with how it is read: for this site alone, as it would confirm a guess."""
+    """SHA-256 of each file that is read, and how it is read, as JSON: for this site alone, it would confirm a guess."""
     digests = []
     try:
         for path in all_files_of(data.file):
             with path.open("rb") as file:
                 digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-        return f"sha256 {', '.join(digests)} read with {data.table}"
+        read_with = {name: how for name, how in vars(data.table).items() if how}
+        return json.dumps({"sha256": digests, "read_with": read_with})
     except OSError as error:
         raise UnreadableFileError(f"{data.file} cannot be read: {error.strerror}; see [data] in site.toml.") from error
 
