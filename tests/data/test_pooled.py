@@ -72,6 +72,25 @@ def test_blocks_of_their_own_are_multiplied_by_each_nodes_own_covariance():
     np.testing.assert_allclose(covariance.traces_beyond(U).mean(), each.traces_beyond(U).mean(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_rows_are_pooled_on_every_device(device):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    X = samples()
+    for data in (X, torch.asarray(X, device=device)):
+        covariance = prepared(data, device=device).covariance
+        assert isinstance(covariance, PooledCovariance)
+        assert covariance.kind is CovarianceKind.FORMED
+        # One small matrix leaves a GPU.
+        assert isinstance(covariance.pooled.matrices, np.ndarray if device == "cuda" else torch.Tensor)
+        shared = np.random.default_rng(1).standard_normal((1, 20, 4))
+        found, expected = product_to_average(covariance, covariance.place(shared), 6), by_node(X, shared)
+        np.testing.assert_allclose(found[3], expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+        own = np.random.default_rng(2).standard_normal((6, 20, 2))
+        np.testing.assert_allclose(covariance.apply(covariance.place(own)), prepared(X).covariance.apply(own))
+
+
 def test_rows_that_are_used_in_place_are_not_copied():
     X = samples(40, 200)
     pooled = prepared(X).covariance.pooled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -71,6 +71,10 @@ class Formed:
                 total += chunk.mT @ chunk
             matrices[node, ...] = xp.astype((total + total.mT) * 0.5, dtype, copy=False)
         return cls(matrices, 0.0 if thin is None else thin.rounding_size)
+
+    def at(self, place: Place) -> Formed:
+        """The same matrices at a place."""
+        return replace(self, matrices=place.put(self.matrices))
 
     @property
     def n_features(self) -> int:

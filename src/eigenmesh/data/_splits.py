@@ -169,10 +169,12 @@ def _rows_by_owner(owner: np.ndarray, n_owners: int) -> list[np.ndarray]:
 
 
 def _shuffled(sizes: np.ndarray, seed: int) -> Sequence[Rows]:
-    # Short numbers are shuffled, to the same order, and sorted in less than half the time.
-    total = int(sizes.sum())
+    # Short numbers are shuffled in half the time, to the same order, and those of nodes are sorted in one pass.
+    total, nodes = int(sizes.sum()), np.arange(len(sizes), dtype=np.min_scalar_type(len(sizes)))
     order = np.random.default_rng(seed).permutation(np.arange(total, dtype=np.min_scalar_type(-total)))
-    return [np.sort(part).astype(np.intp) for part in np.split(order, np.cumsum(sizes)[:-1])]
+    owner = np.empty(total, dtype=nodes.dtype)
+    owner[order] = np.repeat(nodes, sizes)
+    return _rows_by_owner(owner, len(sizes))
 
 
 def _even_sizes(n_samples: int, n_nodes: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from eigenmesh.data import (
     pooled_moments,
 )
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
-from eigenmesh.data._covariance import OneByOne
+from eigenmesh.data._covariance import Formed, OneByOne
 from eigenmesh.data._in_place import InPlace, rows_in_place, upper_products
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
@@ -43,6 +43,8 @@ from eigenmesh.transports import Transport
 GPU_PASS_COST = 4.0
 # Share of a GPU's free memory to reckon with.
 FILL_OF_GPU = 0.8
+# A matrix up to this size is multiplied on the host before a GPU has been told what to do.
+HOST_BYTES = 32 * 2**20
 
 
 class Data(Protocol):
@@ -145,19 +147,20 @@ class NodeData:
         columns, products = solver.columns(n_components, self.shards.n_features), solver.traits.expected_products
         if network is not None and network.integers:
             return _choice_one_by_one(self.shards, kind, columns, products)
-        pooled = None if network is None or kind is not None else self._pooled(network, solver, place)
+        pooled = None if network is None or kind is not None else self._pooled(network, solver)
         sizes = Sizes.of(pooled or self.shards, in_place=place == HOST)
         if kind is not None:
             return sizes.asked(kind)
-        if not place.is_gpu:
-            return replace(choose_by_size(sizes, columns, products), pooled=pooled is not None)
-        # What is free beside the samples is the only limit to copies on a GPU.
-        free = int(FILL_OF_GPU * place.free_bytes()) - self.shards.bytes_at(place)
-        return choose_by_size(replace(sizes, copy_bytes=free), columns, products, free, GPU_PASS_COST)
+        limits: tuple[Any, ...] = ()
+        if place.is_gpu:
+            # What is free beside the samples is the only limit to copies on a GPU.
+            free = int(FILL_OF_GPU * place.free_bytes()) - self.shards.bytes_at(place)
+            sizes, limits = replace(sizes, copy_bytes=free), (free, GPU_PASS_COST)
+        return replace(choose_by_size(sizes, columns, products, *limits), pooled=pooled is not None)
 
-    def _pooled(self, network: Network, solver: Solver, place: Place) -> Shards | None:
+    def _pooled(self, network: Network, solver: Solver) -> Shards | None:
         """All rows at one node, if products are only averaged and averages have no error that should be simulated."""
-        held = len(network.ids) == network.n_nodes > 1 and place == HOST
+        held = len(network.ids) == network.n_nodes > 1
         exact = held and not network.collective and network.average.accuracy == 0
         return pooled_shards(self.shards) if exact and solver.traits.averages_products else None
 
@@ -166,8 +169,12 @@ class NodeData:
     ) -> tuple[Moments, Covariance]:
         """One average for the moments, two if means are large; then the covariances, without any message."""
         place = self._place(device, network)
-        here = replace(self, shards=self.shards.moved(place))
         pooled = pooled_shards(self.shards) if choice.pooled else None
+        here = self
+        if pooled is None:
+            here = replace(self, shards=self.shards.moved(place))
+        else:
+            pooled = pooled.moved(place)
         forms = choice.kind is CovarianceKind.FORMED and not network.integers and place == HOST and missing == "error"
         rows = rows_in_place(pooled or self.shards) if forms else None
         # A covariance that will be formed tells the sums of squares too, without a pass of their own.
@@ -198,8 +205,14 @@ class NodeData:
         covariance = build_covariance(held, moments, kind=kind, in_place=True, products_in_place=products, **where)
         if pooled is None:
             return covariance
-        each = partial(build_covariance, self.shards, moments, **where)
+        if place.is_gpu and isinstance(covariance, Formed) and covariance.matrices.nbytes <= HOST_BYTES:
+            covariance, place = covariance.at(HOST), HOST
+        each = partial(self._each, moments, place)
         return PooledCovariance(covariance, each, self.shards.n_nodes)
+
+    def _each(self, moments: Moments, place: Place) -> Covariance:
+        """Those of the nodes one by one, for blocks of their own."""
+        return build_covariance(self.shards.moved(place), moments, xp=place.xp, device=place.device)
 
     def _one_by_one(self, moments: Moments, choice: Choice, place: Place) -> Covariance:
         """Each node's covariance as where it is alone. What cancels in a product is stated by pooled numbers."""
