@@ -88,9 +88,9 @@ def _levels(graph: nx.Graph, root: int) -> list[list[tuple[int, int]]]:
 
 def _from_children(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
     """Parents add what their children on this level, pairs of child and parent, have."""
-    child, parent = np.array(level).T
-    links = sparse.coo_array((np.ones(len(level)), (parent, child)), shape=(n_nodes, n_nodes))
-    return LinearRound(sparse.csr_array(sparse.eye_array(n_nodes) + links))
+    nodes, (child, parent) = np.arange(n_nodes), np.array(level).T
+    places = np.concatenate([nodes, parent]), np.concatenate([nodes, child])
+    return LinearRound(sparse.csr_array((np.ones(n_nodes + len(level)), places), shape=(n_nodes, n_nodes)))
 
 
 def _from_parents(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:

@@ -98,4 +98,8 @@ def _with_diagonal(graph: nx.Graph) -> sparse.csr_array:
 
 def _completed(links: sparse.sparray, graph: nx.Graph) -> Weights:
     """Weights with a diagonal that completes the row sums of the links to one."""
-    return Weights(stored(links + sparse.diags_array(1.0 - links.sum(axis=1))), graph)
+    found, nodes = sparse.coo_array(links), np.arange(links.shape[0])
+    diagonal = 1.0 - np.bincount(found.row, found.data, minlength=len(nodes))
+    # Put together once: sums of small sparse matrices take longer than all else that is done here.
+    places = np.concatenate([found.row, nodes]), np.concatenate([found.col, nodes])
+    return Weights(stored(sparse.csr_array((np.concatenate([found.data, diagonal]), places), links.shape)), graph)
