@@ -25,6 +25,8 @@
 
 import difflib
 import importlib
+import sys
+import warnings
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -48,6 +50,7 @@ __all__ = [
     "UnknownNameError",
     "UnreadableFileError",
     "import_extra",
+    "warn_user",
 ]
 
 
@@ -139,6 +142,18 @@ class MissingExtraError(EigenmeshError, ImportError):
 
 class DataWarning(UserWarning):
     """Samples that can be worked with, but are probably not what was meant."""
+
+
+# What calls eigenmesh for a user without being one.
+_NO_USERS = ("eigenmesh", "sklearn")
+
+
+def warn_user(message: str, category: type[Warning] = DataWarning) -> None:
+    """Warn at the line that called eigenmesh, however deep inside the reason was found."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _NO_USERS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:

@@ -127,6 +127,15 @@ def test_missing_and_constant_columns_and_a_solver_that_is_too_slow(two):
     assert "within 3 rounds" in found["forecast"].text
 
 
+def test_a_warning_about_data_names_what_is_in_the_file_and_no_option(two):
+    lines = [f"{row},{row % 7},{row / 7}" for row in range(20)]
+    (two.folder("bergen") / "data.csv").write_text("\n".join(["nr,a,b", *lines]))
+    two.edit("bergen", "data.npy", "data.csv")
+    done = CliRunner().invoke(app, ["check", str(two.folder("bergen") / "site.toml")])
+    assert "column 'nr'" in done.stderr
+    assert "leave it out (drop), or say that it is one (id_column)" in done.stderr
+
+
 def test_the_command_prints_a_table_or_values_and_ends_with_2_for_a_problem(two):
     site = two.folder("bergen") / "site.toml"
     done = CliRunner().invoke(app, ["check", str(site)])

@@ -1,18 +1,15 @@
 """The command line: its commands, and how it reports errors."""
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from eigenmesh import __version__
 from eigenmesh.cli._exit_codes import BAD_INPUT, INTERRUPTED, PIPE_CLOSED
-from eigenmesh.errors import DataWarning, EigenmeshError
+from eigenmesh.cli._warnings import alert, warnings_shown
+from eigenmesh.errors import EigenmeshError
 
 # What `eigenmesh --help` says of each command. `eigenmesh fit` is the function `fit` of the module `_fit`.
 COMMANDS = {
@@ -67,43 +64,20 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; any error that was not raised on purpose goes on up."""
         try:
-            with _warnings_shown():
+            with warnings_shown(_option_names):
                 return super().invoke(ctx)
         except EigenmeshError as error:
-            from eigenmesh.cli._messages import option_names
-
-            _alert(f"error: {option_names(str(error))}", style="bold red")
+            alert(f"error: {_option_names(str(error))}", style="bold red")
             raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
-            _alert("interrupted.", style="yellow")
+            alert("interrupted.", style="yellow")
             raise typer.Exit(INTERRUPTED) from error
 
 
-@contextmanager
-def _warnings_shown() -> Iterator[None]:
-    """Show each warning about data once, in the words of the command line."""
-    said: set[str] = set()
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", DataWarning)
-        usual = warnings.showwarning
+def _option_names(message: str) -> str:
+    from eigenmesh.cli._messages import option_names
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if not issubclass(category, DataWarning):
-                usual(message, category, *place, **more)
-            elif str(message) not in said:
-                from eigenmesh.cli._messages import option_names
-
-                said.add(str(message))
-                _alert(f"warning: {option_names(str(message))}", style="yellow")
-
-        warnings.showwarning = show
-        yield
-
-
-def _alert(text: str, style: str) -> None:
-    # Not through `_messages`: an interrupt may come while that is being imported.
-    console = Console(stderr=True, highlight=False)
-    console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
+    return option_names(message)
 
 
 # A traceback with local variables would print samples; the plain one does not.

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eigenmesh._text import readable_bytes
 from eigenmesh.cli._exit_codes import BAD_INPUT
+from eigenmesh.cli._warnings import warnings_shown
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.events import Entry, EventLog, JsonlWriter, Listener, Record, Started, event_log
 from eigenmesh.fitting._outputs import largest_loadings
@@ -51,8 +52,6 @@ OPTION_NAMES = {
     "weight_column": "--weight-column",
     "categories": "--category",
     "(drop)": "(--drop)",
-    "drop=": "--drop ",
-    "id_column=": "--id-column ",
     "encoding=": "--encoding ",
     "decimal=": "--decimal ",
     "scale=True": "--scale",
@@ -76,9 +75,10 @@ def note_node(rank: int) -> None:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """End with one line and status 2, without names of options: ``n_components`` in a file is not --components."""
+    """Errors and warnings without names of options: ``n_components`` in a file is not --components."""
     try:
-        yield
+        with warnings_shown():
+            yield
     except EigenmeshError as error:
         Messages.of().alert(f"error: {error}", style="bold red")
         raise typer.Exit(BAD_INPUT) from error

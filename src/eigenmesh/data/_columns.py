@@ -184,7 +184,7 @@ def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, wher
         fix = _encode(lacking, found) or f"add {it}, or leave {it} out everywhere"
         raise DataError(f"{where} lacks {listed_columns(lacking)}, which {by} has; {fix}.")
     if more:
-        raise DataError(f"{where} has {listed_columns(more)}, which {by} lacks; leave it out with drop={more[0]!r}.")
+        raise DataError(f"{where} has {listed_columns(more)}, which {by} lacks; leave it out (drop).")
     places = {name: place for place, name in enumerate(found)}
     twice = [name for place, name in enumerate(found) if place < places[name]]
     if twice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +15,7 @@ from eigenmesh.data._columns import table_of
 from eigenmesh.data._dialect import Dialect, number, open_text
 from eigenmesh.data._source import MatrixSource
 from eigenmesh.data._table_options import NOT_NUMERIC, TableOptions, column_label
-from eigenmesh.errors import DataError, DataWarning, UnreadableFileError
+from eigenmesh.errors import DataError, UnreadableFileError, warn_user
 
 
 def read_csv(file: Path, options: TableOptions) -> Table:
@@ -24,7 +23,7 @@ def read_csv(file: Path, options: TableOptions) -> Table:
     dialect = Dialect.of(file, options)
     if len(dialect.fields) > 2 and dialect.fields == tuple(map(str, range(len(dialect.fields)))):
         fix = "if they are names of columns, delete the line, or write names that are not numbers"
-        warnings.warn(f"line 1 of {file} has the numbers 0, 1, 2, .. and counts as a sample; {fix}.", DataWarning, 2)
+        warn_user(f"line 1 of {file} has the numbers 0, 1, 2, .. and counts as a sample; {fix}.")
     return table_of(TextColumns(dialect), options, str(file))
 
 

@@ -3,7 +3,6 @@
 import glob
 import hashlib
 import os
-import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from eigenmesh.data._splits import ContiguousSplit
 from eigenmesh.data._suspicious import suspicious_columns
 from eigenmesh.data._table_options import TableOptions
 from eigenmesh.data._zarr import read_zarr
-from eigenmesh.errors import DataWarning, EigenmeshError, UnreadableFileError
+from eigenmesh.errors import EigenmeshError, UnreadableFileError, warn_user
 
 _SAMPLES = ("X", "data", "images")
 _LABELS = ("y", "labels", "label", "site", "target")
@@ -71,7 +70,7 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     except Exception as error:  # broken files make NumPy, zipfile, csv and pyarrow raise many kinds of exceptions
         raise UnreadableFileError(f"{file} cannot be read as {kind_of(file)} ({error}); {kinds}") from error
     for finding in suspicious_columns(table.source, str(file)):
-        warnings.warn(finding, DataWarning, stacklevel=2)
+        warn_user(finding)
     return replace(table, name=name_of(file))
 
 
@@ -118,7 +117,7 @@ def warn_of_same(files: Sequence[Path]) -> None:
             same = (
                 f"{file} and {seen[key]} are the same file" if file == seen[key] else f"{file} is a copy of {seen[key]}"
             )
-            warnings.warn(f"{same}: its samples count twice; leave one out.", DataWarning, stacklevel=3)
+            warn_user(f"{same}: its samples count twice; leave one out.")
         seen.setdefault(key, file)
 
 

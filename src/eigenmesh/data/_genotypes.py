@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from eigenmesh.data._block import Table
 from eigenmesh.data._columns import MatrixColumns, table_of
 from eigenmesh.data._splits import Rows
 from eigenmesh.data._table_options import TableOptions
-from eigenmesh.errors import DataError, DataWarning
+from eigenmesh.errors import DataError, warn_user
 
 # More copies than there can be, also after 2 - copies in a byte: a missing genotype.
 MISSING = 255
@@ -100,7 +99,7 @@ def genotype_table(
     if ambiguous:
         some = f"{', '.join(ambiguous[:3])}{' ..' if len(ambiguous) > 3 else ''}"
         fix = "make sure that all sites read the same strand, or leave them out with plink2 --exclude"
-        warnings.warn(f"{len(ambiguous)} variants of {path} are A/T or C/G ({some}); {fix}.", DataWarning, stacklevel=5)
+        warn_user(f"{len(ambiguous)} variants of {path} are A/T or C/G ({some}); {fix}.")
     flipped = np.array([variant.counted != variant.alleles[0] for variant in variants], dtype=bool)
     source = Genotypes(file, flipped, tuple(variant.feature for variant in variants))
     table = table_of(MatrixColumns(source, str(path)), options, str(path))

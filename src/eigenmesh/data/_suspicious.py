@@ -37,5 +37,5 @@ def suspicious_columns(source: Source, where: str) -> Iterator[str]:
         if (rises or called) and len(np.unique(head[:, column])) == n_rows:
             ids.append(names[column])
     if ids:
-        fix = f"leave it out with drop={ids[0]!r}, or name it with id_column={ids[0]!r}"
+        fix = "leave it out (drop), or say that it is one (id_column)"
         yield f"{listed_columns(ids)} of {where} looks like an id or an index, not like a feature; {fix}."

@@ -1,7 +1,6 @@
 """What a fit leaves on an estimator: its attributes, a warning where it did not converge, and the file of the model."""
 
 import os
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from eigenmesh._atomic_write import require_writable
+from eigenmesh.errors import warn_user
 from eigenmesh.estimator._projection import Projection
 from eigenmesh.fitting import Fit, model_of
 from eigenmesh.model_file import write_model
@@ -58,4 +58,4 @@ class Fitted(Projection):
             reason, bound = self.stop_reason_, self.certificate_.error_bound
             message = f"stopped after {self.traffic_.rounds} rounds ({reason.label}): "
             message += f"the angles to the true components are bounded by {bound:.2g}, not by tol = {self.tol:g}. "
-            warnings.warn(message + reason.advice, ConvergenceWarning, stacklevel=3)
+            warn_user(message + reason.advice, ConvergenceWarning)

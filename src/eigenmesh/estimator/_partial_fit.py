@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from eigenmesh.errors import DataError, DataWarning, TooFewSamplesError
+from eigenmesh.errors import DataError, TooFewSamplesError, warn_user
 from eigenmesh.estimator._batches import CountedBatch, count_batch
 from eigenmesh.estimator._fitted import Fitted
 from eigenmesh.estimator._inputs import connect, event_log
@@ -64,7 +63,7 @@ class Streaming(Fitted):
         if isinstance(found, TooFewSamplesError):
             so_far = "these are not in the components yet" if hasattr(self, "components_") else "nothing is fitted yet"
             message = f"{so_far}: {found} The {stream.n_seen} samples seen so far are kept."
-            warnings.warn(message, ConvergenceWarning, stacklevel=2)
+            warn_user(message, ConvergenceWarning)
             return self
         self._set_fitted(found)
         if self.averages_per_batch is None or self.sketch is not None:
@@ -88,7 +87,7 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
     request, stream = request_of(pca), getattr(pca, "_stream", None)
     if stream is None and hasattr(pca, "fitted_"):
         told = "fit keeps nothing that a batch could be added to, so the stream begins with this batch."
-        warnings.warn(f"{told} Use partial_fit from the first batch on.", DataWarning, stacklevel=3)
+        warn_user(f"{told} Use partial_fit from the first batch on.")
     if stream is not None and batch is not None and batch in stream.ids:
         raise DataError(f"batch {batch!r} was counted before; give every batch an id of its own.")
     with ExitStack() as stack:

@@ -1,6 +1,5 @@
 """Columns that are split over nodes: ``Data`` for ``prepare`` with the Gram matrix in place of the covariance."""
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -13,7 +12,7 @@ from eigenmesh.data._feature_shards import FeatureShards
 from eigenmesh.data._gram import ColumnMoments, Gram
 from eigenmesh.data._moments import MOST_ROUNDED, NO_VARIANCE, require_range
 from eigenmesh.data._pooled_moments import own_moments
-from eigenmesh.errors import DataError, DataWarning, InputError
+from eigenmesh.errors import DataError, InputError, warn_user
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._request import Request
@@ -85,11 +84,9 @@ class ColumnData(NodeData):
         if few:
             label, count = few[0]
             more = f" and {len(few) - 1} more nodes" if len(few) > 1 else ""
-            warnings.warn(
+            warn_user(
                 f"{label} with {count:,} columns{more}: about {sent:,} products with them are sent, so whoever sees "
-                "all that a node sends can work out its data but for a rotation. Use masks, or fewer components.",
-                DataWarning,
-                stacklevel=2,
+                "all that a node sends can work out its data but for a rotation. Use masks, or fewer components."
             )
 
     def measure(

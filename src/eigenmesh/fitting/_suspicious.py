@@ -1,13 +1,12 @@
 """Warnings about pooled columns that are probably not what was meant."""
 
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
 
 from eigenmesh.data import Moments, Shards
 from eigenmesh.data._table_options import listed_columns
-from eigenmesh.errors import DataWarning
+from eigenmesh.errors import warn_user
 
 # Share of the variance from which one column outweighs all others.
 MOST_SHARE = 0.9
@@ -17,7 +16,7 @@ def warn_of_columns(shards: Shards, moments: Moments) -> None:
     """Warn, at the first node alone, of what the pooled variances of columns with names show."""
     if 0 in shards.ids and shards.feature_names is not None:
         for finding in _findings(shards, shards.feature_names, moments):
-            warnings.warn(finding, DataWarning, stacklevel=2)
+            warn_user(finding)
 
 
 def _findings(shards: Shards, names: tuple[str, ...], moments: Moments) -> Iterator[str]:
@@ -25,7 +24,7 @@ def _findings(shards: Shards, names: tuple[str, ...], moments: Moments) -> Itera
     share = moments.variance / moments.variance.sum()
     largest = int(np.argmax(share))
     if moments.scale is None and share[largest] > MOST_SHARE and len(names) > 2:
-        fix = f"use scale=True if units differ, or leave it out with drop={names[largest]!r}"
+        fix = "use scale=True if units differ, or leave it out (drop)"
         column = shards.column_label(largest)
         yield f"{column} has {share[largest]:.1%} of the variance, and is component 1 alone; {fix}."
     constant = [names[column] for column in np.flatnonzero(moments.variance == 0)]
