@@ -5,30 +5,29 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import numpy as np
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging import Average, Averaging, LinearRound, Polynomial, Tree
+from eigenmesh.averaging import Average, Averaging, Polynomial, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._gossip import ChebyshevAverage, GossipAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import NetworkSequence, Weights
-from eigenmesh.graphs._weights import half_way
 from eigenmesh.networks._all_reduce import AllReducing
 from eigenmesh.networks._integers import Bound, InIntegers
-from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, pull_and_push, rounds_to_contract
+from eigenmesh.networks._mixes import AveragingMixes, Mixes, PushMixes, rounds_to_contract
 from eigenmesh.networks._paced import Pace, Paced
-from eigenmesh.networks._riders import Riders
+from eigenmesh.networks._single_rounds import SingleRounds
 from eigenmesh.networks._traffic import Traffic
 
 T = TypeVar("T")
 
 
-class Network(Riders, AllReducing, InIntegers, ABC):
+class Network(SingleRounds, AllReducing, InIntegers, ABC):
     """Nodes that exchange arrays with their neighbours in rounds.
 
     Every array has a leading axis over *the nodes this process holds*: all M when stacked, one at a peer. All
@@ -38,9 +37,6 @@ class Network(Riders, AllReducing, InIntegers, ABC):
 
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         self._weights = weights
-        self._mixing = LinearRound(weights.matrix)
-        self._lazy_mixing = LinearRound(half_way(weights.matrix))
-        self._pull_and_push: tuple[LinearRound, LinearRound] | None = None
         self._begin((averaging or Tree()).prepare(weights))
 
     def _begin(self, average: Average) -> None:
@@ -128,57 +124,12 @@ class Network(Riders, AllReducing, InIntegers, ABC):
         """Global ids of the nodes that this process holds."""
 
     @abstractmethod
-    def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Carry out one linear round."""
-
-    @abstractmethod
     def _maximum(self, values: Array) -> Array:
         """Elementwise maximum over all nodes, by ``diameter`` rounds of neighbour maxima or by an all-reduce."""
 
     @abstractmethod
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         """``common_mean(array)``, counted, and the maximum of values, not counted."""
-
-    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
-        """Carry out one linear round on each of the arrays, all in one message, and count it."""
-        self._begin_round(exchange, arrays)
-        return self._combine(exchange, arrays)
-
-    def _begin_round(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> None:
-        self._count_rounds(exchange, arrays, riding=self._riding_bytes)
-        self._rider_rounds += exchange.messages == self._mixing.messages
-
-    @overload
-    def mix(self, array: Array, /) -> Array: ...
-    @overload
-    def mix(self, first: Array, second: Array, /, *more: Array) -> tuple[Array, ...]: ...
-    def mix(self, *arrays: Array) -> Array | tuple[Array, ...]:
-        """One round: ``mix(X)_i = sum_j w_ij X_j``; several arrays share the round and its messages."""
-        mixed = self.combine(self._mixing, *arrays)
-        return mixed if len(arrays) > 1 else mixed[0]
-
-    def lazy_mix(self, *arrays: Array) -> tuple[Array, ...]:
-        """One round half way: ``1/2 X_i + 1/2 sum_j w_ij X_j`` of each array, all in one message."""
-        return self.combine(self._lazy_mixing, *arrays)
-
-    def push_pull(self, X: Array, S: Array) -> tuple[Array, Array]:
-        """One round half way, in one message: X with rows that sum to one, S with columns that do.
-
-        X keeps what all nodes agree on, S its sum over the nodes. Where the weights do both this is ``lazy_mix``; where
-        they do one, a node takes or sends equal parts in the other (``graphs.pull``, ``graphs.push``).
-        """
-        if self.weights.averages:
-            X, S = self.lazy_mix(X, S)
-            return X, S
-        if self._pull_and_push is None:
-            self._pull_and_push = pull_and_push(self.weights)
-        pull, push = self._pull_and_push
-        self._begin_round(push, (X, S))
-        return self._combine_both(pull, push, X, S)
-
-    def _combine_both(self, first: LinearRound, second: LinearRound, X: Array, S: Array) -> tuple[Array, Array]:
-        """Two linear rounds over the same links at once, one for each array."""
-        return self._combine(first, (X,))[0], self._combine(second, (S,))[0]
 
     def mean(self, array: Array, bound: Bound = None) -> Array:
         """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...).
