@@ -5,23 +5,21 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, ClassVar, Literal, Self
 
-from sklearn.base import clone
-
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Split
-from eigenmesh.errors import InputError
 from eigenmesh.estimator._in_notebooks import InNotebooks
 from eigenmesh.estimator._inputs import connect, data_for, event_log
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
 from eigenmesh.estimator._partial_fit import Streaming
+from eigenmesh.estimator._planning import Planning
 from eigenmesh.events import BatchChecked, Listener, Record
-from eigenmesh.fitting import ColumnData, Costs, NodeData, Plan, fit, fit_at_every_node, plan, prepare
+from eigenmesh.fitting import Costs, NodeData, fit, fit_at_every_node, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
 
-class DecentralizedPCA(InNotebooks, Streaming):
+class DecentralizedPCA(InNotebooks, Planning, Streaming):
     """Exact PCA of samples that are spread over the nodes of a network without a server.
 
     The fitted attributes are those of :class:`sklearn.decomposition.PCA`, and they are equal to what it gives on the
@@ -238,25 +236,3 @@ class DecentralizedPCA(InNotebooks, Streaming):
         self.__dict__.pop("_stream", None)
         self._warn_unless_converged()
         return self
-
-    def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
-        """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.
-
-        Parameters
-        ----------
-        X, y, nodes : arrays
-            As for ``fit``.
-        costs : Costs or None
-            As the parameter of that name, which it stands in for.
-        """
-        # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
-        planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
-        request = request_of(planned)
-        with ExitStack() as stack:
-            transport, _ = connect(planned, X, stack)
-            data = data_for(planned, X, y, nodes, request.layout_seed, transport)
-            if not isinstance(data, NodeData):
-                raise InputError("dask data have fit and transform alone: there is no network to plan for.")
-            if isinstance(data, ColumnData):
-                raise InputError('a plan is for partition="samples"; split columns are fitted without one.')
-            return plan(request, data)

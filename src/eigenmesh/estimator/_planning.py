@@ -1,0 +1,37 @@
+"""The plan of an estimator: what every method would cost on its data, before anything is fitted."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from sklearn.base import clone
+
+from eigenmesh.errors import InputError
+from eigenmesh.estimator._inputs import connect, data_for
+from eigenmesh.estimator._parameters import request_of
+from eigenmesh.fitting import ColumnData, Costs, NodeData, Plan, plan
+
+
+class Planning:
+    """``plan`` of an estimator; a subclass has the parameters."""
+
+    def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
+        """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.
+
+        Parameters
+        ----------
+        X, y, nodes : arrays
+            As for ``fit``.
+        costs : Costs or None
+            As the parameter of that name, which it stands in for.
+        """
+        # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
+        planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
+        request = request_of(planned)
+        with ExitStack() as stack:
+            transport, _ = connect(planned, X, stack)
+            data = data_for(planned, X, y, nodes, request.layout_seed, transport)
+            if not isinstance(data, NodeData):
+                raise InputError("dask data have fit and transform alone: there is no network to plan for.")
+            if isinstance(data, ColumnData):
+                raise InputError('a plan is for partition="samples"; split columns are fitted without one.')
+            return plan(request, data)
