@@ -20,7 +20,7 @@
     │   └── FrameError                     bytes that are no frame of this run
     └── MissingExtraError (ImportError)    an optional dependency; the message gives the install command
 
-    DataWarning (UserWarning)              samples that can be worked with, but are probably not what was meant
+    DataWarning (UserWarning)              samples or nodes that can be worked with, but are probably not what was meant
 """
 
 import difflib
@@ -141,7 +141,7 @@ class MissingExtraError(EigenmeshError, ImportError):
 
 
 class DataWarning(UserWarning):
-    """Samples that can be worked with, but are probably not what was meant."""
+    """Samples or nodes that can be worked with, but are probably not what was meant."""
 
 
 # What calls eigenmesh for a user without being one.

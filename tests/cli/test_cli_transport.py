@@ -8,15 +8,17 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from eigenmesh import DecentralizedPCA
 from eigenmesh.cli._launch import MARK
 from eigenmesh.cli._messages import NODES_FOLDER
 from eigenmesh.cli._node_files import files_of_all_nodes, has_rank, with_rank
-from eigenmesh.errors import InputError
+from eigenmesh.errors import DataWarning, InputError
 from eigenmesh.transports import TRANSPORTS
 from eigenmesh.transports._threads import ThreadHub
 from problems import angles, truth
@@ -47,10 +49,14 @@ def rows(tmp_path, samples):
 
 
 def test_a_process_that_was_started_alone_is_told_so(call, tmp_path, rows, monkeypatch):
-    monkeypatch.setattr("eigenmesh.cli._fit.transport_by_name", lambda name, device: ThreadHub(1).transport(0))
+    alone = replace(TRANSPORTS["mpi"], connect=lambda device, timeout_s: ThreadHub(1).transport(0))
+    monkeypatch.setitem(TRANSPORTS, "mpi", alone)
     done = call("fit", "site-{rank:02d}.npy", "-k", 2, "--transport", "mpi")
     assert done.exit_code == 0, done.output
-    assert "is the only node; eigenmesh launch --nodes 4 --transport mpi" in " ".join(done.stderr.split())
+    assert "is the only node: each node is a rank under mpiexec" in " ".join(done.stderr.split())
+    with pytest.warns(DataWarning, match="eigenmesh launch --nodes 4 --transport mpi starts several") as told:
+        DecentralizedPCA(2, transport="mpi").fit(rows)
+    assert told[0].filename == __file__
 
 
 @pytest.mark.slow

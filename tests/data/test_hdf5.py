@@ -145,6 +145,26 @@ def test_chunks_of_sparse_cells_that_are_lost_are_noticed(part, said, counts, tm
         read_table(path).X  # noqa: B018
 
 
+def test_a_first_column_that_is_stored_twice_in_a_row_is_added_up(counts, suffix, tmp_path):
+    """Where no part of the store is missing, it is nothing but an entry in two pieces."""
+    path = tmp_path / f"cells{suffix}"
+    write_by_hand(path, counts)
+    row = int(np.flatnonzero(counts[:, 0])[0])
+    file = h5py.File(path, "a") if suffix == ".h5ad" else pytest.importorskip("zarr").open_group(path, mode="a")
+    group = file["X"]
+    data, indices, starts = (group[part][:] for part in ("data", "indices", "indptr"))
+    place = starts[row]
+    pieces = np.insert(data, place, 3.0), np.insert(indices, place, 0), starts + (np.arange(len(starts)) > row)
+    for part, values in zip(("data", "indices", "indptr"), pieces, strict=True):
+        del group[part]
+        group[part] = values
+    if suffix == ".h5ad":
+        file.close()
+    expected = np.array(counts, dtype=float)
+    expected[row, 0] += 3.0
+    assert (read_table(path).X.toarray() == expected).all()
+
+
 def test_names_that_are_there_twice_are_refused(counts, tmp_path):
     write_by_hand(tmp_path / "twice.h5ad", counts)
     with h5py.File(tmp_path / "twice.h5ad", "a") as file:

@@ -201,6 +201,16 @@ def test_names_and_parts():
     assert pca.node_names_ == ("north", "south")
     assert list(pca.feature_names_in_) == ["a", "b", "c"]
     assert list(pca.get_feature_names_out()) == ["decentralizedpca0", "decentralizedpca1"]
+    named = frame.assign(site=["north", "south"] * 20)
+    by_column = DecentralizedPCA(2).partial_fit(named, nodes="site")
+    by_column.partial_fit(named[1:10:2], nodes="site")
+    assert by_column.node_names_ == ("north", "south")
+    assert by_column.n_samples_seen_ == 45
+    assert np.array_equal(by_column.transform(named), by_column.transform(frame))
+    with pytest.raises(InputError, match="X has no column 'place' for nodes="):
+        by_column.partial_fit(named, nodes="place")
+    with pytest.raises(DataError, match="row 2 has no entry in nodes"):
+        DecentralizedPCA(2).partial_fit(named.assign(site=[*"ab", None, *"a" * 37]), nodes="site")
     rows = frame.to_numpy()
     parts = (
         DecentralizedPCA(2).partial_fit([rows[:30], rows[:0], rows[30:]]).partial_fit([rows[:0], rows[:5], rows[:0]])

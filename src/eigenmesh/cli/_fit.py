@@ -155,9 +155,6 @@ def fit(
         with transport_by_name(engine.name, device=device) as link:
             note_node(link.rank)
             messages, outputs = _of_node(link, messages, outputs)
-            if link.size == 1:
-                fix = f"eigenmesh launch --nodes 4 --transport {engine.name} -- fit ... starts several"
-                messages.alert(f"note: this process was started alone, and is the only node; {fix}.", style="yellow")
             problem = read(messages, data, transport=link)
             converged = _with_page(messages, outputs, request, problem, about)
     if not converged:

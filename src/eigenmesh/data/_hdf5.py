@@ -38,6 +38,11 @@ class NamedArray:
         dtype: np.dtype = self.array.dtype
         return dtype
 
+    @property
+    def lacks_parts(self) -> bool:
+        """Whether parts of a zarr array are not in its store: they read as zeros, and are lost, or only zeros."""
+        return bool(getattr(self.array, "nchunks_initialized", 0) < getattr(self.array, "nchunks", 0))
+
     def __getitem__(self, chosen: Any) -> np.ndarray:
         try:
             # Rows and columns by slices or by numbers, each on its own, which zarr does when it is asked for it.
@@ -120,13 +125,13 @@ class SparseRows:
         return piece
 
     def _require_whole(self, start: int, stop: int) -> None:
-        """Raise if a row has the first column twice: a chunk of a zarr store that is lost reads as zeros."""
+        """Raise if a row has the first column twice and the store lacks a part, which reads as zeros."""
         starts = self.starts[start : stop + 1]
         first = np.flatnonzero(self.indices[starts[0] : starts[-1]] == 0)
         counts = np.diff(np.searchsorted(first, starts - starts[0]))
-        if (counts > 1).any():
+        if (counts > 1).any() and self.indices.lacks_parts:
             row = int(np.argmax(counts > 1))
-            found = f"the first column {counts[row]} times in row {start + row}, as where a part of it is lost"
+            found = f"the first column {counts[row]} times in row {start + row}, and a part of it is lost"
             fix = "copy it again, or write it after adata.X.sum_duplicates()"
             raise UnreadableFileError(f"{self.indices.array.name} of {self.indices.file} has {found}; {fix}.")
 

@@ -13,10 +13,11 @@ from eigenmesh.arrays import Array, as_tensor, namespace, numpy_dtype, to_numpy
 from eigenmesh.data import Source, split_by_name
 from eigenmesh.data._place import Place
 from eigenmesh.data._source import WORKING_DTYPES, is_device_array
+from eigenmesh.data._splits import rows_by_value
 from eigenmesh.data._summaries import first_not_finite
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError
-from eigenmesh.estimator._inputs import is_parts
+from eigenmesh.estimator._inputs import is_parts, nodes_from_column
 from eigenmesh.estimator._stream_state import StreamState, begun
 from eigenmesh.fitting import count_nodes
 from eigenmesh.transports import Transport
@@ -30,6 +31,7 @@ def read_rows(
         raise InputError("with a transport this process is one node: give its own samples, and neither y nor nodes.")
     if is_parts(X) and nodes is not None:
         raise InputError("nodes= goes with one array; the batch is already in parts.")
+    X, nodes = nodes_from_column(pca, X, nodes)
     matrices = [_checked(pca, part, stream is None and not k) for k, part in enumerate(X if is_parts(X) else [X])]
     labels: Sequence[Any] = range(transport.size) if transport is not None else ()
     owners = np.zeros(matrices[0].shape[0], dtype=int)
@@ -114,7 +116,7 @@ def _owners(
     elif fixed and values.dtype.kind in "iu":
         labels = range(count_nodes(pca.topology, pca.n_nodes, n_rows))
     else:
-        labels = np.unique(values).tolist()
+        labels = rows_by_value(values, "nodes")[0].tolist()
     numbers = {label: number for number, label in enumerate(labels)}
     unknown = [value for value in values.tolist() if value not in numbers]
     if unknown:

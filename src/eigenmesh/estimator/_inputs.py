@@ -126,12 +126,9 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int, sample_weight: Any)
             del pca.feature_names_in_
         return shards if sample_weight is None else shards.weighted(_weights_of_parts(X, sample_weight, shards))
     by_columns = issubclass(kind, FeatureShards)
-    # For frames that are transformed with this column still in them.
-    pca._nodes_column = nodes if isinstance(nodes, str) else None
-    if isinstance(nodes, str):
-        if by_columns:
-            raise InputError(f"nodes={nodes!r} is for samples; where columns are split, give one entry per column.")
-        X, nodes = _without_column(X, nodes)
+    if by_columns and isinstance(nodes, str):
+        raise InputError(f"nodes={nodes!r} is for samples; where columns are split, give one entry per column.")
+    X, nodes = nodes_from_column(pca, X, nodes)
     X = _with_names(pca, X)
     if nodes is not None:
         return kind.from_labels(X, nodes).weighted_rows(sample_weight)
@@ -158,8 +155,12 @@ def _with_names(pca: Any, X: Any, fewest: int = 2) -> Source:
     return as_source(checked, feature_names=None if names is None else tuple(map(str, names)))
 
 
-def _without_column(X: Any, column: str) -> tuple[Any, np.ndarray]:
-    """A data frame without a column, and that column."""
+def nodes_from_column(pca: Any, X: Any, nodes: Any) -> tuple[Any, Any]:
+    """Samples and the nodes that have them: what was given, or a data frame without the column that says so."""
+    # For frames that are transformed with this column still in them.
+    pca._nodes_column = column = nodes if isinstance(nodes, str) else None
+    if column is None:
+        return X, nodes
     if not is_frame(X):
         raise InputError(f"nodes={column!r} names a column, but X is no data frame; give an array of nodes.")
     frame = as_narwhals(X, "X")

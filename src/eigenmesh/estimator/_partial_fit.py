@@ -48,8 +48,9 @@ class Streaming(Fitted):
             of this node, or none.
         y : array of shape (n,) or None
             Labels, used only by the splits "label" and "dirichlet:...".
-        nodes : array of shape (n,) or None
-            The node that has each sample: its number if ``n_nodes`` is set, otherwise a name that the first batch had.
+        nodes : array of shape (n,), str or None
+            The node that has each sample: its number if ``n_nodes`` is set, otherwise a name that the first batch had;
+            or the column of a data frame that says so.
         batch : hashable or None
             Id of the batch; one that was counted before is refused.
         """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenmesh._lookup import lookup
-from eigenmesh.errors import InputError, MissingExtraError, import_extra
+from eigenmesh.errors import InputError, MissingExtraError, import_extra, warn_user
 from eigenmesh.transports._base import Transport
 from eigenmesh.transports._threads import run_threads
 
@@ -106,8 +106,15 @@ def transport_kind(name: str, device: str | None = None) -> TransportKind:
 
 
 def transport_by_name(name: str, device: str | None = None, timeout_s: float = 60.0) -> Transport:
-    """Join the nodes that a launcher has started, one process per node, such as "mpi" under mpiexec."""
+    """Join the nodes that a launcher has started, one process per node, such as "mpi" under mpiexec.
+
+    A process that was started alone is warned that it is the only node.
+    """
     kind = transport_kind(name, device)
     if kind.connect is None:
         raise InputError(f"transport {kind.name!r} starts all nodes in one process; use its run_nodes in TRANSPORTS.")
-    return kind.connect(device, timeout_s)
+    transport = kind.connect(device, timeout_s)
+    if transport.size == 1:
+        fix = f"each node is {kind.description}, and eigenmesh launch --nodes 4 --transport {kind.name} starts several"
+        warn_user(f"this process was started alone, and is the only node: {fix}.")
+    return transport
