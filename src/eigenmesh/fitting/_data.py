@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import (
-    Covariance,
-    CovarianceKind,
-    Missing,
-    Moments,
-    Scaling,
-    Shards,
-    build_covariance,
-    pooled_moments,
-)
+from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Scaling, Shards
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
-from eigenmesh.data._covariance import Formed, OneByOne
-from eigenmesh.data._in_place import InPlace, rows_in_place, upper_products
 from eigenmesh.data._place import HOST, Place
-from eigenmesh.data._pooled import PooledCovariance, pooled_shards
+from eigenmesh.data._pooled import pooled_shards
 from eigenmesh.data._weights import whole_count
-from eigenmesh.errors import DataError, InputError
+from eigenmesh.errors import InputError
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._matching import facts_to_match, require_match
-from eigenmesh.fitting._networks import AsOneNode, counting_network, network_over, with_exact_averages
+from eigenmesh.fitting._held_rows import HeldRows
+from eigenmesh.fitting._networks import counting_network, network_over, with_exact_averages
 from eigenmesh.fitting._place import place_of
 from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._suspicious import warn_of_columns
@@ -43,8 +30,6 @@ from eigenmesh.transports import Transport
 GPU_PASS_COST = 4.0
 # Share of a GPU's free memory to reckon with.
 FILL_OF_GPU = 0.8
-# A matrix up to this size is multiplied on the host before a GPU has been told what to do.
-HOST_BYTES = 32 * 2**20
 
 
 class Data(Protocol):
@@ -169,82 +154,17 @@ class NodeData:
     ) -> tuple[Moments, Covariance]:
         """One average for the moments, two if means are large; then the covariances, without any message."""
         place = self._place(device, network)
-        pooled = pooled_shards(self.shards) if choice.pooled else None
-        here = self
-        if pooled is None:
-            here = replace(self, shards=self.shards.moved(place))
-        else:
-            pooled = pooled.moved(place)
         forms = choice.kind is CovarianceKind.FORMED and not network.integers and place == HOST and missing == "error"
-        rows = rows_in_place(pooled or self.shards) if forms else None
-        # A covariance that will be formed tells the sums of squares too, without a pass of their own.
-        products = None if rows is None else upper_products(rows)
-        moments = here._moments(network, scale, missing, pooled, None if products is None else products.diagonal())
+        rows = HeldRows.of(self.shards, place, choice, forms)
+        moments = self._moments(rows, network, scale, missing)
         warn_of_columns(self.shards, moments)
-        return moments, here._covariance(network, moments, choice, place, pooled, products)
+        return moments, self._covariance(rows, network, moments, choice)
 
-    def _covariance(
-        self,
-        network: Network,
-        moments: Moments,
-        choice: Choice,
-        place: Place,
-        pooled: Shards | None,
-        products: np.ndarray | None,
-        /,
-    ) -> Covariance:
-        """That of the nodes held here, of samples that are in their place; of all rows at once if they are pooled."""
-        if network.integers:
-            return self._one_by_one(moments, choice, place)
-        held, kind = pooled or self.shards, choice.kind
-        chosen = kind is CovarianceKind.MATRIX_FREE and not choice.asked and place == HOST
-        if chosen and Sizes.of(held, in_place=True).in_place and InPlace.of(held, moments) is None:
-            # Means are so large that rows have to be centred first, and a copy of all of them was not reckoned with.
-            kind = CovarianceKind.CHUNKED
-        where = {"xp": place.xp, "device": place.device}
-        covariance = build_covariance(held, moments, kind=kind, in_place=True, products_in_place=products, **where)
-        if pooled is None:
-            return covariance
-        if place.is_gpu and isinstance(covariance, Formed) and covariance.matrices.nbytes <= HOST_BYTES:
-            covariance, place = covariance.at(HOST), HOST
-        each = partial(self._each, moments, place)
-        return PooledCovariance(covariance, each, self.shards.n_nodes)
+    def _moments(self, rows: HeldRows, network: Network, scale: Scaling, missing: Missing) -> Moments:
+        return rows.moments(network, scale, missing)
 
-    def _each(self, moments: Moments, place: Place) -> Covariance:
-        """Those of the nodes one by one, for blocks of their own."""
-        return build_covariance(self.shards.moved(place), moments, xp=place.xp, device=place.device)
-
-    def _one_by_one(self, moments: Moments, choice: Choice, place: Place) -> Covariance:
-        """Each node's covariance as where it is alone. What cancels in a product is stated by pooled numbers."""
-        parts = self._alone(moments, choice.each, place)
-        means = moments.mean if moments.scale is None else moments.mean / moments.scale
-        cancels = any(part.rounding_size > 0 for part in parts)
-        # The average over the nodes of N_i |w mu|^2, with weights w^2 = M / (N - 1).
-        return OneByOne(parts, 2 * float(means @ means) if cancels else 0.0)
-
-    def _alone(self, moments: Moments, kinds: Sequence[CovarianceKind], place: Place) -> tuple[Covariance, ...]:
-        """The covariance of each node held here, of these kinds."""
-        build = partial(build_covariance, moments=moments, xp=place.xp, device=place.device)
-        held = zip(self.shards.ids, kinds, strict=True)
-        return tuple(build(self.shards.take([node]), kind=kind) for node, kind in held)
-
-    def _moments(
-        self,
-        network: Network,
-        scale: Scaling,
-        missing: Missing,
-        pooled: Shards | None = None,
-        squares: np.ndarray | None = None,
-    ) -> Moments:
-        facts, check = facts_to_match(self.shards), partial(require_match, shards=self.shards)
-        settings: dict[str, Any] = {"scale": scale, "missing": missing, "facts": facts, "check": check}
-        settings["resolution"] = network.resolution
-        if pooled is not None:
-            # What is wrong with the samples is found once more below, with the name of its node.
-            with contextlib.suppress(DataError):
-                return pooled_moments(pooled, AsOneNode(network), squares=squares, **settings)
-            squares = None
-        return pooled_moments(self.shards, network, squares=squares, **settings)
+    def _covariance(self, rows: HeldRows, network: Network, moments: Moments, choice: Choice) -> Covariance:
+        return rows.covariance(network, moments, choice)
 
     def _place(self, device: str | None, network: Network | None = None) -> Place:
         return place_of(device, self.shards.device, self.transport, network)

@@ -1,19 +1,19 @@
 """A fit of a small copy of the problem, to learn what the real one will ask of its network."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.averaging import Averaging, Integers, Tree
-from eigenmesh.data import Covariance, CovarianceKind, Formed, Moments, Shards
+from eigenmesh.data import Covariance, CovarianceKind, Formed, Missing, Moments, Scaling, Shards
 from eigenmesh.data._place import HOST
 from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._fit import fit
+from eigenmesh.fitting._held_rows import HeldRows
 from eigenmesh.fitting._network_calls import NetworkCall, RecordingChanging, RecordingNetwork, recording
 from eigenmesh.fitting._one_result import SHARED_ROWS
 from eigenmesh.fitting._prepare import Prepared, prepare
@@ -78,8 +78,8 @@ class _Recorded(NodeData):
         self.networks.append(recording(self.weights, averaging))
         return self.networks[-1]
 
-    def _moments(self, *arguments: Any) -> Moments:
-        return self.known or super()._moments(*arguments)
+    def _moments(self, rows: HeldRows, network: Network, scale: Scaling, missing: Missing) -> Moments:
+        return self.known or rows.moments(network, scale, missing)
 
 
 def rehearse(

@@ -16,10 +16,10 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.data._covariance import OneByOne
-from eigenmesh.data._place import Place
 from eigenmesh.errors import TransportError
 from eigenmesh.events import Ended, Entry, EventLog, Listener, Record, VirtualTime, on_record
 from eigenmesh.fitting import NodeData, Request, fit, prepare
+from eigenmesh.fitting._held_rows import HeldRows
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
 from eigenmesh.metrics import mean_error
@@ -124,10 +124,10 @@ class TimedData(NodeData):
         self.networks.append(network)
         return network
 
-    def _covariance(self, network: Network, moments: Moments, choice: Choice, place: Place, /, *_: Any) -> Covariance:
+    def _covariance(self, rows: HeldRows, network: Network, moments: Moments, choice: Choice) -> Covariance:
         # One by one, whatever is known of all rows together.
         began = time.perf_counter()
-        parts = self._alone(moments, [choice.kind] * len(self.shards.ids), place)
+        parts = rows.alone(moments, [choice.kind] * len(self.shards.ids))
         built_s = (time.perf_counter() - began) / len(parts)
         timed = cast(InVirtualTime, network)
         for node, part in enumerate(parts):
