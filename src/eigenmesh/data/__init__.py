@@ -1,8 +1,9 @@
 """Data, one way: sources -> shards (who holds what) -> pooled moments -> each node's covariance as an operator."""
 
 from eigenmesh.data._block import Block, Table
+from eigenmesh.data._build_covariance import build_covariance
 from eigenmesh.data._choice import MEMORY_BYTES, Choice, CovarianceKind, choose
-from eigenmesh.data._covariance import Chunked, Covariance, Formed, MatrixFree, build_covariance
+from eigenmesh.data._covariance import Chunked, Covariance, Formed, MatrixFree
 from eigenmesh.data._datasets import (
     DATASETS,
     gaussian,

@@ -192,6 +192,17 @@ def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, wher
     return take_columns(source, [places[name] for name in names])
 
 
+def all_aligned(sources: Sequence[Source], where: Sequence[object]) -> list[Source]:
+    """The sources with their columns in the order of the first that has names."""
+    named = zip(where, sources, strict=True)
+    by, names = next(((place, source.feature_names) for place, source in named if source.feature_names), ("", None))
+    # Where one has no names the numbers of columns are compared later, by node.
+    return [
+        source if source.feature_names is None else aligned(source, len(names or ()), names, str(place), str(by))
+        for place, source in zip(where, sources, strict=True)
+    ]
+
+
 def _encode(lacking: Sequence[str], found: Sequence[str]) -> str:
     """What to do where a missing column is a level of a category that is there; empty where it is not."""
     parts = [name.partition("=") for name in lacking]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from eigenmesh.arrays import Array, Namespace, like, namespace, symmetric_product, to_numpy
+from eigenmesh.arrays import Array, like, namespace, symmetric_product, to_numpy
 from eigenmesh.data._block import Block
 from eigenmesh.data._centring import Centring
-from eigenmesh.data._choice import MEMORY_BYTES, CovarianceKind, Sizes, choose
-from eigenmesh.data._in_place import InPlace
+from eigenmesh.data._choice import CovarianceKind, Sizes
 from eigenmesh.data._moments import Moments
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._shards import Shards
-from eigenmesh.data._sparse_covariance import Sparse, require_numpy, squares_beyond
+from eigenmesh.data._sparse_covariance import Sparse, squares_beyond
 
 # Rows of zeros that a stack may have beside those of the nodes, as a multiple of these.
 MOST_PADDING = 1.25
@@ -223,40 +222,3 @@ class OneByOne:
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         return np.concatenate([part.traces_beyond(U) for part in self.parts])
-
-
-def build_covariance(
-    shards: Shards,
-    moments: Moments,
-    *,
-    kind: CovarianceKind | None = None,
-    n_components: int = 10,
-    products: int = 50,
-    memory_bytes: int = MEMORY_BYTES,
-    in_place: bool = False,
-    products_in_place: np.ndarray | None = None,
-    xp: Namespace | None = None,
-    device: Any = None,
-) -> Covariance:
-    """Covariance of the nodes held here, of the given kind or of the one that ``choose`` picks.
-
-    n_components, products and memory_bytes are for ``choose``. With in_place, dense rows of a single node are centred
-    after the product where little cancels, so that nothing is copied; ``rounding_size`` says what cancelled. Their
-    products with each other, the upper triangle of Y^T Y (d, d), may be known already. xp and device say which library
-    and device hold the arrays, NumPy by default; a sparse covariance works with NumPy only.
-    """
-    place = Place.of(xp, device)
-    kind = kind or choose(shards, n_components, products, memory_bytes).kind
-    rows = InPlace.of(shards, moments, products_in_place) if in_place and place == HOST else None
-    if kind is CovarianceKind.FORMED and rows is not None:
-        return Formed(rows.formed()[np.newaxis], rows.rounding_size)
-    if kind is CovarianceKind.FORMED:
-        return Formed.of(shards, moments, place)
-    if kind is CovarianceKind.MATRIX_FREE and rows is not None:
-        return rows
-    if kind is CovarianceKind.MATRIX_FREE:
-        return MatrixFree.of(shards, moments, place)
-    if kind is CovarianceKind.CHUNKED:
-        return Chunked(shards.blocks, moments.centring(shards.n_nodes), shards.dtype, place)
-    require_numpy(place.xp.empty(0), kind)
-    return Sparse.of(shards, moments)

@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 
 from eigenmesh.data._block import Block
-from eigenmesh.data._columns import aligned
+from eigenmesh.data._columns import all_aligned
 from eigenmesh.data._files import expand, read_table, warn_of_same
 from eigenmesh.data._place import Place
-from eigenmesh.data._source import Source, as_source, can_move, source_at
+from eigenmesh.data._source import as_source, can_move, source_at
 from eigenmesh.data._splits import RandomSplit, Split, rows_by_value
 from eigenmesh.data._table_options import column_label
 from eigenmesh.data._weights import checked_weights
@@ -200,7 +200,7 @@ class Shards:
         held = ids_of(matrices, ids)
         where = [f"node {node}" for node in held]
         sources = [as_source(X, f"X at {place}") for place, X in zip(where, matrices, strict=True)]
-        blocks = tuple(map(Block, _alike(sources, sources_at or where)))
+        blocks = tuple(map(Block, all_aligned(sources, sources_at or where)))
         columns = next((block.feature_names for block in blocks if block.feature_names is not None), None)
         names = None if node_names is None else tuple(node_names)
         return cls(blocks, len(matrices) if n_nodes is None else n_nodes, held, columns, names)
@@ -233,17 +233,6 @@ class Shards:
         names = [table.name for table in tables]
         shards = cls.from_list([table.source for table in tables], node_names=names, sources_at=files)
         return shards.weighted([table.weights for table in tables])
-
-
-def _alike(sources: Sequence[Source], where: Sequence[object]) -> list[Source]:
-    """The sources with their columns in the order of the first that has names."""
-    named = zip(where, sources, strict=True)
-    by, names = next(((place, source.feature_names) for place, source in named if source.feature_names), ("", None))
-    # Where one has no names the numbers of columns are compared later, by node.
-    return [
-        source if source.feature_names is None else aligned(source, len(names or ()), names, str(place), str(by))
-        for place, source in zip(where, sources, strict=True)
-    ]
 
 
 def ids_of(matrices: Sequence[object], ids: Sequence[int] | None) -> tuple[int, ...]:

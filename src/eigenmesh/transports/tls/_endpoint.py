@@ -66,11 +66,8 @@ class Endpoint:
         try:
             self._records = len(past.entries)
             self._machine = ep.SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
-            most = setup.run.max_message_bytes
-            slots = 4 * len(setup.sites) + 16
-            self._streams = ConnectionThread(
-                self._step, credentials, addresses, listen if callers else None, most, slots
-            )
+            limits = setup.run.max_message_bytes, 4 * len(setup.sites) + 16
+            self._streams = ConnectionThread(self._step, credentials, addresses, listen if callers else None, *limits)
             self._feed(ep.SiteStarted())
             self._streams.begin()
         except BaseException:
