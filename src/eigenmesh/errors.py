@@ -25,6 +25,7 @@
 
 import difflib
 import importlib
+import importlib.util
 import sys
 import warnings
 from collections.abc import Iterable
@@ -50,6 +51,7 @@ __all__ = [
     "UnknownNameError",
     "UnreadableFileError",
     "import_extra",
+    "require_extra",
     "warn_user",
 ]
 
@@ -161,8 +163,18 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        command = f"pip install 'eigenmesh[{extra}]'"
-        raise MissingExtraError(f"{purpose} needs {module.partition('.')[0]}; install it with: {command}") from error
+        raise _missing(module, extra, purpose) from error
+
+
+def require_extra(module: str, extra: str, purpose: str) -> None:
+    """Raise unless an optional dependency is installed; it is not imported, which may take seconds."""
+    if importlib.util.find_spec(module) is None:
+        raise _missing(module, extra, purpose)
+
+
+def _missing(module: str, extra: str, purpose: str) -> MissingExtraError:
+    command = f"pip install 'eigenmesh[{extra}]'"
+    return MissingExtraError(f"{purpose} needs {module.partition('.')[0]}; install it with: {command}")
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from eigenmesh.cli._app import COMMANDS, LazyCommand
@@ -33,6 +34,19 @@ def test_help_and_version_import_no_command_and_nothing_heavy(word):
 
 def test_a_command_imports_its_own_module_and_no_other_command():
     assert imported(CALL.format(words=["graph", "--help"])) & set(COMMANDS) == {"graph"}
+
+
+def test_a_fit_of_a_file_does_without_scikit_learn(tmp_path):
+    np.save(tmp_path / "data.npy", np.random.default_rng(0).standard_normal((30, 4)))
+    words = ["fit", str(tmp_path / "data.npy"), "-k", "1", "--nodes", "3", "--quiet"]
+    assert imported(CALL.format(words=words)) == {"fit", "typer", "rich", "numpy", "scipy", "networkx"}
+
+
+@pytest.mark.parametrize("name", ["mpi", "torch"])
+def test_a_launcher_looks_for_its_engine_without_importing_it(name):
+    look = f"with suppress(MissingExtraError):\n    TRANSPORTS[{name!r}].launcher(2)"
+    names = "from contextlib import suppress\nfrom eigenmesh.errors import MissingExtraError"
+    assert not imported(f"{names}\nfrom eigenmesh.transports import TRANSPORTS\n{look}") & {"torch", "mpi4py"}
 
 
 def test_the_package_itself_is_light_and_needs_no_typer_and_no_rich():

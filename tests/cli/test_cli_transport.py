@@ -61,7 +61,7 @@ def test_a_process_that_was_started_alone_is_told_so(call, tmp_path, rows, monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", list(engines()))
-def test_nodes_with_a_file_each_give_the_pooled_components(tmp_path, rows, engine):
+def test_nodes_with_a_file_each_give_the_pooled_components(call, tmp_path, rows, engine):
     words = [
         "site-{rank:02d}.npy",
         "-k",
@@ -88,21 +88,19 @@ def test_nodes_with_a_file_each_give_the_pooled_components(tmp_path, rows, engin
     assert done.stdout.count("Converged in") == 1
     # The same rounds and bytes as in a simulation of the same three files.
     files = [f"site-{rank:02d}.npy" for rank in range(3)]
-    words = ["fit", *files, *words[1:], "--solver", "block-krylov", "--json", "-"]
-    simulated = subprocess.run(
-        [*MODULE, *words], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=True
-    )
+    simulated = call("fit", *files, *words[1:], "--solver", "block-krylov", "--json", "-")
     expected = json.loads(simulated.stdout)
     for name in ("rounds", "bytes", "messages", "iterations"):
         assert numbers[0][name] == expected[name], name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", list(engines()))
+# Which rows a process reads is the same for all engines.
+@pytest.mark.parametrize("engine", [engine for engine in engines() if engine.values[0] != "torch"])
 def test_one_file_is_shared_out_by_rows(tmp_path, rows, engine):
-    done = launch(tmp_path, engine, 4, "all.npy", "-k", "2", "--out", "pca.npz")
+    done = launch(tmp_path, engine, 2, "all.npy", "-k", "2", "--out", "pca.npz")
     assert done.returncode == 0, done.stderr
-    assert "contiguous: 60 samples at node 0" in done.stdout
+    assert "contiguous: 120 samples at node 0" in done.stdout
     with np.load(tmp_path / "pca.npz") as arrays:
         assert angles(arrays["components"], truth(rows)[1]).max() < 1e-6
 
@@ -113,7 +111,7 @@ def test_a_node_with_bad_data_ends_all_with_its_reason(tmp_path, rows, engine):
     broken = np.array(rows[:50])
     broken[7, 3] = np.nan
     np.save(tmp_path / "site-01.npy", broken)
-    done = launch(tmp_path, engine, 3, "site-{rank:02d}.npy", "-k", "2", "--out", "pca.npz")
+    done = launch(tmp_path, engine, 2, "site-{rank:02d}.npy", "-k", "2", "--out", "pca.npz")
     assert done.returncode != 0
     assert "node 1" in done.stderr
     assert "row 7" in done.stderr
@@ -140,7 +138,7 @@ def long_run(folder) -> list[str]:
 )
 def test_an_interrupted_launch_leaves_nothing_running(tmp_path, rows, engine, how):
     words = long_run(tmp_path)
-    command = [*MODULE, "launch", "--nodes", "3", "--transport", engine, "--", "fit", *words]
+    command = [*MODULE, "launch", "--nodes", "2", "--transport", engine, "--", "fit", *words]
     running = started(command, tmp_path)
     children = started_by(running.pid)
     os.kill(running.pid, getattr(signal, how))

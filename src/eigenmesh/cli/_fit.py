@@ -14,7 +14,6 @@ from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
-from eigenmesh.cli._fit_stream import fit_stream
 from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table
@@ -124,6 +123,9 @@ def fit(
     request = Request.parse(at_most=components is None, **settings)
     split = split_name(split, by_label)
     if batches is not None:
+        # The estimator, and with it scikit-learn, takes longer to import than all that another fit needs.
+        from eigenmesh.cli._fit_stream import fit_stream
+
         where: Any = {"transport": transport, "topology": topology, "nodes": nodes, "split": split, "weights": weights}
         settings["partition"] = partition
         converged = fit_stream(messages, outputs, data, table, batches, **where, **settings)

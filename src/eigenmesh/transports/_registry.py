@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenmesh._lookup import lookup
-from eigenmesh.errors import InputError, MissingExtraError, import_extra, warn_user
+from eigenmesh.errors import InputError, MissingExtraError, require_extra, warn_user
 from eigenmesh.transports._base import Transport
 from eigenmesh.transports._threads import run_threads
 
@@ -54,7 +54,7 @@ class TransportKind:
 
 
 def mpiexec(n_nodes: int) -> list[str]:
-    import_extra("mpi4py", "mpi", "the transport mpi")
+    require_extra("mpi4py", "mpi", "the transport mpi")
     # Prefer the one next to this Python: it belongs to the MPI library that mpi4py finds first.
     found = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
     if found is None:
@@ -63,7 +63,7 @@ def mpiexec(n_nodes: int) -> list[str]:
 
 
 def torchrun(n_nodes: int) -> list[str]:
-    import_extra("torch", "torch", "the transport torch")
+    require_extra("torch", "torch", "the transport torch")
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_nodes)]
 
 
