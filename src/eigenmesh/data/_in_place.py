@@ -10,7 +10,7 @@ from scipy.linalg.blas import dsyrk
 
 from eigenmesh.arrays import Array, pieces
 from eigenmesh.data._choice import CovarianceKind
-from eigenmesh.data._moments import MOST_LOST, Moments
+from eigenmesh.data._moments import MOST_LOST, Moments, scaled_mean
 from eigenmesh.data._place import CHUNK_BYTES
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._sparse_covariance import require_numpy, squares_beyond
@@ -55,7 +55,7 @@ class InPlace:
         rows = rows_in_place(shards)
         if rows is None or moments.n_missing or moments.rest is not None:
             return None
-        means = moments.mean if moments.scale is None else moments.mean / moments.scale
+        means = scaled_mean(moments)
         if means @ means > MOST_LOST * moments.total_variance:
             return None
         weights = np.broadcast_to(np.asarray(moments.centring(shards.n_nodes).factor), means.shape)

@@ -66,6 +66,11 @@ class Moments:
         return Centring(self.mean, factor, self.n_missing > 0, self.rest)
 
 
+def scaled_mean(moments: Moments) -> np.ndarray:
+    """Mean of each column, after any scaling: (d,)."""
+    return moments.mean if moments.scale is None else moments.mean / moments.scale
+
+
 def missing_policy(name: str) -> Missing:
     """The policy for missing entries of that name, in any spelling."""
     return lookup("policy for missing entries", name, MISSING)

@@ -16,7 +16,7 @@ from eigenmesh.estimator._fitted import Fitted
 from eigenmesh.estimator._inputs import connect, event_log
 from eigenmesh.estimator._parameters import request_of
 from eigenmesh.estimator._stream_state import CheckedBatch, StreamState
-from eigenmesh.events import BatchChecked
+from eigenmesh.events import BatchChecked, EventLog
 from eigenmesh.fitting import Fit, Request, fit, fit_at_every_node, prepare
 from eigenmesh.fitting._monitor import Monitor, renewed
 from eigenmesh.fitting._stream import StreamData
@@ -96,17 +96,10 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
         counted = count_batch(pca, X, y, nodes, request.layout_seed, transport, stream)
         stream, data = counted.stream, _grown(counted, transport, batch)
         request = _request_of_batch(request, stream.n_batches)
-        budget = pca.averages_per_batch
-        settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
-        settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(pca.n_components))
         found: Fit | TooFewSamplesError
         checked, events = None, event_log(pca, stack, keep=False)
         try:
-            if run_nodes is not None:
-                found = fit_at_every_node(run_nodes, request, data, events, **settings)
-            else:
-                found = fit(prepare(request, data), events=events, **settings)
-            found = found if pca.sketch is None else _uncertified(found)
+            found = _fit_of_all(pca, request, data, run_nodes, events)
             monitor, checked = _checked_batch(data.monitor, found, stream.n_batches)
             known: dict[str, Any] = {"last": found.moments, "space": found.result.space, "monitor": monitor}
             data = replace(data, **known, batch_sums=None, n_new=np.zeros_like(data.n_new))
@@ -147,6 +140,20 @@ def _request_of_batch(request: Request, number: int) -> Request:
         request = replace(request, seed=int(state[0]))
     # With masks samples are always counted: whether a batch may be summed up is decided by that.
     return replace(request, min_samples=max(1, request.min_samples)) if request.masked else request
+
+
+def _fit_of_all(
+    pca: Any, request: Request, data: StreamData, run_nodes: Callable[..., list[Fit]] | None, events: EventLog
+) -> Fit:
+    """The fit to all batches so far, within the budget of a batch, with directions that the next one begins from."""
+    budget = pca.averages_per_batch
+    settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
+    settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(pca.n_components))
+    if run_nodes is not None:
+        found = fit_at_every_node(run_nodes, request, data, events, **settings)
+    else:
+        found = fit(prepare(request, data), events=events, **settings)
+    return found if pca.sketch is None else _uncertified(found)
 
 
 def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Monitor, CheckedBatch | None]:

@@ -11,7 +11,7 @@ from eigenmesh.averaging import name_of
 from eigenmesh.data import Choice, Moments
 from eigenmesh.data._feature_shards import FeatureShards
 from eigenmesh.data._gram import ColumnMoments
-from eigenmesh.events import EventLog, LinkTraffic, Started
+from eigenmesh.events import CertificateInWords, EventLog, LinkTraffic, Started
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._facts import DataFacts
 from eigenmesh.fitting._loadings import in_columns
@@ -22,6 +22,7 @@ from eigenmesh.fitting._stream import BatchSums, StreamData
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result, run
 from eigenmesh.iteration._variance import run_to_fraction
+from eigenmesh.networks import Network
 from eigenmesh.solvers._bases import random_basis
 from eigenmesh.solvers._step_size import common_basis
 from eigenmesh.transports import Transport
@@ -135,12 +136,9 @@ def fit(
     # What follows from the same components and from agreed numbers is the same everywhere too.
     if (share or network.integers) and not result.alike:
         result = of_one_node(network, result, events)
-    if events.listeners:
-        for (sender, receiver), sent in network.link_traffic().items():
-            events.emit(LinkTraffic(names[sender], names[receiver], *sent))
     result, components, scores = in_columns(prepared.covariance, result, prepared.moments.n_samples)
     if events.listeners:
-        events.emit(result.certificate_words(request.tol))
+        _tell_end(events, network, names, result.certificate_words(request.tol))
     # The next fit of what was prepared counts the set-up and its own rounds, not those of this one.
     network.exchanges = set_up_exchanges
     return Fit(
@@ -181,6 +179,13 @@ def _started(prepared: Prepared, names: tuple[str, ...]) -> Started:
         request.tol,
         request.max_rounds,
     )
+
+
+def _tell_end(events: EventLog, network: Network, names: tuple[str, ...], words: CertificateInWords) -> None:
+    """What went over each link of the graph, and what is known of the components."""
+    for (sender, receiver), sent in network.link_traffic().items():
+        events.emit(LinkTraffic(names[sender], names[receiver], *sent))
+    events.emit(words)
 
 
 def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:

@@ -23,6 +23,7 @@ from eigenmesh.data import (
 from eigenmesh.data._choice import Choice, Sizes
 from eigenmesh.data._covariance import Formed, OneByOne
 from eigenmesh.data._in_place import InPlace, rows_in_place, upper_products
+from eigenmesh.data._moments import scaled_mean
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
 from eigenmesh.errors import DataError
@@ -91,7 +92,7 @@ class HeldRows:
     def _one_by_one(self, moments: Moments, choice: Choice) -> Covariance:
         """Each node's covariance as where it is alone. What cancels in a product is stated by pooled numbers."""
         parts = self.alone(moments, choice.each)
-        means = moments.mean if moments.scale is None else moments.mean / moments.scale
+        means = scaled_mean(moments)
         cancels = any(part.rounding_size > 0 for part in parts)
         # The average over the nodes of N_i |w mu|^2, with weights w^2 = M / (N - 1).
         return OneByOne(parts, 2 * float(means @ means) if cancels else 0.0)

@@ -10,6 +10,7 @@ import numpy as np
 from eigenmesh.arrays import Array, like, namespace, to_numpy
 from eigenmesh.data import Moments
 from eigenmesh.data._distances import distances, spe_limit, t2_limit
+from eigenmesh.data._moments import scaled_mean
 from eigenmesh.events import BatchChecked
 
 # Share of quiet samples that may be beyond a limit, which is at 1 %: the limits are good to a factor of two.
@@ -166,9 +167,8 @@ class Monitor:
     @property
     def _is_real(self) -> np.ndarray:
         """Whether T2 and SPE are more than rounding: with all components there are no residuals."""
-        moments = self.moments
-        means = moments.mean if moments.scale is None else moments.mean / moments.scale
-        least = ROUNDING * (moments.total_variance + float(means @ means))
+        means = scaled_mean(self.moments)
+        least = ROUNDING * (self.moments.total_variance + float(means @ means))
         return np.array([True, self.quiet.mean[1] > least])
 
     def _odd_shares(self, new: Sums) -> list[str]:

@@ -30,9 +30,8 @@ def of_one_node(network: Network, result: Result, events: EventLog) -> Result:
     if not off <= limit:
         raise TransportError(f"the common result is {off:.1e} from this node's, above {limit:.1e}: a node is at fault.")
     spent = network.traffic - before
-    last = result.history[-1]
     total = result.traffic + spent
-    record = last._replace(rounds=total.rounds, messages=total.messages, matrices=total.matrices, bytes=total.bytes)
+    record = result.history[-1]._replace(**vars(total))
     events.emit(record)
     return replace(
         result,

@@ -134,15 +134,12 @@ class _Forecaster:
 
     def forecast(self, run: Rehearsed, name: str, averaging: Averaging) -> Forecast:
         """One line: what the rehearsal asked of its network, at the prices of this averaging."""
-        solver, price = run.solver, self._price(run, averaging)
-        seconds = price.seconds + self._flops(solver, run.result.iterations) / self.request.costs.flops_s
+        solver, price = run.solver, self._price(run, prepared_average(averaging, self.workload.weights))
+        seconds = self._seconds(run, price)
         memory, shows = self._memory(solver), solver.traits.sends_covariances
         return Forecast(solver.name, name, price.rounds, price.messages, price.bytes, memory, seconds, shows)
 
-    def _price(self, run: Rehearsed, averaging: Averaging) -> Price:
-        return self._price_with(run, prepared_average(averaging, self.workload.weights))
-
-    def _price_with(self, run: Rehearsed, average: Average) -> Price:
+    def _price(self, run: Rehearsed, average: Average) -> Price:
         costs = self.request.costs
         prices = Prices(self.workload.weights, average, costs)
         budgeted = len(run.calls) - run.closing
@@ -164,11 +161,15 @@ class _Forecaster:
         links = 2 * (sequence.n_nodes - 1)
         tree = PushSumAverage(math.ceil(up_and_down), links, math.ceil(up_and_down), 0.0)
         run = self.rehearsal.rehearsed
-        price = self._price_with(run, tree)
-        seconds = price.seconds + self._flops(run.solver, run.result.iterations) / self.request.costs.flops_s
+        price = self._price(run, tree)
+        seconds = self._seconds(run, price)
         wins = "less: make such links if you can" if seconds < best.seconds else "not less"
         over, takes = "a tree whose messages are sent again until they arrive", f"{price.rounds:.0f} rounds"
         return f" Over {over} {run.solver.name} would take about {takes} and {seconds:.2g} s, which is {wins}."
+
+    def _seconds(self, run: Rehearsed, price: Price) -> float:
+        """Communication and arithmetic, one after the other."""
+        return price.seconds + self._flops(run.solver, run.result.iterations) / self.request.costs.flops_s
 
     def _memory(self, solver: Solver) -> float:
         """Bytes at one node: its covariance, held as a fit would hold it, and what the solver keeps."""
