@@ -6,7 +6,7 @@ import argparse
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -21,8 +21,9 @@ from eigenmesh.protocol._membership import Membership
 from eigenmesh.protocol._outgoing import Outgoing
 from eigenmesh.protocol._statements import INSTANCE, LOST, read_statement
 from eigenmesh.protocol._wire import Kind
+from eigenmesh.rehearsal import SeedOutcome, draw
 from eigenmesh.rehearsal._disk import Disk
-from eigenmesh.rehearsal._seeds import first_failing
+from eigenmesh.rehearsal._seeds import BAD, play
 
 MOST_SEEDS = 10_000
 Change = tuple[Any, str, Any]
@@ -234,6 +235,12 @@ def without(name: str) -> Iterator[None]:
         for target, attribute, value in MUTATIONS[name]():
             stack.enter_context(patch.object(target, attribute, value))
         yield
+
+
+def first_failing(seeds: Iterable[int]) -> tuple[int, SeedOutcome] | None:
+    """The first seed that ends badly, if one does."""
+    found = ((seed, play(draw(seed))) for seed in seeds)
+    return next(((seed, outcome) for seed, outcome in found if outcome.kind in BAD), None)
 
 
 def caught_by(name: str) -> tuple[str, int | None, str]:

@@ -384,6 +384,7 @@ def test_an_audit_that_fails_ends_the_run():
             all_rounds(sites, 1000, pause_s=0.005)(transport)
 
     errors = in_threads(work, 2)
+    assert sorted(errors) == [0, 1]
     for error in errors.values():
         assert isinstance(error, ParkedError)
         assert "site1 parked the run: the audit cannot be written: " in str(error)

@@ -6,7 +6,7 @@ import multiprocessing
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from eigenmesh.rehearsal._scenario import Scenario, draw
@@ -85,9 +85,3 @@ def shrink(scenario: Scenario) -> Scenario:
         if play(fewer).kind in BAD:
             return shrink(fewer)
     return scenario
-
-
-def first_failing(seeds: Iterable[int]) -> tuple[int, SeedOutcome] | None:
-    """The first seed that ends badly, if one does."""
-    found = ((seed, play(draw(seed))) for seed in seeds)
-    return next(((seed, outcome) for seed, outcome in found if outcome.kind in BAD), None)
