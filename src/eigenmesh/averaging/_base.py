@@ -27,7 +27,7 @@ class LinearRound:
 
     @cached_property
     def sends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Receiver and sender of each message: entries of the matrix off its diagonal."""
+        """Receiver and sender of each message: entries of the matrix off its diagonal, (messages,) each."""
         rows, columns = self.matrix.nonzero()
         between = rows != columns
         return rows[between], columns[between]

@@ -138,7 +138,7 @@ def _file_name(places: np.ndarray) -> str:
 
 
 def _read(name: str, places: np.ndarray) -> np.ndarray | None:
-    """Factors in the user's cache, if they are whole and right."""
+    """Factors in the user's cache, (L, places), if they are whole and right."""
     try:
         with open(cache_folder() / name, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             factors = np.asarray(arrays["factors"], dtype=float).reshape(-1, len(places))
@@ -149,7 +149,7 @@ def _read(name: str, places: np.ndarray) -> np.ndarray | None:
 
 
 def _keep(name: str, factors: np.ndarray) -> np.ndarray:
-    """Put factors into memory and, if it can be written, into the user's cache."""
+    """Put factors (L, places) into memory and, if it can be written, into the user's cache."""
     _known[name] = factors
     with contextlib.suppress(OSError, RuntimeError):
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def _keep(name: str, factors: np.ndarray) -> np.ndarray:
 
 
 def _search(places: np.ndarray, numbers: range) -> np.ndarray:
-    """The first factors that are found, of these numbers; or none."""
+    """The first factors that are found, of these numbers: (L, places); L = 0 if there are none."""
     for n_factors, start in product(numbers, range(len(STARTS))):
         if n_factors * len(places) <= LARGEST and (found := _solve(places, n_factors, start)) is not None:
             return found
@@ -194,7 +194,7 @@ class _Products:
 
 
 def _solve(places: np.ndarray, n_factors: int, start: int) -> np.ndarray | None:
-    """Levenberg-Marquardt from row averages and noise; None where it does not end at a solution."""
+    """Levenberg-Marquardt from row averages and noise: (n_factors, places); None where it finds no solution."""
     noise = STARTS[start] * np.random.default_rng(start).standard_normal((n_factors, len(places)))
     now = _Products((1 + noise) / np.bincount(places[:, 0])[places[:, 0]], places)
     damping, sizes = 1.0, [now.size]

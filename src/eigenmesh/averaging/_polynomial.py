@@ -90,7 +90,7 @@ class ProductAverage(Mixing):
 
 
 def distinct_eigenvalues(weights: Weights) -> np.ndarray:
-    """Eigenvalues of W besides the 1 of the constant vectors, each once, largest first."""
+    """Eigenvalues of W besides the 1 of the constant vectors, each once, largest first: at most (M - 1,)."""
     matrix = weights.matrix if isinstance(weights.matrix, np.ndarray) else weights.matrix.toarray()
     values = np.linalg.eigvalsh(matrix)[-2::-1]
     # Equal ones differ by rounding only.

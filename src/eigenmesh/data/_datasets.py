@@ -135,7 +135,7 @@ def nearly_equal(spectrum: np.ndarray, k: int) -> np.ndarray:
 
 
 def power_law_spectrum(d: int, exponent: float) -> np.ndarray:
-    """Eigenvalues j^-exponent, j = 1..d."""
+    """Eigenvalues j^-exponent, j = 1..d: (d,)."""
     if d < 1 or not exponent >= 0:
         raise InputError(f"a power law needs d >= 1 and exponent >= 0; got {d} and {exponent}.")
     return np.arange(1.0, d + 1) ** -exponent

@@ -52,7 +52,7 @@ class FeatureShards(Shards):
 
     @property
     def order(self) -> np.ndarray:
-        """Columns of all nodes held here, one node after another, that make the order in which they were given."""
+        """Permutation (d,) that puts columns, one node after another, in the order in which they were given."""
         return np.argsort(np.concatenate(self.columns))
 
     @property

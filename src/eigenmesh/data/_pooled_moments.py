@@ -122,7 +122,10 @@ def moments_by_sums(
 
 @np.errstate(all="ignore")
 def _lost_digits(summary: np.ndarray, d: int, scale: Scaling) -> float:
-    """How many times the squares are larger than the squared deviations: all together or, to scale, in any column."""
+    """How many times the squares are larger than the squared deviations: all together or, to scale, in any column.
+
+    ``max(sum q / sum (q - s^2 / n))`` for the sums s and the squares q, (d,) each, of a ``count_and_sum``.
+    """
     sums, squares = summary[1 : 1 + d], summary[1 + d : 1 + 2 * d]
     observed = summary[1 + 2 * d :] if len(summary) > 1 + 2 * d else summary[0]
     away = squares - np.where(observed > 0, sums**2 / observed, 0.0)

@@ -125,12 +125,10 @@ def _by_column(piece: Samples, values: Array) -> np.ndarray:
 
 def sums_of_rows(rows: np.ndarray) -> np.ndarray:
     """Sums over the rows, to a few units in the last place: (n, d) -> (d,)."""
-    if rows.strides[0] < rows.strides[1]:
-        # Along a column in memory NumPy adds in pairs.
+    in_pairs = rows.strides[0] < rows.strides[1]
+    if in_pairs or len(rows) <= SUMMED_ROWS:
         return np.asarray(rows.sum(axis=0, dtype=np.float64))
-    if len(rows) <= SUMMED_ROWS:
-        return np.asarray(rows.sum(axis=0, dtype=np.float64))
-    # Across rows it would add one after the other, and round each time.
+    # Along a column in memory NumPy adds in pairs; across rows one after the other, which rounds each time.
     whole = len(rows) - len(rows) % SUMMED_ROWS
     groups = rows[:whole].reshape(-1, SUMMED_ROWS, rows.shape[1]).sum(axis=1, dtype=np.float64)
     return np.asarray(sums_of_rows(groups) + sums_of_rows(rows[whole:]))
@@ -148,7 +146,7 @@ def _squares_by_column(piece: Samples, values: Array) -> np.ndarray:
 
 
 def column_labels(columns: Columns, chosen: np.ndarray) -> str:
-    """The columns marked True, by number and name, ten at most."""
+    """The columns marked True in (d,), by number and name, ten at most."""
     marked = np.flatnonzero(chosen)
     more = f" and {len(marked) - 10} more" if len(marked) > 10 else ""
     return ", ".join(columns.column_label(int(column)) for column in marked[:10]) + more

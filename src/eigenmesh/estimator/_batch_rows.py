@@ -27,25 +27,26 @@ def read_rows(
     pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamState | None
 ) -> tuple[list[Array], StreamState]:
     """The rows (n, d) float64 of each node held here, checked, and the stream that they belong to."""
-    if transport is not None and (y is not None or nodes is not None or is_parts(X)):
+    in_parts = is_parts(X)
+    if transport is not None and (y is not None or nodes is not None or in_parts):
         raise InputError("with a transport this process is one node: give its own samples, and neither y nor nodes.")
-    if is_parts(X) and nodes is not None:
+    if in_parts and nodes is not None:
         raise InputError("nodes= goes with one array; the batch is already in parts.")
     X, nodes = nodes_from_column(pca, X, nodes)
-    matrices = [_checked(pca, part, stream is None and not k) for k, part in enumerate(X if is_parts(X) else [X])]
+    matrices = [_checked(pca, part, stream is None and not k) for k, part in enumerate(X if in_parts else [X])]
     labels: Sequence[Any] = range(transport.size) if transport is not None else ()
     owners = np.zeros(matrices[0].shape[0], dtype=int)
-    if transport is None and is_parts(X):
+    if transport is None and in_parts:
         labels = range(len(matrices))
     elif transport is None:
         labels, owners = _owners(pca, matrices[0].shape[0], y, nodes, seed, stream)
     if stream is None:
         stream = begun(pca, matrices[0], tuple(labels), seed, transport)
     for number, rows in enumerate(matrices):
-        _require_alike(pca, rows, stream, f"part {number} of the batch" if is_parts(X) else "the batch")
+        _require_alike(pca, rows, stream, f"part {number} of the batch" if in_parts else "the batch")
     if len(labels) != len(stream.labels):
         raise DataError(f"the batch is for {len(labels)} nodes, but the stream has {len(stream.labels)}.")
-    if transport is None and not is_parts(X):
+    if transport is None and not in_parts:
         matrices = [matrices[0][owners == node] for node in range(len(labels))]
     return [_placed(rows, stream.place) for rows in matrices], stream
 
@@ -128,7 +129,7 @@ def _owners(
 
 
 def _split(pca: Any, n_rows: int, n_nodes: int, y: Any, seed: int, tick: int) -> np.ndarray:
-    """The node of each row, by the split of the estimator; in turns where there are fewer rows than nodes."""
+    """The node of each row, by the split of the estimator; in turns where there are fewer rows than nodes: (n,)."""
     if n_rows < n_nodes:
         return (np.arange(n_rows) + tick) % n_nodes
     owners = np.empty(n_rows, dtype=int)

@@ -118,12 +118,7 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int, sample_weight: Any)
         shards = X if isinstance(X, Shards) else _from_parts(X, kind)
         if type(shards) is not kind:
             raise InputError(f"partition = {pca.partition!r} is for {kind.__name__}; got {type(shards).__name__}.")
-        pca.n_features_in_ = shards.n_features
-        if shards.feature_names is not None:
-            pca.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
-        elif hasattr(pca, "feature_names_in_"):
-            # Left over from an earlier fit.
-            del pca.feature_names_in_
+        _set_features(pca, shards)
         return shards if sample_weight is None else shards.weighted(_weights_of_parts(X, sample_weight, shards))
     by_columns = issubclass(kind, FeatureShards)
     if by_columns and isinstance(nodes, str):
@@ -136,6 +131,16 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int, sample_weight: Any)
     n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[1] if by_columns else n_rows)
     # The labels y are of samples.
     return kind.from_array(X, n_nodes, split_by_name(pca.split, seed), None if by_columns else y, sample_weight)
+
+
+def _set_features(pca: Any, shards: Shards) -> None:
+    """Tell the estimator the columns of data that scikit-learn has not checked."""
+    pca.n_features_in_ = shards.n_features
+    if shards.feature_names is not None:
+        pca.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
+    elif hasattr(pca, "feature_names_in_"):
+        # Left over from an earlier fit.
+        del pca.feature_names_in_
 
 
 def _weights_of_parts(X: Any, sample_weight: Any, shards: Shards) -> list[Any]:

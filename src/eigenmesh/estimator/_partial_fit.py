@@ -169,7 +169,7 @@ def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Mon
 
 
 def _together(before: np.ndarray | None, new: np.ndarray | None) -> np.ndarray | None:
-    """What the monitor says of batches that are in no fit yet, and of the new one."""
+    """What the monitor says of batches that are in no fit yet, and of the new one: (nodes, width of the monitor)."""
     return new if before is None or new is None else before + new
 
 

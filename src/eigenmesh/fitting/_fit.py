@@ -189,7 +189,7 @@ def _tell_end(events: EventLog, network: Network, names: tuple[str, ...], words:
 
 
 def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
-    """One orthonormal basis for all nodes: the average of their estimates, a random basis where one has none."""
+    """One orthonormal basis (d, K) for all nodes: the average of their estimates, random where one has none."""
     shape = (prepared.facts.length, k)
     if own is None or own.shape != shape:
         own = random_basis(*shape, prepared.seed)

@@ -21,7 +21,7 @@ class Alike(Protocol):
 def facts_to_match(shards: Alike, *more: float) -> np.ndarray:
     """What must be the same at all nodes, each number with its negative: maxima over all nodes show whether it is.
 
-    NaN stands for a node that has no say.
+    (2 n,) where n counts precision, feature names and ``more``; NaN stands for a node that has no say.
     """
     here = np.array([shards.dtype == np.float32, names_number(shards.feature_names), *more], dtype=float)
     # Nodes without feature names have no say about them.

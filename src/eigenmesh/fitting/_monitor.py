@@ -166,7 +166,7 @@ class Monitor:
 
     @property
     def _is_real(self) -> np.ndarray:
-        """Whether T2 and SPE are more than rounding: with all components there are no residuals."""
+        """Whether T2 and SPE are more than rounding: with all components there are no residuals: (2,)."""
         means = scaled_mean(self.moments)
         least = ROUNDING * (self.moments.total_variance + float(means @ means))
         return np.array([True, self.quiet.mean[1] > least])

@@ -110,7 +110,7 @@ class CertificateGate:
         return bool(np.all(residual <= tol * allowed))
 
     def learn(self, residual: np.ndarray | None, gaps: np.ndarray | None) -> None:
-        """Take in a certificate that did not reach tol."""
+        """Take in a certificate that did not reach tol: residuals of the solver and certified gaps, (K,) each."""
         self.gaps, self.refused = gaps, 0
         self.tries += 1
         self.tried_at = float(residual.max()) if residual is not None else np.inf
