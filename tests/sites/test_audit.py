@@ -4,12 +4,13 @@ import datetime as dt
 import hashlib
 import json
 import os
+import sys
 import threading
 from dataclasses import asdict
 
 import pytest
 
-from eigenmesh.errors import UnreadableFileError
+from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.protocol import Sent
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._audit_lines import read_audit
@@ -137,6 +138,17 @@ def test_many_threads_may_record(tmp_path):
         for thread in threads:
             thread.join()
     assert _run(path).data.messages == 800
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files are not locked there")
+def test_a_site_that_is_started_twice_leaves_the_chain_of_the_first_whole(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    with _writer(path) as audit:
+        with pytest.raises(InputError, match=r"audit.jsonl is in use by another process; is this site running already"):
+            _writer(path)
+        audit.record(_sent())
+    assert (summary(path).chain.broken, summary(path).chain.lines) == ([], 2)
+    _writer(path).close()
 
 
 def test_a_full_disk_is_told_at_once_and_logged_once(tmp_path, caplog):

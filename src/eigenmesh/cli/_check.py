@@ -24,8 +24,9 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
     """Look at everything that a run needs, before it is started: a dry run at this site alone.
 
     Settings; certificates and their dates; whether the port is free and the neighbours that this site calls are up and
-    take its certificate; samples, missing entries and constant columns; and what a run would send if all sites had
-    samples like these. No number is sent and no file is written. Exit status: 2 if there is a problem.
+    take its certificate; samples, missing entries and constant columns; the out folder and its room; and what a run
+    would send if all sites had samples like these. No number is sent and no file is written. Exit status: 2 if there is
+    a problem.
 
     Examples:
 

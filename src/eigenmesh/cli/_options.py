@@ -22,8 +22,8 @@ STARTED_BY_NAME = [kind for kind in TRANSPORTS.values() if kind.starts_by_name]
 
 
 def option(panel: str | None, metavar: str | None, text: str, *names: str, **more: Any) -> Any:
-    """An option in a panel of the help; without names it is called as its parameter is."""
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
+    """An option in a panel of the help; without names it is called as its parameter is, a flag has no ``metavar``."""
+    return typer.Option(*names, metavar=metavar or "", help=text, rich_help_panel=panel, **more)
 
 
 def takes_options(

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from eigenmesh._atomic_write import sync_folder
-from eigenmesh.errors import UnreadableFileError
+from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events._log import is_torn
 from eigenmesh.sites._audit_lines import DATA, ROTATED, START, hash_of, last_line
+from eigenmesh.transports.tls._journal_file import lock
 
 if TYPE_CHECKING:
     from eigenmesh.protocol import Sent
@@ -61,6 +62,9 @@ class AuditWriter:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             torn, rotated = is_torn(path), self._open()
+        except InputError:
+            os.close(self._file)
+            raise
         except OSError as error:
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
         self._thread = threading.Thread(target=self._sync_now_and_then, name="eigenmesh-audit", daemon=True)
@@ -102,6 +106,8 @@ class AuditWriter:
         """Open the file for appending; what has to be its first line if it follows another one."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._file = os.open(self.path, flags, 0o600)
+        # The lines of two processes would break the chain.
+        lock(self._file, self.path)
         self._size, older = os.fstat(self._file).st_size, self._older()
         # An empty file is what a crash leaves of the beginning of one.
         last = self.path if self._size or not older else older[-1]

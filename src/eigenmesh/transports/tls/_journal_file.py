@@ -64,4 +64,4 @@ def lock(file: int, path: Path) -> None:
     except ImportError:
         return
     except OSError:
-        raise InputError(f"journal {path} is in use by another process; is this site running already?") from None
+        raise InputError(f"{path} is in use by another process; is this site running already?") from None
