@@ -155,9 +155,7 @@ def _tell(
     else:
         messages.tell("Send each site its own folder, over a channel that nobody else reads, and delete it here.")
     if names:
-        messages.tell(
-            "At each site: set the data file in site.toml; then: eigenmesh check site.toml, and eigenmesh peer site.toml"
-        )
+        messages.tell("At each site: set the data file in site.toml, then run: eigenmesh check site.toml")
         messages.tell(f"Secret: {KEY_FILE} in each folder. Who has it can pass for that site.")
     if not requests:
         messages.tell(f"Most secret: {out / CA_FOLDER / CA_KEY}. Who has it can pass for any site; keep it offline.")
