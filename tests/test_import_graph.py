@@ -32,6 +32,18 @@ def test_the_house_table_lists_every_room_from_top_to_bottom():
     assert listed == [names[room] for room in reversed(import_graph.ROOMS)]
 
 
+def test_files_and_tables_to_add_something_to_are_there():
+    page = (Path(__file__).parents[1] / "docs" / "contributing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|.* in `(\S+\.py)`, (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 4
+    for file, where in rows:
+        text = (import_graph.SOURCE / file).read_text(encoding="utf-8")
+        tables = re.findall("`([A-Z_]+)`", where)
+        assert tables, where
+        for table in tables:
+            assert re.search(rf"^{table}\b", text, re.MULTILINE), f"{file} has no {table}"
+
+
 def test_no_arrow_points_upwards(found):
     wrong = {(one.importer, one.imported): one.place for one in import_graph.upward(found)}
     assert wrong == {}
