@@ -76,8 +76,7 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
 
 def kind_of(file: Path) -> str:
     """The suffix that says what is in a file, without that of packing."""
-    name = file.with_suffix("") if file.suffix.lower() == PACKED else file
-    return name.suffix.lower()
+    return _unpacked(file).suffix.lower()
 
 
 def all_files_of(file: Path) -> list[Path]:
@@ -89,7 +88,11 @@ def all_files_of(file: Path) -> list[Path]:
 
 def name_of(file: Path) -> str:
     """What a file is called without its suffixes."""
-    return (file.with_suffix("") if file.suffix.lower() == PACKED else file).stem
+    return _unpacked(file).stem
+
+
+def _unpacked(file: Path) -> Path:
+    return file.with_suffix("") if file.suffix.lower() == PACKED else file
 
 
 def expand(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:

@@ -123,7 +123,8 @@ class Gram:
 
     def across(self, X: Array) -> list[Array]:
         """``A_j^T x`` of each node held here, in float64: (1, N - 1, k) -> (d_j, k) each."""
-        return [self._across(node, lifted(X)[0, ...]) for node in range(len(self.blocks))]
+        full = lifted(X)[0, ...]
+        return [self._across(node, full) for node in range(len(self.blocks))]
 
     def squares_across(self, X: Array) -> Array:
         """``|A_j^T x|^2`` of each node held here: (1, N - 1, k) -> (nodes, k)."""

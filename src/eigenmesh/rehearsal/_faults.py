@@ -55,8 +55,8 @@ class Faults:
             "partition": self._partition,
             "crash of all": self._crash_all,
             **dict.fromkeys(BY_NEIGHBOUR, self._turn),
+            "another manifest": self._set_up_for_another_run,
         }
-        self._ways["another manifest"] = self._set_up_for_another_run
 
     def strike(self, fault: Fault) -> None:
         """Bring one fault about."""
