@@ -9,11 +9,12 @@ from scipy import sparse
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.averaging import AllReduce, Integers
-from eigenmesh.certificate import _certify, _held
+from eigenmesh.certificate import _certify
 from eigenmesh.certificate._signs import own_signs
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting import NodeData, Request, fit, model_of, parse_weights, prepare
+from eigenmesh.solvers import _block_krylov
 from eigenmesh.transports import run_threads
 
 SIZES = (40, 7, 90, 25, 33, 60)
@@ -110,7 +111,7 @@ def test_components_are_sent_only_where_a_node_has_other_bits_and_are_then_those
             other_processor.append(threading.get_ident())
         return own_signs(X) * (1 + 2.0**-52 * (threading.get_ident() == other_processor[0]))
 
-    monkeypatch.setattr(_held, "own_signs", last_bit_off)
+    monkeypatch.setattr(_block_krylov, "own_signs", last_bit_off)
     unlike = fitted(parts(), transport="threads")
     assert (alike.result_.alike, unlike.result_.alike) == (True, False)
     assert len({components.tobytes() for components in unlike.node_components_}) == 1

@@ -22,8 +22,8 @@ from eigenmesh.errors import InputError
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import BlockKrylov
+from eigenmesh.solvers import _block_krylov as block_krylov
 from eigenmesh.solvers._bases import fresh_directions, random_basis
-from eigenmesh.solvers._block_krylov import USUAL_BLOCKS
 from problems import GRAPHS, angles, from_parts, make_problem, with_spectrum
 
 
@@ -167,6 +167,53 @@ def test_a_restart_costs_a_product_at_most_and_no_second_look_beyond_the_compone
     assert angles(narrow.node_components, problem.vectors).max() <= narrow.certificate.error_bound
 
 
+def blocks_of(solver, covariance, network, **settings):
+    """The result of a run, and the blocks that the basis had after each step, before the loop made it narrow."""
+    blocks, step = [], BlockKrylov.step
+
+    def counted(solver, covariance, network, state):
+        state = step(solver, covariance, network, state)
+        blocks.append(state.V.width // state.whitening.shape[-1])
+        return state
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BlockKrylov, "step", counted)
+        return run(solver, covariance, network, 5, **settings), blocks
+
+
+def test_a_large_basis_is_no_wider_than_it_was_when_the_certificate_had_looked_beyond_the_components(monkeypatch):
+    monkeypatch.setattr(block_krylov, "LARGE_BYTES", 6 * 10 * 500 * 8)
+    covariance, Q = with_spectrum(1 / np.arange(1, 501) ** 0.1)
+    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    whole, all_blocks = blocks_of(BlockKrylov(max_width=10**6), covariance, network, tol=1e-9)
+    result, blocks = blocks_of(BlockKrylov(), covariance, network, tol=1e-9)
+    assert max(all_blocks) == whole.iterations
+    assert max(blocks) <= 0.7 * whole.iterations
+    assert result.iterations <= whole.iterations + 1
+    assert angles(result.components, Q[:, :5]).max() <= result.certificate.error_bound <= 1e-9
+    # A maximum over the nodes for each look, and no products.
+    more = result.traffic_by_phase["certificate"].rounds - whole.traffic_by_phase["certificate"].rounds
+    assert 0 < more <= 2 * network.flood_rounds
+
+
+def test_where_a_few_blocks_are_large_and_enough_there_are_no_more(monkeypatch):
+    monkeypatch.setattr(block_krylov, "LARGE_BYTES", 0)
+    covariance, Q = with_spectrum(np.append(np.linspace(9.0, 5.0, 5), np.linspace(0.5, 0.1, 495)))
+    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    result, blocks = blocks_of(BlockKrylov(), covariance, network, tol=1e-11)
+    assert len(blocks) > max(blocks) == 3
+    assert angles(result.components, Q[:, :5]).max() <= result.certificate.error_bound <= 1e-11
+
+
+def test_a_basis_that_has_not_told_enough_grows_on(monkeypatch):
+    monkeypatch.setattr(block_krylov, "LARGE_BYTES", 0)
+    covariance, _ = with_spectrum(1 / np.arange(1, 501) ** 0.1)
+    network = Stacked(graphs.metropolis(graphs.cycle(5)))
+    result, blocks = blocks_of(BlockKrylov(), covariance, network, max_iterations=9)
+    assert blocks == [*range(1, 10)]
+    assert not result.converged
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_the_start_is_the_space_of_gaussian_columns_whose_coordinates_are_known(dtype):
     (d, k), network = (3000, 4), Stacked(graphs.metropolis(graphs.complete(1)))
@@ -182,7 +229,7 @@ def test_the_start_is_the_space_of_gaussian_columns_whose_coordinates_are_known(
         np.testing.assert_allclose(B[:, :k], basis, atol=eps)
 
 
-def test_beside_samples_and_basis_a_fit_needs_no_more_than_three_blocks():
+def test_beside_samples_and_basis_a_fit_needs_no_more_than_two_blocks():
     rng, d = np.random.default_rng(0), 40_000
     noise, shared = (sparse.random(n, d, density=0.002, random_state=rng, format="csr") for n in (300, 15))
     X = noise + sparse.csr_array(np.repeat(np.diag(np.linspace(9.0, 3.0, 15)), 20, axis=0)) @ shared
@@ -194,7 +241,7 @@ def test_beside_samples_and_basis_a_fit_needs_no_more_than_three_blocks():
     finally:
         tracemalloc.stop()
     # There is room for so many blocks and the next one, of which the system gives only what is used.
-    assert peak < (USUAL_BLOCKS + 1 + 3) * 8 * d * 17
+    assert peak < (block_krylov.USUAL_BLOCKS + 1 + 2) * 8 * d * 17
 
 
 def test_a_warm_start_saves_products():

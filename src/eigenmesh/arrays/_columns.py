@@ -34,9 +34,9 @@ def orthonormal(X: Array) -> Array:
     return Q * xp.where(signs == 0, xp.ones_like(signs), signs)[:, None, :]
 
 
-def pieces(rows: Array) -> list[slice]:
+def pieces(rows: Array, columns: int = PIECE) -> list[slice]:
     """Parts of the last axis of wide rows that a product on the CPU takes one by one, to need less room: (1, k, d)."""
-    step = PIECE if isinstance(rows, np.ndarray) else max(1, rows.shape[-1])
+    step = columns if isinstance(rows, np.ndarray) else max(1, rows.shape[-1])
     return [slice(start, start + step) for start in range(0, rows.shape[-1], step)]
 
 

@@ -49,6 +49,11 @@ class Basis(NamedTuple):
         """So many columns behind those of P: (1, d, count)."""
         return self.room[:, self.width : self.width + count, :].mT
 
+    def after_next(self, count: int) -> Array | None:
+        """Columns behind the next block, as many as it has; None where there is no room for them: (1, d, count)."""
+        end = self.width + 2 * count
+        return None if end > self.room.shape[-2] else self.room[:, end - count : end, :].mT
+
     def recent(self, count: int) -> Basis:
         """Only the last columns, at most so many, to multiply with; whole blocks."""
         first = max(0, self.width - count)
@@ -59,7 +64,8 @@ class Basis(NamedTuple):
         xp, room, end = ea.namespace(B), self.room, self.width + B.shape[-1]
         while room.shape[-2] < end:
             room = xp.concat([room, xp.empty_like(room)], axis=-2)
-        room[:, self.width : end, :] = B.mT
+        # Without the first axis NumPy sees where they lie there already.
+        room[0, self.width : end, :] = B[0, ...].mT
         return self._replace(room=room)
 
     def grown(self, whitening: Array) -> Basis:
@@ -73,9 +79,10 @@ class Basis(NamedTuple):
         """``V small`` in the room of V, and behind it as many columns as lay behind V: (1, w, k)."""
         xp, k, behind = ea.namespace(small), small.shape[-1], self.following(count)
         left, squares = (self.whitening @ small).mT, 0.0
-        for piece in ea.pieces(self.room):
+        # Many blocks at once, so fewer of their entries.
+        for piece in ea.pieces(self.room, ea.PIECE // 4):
             columns = left @ self.rows[:, :, piece]
-            squares = squares + xp.sum(columns * columns, axis=-1)
+            squares = squares + ea.squared_norms(columns.mT)
             self.room[:, :k, piece] = columns
         # A column of what is not there is zero.
         present = xp.astype(squares > 0.25, small.dtype)

@@ -32,6 +32,8 @@ class Common(NamedTuple):
         A look beyond the components.
     vectors : callable or None
         What has these coordinates: (1, n, k) -> (1, d, k). Only split columns ask for it.
+    signed : bool
+        True if the largest entry of each component is positive already, so that no copy of them is needed.
     """
 
     coordinates: Array
@@ -40,6 +42,7 @@ class Common(NamedTuple):
     defect: Array
     look: Look | None
     vectors: Callable[[Array], Array] | None = None
+    signed: bool = False
 
 
 class Held(NamedTuple):
@@ -63,11 +66,10 @@ class Held(NamedTuple):
 
 
 def held_in_common(X: Array, common: Common, beyond: Array | None) -> Held:
-    """All nodes held here share one copy, which is measured once."""
-    signs = own_signs(X[:1, ...])
-    mean, apart = X[:1, ...] * signs, ea.namespace(X).zeros_like(signs[:, 0, :])
-    further = None if beyond is None else beyond[:1, ...]
-    return Held(mean, mean, apart, common.coordinates * signs, common.product * signs, *common[2:], further)
+    """All nodes held here share one copy, which is measured once: their coordinates in whatever signs they have."""
+    mean = X[:1, ...] if common.signed else X[:1, ...] * own_signs(X[:1, ...])
+    apart, further = ea.namespace(X).zeros_like(mean[:, 0, :]), None if beyond is None else beyond[:1, ...]
+    return Held(mean, mean, apart, *common[:-1], further)
 
 
 def held_apart(covariance: Covariance, network: Network, X: Array, beyond: Array | None) -> Held:

@@ -25,10 +25,12 @@ def leading_pairs(T: Array, present: Array, count: int) -> tuple[Array, Array]:
 
 def _marked(T: Array, present: Array) -> Array:
     xp = ea.namespace(T)
-    T = (T + T.mT) / 2
-    largest = xp.max(xp.abs(T))
+    T = T + T.mT
+    T *= 0.5
+    largest = xp.maximum(xp.max(T), -xp.min(T))
     far_below = xp.where(largest > 0, 2 * largest, xp.ones_like(largest))
-    return T - (1 - present)[:, :, None] * xp.eye(T.shape[-1], dtype=T.dtype, device=T.device) * far_below
+    T -= ((1 - present) * far_below)[:, :, None] * xp.eye(T.shape[-1], dtype=T.dtype, device=T.device)
+    return T
 
 
 def asymmetry(T: Array) -> Array:

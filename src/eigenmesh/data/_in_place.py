@@ -74,7 +74,7 @@ class InPlace:
     def place(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values, dtype=np.float64)
 
-    def apply(self, X: Array) -> np.ndarray:
+    def apply(self, X: Array, out: np.ndarray | None = None) -> np.ndarray:
         """``A^T (A x)``, (1, d, k) -> (1, d, k), by pieces that stay in the cache for both products.
 
         The block is on the left, which BLAS does faster.
@@ -84,7 +84,8 @@ class InPlace:
         require_numpy(X, self.kind)
         x, columns = X[0].T, pieces(self.mean)
         shift = (x @ (self.weights * self.mean))[:, np.newaxis]
-        product, total = np.zeros(x.shape), np.zeros((len(x), 1))
+        product, total = np.empty(x.shape) if out is None else out[0].T, np.zeros((len(x), 1))
+        product[...] = 0.0
         step = max(2 * CHUNK_BYTES // (8 * self.n_features), ROWS_PER_COLUMN * len(x))
         for start in range(0, len(self.rows), step):
             rows = self.rows[start : start + step]

@@ -12,7 +12,9 @@ from eigenmesh.arrays import Array, everywhere
 from eigenmesh.data._block import Block
 from eigenmesh.data._choice import CovarianceKind
 from eigenmesh.data._covariance import Covariance
+from eigenmesh.data._in_place import InPlace
 from eigenmesh.data._shards import Shards
+from eigenmesh.data._sparse_covariance import Sparse
 
 
 def pooled_shards(shards: Shards) -> Shards | None:
@@ -79,8 +81,13 @@ class PooledCovariance:
         return np.repeat(self.pooled.traces_beyond(U), self.n_nodes)
 
 
-def product_to_average(covariance: Covariance, X: Array, n_nodes: int) -> Array:
-    """``C_i X`` for one X that all nodes share, or anything with the same average: (1, d, k) -> (n_nodes, d, k)."""
+def product_to_average(covariance: Covariance, X: Array, n_nodes: int, out: Array | None = None) -> Array:
+    """``C_i X`` for one X that all nodes share, or anything with the same average: (1, d, k) -> (n_nodes, d, k).
+
+    Where samples are used as they are the one product of all rows is written to ``out``, like X and away from it.
+    """
     if isinstance(covariance, PooledCovariance):
-        return everywhere(covariance.pooled.apply(X), n_nodes)
+        pooled = covariance.pooled
+        product = pooled.apply(X, out) if isinstance(pooled, InPlace | Sparse) else pooled.apply(X)
+        return everywhere(product, n_nodes)
     return covariance.apply(everywhere(X, n_nodes))

@@ -132,7 +132,7 @@ class Sparse:
             total[some] *= np.outer(self.weights[some], self.weights)
         return total
 
-    def apply(self, X: Array) -> np.ndarray:
+    def apply(self, X: Array, out: np.ndarray | None = None) -> np.ndarray:
         """A few columns at a time, since a product needs as much memory again as its columns for each term.
 
         Where rows are read in pieces, all columns at once, so that they are read once.
@@ -140,7 +140,7 @@ class Sparse:
         require_numpy(X, self.kind)
         nodes, d, k = X.shape
         # The result by columns, as solvers keep theirs.
-        product = np.empty((nodes, k, d), dtype=X.dtype).mT
+        product = np.empty((nodes, k, d), dtype=X.dtype).mT if out is None else out
         weights, mean = self.weights[:, np.newaxis], self.mean[:, np.newaxis]
         for node, rows in enumerate(self.matrices):
             for columns in np.array_split(np.arange(k), 1 if isinstance(rows, Block) else -(-k // COLUMNS)):

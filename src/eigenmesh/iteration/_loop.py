@@ -90,6 +90,8 @@ class Loop:
             ended = self._ended(watch, over)
             if ended is not None:
                 return ended
+            if self.complement is not None:
+                state = sound = self.solver.narrowed(state)
 
     def _advance(self, state: Any) -> Any:
         """The state after the iterations up to the next check, if these are all alike, else after one."""

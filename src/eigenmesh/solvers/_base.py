@@ -29,7 +29,7 @@ class Watch:
     free: bool = False
     """True if looking sent nothing, so that it may be done after every iteration."""
     last_look: bool = False
-    """True if the next step will lose what the solver knows of directions beyond the components."""
+    """True if it is time to look beyond the components, since what the solver knows of that is about to be lost."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,10 @@ class Solver(ABC):
     def beyond(self, state: Any) -> Array | None:
         """Estimates of further directions, which shorten the certificate's look: state -> (nodes, d, p); none here."""
         return None
+
+    def narrowed(self, state: Any) -> Any:
+        """The same estimates in less memory, without what only a look beyond the components needs; by default all."""
+        return state
 
     def space(self, state: Any, width: int) -> Array:
         """At most so many orthonormal columns for a next start, the estimates among them: state -> (1, d, w).

@@ -43,7 +43,11 @@ def drawn_from(basis: np.ndarray, seed: int) -> np.ndarray | None:
 def fresh_directions(basis: np.ndarray, n_columns: int, seed: int) -> np.ndarray:
     """Gaussian columns beside a basis that make it this wide, the same for every node: (d, K) -> (d, n_columns - K)."""
     d, k = basis.shape
-    return np.random.default_rng([seed, k]).standard_normal((d, n_columns - k))
+    return _beside(k, seed).standard_normal((d, n_columns - k))
+
+
+def _beside(k: int, seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, k])
 
 
 def write_widened(room: Array, basis: Array, seed: int) -> Array:
@@ -54,9 +58,10 @@ def write_widened(room: Array, basis: Array, seed: int) -> Array:
         R = write_widened(host, ea.to_numpy(basis), seed)
         room[...] = ea.like(host, room)
         return ea.like(R, room)
-    k = basis.shape[-1]
-    room[:, :, :k] = basis
-    room[:, :, k:] = ea.like(fresh_directions(basis[0, ...], room.shape[-1], seed)[np.newaxis], room)
+    k, (_, d, n) = basis.shape[-1], room.shape
+    room[:, :, :k], fresh = basis, _beside(k, seed)
+    for piece in (slice(start, min(start + ea.PIECE, d)) for start in range(0, d, ea.PIECE)):
+        room[:, piece, k:] = ea.like(fresh.standard_normal((1, piece.stop - piece.start, n - k)), room)
     return make_orthonormal(room)
 
 

@@ -12,6 +12,7 @@ from eigenmesh.certificate import Common
 from eigenmesh.certificate._basis import Basis
 from eigenmesh.certificate._bounds import ROUNDING, Precision
 from eigenmesh.certificate._krylov import asymmetry, bordered, leading_pairs, look_beyond, soft_polar
+from eigenmesh.certificate._signs import own_signs
 from eigenmesh.data import Covariance
 from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
@@ -22,6 +23,9 @@ from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
 # Widest basis by default, in blocks, and the memory that it may take in this process.
 USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
+# A basis and its next block that take more are made narrow once the certificate has looked beyond the components, with
+# so many blocks at least. To look takes an exchange, and is sure as a rule once components are known to such a sine.
+LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
 # Random columns beside a start that was given: with fewer, the certificate would need many products to be sure.
 BESIDE_GIVEN = 12
 
@@ -43,6 +47,7 @@ class BlockKrylovState(NamedTuple):
     resolution: float  # eigenvalues this close, relative to the largest, are one
     start: Array  # (1, b, s) Gaussian columns, in the basis of the first block
     size: Array  # (1, 1) largest norm of a product C_i b with a column of a block at the nodes held here
+    most: int  # columns of V, beyond which it is restarted
     products: int | None = 0  # that V was built from; None after a restart, when V has lost the first block
 
     @property
@@ -71,7 +76,8 @@ class BlockKrylov(RayleighRitz):
     oversample : int
         Columns beyond K; they speed convergence and show l_{K+1} to the certificate.
     max_width : int or None
-        Widest basis, at least 3 (K + oversample); None: as many as 20 blocks, fewer for large d.
+        Widest basis, at least 3 (K + oversample); None: as many as 20 blocks, fewer for large d: there it grows only
+        until it has told enough of directions beyond the components.
     """
 
     oversample: int = 5
@@ -100,8 +106,8 @@ class BlockKrylov(RayleighRitz):
         n_nodes, d, k = basis.shape
         drawn = drawn_from(ea.to_numpy(basis[0, ...]), seed)
         width = min(k + (self.oversample if drawn is not None else max(self.oversample, BESIDE_GIVEN)), d)
-        usual = self._max_width(d, width, ea.item_bytes(basis)) if self.max_width is None else USUAL_BLOCKS * width
-        V = Basis.empty(basis, usual + width)
+        most = self._max_width(d, width, ea.item_bytes(basis))
+        V = Basis.empty(basis, min(most, USUAL_BLOCKS * width) + width)
         # In its place already: anything as large beside it would be memory that is never needed again.
         R = write_widened(V.following(width), basis[:1, ...], seed)
         start = R[:, :, k:]
@@ -114,11 +120,13 @@ class BlockKrylov(RayleighRitz):
         # Until the first product the estimates are the start itself.
         small = V.whitening
         estimate = (small, identity[:, :, :0], zero, small, report, unknown, unknown)
-        return BlockKrylovState(k, n_nodes, V, identity, *estimate, precision.resolution, start, zero)
+        return BlockKrylovState(k, n_nodes, V, identity, *estimate, precision.resolution, start, zero, most)
 
     def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
         xp = ea.namespace(state.whitening)
-        product = product_to_average(covariance, state.B, state.n_nodes)
+        # In its place already, like the start.
+        room = state.V.after_next(state.whitening.shape[-1])
+        product = product_to_average(covariance, state.B, state.n_nodes, room)
         norms = column_norms(ea.held(product))
         Z, agreed = network.common_mean_and_worst(product, state.report)
         size = xp.maximum(state.size, network.size_of_products(norms, column_norms(Z)))
@@ -134,44 +142,50 @@ class BlockKrylov(RayleighRitz):
         if grows:
             T, leak = bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
             lost = _together(lost, following.faded @ state.whitening)
-        most = self._widest(V, b)
-        restarts = V.width + b > most
-        # Half of the basis is kept: a smaller part would take more products until it is as good again.
-        values, ritz = leading_pairs(T, V.present, max(1, most // (2 * b)) * b if restarts else b)
+        values, ritz = leading_pairs(T, V.present, b)
         # C V leaves the space through the last columns alone, so this is |C u - theta u| without u.
         residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
-        products = None if state.products is None else state.products + 1
-        if restarts:
-            V, T, leak, lost, ritz, products = *_restarted(V, T, leak, lost, ritz, b), None
-        return state._replace(
+        grown = state._replace(
             V=V,
             whitening=following.whitening,
             T=T,
             leak=leak,
             lost=lost,
-            ritz=ritz[:, :, :b],
-            report=xp.stack([values[:, :b], residuals[:, :b]], axis=1),
+            ritz=ritz,
+            report=xp.stack([values, residuals], axis=1),
             agreed=ea.to_numpy(agreed[0, ...]),
             before=state.agreed,
             size=size,
-            products=products,
+            products=None if state.products is None else state.products + 1,
         )
+        return _restarted(grown) if V.width + b > grown.most else grown
+
+    def narrowed(self, state: BlockKrylovState) -> BlockKrylovState:
+        """No wider than it is now, and half as wide, if it is large and was not restarted before."""
+        width = state.V.width
+        narrow = state.products is None or width < NARROW_BLOCKS * state.whitening.shape[-1] or not self._large(state)
+        return state if narrow else _restarted(state._replace(most=width))
 
     def _max_width(self, d: int, block: int, item_bytes: int = 8) -> int:
         if self.max_width is not None:
-            return max(self.max_width, 3 * block)
+            return max(self.max_width, NARROW_BLOCKS * block)
         return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (d * item_bytes)))
 
-    def _widest(self, V: Basis, block: int) -> int:
-        return self._max_width(V.room.shape[-1], block, ea.item_bytes(V.room))
-
     def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
-        b = state.whitening.shape[-1]
-        last = bool(state.products) and state.V.width + 2 * b > self._widest(state.V, b)
-        return replace(super().watch(covariance, network, state), last_look=last)
+        watch, b, width = super().watch(covariance, network, state), state.whitening.shape[-1], state.V.width
+        looks = width + 2 * b > state.most or (self._large(state) and (_is_near(watch) or width == NARROW_BLOCKS * b))
+        return replace(watch, last_look=bool(state.products) and looks)
+
+    def _large(self, state: BlockKrylovState) -> bool:
+        """Whether the basis and its next block take so much memory that less of it is worth an exchange."""
+        room, width = state.V.room, state.V.width + state.whitening.shape[-1]
+        return self.max_width is None and width * room.shape[-1] * ea.item_bytes(room) > LARGE_BYTES
 
     def readout(self, state: BlockKrylovState) -> Array:
-        found = state.V.times(self._turned(state)) if state.products != 0 else state.B[:, :, : state.k]
+        if state.products == 0:
+            return ea.everywhere(state.B[:, :, : state.k], state.n_nodes)
+        found = state.V.times(self._turned(state))
+        found *= own_signs(found)
         return ea.everywhere(found, state.n_nodes)
 
     def common(self, state: BlockKrylovState) -> Common | None:
@@ -189,7 +203,7 @@ class BlockKrylov(RayleighRitz):
         found = xp.concat([turned, xp.zeros_like(leak[:, :, : state.k])], axis=-2)
         # What is not in the image counts as rounding.
         size = state.size * state.V.width**0.5 + state.lost / (ROUNDING * float(xp.finfo(T.dtype).eps))
-        return Common(found, image, size, defect, look, partial(_vectors, state))
+        return Common(found, image, size, defect, look, partial(_vectors, state), signed=True)
 
 
 def _vectors(state: BlockKrylovState, found: Array) -> Array:
@@ -198,16 +212,22 @@ def _vectors(state: BlockKrylovState, found: Array) -> Array:
     return state.V.times(found[:, :width, :]) + state.B @ (state.whitening @ found[:, width:, :])
 
 
-def _restarted(
-    V: Basis, T: Array, leak: Array, lost: Array, ritz: Array, b: int
-) -> tuple[Basis, Array, Array, Array, Array]:
-    """The basis replaced by its leading Ritz vectors, before the same next block, and the rest in the new basis."""
-    eye = ea.like(np.eye(ritz.shape[-1])[np.newaxis], T)
+def _is_near(watch: Watch) -> bool:
+    """Whether components are so well known that the basis tells what is beyond them, as far as all nodes know."""
+    residual, gaps = watch.residual, watch.gaps
+    return residual is not None and gaps is not None and bool(np.all(residual <= SURE_SINE * gaps))
+
+
+def _restarted(state: BlockKrylovState) -> BlockKrylovState:
+    """The basis replaced by its leading Ritz vectors, half as many as it may have, before the same next block."""
+    b, V, T, leak = state.whitening.shape[-1], state.V, state.T, state.leak
+    # A smaller part would take more products until it is as good again.
+    _, ritz = leading_pairs(T, V.present, max(1, state.most // (2 * b)) * b)
     small = ritz.mT @ T @ ritz
     # Eigenvectors of T up to rounding.
-    lost = _together(lost, T @ ritz - ritz @ small)
-    V = V.turned(ritz, b)
-    return V, small, leak @ ritz[:, -leak.shape[-1] :, :], lost, eye
+    lost, leak = _together(state.lost, T @ ritz - ritz @ small), leak @ ritz[:, -leak.shape[-1] :, :]
+    eye = ea.like(np.eye(ritz.shape[-1])[np.newaxis], T)
+    return state._replace(V=V.turned(ritz, b), T=small, leak=leak, lost=lost, ritz=eye[:, :, :b], products=None)
 
 
 def _together(lost: Array, more: Array) -> Array:
