@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 
 import pytest
+
+from eigenmesh.cli import _peers_demo
+from eigenmesh.cli._messages import Messages
 
 ROW = re.compile(r"^\s*(\d+)\s+([\d.]+)\s+([\d.]+)%\s+([\d.]+)%\s+(\S+)\s+(\S+)\s*$", re.MULTILINE)
 
@@ -64,3 +68,31 @@ def test_demo_refuses_bad_input(call, tmp_path, words, said):
     assert done.exit_code == 2, done.output
     for fragment in said:
         assert fragment in done.stderr
+
+
+def test_a_demo_of_peers_that_is_told_to_end_leaves_none_running():
+    ended = []
+
+    class Sites:
+        """Three peers that have been started when the signal comes."""
+
+        names = ("oslo", "bergen", "tromso")
+
+        def start(self, name):
+            if name == self.names[-1]:
+                signal.raise_signal(signal.SIGTERM)
+
+        def wait_for_round(self, name, wanted):
+            raise AssertionError("the signal was not taken")
+
+        def end(self):
+            ended.append(True)
+
+    # Where nothing takes the signal, it ends this test and not the process of all tests.
+    before = signal.signal(signal.SIGTERM, lambda *about: None)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _peers_demo._run(Messages.silent(), Sites())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended

@@ -11,7 +11,7 @@ from handshakes import context
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
-from mesh import Mesh
+from mesh import Mesh, ring
 from waiting import until
 
 pytest.importorskip("cryptography")
@@ -109,6 +109,16 @@ def test_an_out_folder_that_cannot_be_made_is_a_problem(two):
     assert "of room; a run like this writes" in findings(two)["out"].text
     two.out("oslo").write_text("a file")
     assert "is a file; choose another one" in findings(two)["out"].text
+
+
+def test_data_that_cannot_be_read_hide_no_other_problem(tmp_path):
+    X, names = load_digits().data[:90, 1:5], ("oslo", "bergen", "tromso")
+    with Mesh(tmp_path, {name: X[at::3] for at, name in enumerate(names)}, ring(names)) as mesh:
+        (mesh.folder("oslo") / "data.npy").unlink()
+        mesh.edit("oslo", r"(?s)\[fingerprints\].*", "")
+        found = findings(mesh)
+    assert (found["data"].verdict, found["privacy"].verdict) == ("problem", "problem")
+    assert "run eigenmesh pin" in found["privacy"].text
 
 
 def test_missing_and_constant_columns_and_a_solver_that_is_too_slow(two):

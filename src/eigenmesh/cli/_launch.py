@@ -20,6 +20,7 @@ from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import INTERRUPTED
 from eigenmesh.cli._messages import NODES_FOLDER, PROGRESS_FILE, Messages
 from eigenmesh.cli._options import argument, option
+from eigenmesh.cli._signals import signals_interrupt
 from eigenmesh.errors import InputError
 from eigenmesh.events import EventReader, Listener
 from eigenmesh.transports import TRANSPORTS
@@ -101,19 +102,17 @@ class Processes:
             start_new_session=True,
         )
         nothing: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        before = {kind: signal.signal(kind, _interrupt) for kind in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            with self._passed_on(starter), _watched(messages, page, self.progress) if watched else nothing:
-                status = starter.wait()
-        except KeyboardInterrupt:
-            # What the engine says about being ended is of no use to anybody.
-            self._silenced.set()
-            messages.alert("interrupted.", style="yellow")
-            status = INTERRUPTED
-        finally:
-            self._end(starter)
-            for kind, handler in before.items():
-                signal.signal(kind, handler)
+        with signals_interrupt():
+            try:
+                with self._passed_on(starter), _watched(messages, page, self.progress) if watched else nothing:
+                    status = starter.wait()
+            except KeyboardInterrupt:
+                # What the engine says about being ended is of no use to anybody.
+                self._silenced.set()
+                messages.alert("interrupted.", style="yellow")
+                status = INTERRUPTED
+            finally:
+                self._end(starter)
         # A starter that was itself killed by signal 9 gives -9; a shell would say 137.
         return status if status >= 0 else 128 - status
 
@@ -177,10 +176,6 @@ def marked(mark: str) -> list[int]:
             if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return [process for process in found if process != os.getpid()]
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from eigenmesh.cli._exit_codes import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKE
 from eigenmesh.cli._messages import LINE_EVERY_S, Messages, plain_errors
 from eigenmesh.cli._node_files import require_report
 from eigenmesh.cli._peer_log import logged
+from eigenmesh.cli._signals import interrupt
 from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, TransportError, import_extra
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def peer(
     # Messages of neighbours, results and logs are for the owner of this process alone.
     os.umask(0o077)
     described = read_site(site)
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, interrupt)
     with messages.waiting("reading the data"), _last_words(messages, site):
         take_part = _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
     with _page(messages, site, report):
@@ -194,10 +195,6 @@ def _tell(messages: Messages, outcome: Outcome) -> None:
         messages.alert(f"note: {note}", style="yellow")
     for path in outcome.written:
         messages.tell(f"wrote {path}" if outcome.fit is not None else f"see {path}")
-
-
-def _stop(number: int, frame: object) -> None:
-    raise KeyboardInterrupt("stopped by a signal")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import numpy as np
 from eigenmesh._text import readable_bytes
 from eigenmesh.cli._init import make_network
 from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._signals import signals_interrupt
 from eigenmesh.cli._watch import shown
 from eigenmesh.data import load
 from eigenmesh.errors import InputError, TransportError, import_extra
@@ -55,6 +56,7 @@ def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path
         return sites.compare()
 
 
+@signals_interrupt()
 def _run(messages: Messages, sites: _Sites) -> None:
     """Run the sites, with one of them killed and started again on the way."""
     victim = sites.names[len(sites.names) // 2]

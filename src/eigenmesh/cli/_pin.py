@@ -36,4 +36,6 @@ def pin(
 
     text, fingerprints = pinned(file, sources)
     save_text(file, text)
-    Messages.of().tell(facts_table(fingerprints))
+    messages = Messages.of()
+    messages.tell(facts_table(fingerprints))
+    messages.tell(f"wrote these to {file}; compare them over a channel that the authority does not control.")

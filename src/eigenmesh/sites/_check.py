@@ -57,6 +57,7 @@ def check(site: Site) -> Iterator[Finding]:
         table = read_samples(site.data)
     except EigenmeshError as error:
         yield Finding("data", "problem", str(error))
+        yield _privacy(site)
         yield _out(site, written_bytes(site))
         return
     yield _privacy(site, int(table.source.shape[0]))
@@ -90,7 +91,7 @@ def _certificates(site: Site) -> Iterator[Finding]:
         yield Finding("fingerprints", "note", f"none: {pin}")
 
 
-def _privacy(site: Site, n_samples: int) -> Finding:
+def _privacy(site: Site, n_samples: int | None = None) -> Finding:
     """Who would see what, and whether the terms of the run are met here."""
     try:
         require_terms(site, n_samples)
