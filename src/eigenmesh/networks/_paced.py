@@ -24,14 +24,14 @@ class Paced(Protocol):
     def rank(self) -> int: ...
     @property
     def called(self) -> bool:
-        """Whether it waits for all others, with no work to begin."""
+        """Whether all nodes have no more work to begin before they meet."""
         ...
 
     @property
     def working(self) -> bool: ...
     @property
     def work_columns(self) -> int: ...
-    def tick(self, round_: int) -> list[tuple[int, Message]]: ...
+    def tick(self) -> list[tuple[int, Message]]: ...
     def receive(self, sender: int, message: Message) -> None: ...
     def require_heard(self) -> None:
         """Raise if a neighbour is silent for too long."""
@@ -64,7 +64,7 @@ def drive(node: Paced, transport: Transport, pace: Pace) -> int:
     with ThreadPoolExecutor(1, thread_name_prefix=f"work-{node.rank}") as pool:
         while node.working or not node.called:
             if time.monotonic() >= tick_at:
-                _post_tick(node, transport, pace)
+                _post_tick(node, transport)
                 if not node.called:
                     # Who has come to the end is silent.
                     node.require_heard()
@@ -75,13 +75,13 @@ def drive(node: Paced, transport: Transport, pace: Pace) -> int:
             if future is None and (work := node.begin()) is not None:
                 future = pool.submit(work)
             take_in(node, transport, tick_at - time.monotonic())
-    # So that the neighbours hear of the call.
-    _post_tick(node, transport, pace)
+    # So that the neighbours hear that all have come.
+    _post_tick(node, transport)
     return ticks + 1
 
 
-def _post_tick(node: Paced, transport: Transport, pace: Pace) -> None:
-    for receiver, message in node.tick(pace.round_at(time.monotonic())):
+def _post_tick(node: Paced, transport: Transport) -> None:
+    for receiver, message in node.tick():
         transport.post(receiver, message)
 
 

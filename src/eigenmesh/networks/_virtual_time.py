@@ -116,7 +116,7 @@ class InVirtualTime(Stacked):
             if awake < math.inf:
                 self.time.at(awake, self._tick, node, nodes, pace)
             return
-        for receiver, message in node.tick(pace.round_at(now)):
+        for receiver, message in node.tick():
             self._send(node.rank, nodes[receiver], message)
         node.require_heard()
         if node.rank == 0:
@@ -129,10 +129,17 @@ class InVirtualTime(Stacked):
         self.traffic += Traffic(0, 1, 0, size)
         arrival = self.laws.arrives((sender, receiver.rank), size, self.time.now, again=False)
         if arrival < math.inf and self.laws.awake(receiver.rank, arrival) == arrival:
-            self.time.at(arrival, receiver.receive, sender, message)
+            self.time.at(arrival, self._receive, receiver, sender, message)
+
+    def _receive(self, node: Paced, sender: int, message: Message) -> None:
+        node.receive(sender, message)
+        self._act(node)
 
     def _act(self, node: Paced) -> None:
         """Begin work that is due; a node that is called and has none left has joined."""
+        if self.time.now < self.clock[node.rank]:
+            # It takes part in what all do together.
+            return
         work = node.begin()
         if work is not None:
             if self.watcher is not None:

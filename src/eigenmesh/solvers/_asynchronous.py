@@ -33,28 +33,29 @@ class Asynchronous(Solver):
     """Tracked subspace iteration in which every node mixes at its own ticks and multiplies at its own speed.
 
     A message is the sum of all that was ever sent over its link, so that it does not matter which ones are lost or
-    late; ``PacedNode`` has the equations. Each message also carries what is known of every node, the newest wins. When
-    the root sees that all have come near to ``tol`` it calls them together, and in rounds they multiply the average of
-    their blocks once: its Ritz vectors are the answer, and the certificate is that of them. Refused, they go on until
-    they are twice as near. An iteration of ``run`` is all that happens between two calls, a round is a tick. It needs
-    threads, or virtual time (``eigenmesh simulate``).
+    late; ``PacedNode`` has the equations. Nobody waits inside a mix: a node multiplies once it sees that the last
+    products of all nodes are mixed well enough, so all make the same steps. Each message also carries what nodes have
+    found in their last two steps. When that is near enough to ``tol``, which all nodes see before the same step, they
+    meet, and in rounds they multiply the average of their blocks once: its Ritz vectors are the answer, and the
+    certificate is that of them. Refused, they go on until they are twice as near. An iteration of ``run`` is all that
+    happens between two meetings, a round is a tick. It needs threads, or virtual time (``eigenmesh simulate``).
 
     Parameters
     ----------
     tick_s : float
         Seconds between two ticks of a node: about what a message takes.
     tol : float
-        Bound on sin(angle) for which nodes are called together; best that of the fit.
+        Bound on sin(angle) for which nodes meet; best that of the fit.
     patience_s : float
         Seconds for which a neighbour may be silent before the run ends with its name.
     method : TrackedSubspace
-        Whose steps are made; without momentum, which does not settle where nodes are not in step.
+        Whose steps are made.
     """
 
     tick_s: float = 0.05
     tol: float = 1e-6
     patience_s: float = 10.0
-    method: TrackedSubspace = field(default_factory=lambda: TrackedSubspace(momentum=0.0))
+    method: TrackedSubspace = field(default_factory=TrackedSubspace)
     name: ClassVar[str] = "asynchronous"
     traits: ClassVar[Traits] = Traits(few_exchanges=True, expected_products=60)
     common_clock: ClassVar[bool] = False
@@ -80,23 +81,13 @@ class Asynchronous(Solver):
         # Each node has a covariance of its own, also where one process holds several.
         parts = getattr(covariance, "parts", (covariance,))
         nodes = (
-            PacedNode(
-                self.method,
-                network.weights,
-                rank,
-                part,
-                basis[:1, ...],
-                seed,
-                tol=self.tol,
-                in_step=self.common_clock,
-                patience=patience,
-            )
+            PacedNode(self.method, network.weights, rank, part, basis[:1, ...], seed, tol=self.tol, patience=patience)
             for rank, part in zip(network.ids, parts, strict=True)
         )
         return PacedState(tuple(nodes))
 
     def step(self, covariance: Covariance, network: Network, state: PacedState) -> PacedState:
-        """Let the nodes go on until their root calls them together."""
+        """Let the nodes go on until they meet."""
         for node in state.nodes:
             node.resume()
         network.run_paced(state.nodes, Pace(self.tick_s, self.common_clock))
@@ -114,7 +105,7 @@ class Asynchronous(Solver):
         return None if state.together is None else state.together.beyond
 
     def watch(self, covariance: Covariance, network: Network, state: PacedState) -> Watch:
-        """Now that all are called: Rayleigh-Ritz in the average of all X."""
+        """Now that all meet: Rayleigh-Ritz in the average of all X."""
         X = np.concatenate([node.current.X for node in state.nodes])
         met = meet(covariance, network, X, state.nodes[0].current.k)
         healthy = bool(np.isfinite(met.residual).all())
@@ -123,12 +114,8 @@ class Asynchronous(Solver):
 
 @dataclass(frozen=True)
 class Deadlines(Asynchronous):
-    """The same with rounds that close after ``tick_s``, by one clock for all nodes: what is late comes in later.
-
-    Products begin in the same rounds everywhere, as often as the slowest allows, with momentum.
-    """
+    """The same with rounds that close after ``tick_s``, by one clock for all nodes: what is late comes in later."""
 
     tick_s: float = 0.1
-    method: TrackedSubspace = field(default_factory=TrackedSubspace)
     name: ClassVar[str] = "deadlines"
     common_clock: ClassVar[bool] = True

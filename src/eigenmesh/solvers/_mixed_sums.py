@@ -54,11 +54,6 @@ class MixedSums:
         self._heard[sender] = self.ticks
         self._slower[sender] = max(self.ticks / number, 1.0)
 
-    @property
-    def hears_half(self) -> bool:
-        """Whether at least half of those who send to it are heard."""
-        return 2 * sum(self._hears(j) for j in self._heard) >= len(self._heard)
-
     def _hears(self, neighbour: int) -> bool:
         # A link that goes one way has nothing to hear.
         return self.ticks - self._heard.get(neighbour, self.ticks) <= FED_TICKS * self._slower.get(neighbour, 1.0)

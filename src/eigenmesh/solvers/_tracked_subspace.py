@@ -118,20 +118,25 @@ class TrackedSubspace(Solver):
         return TrackedSubspaceState(k, X, S, y, CX, *kept, momentum, mixing, 1, np.inf, 0)
 
     def step(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> TrackedSubspaceState:
+        if not network.riding:
+            # What is known of the state so far travels with the mixes.
+            network.ride(numbers_of(state))
+        made = self.multiplied(covariance, state)
+        S, y = state.mixing(network, made.S, made.y)
+        return self.examined(covariance, made._replace(S=S, y=y, moved=S / y - made.S / made.y))
+
+    def multiplied(self, covariance: Covariance, state: TrackedSubspaceState) -> TrackedSubspaceState:
+        """The next X and its product, before it is mixed."""
         Y = _tracked(state)
         if state.momentum:
             Y = Y - state.momentum * (state.X_before @ _inverse(state.R))
         X, R = polar(Y)
         CX = covariance.apply(X)
-        unmixed = state.S + (CX - state.CX)
-        if not network.riding:
-            # What is known of the state so far travels with the mixes.
-            network.ride(numbers_of(state))
-        S, y = state.mixing(network, unmixed, state.y)
-        unlike = _outside(covariance, X, state.unlike, PRODUCTS)
-        moved = S / y - unmixed / state.y
-        made = {"X": X, "S": S, "y": y, "CX": CX, "X_before": state.X, "R": R, "moved": moved, "unlike": unlike}
-        return state._replace(**made, together=None)
+        return state._replace(X=X, S=state.S + (CX - state.CX), CX=CX, X_before=state.X, R=R, together=None)
+
+    def examined(self, covariance: Covariance, state: TrackedSubspaceState) -> TrackedSubspaceState:
+        """With what this X leaves of C_i."""
+        return state._replace(unlike=_outside(covariance, state.X, state.unlike, PRODUCTS))
 
     def readout(self, state: TrackedSubspaceState) -> Array:
         """``X_i v`` for the leading eigenvectors v of ``sym(X_i^T Z_i)``."""
