@@ -128,9 +128,9 @@ def test_nodes_are_in_step_without_a_clock_and_who_is_ahead_does_not_disturb_tho
         # The same coefficients at all nodes in the same step, or momentum does not settle.
         assert len({(state.momentum, state.mixing.accuracy) for state in now}) == 1
         assert now[0].momentum > 0
-        changes = [state.CX - old.CX for state, old in zip(now, first, strict=True)]
+        changes = [state.added - old.added for state, old in zip(now, first, strict=True)]
         allowed = 3 * before[0].mixing.accuracy * np.linalg.norm(changes) / np.sqrt(M)
-        mean = np.mean([state.CX for state in now], axis=0)
+        mean = np.mean([state.added for state in now], axis=0)
         assert max(np.linalg.norm(state.S / state.y - mean) for state in now) <= allowed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -105,9 +106,11 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """As many rounds of mixing as shrink disagreement to this share; ``before`` as for ``mixes``."""
         if not self.weights.averages:
             return self.mixes(rounds_to_contract(contraction, self.contraction), before)
-        if contraction not in self._mixes:
-            self._mixes[contraction] = AveragingMixes(Polynomial(contraction).prepare(self.weights))
-        return self._mixes[contraction]
+        # A power of two, so that few polynomials have to be worked out.
+        power = 2.0 ** math.floor(math.log2(contraction))
+        if power not in self._mixes:
+            self._mixes[power] = AveragingMixes(Polynomial(power).prepare(self.weights))
+        return self._mixes[power]
 
     def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
         """Let nodes act at their own pace, without rounds, until all of them are called together."""

@@ -93,8 +93,9 @@ class PacedNode:
         self.rank, self._goal = rank, tol
         self._method, self._covariance, self._patience = method, covariance, patience
         _, d, k = basis.shape
+        b = method.columns(k, d)
         # Sums are in float64; what is made of them is as precise as the data, which the certificate goes by.
-        self._shape, self._dtype = (d, method.columns(k, d)), basis.dtype
+        self._shape, self._dtype = (d + b, b), basis.dtype
         self._first_work = partial(method.init, covariance, cast(Network, self), basis, seed)
         # G of either place: (M, 8).
         self._probes = np.split(Probes.drawn(weights.n_nodes, seed).start, 2, axis=1)
@@ -127,13 +128,13 @@ class PacedNode:
 
     def end(self, done: TrackedSubspaceState) -> None:
         """Take in what the work that was begun has made; mixing has gone on meanwhile."""
-        is_product = self.state is None or done.CX is not self.state.CX
+        is_product = self.state is None or done.added is not self.state.added
         # The first work does both.
         self._examined, self.working = self.state is None or not is_product, False
         self.state = done
         if is_product:
             self.products += 1
-            self._put_in(done.CX.ravel())
+            self._put_in(done.added.ravel())
 
     def require_heard(self) -> None:
         """Raise if a neighbour is silent for too long: what it holds is missing in every sum."""

@@ -18,7 +18,7 @@ from eigenmesh.solvers._bases import widened
 from eigenmesh.solvers._together import Together, meet
 
 # Disagreement that an iteration may leave: before anything is known, and as a share of what is stable (see ``mixes``).
-FIRST_CONTRACTION, SHARE = 2.0**-4, 0.5
+FIRST_CONTRACTION, SHARE = 1 / 6, 0.75
 # Looks without half the residual before the mixes are raised, and the power to which they are.
 PATIENCE, RAISED = 6, 2
 # Disagreement need not be made smaller than this.
@@ -28,7 +28,7 @@ FIRST_PRODUCTS, PRODUCTS = 10, 2
 # A certificate is asked for at so many times tol: what nodes have in common is nearer to the truth than the farthest.
 EARLY = 2.0
 # A little less than the smallest Ritz value, or the last column never gets clear of what lies beyond the block.
-MOMENTUM_SHARE = 0.95
+MOMENTUM_SHARE = 0.96
 
 
 class TrackedSubspaceState(NamedTuple):
@@ -36,18 +36,19 @@ class TrackedSubspaceState(NamedTuple):
 
     k: int  # K; the block has b = K + oversample columns, or d
     X: Array  # (nodes, d, b) orthonormal basis
-    S: Array  # (nodes, d, b) tracker of the sum of C_i X_i
+    S: Array  # (nodes, d + b, b) tracker of the sum of what nodes have added
     y: Array  # (nodes, 1, 1) push weight
-    CX: Array  # (nodes, d, b) C_i X_i
+    added: Array  # (nodes, d + b, b) C_i X_i, and below it X_i^T Z_i of the X before
     X_before: Array  # (nodes, d, b) the X before
     R: Array  # (nodes, b, b) the square root that made X
-    moved: Array  # (nodes, d, b) what the last mixes changed in Z: how far the nodes were from agreement before
+    moved: Array  # (nodes, d + b, b) what the last mixes changed in Z: how far the nodes were from agreement before
     unlike: Array  # (nodes, d, 1) P_i C_i P_i times a unit vector, P_i = I - X_i X_i^T
     momentum: float  # coefficient, the same at all nodes
     mixing: Mixes  # how S and y are mixed
     power: int  # to which the contraction of the rule is raised
     best: float  # the largest residual when it last halved
     waited: int  # looks since it last halved
+    steps: int  # made so far
     together: Together | None = None  # the answer of all nodes, once they have met
 
 
@@ -59,23 +60,26 @@ class TrackedSubspace(Solver):
 
         Z_i = S_i / y_i,   Y_i = Z_i - c X_i(t-1) R_i^-1,   X_i(t+1) = Y_i R_i^-1 with R_i = (Y_i^T Y_i)^(1/2)
         (S_i, y_i) = mixes of ( S_i + C_i X_i(t+1) - C_i X_i(t), y_i ),   y_i = 1 at the start
+        (T_i, y_i) = the same mixes of ( T_i + X_i(t)^T Z_i(t) - X_i(t-1)^T Z_i(t-1), y_i )
 
     The sum of S_i is the sum of C_i X_i after every round, whatever the mixes leave undone, as long as what a node
     keeps and sends adds up to what it had; y_i, which is mixed alike, gives the scale. So the links may go one way,
     change from round to round and lose messages. The polar factor stops turning once the span is invariant (QR does
-    not), so close eigenvalues cost nothing. Components are read off locally: ``x = X_i v`` with
-    ``sym(X_i^T Z_i) = v Theta v^T``; in the end all nodes multiply the average of their blocks once and take its Ritz
-    vectors. For networks where an exact average in every iteration is not to be had.
+    not), so close eigenvalues cost nothing. Components are read off locally: ``Z_i v``, made orthonormal from the first
+    on, with ``sym(T_i / y_i) = v Theta v^T``. Where in their blocks the components are is tracked as well, since the
+    last columns settle last, and what a node does not know of them yet would turn its components if it had only its own
+    ``X_i^T Z_i`` to go by. In the end all nodes multiply the average of their blocks once and take its Ritz vectors.
+    For networks where an exact average in every iteration is not to be had.
 
     Parameters
     ----------
     oversample : int
         Columns beyond K.
     mixes : int or "auto"
-        Rounds of mixing per iteration; "auto" takes as many as shrink disagreement to ``0.5 / (1 + 3 u)`` with
+        Rounds of mixing per iteration; "auto" takes as many as shrink disagreement to ``0.75 / (1 + 3 u)`` with
         ``u = max_i |P_i C_i P_i| / theta_b``, which says how unlike the nodes are; more if the residual does not fall.
     momentum : float or "auto"
-        Coefficient c; "auto" is ``(0.95 theta_b)^2 / 4`` with theta_b the smallest Ritz value of the block, the same at
+        Coefficient c; "auto" is ``(0.96 theta_b)^2 / 4`` with theta_b the smallest Ritz value of the block, the same at
         all nodes; 0 is plain subspace iteration.
     """
 
@@ -97,8 +101,9 @@ class TrackedSubspace(Solver):
         return min(n_components + self.oversample, n_features)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        # S, and what is agreed on along with it: residuals, Ritz values and two numbers.
-        return (n_features + 2) * self.columns(n_components, n_features) + 2
+        # S and T, and what is agreed on along with them: residuals, Ritz values and two numbers.
+        columns = self.columns(n_components, n_features)
+        return (n_features + columns + 2) * columns + 2
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> TrackedSubspaceState:
         """X_i(0) = the basis and fresh directions; S_i(0) = C_i X_i(0), mixed once."""
@@ -110,16 +115,17 @@ class TrackedSubspace(Solver):
         drawn = np.random.default_rng([seed, k]).standard_normal((1, d, 1))
         unlike = _outside(covariance, X, ea.everywhere(ea.like(drawn, basis), n_nodes), FIRST_PRODUCTS)
         CX, y = covariance.apply(X), xp.ones((n_nodes, 1, 1), dtype=basis.dtype, device=basis.device)
+        added = xp.concat([CX, X.mT @ CX], axis=-2)
         mixing = network.mixes_to(FIRST_CONTRACTION) if self.mixes == "auto" else network.mixes(self.mixes)
-        S, y = mixing(network, CX, y)
+        S, y = mixing(network, added, y)
         identity = ea.like(np.broadcast_to(np.eye(width), (n_nodes, width, width)), basis)
         momentum = 0.0 if self.momentum == "auto" else self.momentum
-        kept = (xp.zeros_like(X), identity, S / y - CX, unlike)
-        return TrackedSubspaceState(k, X, S, y, CX, *kept, momentum, mixing, 1, np.inf, 0)
+        kept = (xp.zeros_like(X), identity, S / y - added, unlike)
+        return TrackedSubspaceState(k, X, S, y, added, *kept, momentum, mixing, 1, np.inf, 0, 0)
 
     def step(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> TrackedSubspaceState:
-        if not network.riding:
-            # What is known of the state so far travels with the mixes.
+        if state.steps and not network.riding:
+            # What is known of the state so far travels with the mixes; of the start there is nothing to tell.
             network.ride(numbers_of(state))
         made = self.multiplied(covariance, state)
         S, y = state.mixing(network, made.S, made.y)
@@ -127,33 +133,30 @@ class TrackedSubspace(Solver):
 
     def multiplied(self, covariance: Covariance, state: TrackedSubspaceState) -> TrackedSubspaceState:
         """The next X and its product, before it is mixed."""
-        Y = _tracked(state)
-        if state.momentum:
-            Y = Y - state.momentum * (state.X_before @ _inverse(state.R))
-        X, R = polar(Y)
-        CX = covariance.apply(X)
-        return state._replace(X=X, S=state.S + (CX - state.CX), CX=CX, X_before=state.X, R=R, together=None)
+        Z, _ = _tracked(state)
+        X, R = polar(_following(state))
+        added = ea.namespace(X).concat([covariance.apply(X), state.X.mT @ Z], axis=-2)
+        made = state._replace(X=X, S=state.S + (added - state.added), added=added, X_before=state.X, R=R)
+        return made._replace(steps=state.steps + 1, together=None)
 
     def examined(self, covariance: Covariance, state: TrackedSubspaceState) -> TrackedSubspaceState:
         """With what this X leaves of C_i."""
         return state._replace(unlike=_outside(covariance, state.X, state.unlike, PRODUCTS))
 
     def readout(self, state: TrackedSubspaceState) -> Array:
-        """``X_i v`` for the leading eigenvectors v of ``sym(X_i^T Z_i)``."""
+        """The leading columns of what each node reads off."""
         if state.together is not None:
             return ea.everywhere(state.together.components, state.X.shape[0])
-        _, vectors = _ritz(state)
-        return state.X @ vectors[:, :, : state.k]
+        return _read(state)[..., : state.k]
 
     def common(self, state: TrackedSubspaceState) -> Common | None:
         return None if state.together is None else state.together.common
 
     def beyond(self, state: TrackedSubspaceState) -> Array:
-        """``X_i v`` for the other eigenvectors."""
+        """The other columns."""
         if state.together is not None:
             return ea.everywhere(state.together.beyond, state.X.shape[0])
-        _, vectors = _ritz(state)
-        return state.X @ vectors[:, :, state.k :]
+        return _read(state)[..., state.k :]
 
     def watch(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> Watch:
         """Take what has come with the mixes: residuals, Ritz values, unlikeness; set momentum and mixes by them."""
@@ -168,8 +171,8 @@ class TrackedSubspace(Solver):
         return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k), free=True)
 
     def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
-        """Rayleigh-Ritz in the average of all X."""
-        met = meet(covariance, network, watch.state.X, watch.state.k)
+        """Rayleigh-Ritz in the average of the blocks that would be next."""
+        met = meet(covariance, network, polar(_following(watch.state))[0], watch.state.k)
         return Watch(watch.state._replace(together=met.together), met.residual, True, met.gaps, free=True)
 
     def adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
@@ -184,8 +187,7 @@ class TrackedSubspace(Solver):
         waited = 0 if halved else state.waited + 1
         power = state.power * (RAISED if waited >= PATIENCE else 1)
         wanted = max((SHARE / (1 + 3 * float(unlike) / smallest)) ** power, LEAST_CONTRACTION)
-        # A power of two, so that few polynomials have to be worked out.
-        mixing = network.mixes_to(2.0 ** np.floor(np.log2(wanted)), state.mixing)
+        mixing = network.mixes_to(wanted, state.mixing)
         best = residual if halved else state.best
         return state._replace(mixing=mixing, power=power, best=best, waited=waited % PATIENCE)
 
@@ -196,18 +198,36 @@ def numbers_of(state: TrackedSubspaceState) -> Array:
     Of residuals what lies outside of the block: the rest is mended when all meet.
     """
     xp = ea.namespace(state.X)
-    values, vectors = _ritz(state)
+    (seen, T), d = _tracked(state), state.X.shape[1]
+    # Values of this X; those that were tracked are of the X before.
+    (values, _), (_, vectors) = _eigenpairs(state.X.mT @ seen), _eigenpairs(T)
     # What the mixes leave undone counts too.
-    seen, undone = _tracked(state), state.mixing.accuracy * state.moved
+    undone = state.mixing.accuracy * state.moved[:, :d, :]
     away = (part @ vectors - state.X @ (state.X.mT @ part @ vectors) for part in (seen, undone))
     residuals = sum(column_norms(part) for part in away)[:, 0, :]
     return xp.concat([residuals, values, -values[:, -1:], column_norms(state.unlike)[:, 0, :]], axis=1)
 
 
-def _tracked(state: TrackedSubspaceState) -> Array:
-    """``Z_i = S_i / y_i`` in the precision of the data, which running sums of lossy links exceed: (nodes, d, b)."""
-    xp = ea.namespace(state.X)
-    return xp.astype(state.S / state.y, state.X.dtype, copy=False)
+def _tracked(state: TrackedSubspaceState) -> tuple[Array, Array]:
+    """``Z_i = S_i / y_i`` and ``T_i / y_i``: (nodes, d, b), (nodes, b, b).
+
+    In the precision of the data, which running sums of lossy links exceed.
+    """
+    d = state.X.shape[1]
+    averaged = ea.namespace(state.X).astype(state.S / state.y, state.X.dtype, copy=False)
+    return averaged[:, :d, :], averaged[:, d:, :]
+
+
+def _following(state: TrackedSubspaceState) -> Array:
+    """``Y_i = Z_i - c X_i(t-1) R_i^-1``, which spans the next X_i: (nodes, d, b)."""
+    Z, _ = _tracked(state)
+    return Z - state.momentum * (state.X_before @ _inverse(state.R)) if state.momentum else Z
+
+
+def _read(state: TrackedSubspaceState) -> Array:
+    """Estimates of b eigenvectors: ``Z_i v``, made orthonormal from the first on: (nodes, d, b)."""
+    Z, T = _tracked(state)
+    return ea.orthonormal(Z @ _eigenpairs(T)[1])
 
 
 def _outside(covariance: Covariance, X: Array, vector: Array, products: int) -> Array:
@@ -239,9 +259,8 @@ def _inverse(R: Array) -> Array:
     return (vectors * inverse[:, None, :]) @ vectors.mT
 
 
-def _ritz(state: TrackedSubspaceState) -> tuple[Array, Array]:
-    """Eigenpairs of ``sym(X_i^T Z_i)``, largest first: (nodes, b), (nodes, b, b)."""
-    xp = ea.namespace(state.X)
-    T = state.X.mT @ _tracked(state)
+def _eigenpairs(T: Array) -> tuple[Array, Array]:
+    """Eigenpairs of ``sym(T)``, largest first: (nodes, b, b) -> (nodes, b), (nodes, b, b)."""
+    xp = ea.namespace(T)
     values, vectors = xp.linalg.eigh((T + T.mT) / 2)
     return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
