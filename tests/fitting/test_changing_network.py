@@ -30,6 +30,14 @@ def test_a_fit_is_that_of_the_pooled_data(network, solver):
     assert np.allclose(pca.mean_, PROBLEM.pooled.mean(axis=0), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("topology", "words"), [(CHANGING, "a network that changes"), (graphs.metropolis(ER), "this topology")]
+)
+def test_weights_by_name_are_refused_where_they_would_not_count(topology, words):
+    with pytest.raises(InputError, match=f"{words} has weights of its own, so weights = 'max_degree' would not count"):
+        DecentralizedPCA(K, topology=topology, weights="max_degree").fit(PROBLEM.parts)
+
+
 def test_a_share_of_the_variance_and_a_looser_push_sum():
     settings = {"topology": CHANGING, "averaging": PushSum(1e-10), "random_state": 0}
     pca = DecentralizedPCA(0.8, **settings).fit(PROBLEM.parts)

@@ -27,6 +27,9 @@ def parse_weights(
     graph = _graph(topology)
     if graph is not None:
         topology = graphs.weighting(weighting, in_order_of(graphs.from_networkx(graph), names))
+    elif weighting != "auto":
+        own = "a network that changes has" if isinstance(topology, graphs.NetworkSequence) else "this topology has"
+        raise InputError(f'{own} weights of its own, so weights = {weighting!r} would not count; use weights="auto".')
     ready = isinstance(topology, graphs.Weights | graphs.NetworkSequence)
     weights = topology if ready else graphs.from_matrix(_matrix(topology))
     if weights.n_nodes != n_nodes:
