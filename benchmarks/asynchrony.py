@@ -156,7 +156,7 @@ def waits(send_s: float, product_s: float, turns: int) -> bool:
     table = Table(title=f"{THREADS} threads, {slow}: wall s to the certificate of 1e-6, median of {turns} in turns")
     for heading in ("solver", "s", "barriers / it", "largest true sin", "certified"):
         table.add_column(heading, justify="right")
-    solvers = TrackedSubspace(), Deadlines(tick_s=0.02), Asynchronous(tick_s=0.01), BlockKrylov()
+    solvers = TrackedSubspace(), Deadlines(tick_s=0.01), Asynchronous(tick_s=0.01), BlockKrylov()
     runs = [[on_threads(solver, send_s, product_s) for solver in solvers] for _ in range(turns)]
     barriers, held = median(turn[0][0] for turn in runs), True
     for place, solver in enumerate(solvers):

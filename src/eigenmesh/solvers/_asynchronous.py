@@ -18,7 +18,7 @@ from eigenmesh.solvers._base import Solver, Traits, Watch, require_positive
 from eigenmesh.solvers._mixed_sums import FED_TICKS
 from eigenmesh.solvers._paced_node import PacedNode
 from eigenmesh.solvers._together import Together, meet
-from eigenmesh.solvers._tracked_subspace import TrackedSubspace
+from eigenmesh.solvers._tracked_subspace import TrackedSubspace, following
 
 
 class PacedState(NamedTuple):
@@ -105,8 +105,8 @@ class Asynchronous(Solver):
         return None if state.together is None else state.together.beyond
 
     def watch(self, covariance: Covariance, network: Network, state: PacedState) -> Watch:
-        """Now that all meet: Rayleigh-Ritz in the average of all X."""
-        X = np.concatenate([node.current.X for node in state.nodes])
+        """Now that all meet: Rayleigh-Ritz in the average of the blocks that would be next."""
+        X = np.concatenate([following(node.current)[0] for node in state.nodes])
         met = meet(covariance, network, X, state.nodes[0].current.k)
         healthy = bool(np.isfinite(met.residual).all())
         return Watch(PacedState(state.nodes, met.together), met.residual, healthy, met.gaps, free=True)

@@ -20,11 +20,12 @@ from eigenmesh.networks._mixes import Mixes
 from eigenmesh.networks._paced import Message
 from eigenmesh.solvers._looks import Looks
 from eigenmesh.solvers._mixed_sums import MixedSums
-from eigenmesh.solvers._tracked_subspace import FIRST_PRODUCTS, TrackedSubspace, TrackedSubspaceState, numbers_of
+from eigenmesh.solvers._tracked_subspace import EARLY, FIRST_PRODUCTS, TrackedSubspace, TrackedSubspaceState, numbers_of
 from eigenmesh.solvers._tracked_subspace import PRODUCTS as STEP_PRODUCTS
 
-# Below this, how far the probes have come is rounding.
-LEAST_ERROR = 1e-9
+# Below this, how far the probes have come is rounding. Of what the rule leaves of disagreement a node leaves this
+# share: ticks take less time than the steps that they save.
+LEAST_ERROR, SHARE = 1e-9, 0.5
 # Nodes meet after so many products at the latest, to see what is left of the budget. A certificate that was refused is
 # asked for again once they are this much nearer.
 MEETING_PRODUCTS, REFUSED = 50, 0.5
@@ -90,7 +91,7 @@ class PacedNode:
         tol: float,
         patience: int,
     ) -> None:
-        self.rank, self._goal = rank, tol
+        self.rank, self._goal = rank, EARLY * tol
         self._method, self._covariance, self._patience = method, covariance, patience
         _, d, k = basis.shape
         b = method.columns(k, d)
@@ -151,6 +152,11 @@ class PacedNode:
     def called(self) -> bool:
         """Whether all nodes have come to the look after which they meet."""
         return self._stopped and self.looks.found(self._looked) is not None
+
+    @property
+    def looked(self) -> bool:
+        """Whether the last products of all nodes are mixed, so that there is something to read off."""
+        return 0 < self._looked == self.products
 
     def resume(self) -> None:
         """Go on after a meeting."""
@@ -216,7 +222,7 @@ class PacedNode:
         Each node sees its own row e_i of the mixes; ``sqrt(M) |e_i|`` at all of them bounds the norm of the whole.
         """
         told = self._looked == 0 or self.looks.found(self._looked) is not None
-        return told and math.sqrt(len(self._shown)) * self.error <= max(accuracy, LEAST_ERROR)
+        return told and math.sqrt(len(self._shown)) * self.error <= max(SHARE * accuracy, LEAST_ERROR)
 
     def _look(self) -> None:
         """Tell the others how far this node is; set momentum and mixes by what all told of the look before."""

@@ -134,7 +134,7 @@ class TrackedSubspace(Solver):
     def multiplied(self, covariance: Covariance, state: TrackedSubspaceState) -> TrackedSubspaceState:
         """The next X and its product, before it is mixed."""
         Z, _ = _tracked(state)
-        X, R = polar(_following(state))
+        X, R = following(state)
         added = ea.namespace(X).concat([covariance.apply(X), state.X.mT @ Z], axis=-2)
         made = state._replace(X=X, S=state.S + (added - state.added), added=added, X_before=state.X, R=R)
         return made._replace(steps=state.steps + 1, together=None)
@@ -172,7 +172,7 @@ class TrackedSubspace(Solver):
 
     def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
         """Rayleigh-Ritz in the average of the blocks that would be next."""
-        met = meet(covariance, network, polar(_following(watch.state))[0], watch.state.k)
+        met = meet(covariance, network, following(watch.state)[0], watch.state.k)
         return Watch(watch.state._replace(together=met.together), met.residual, True, met.gaps, free=True)
 
     def adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
@@ -218,10 +218,10 @@ def _tracked(state: TrackedSubspaceState) -> tuple[Array, Array]:
     return averaged[:, :d, :], averaged[:, d:, :]
 
 
-def _following(state: TrackedSubspaceState) -> Array:
-    """``Y_i = Z_i - c X_i(t-1) R_i^-1``, which spans the next X_i: (nodes, d, b)."""
+def following(state: TrackedSubspaceState) -> tuple[Array, Array]:
+    """The next X_i and R_i, from ``Y_i = Z_i - c X_i(t-1) R_i^-1``: (nodes, d, b), (nodes, b, b)."""
     Z, _ = _tracked(state)
-    return Z - state.momentum * (state.X_before @ _inverse(state.R)) if state.momentum else Z
+    return polar(Z - state.momentum * (state.X_before @ _inverse(state.R)) if state.momentum else Z)
 
 
 def _read(state: TrackedSubspaceState) -> Array:
