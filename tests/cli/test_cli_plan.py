@@ -46,3 +46,40 @@ def test_costs_are_checked(call, tmp_path, samples):
         done = call(command, "data.npy", "--bandwidth-mbit", -1)
         assert done.exit_code == 2
         assert "bandwidth" in done.stderr
+
+
+LOSSY = "[links]\nlatency_ms = 10\njitter_ms = 40\nloss = 0.05\n[sites]\nproduct_ms = 10\n"
+
+
+def test_under_conditions_it_says_which_solver_is_quickest(call, tmp_path):
+    problem = (
+        "synthetic:kind=paper,d=8,k=2,gap=0.6,n=400",
+        "--nodes",
+        4,
+        "--topology",
+        "cycle",
+        "-k",
+        2,
+        "--tol",
+        1e-4,
+    )
+    (tmp_path / "conditions.toml").write_text(LOSSY)
+    words = (*problem, "--conditions", "conditions.toml")
+    (said,) = re.findall(r"the quickest first: (.*)\.", " ".join(call("plan", *words).stdout.split()))
+    order = re.findall(r"([a-z-]+)(?: \(which needs every link of a tree\))? in ([\d.]+) s", said)
+    assert order[0][0] == "block-krylov"
+    assert {name for name, _ in order} == {"block-krylov", "tracked-subspace", "deadlines", "asynchronous"}
+    seconds = [float(each) for _, each in order]
+    assert seconds == sorted(seconds)
+    # The same as where they are played for themselves.
+    played = json.loads(call("simulate", *words, "--json").stdout)
+    assert {name: f"{each['seconds']:.1f}" for name, each in played.items()} == dict(order)
+
+
+@pytest.mark.parametrize("options", [("-k", 0.9), ("-k", 2, "--privacy", "masked")], ids=["share", "masked"])
+def test_conditions_are_refused_where_they_cannot_be_played(call, tmp_path, samples, options):
+    np.save(tmp_path / "data.npy", samples)
+    (tmp_path / "conditions.toml").write_text(LOSSY)
+    done = call("plan", "data.npy", "--nodes", 4, *options, "--conditions", "conditions.toml")
+    assert done.exit_code == 2
+    assert "--conditions goes with a whole number of components, and without masks" in " ".join(done.stderr.split())

@@ -1,19 +1,24 @@
 """``eigenmesh plan``: what a fit would cost, before it is run."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from eigenmesh.averaging import Tree
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
 from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._problem import read_problem
+from eigenmesh.cli._simulate import DEFAULT_SOLVERS, ConditionsPath, conditions_of, in_order, solvers_named
 from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
+from eigenmesh.errors import InputError
 from eigenmesh.fitting import Request
 from eigenmesh.fitting import plan as make_plan
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
+from eigenmesh.rehearsal._simulation import simulate as play
 from eigenmesh.report._tables import facts_table, plan_table
 
 
@@ -41,6 +46,7 @@ def plan(
     bandwidth_mbit: options.Bandwidth = options.BANDWIDTH_MBIT,
     gflops: options.Gigaflops = options.GFLOPS,
     memory_gb: options.Memory = options.MEMORY_GB,
+    conditions: ConditionsPath = None,
     everything: Annotated[bool, typer.Option("--all", help="Every averaging, not only each solver's best.")] = False,
 ) -> None:
     """Forecast rounds, bytes, memory and time of every solver with every averaging, and say which one a fit takes.
@@ -53,6 +59,9 @@ def plan(
     - `eigenmesh plan digits -k 5 --nodes 20`
 
     - `eigenmesh plan samples.npy -k 10 --topology cycle --latency-ms 80 --bandwidth-mbit 10`
+
+    - `eigenmesh plan samples.npy -k 10 --conditions conditions.toml` also plays solvers that wait for each other and
+      solvers that do not under these latencies, losses, speeds and outages, and says which is the quickest.
     """
     messages = Messages.of()
     request = Request.parse(
@@ -73,8 +82,19 @@ def plan(
     problem = read_problem(
         messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
     )
+    under = None if conditions is None else conditions_of(problem, conditions)
+    if under is not None and (request.masked or not isinstance(request.n_components, int)):
+        raise InputError("--conditions goes with a whole number of components, and without masks; leave them out.")
     with messages.waiting("planning") as sign:
         planned = make_plan(request, problem.data, report=None if sign is None else sign.update)
     messages.tell(facts_table({**problem.facts(planned.n_samples), "components": f"{planned.n_components:g}"}))
     messages.tell(plan_table(planned, everything))
     messages.tell(f"{planned.reason} Forecast from {planned.rehearsed_on}.")
+    if under is not None:
+        names, laws = under
+        asked = replace(request, averaging=Tree())
+        found = {}
+        for each in solvers_named(DEFAULT_SOLVERS, tol):
+            with messages.waiting(f"playing {each.name}"):
+                found[each.name] = play(replace(asked, solver=each), problem.data, laws, names, seed=seed or 0)
+        messages.tell(in_order(found))

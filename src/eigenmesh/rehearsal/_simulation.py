@@ -170,7 +170,7 @@ def simulate(
     data: NodeData,
     conditions: Conditions,
     names: tuple[str, ...],
-    reference: np.ndarray,
+    reference: np.ndarray | None = None,
     seed: int = 0,
     listeners: Sequence[Listener] = (),
 ) -> Simulated:
@@ -179,7 +179,8 @@ def simulate(
     Listeners are told of the fit, in virtual seconds.
     """
     solver = cast(Solver, request.solver)
-    columns = solver.columns(reference.shape[1], len(reference))
+    n_components = cast(int, request.n_components) if reference is None else reference.shape[1]
+    columns = solver.columns(n_components, data.shards.n_features)
     timed = TimedData(data.shards, data.weights, None, conditions, names, VirtualTime(seed), columns)
     curve: list[tuple[float, float]] = []
     result, why = None, ""
@@ -191,7 +192,7 @@ def simulate(
             if np.isfinite(record.error):
                 curve.append((network.clock.max(), record.error))
 
-        if isinstance(solver, Asynchronous):
+        if isinstance(solver, Asynchronous) and reference is not None:
             network.watcher = _watcher(network, solver, reference, curve)
         log = EventLog(on_record(note), *listeners, clock=lambda: network.elapsed_s)
         result = fit(prepared, events=log, reference=reference).result
