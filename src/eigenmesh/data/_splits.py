@@ -169,11 +169,10 @@ def _rows_by_owner(owner: np.ndarray, n_owners: int) -> list[np.ndarray]:
 
 
 def _shuffled(sizes: np.ndarray, seed: int) -> Sequence[Rows]:
-    # Short numbers are shuffled in half the time, to the same order, and those of nodes are sorted in one pass.
+    # Short numbers of nodes are sorted in one pass.
     total, nodes = int(sizes.sum()), np.arange(len(sizes), dtype=np.min_scalar_type(len(sizes)))
-    order = np.random.default_rng(seed).permutation(np.arange(total, dtype=np.min_scalar_type(-total)))
     owner = np.empty(total, dtype=nodes.dtype)
-    owner[order] = np.repeat(nodes, sizes)
+    owner[np.random.default_rng(seed).permutation(total)] = np.repeat(nodes, sizes)
     return _rows_by_owner(owner, len(sizes))
 
 
