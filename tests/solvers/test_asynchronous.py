@@ -11,8 +11,8 @@ from eigenmesh.errors import DeadlineError, InputError
 from eigenmesh.metrics import largest_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, Deadlines, TrackedSubspace
-from eigenmesh.solvers._looks import Looks
 from eigenmesh.solvers._paced_node import PacedNode
+from eigenmesh.solvers._step_reports import StepReports
 
 M, D, K = 5, 8, 2
 PARTS = unlike_nodes(paper_spectrum(D, K, 0.7), [200] * M, 0)
@@ -54,7 +54,7 @@ def test_sums_are_kept_whatever_is_lost_late_doubled_or_overtaken(weights):
     for sender, receiver, message in posted:
         nodes[receiver].receive(sender, message)
     total = sum(node.sums.values for node in nodes)
-    np.testing.assert_allclose(total, [*sum(node._put for node in nodes).ravel(), M], atol=1e-12)
+    np.testing.assert_allclose(total, [*sum(node._inserted for node in nodes).ravel(), M], atol=1e-12)
 
 
 def test_a_neighbour_that_is_not_heard_gets_nothing_and_is_named_in_the_end():
@@ -68,7 +68,7 @@ def test_a_neighbour_that_is_not_heard_gets_nothing_and_is_named_in_the_end():
     node.require_heard()
     for _ in range(10):
         node.tick()
-    with pytest.raises(DeadlineError, match="node 0 has not heard node 1 for 100 ticks; bring it back"):
+    with pytest.raises(DeadlineError, match="node 0 has heard nothing from node 1 for 100 ticks; restart that node"):
         node.require_heard()
 
 
@@ -115,13 +115,13 @@ def in_disorder(nodes: list[PacedNode], seed: int, acts: int) -> None:
 def test_nodes_are_in_step_without_a_clock_and_who_is_ahead_does_not_disturb_those_behind(weights):
     seen = {}
     for node in (nodes := nodes_of(weights, tol=1e-9)):
-        look = node._look
+        report = node._report
 
-        def noted(node=node, look=look):
-            look()
+        def noted(node=node, report=report):
+            report()
             seen[node.products, node.rank] = node.state
 
-        node._look = noted
+        node._report = noted
     in_disorder(nodes, 2, 6000)
     for product in range(3, 9):
         now, before, first = ([seen[product - back, rank] for rank in range(M)] for back in range(3))
@@ -134,20 +134,20 @@ def test_nodes_are_in_step_without_a_clock_and_who_is_ahead_does_not_disturb_tho
         assert max(np.linalg.norm(state.S / state.y - mean) for state in now) <= allowed
 
 
-def test_the_last_looks_are_the_same_by_whatever_way_they_come():
-    looks = [Looks(3, 2) for _ in range(3)]
+def test_step_reports_are_the_same_by_whatever_route_they_come():
+    reports = [StepReports(3, 2) for _ in range(3)]
     for rank, numbers in enumerate(([1.0, -5.0], [3.0, -7.0], [2.0, -6.0])):
-        looks[rank].tell(4, rank, np.array(numbers))
-    looks[1].tell(5, 1, np.array([9.0, 9.0]))
-    assert looks[0].found(4) is None
-    for way in ((1, 2), (2, 1, 2, 1)):
-        seen = Looks(3, 2)
-        seen.tell(2, 0, np.array([8.0, 8.0]))
-        seen.merge(looks[0].table)
-        for other in way:
-            seen.merge(looks[other].table)
-        np.testing.assert_array_equal(seen.found(4), [3.0, -5.0])
-        assert seen.found(5) is None
+        reports[rank].add(4, rank, np.array(numbers))
+    reports[1].add(5, 1, np.array([9.0, 9.0]))
+    assert reports[0].agreed(4) is None
+    for route in ((1, 2), (2, 1, 2, 1)):
+        merged = StepReports(3, 2)
+        merged.add(2, 0, np.array([8.0, 8.0]))
+        merged.merge(reports[0].table)
+        for other in route:
+            merged.merge(reports[other].table)
+        np.testing.assert_array_equal(merged.agreed(4), [3.0, -5.0])
+        assert merged.agreed(5) is None
 
 
 @pytest.mark.parametrize("name", AT_OWN_PACE)

@@ -45,7 +45,7 @@ class Basis(NamedTuple):
         xp, H = ea.namespace(self.whitening), self.whitening
         return xp.astype(xp.any(H != 0, axis=-2), H.dtype)
 
-    def following(self, count: int) -> Array:
+    def next_block(self, count: int) -> Array:
         """So many columns behind those of P: (1, d, count)."""
         return self.room[:, self.width : self.width + count, :].mT
 
@@ -77,7 +77,7 @@ class Basis(NamedTuple):
 
     def turned(self, small: Array, count: int) -> Basis:
         """``V small`` in the room of V, and behind it as many columns as lay behind V: (1, w, k)."""
-        xp, k, behind = ea.namespace(small), small.shape[-1], self.following(count)
+        xp, k, behind = ea.namespace(small), small.shape[-1], self.next_block(count)
         left, squares = (self.whitening @ small).mT, 0.0
         # Many blocks at once, so fewer of their entries.
         for piece in ea.pieces(self.room, ea.PIECE // 4):

@@ -63,7 +63,7 @@ def probe_complement(
         return grown, ea.like(grown.look.examine(found).row[np.newaxis], basis)
 
     for length in range(1, LONGEST + 1):
-        products = product_to_average(covariance, space.V.following(width), n_nodes)
+        products = product_to_average(covariance, space.V.next_block(width), n_nodes)
         # The widths follow from d and K alone, so all nodes come to the same end.
         full = space.V.width + width >= d
         if not full and length % batch and length < LONGEST:

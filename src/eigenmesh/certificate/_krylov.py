@@ -114,7 +114,7 @@ def soft_polar(V: Basis, count: int, noise: float, recent: int | None = None) ->
     are orthogonal to it as well. If Z has no more than rounding along any but its last ``recent`` columns, those are
     enough for the first time; None: all.
     """
-    xp, B = ea.namespace(V.room), V.following(count)
+    xp, B = ea.namespace(V.room), V.next_block(count)
     near = V if recent is None else V.recent(recent)
     first = near.along(B)
     size = xp.sqrt(xp.sum(squared_norms(B), axis=-1, keepdims=True))

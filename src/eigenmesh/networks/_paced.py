@@ -23,8 +23,8 @@ class Paced(Protocol):
     @property
     def rank(self) -> int: ...
     @property
-    def called(self) -> bool:
-        """Whether all nodes have no more work to begin before they meet."""
+    def ready_to_meet(self) -> bool:
+        """Whether all nodes have ended the work before their next meeting."""
         ...
 
     @property
@@ -62,10 +62,10 @@ def drive(node: Paced, transport: Transport, pace: Pace) -> int:
     ticks, tick_at, work = 0, time.monotonic(), None
     future: Future[Any] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix=f"work-{node.rank}") as pool:
-        while node.working or not node.called:
+        while node.working or not node.ready_to_meet:
             if time.monotonic() >= tick_at:
                 _post_tick(node, transport)
-                if not node.called:
+                if not node.ready_to_meet:
                     # Who has come to the end is silent.
                     node.require_heard()
                 ticks, tick_at = ticks + 1, pace.next_tick(time.monotonic())

@@ -146,7 +146,7 @@ class InVirtualTime(Stacked):
                 self.watcher(node)
             done_at = self.laws.works(node.rank, node.work_columns, self.time.now)
             self.time.at(done_at, self._finish, node, work)
-        elif node.called and not node.working:
+        elif node.ready_to_meet and not node.working:
             self._joined.setdefault(node.rank, self.time.now)
 
     def _finish(self, node: Paced, work: Any) -> None:

@@ -209,7 +209,7 @@ def _watcher(network: InVirtualTime, solver: Asynchronous, reference: np.ndarray
     errors = np.ones(network.n_nodes)
 
     def watch(node: Any) -> None:
-        if node.looked:
+        if node.is_mixed:
             errors[node.rank] = mean_error(solver.method.readout(node.current), reference)
             curve.append((network.time.now, errors.mean()))
 

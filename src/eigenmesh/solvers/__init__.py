@@ -36,12 +36,12 @@ SOLVERS: dict[str, type[Any]] = {
     )
 }
 
-# Tracked subspace iteration whose nodes do not wait for each other; on threads, and in virtual time.
+# Variants of tracked subspace iteration without waiting between nodes. They run on threads and in virtual time.
 AT_OWN_PACE: dict[str, type[Any]] = {solver.name: solver for solver in (Deadlines, Asynchronous)}
 
 
 def solver_by_name(name: str, **settings: Any) -> Solver:
-    """Solver of that name with the settings it has a field for, for the command line and the estimator."""
+    """Solver with this name; settings that it has no field for are ignored. For the command line and the estimator."""
     kind = lookup("solver", name, SOLVERS)
     solver: Solver = kind(**{key: value for key, value in settings.items() if key in kind.__dataclass_fields__})
     return solver

@@ -15,41 +15,41 @@ from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.networks._paced import Pace
 from eigenmesh.solvers._base import Solver, Traits, Watch, require_positive
-from eigenmesh.solvers._mixed_sums import FED_TICKS
+from eigenmesh.solvers._mixed_sums import SILENT_TICKS
 from eigenmesh.solvers._paced_node import PacedNode
-from eigenmesh.solvers._together import Together, meet
-from eigenmesh.solvers._tracked_subspace import TrackedSubspace, following
+from eigenmesh.solvers._shared_ritz import SharedRitz, ritz_of_average
+from eigenmesh.solvers._tracked_subspace import TrackedSubspace, next_block
 
 
 class PacedState(NamedTuple):
-    """The nodes held here, machines that a step drives on, not values; and their answer once they are together."""
+    """The nodes in this process, mutable machines that a step drives, and their shared answer once they have met."""
 
     nodes: tuple[PacedNode, ...]
-    together: Together | None = None
+    shared: SharedRitz | None = None
 
 
 @dataclass(frozen=True)
 class Asynchronous(Solver):
-    """Tracked subspace iteration in which every node mixes at its own ticks and multiplies at its own speed.
+    """Tracked subspace iteration in which every node mixes and multiplies at its own pace.
 
-    A message is the sum of all that was ever sent over its link, so that it does not matter which ones are lost or
-    late; ``PacedNode`` has the equations. Nobody waits inside a mix: a node multiplies once it sees that the last
-    products of all nodes are mixed well enough, so all make the same steps. Each message also carries what nodes have
-    found in their last two steps. When that is near enough to ``tol``, which all nodes see before the same step, they
-    meet, and in rounds they multiply the average of their blocks once: its Ritz vectors are the answer, and the
-    certificate is that of them. Refused, they go on until they are twice as near. An iteration of ``run`` is all that
-    happens between two meetings, a round is a tick. It needs threads, or virtual time (``eigenmesh simulate``).
+    A message is the sum of everything ever sent over its link, so lost and late messages do no harm; ``PacedNode`` has
+    the equations. No node waits inside a mix: a node multiplies once it sees that the last products of all nodes are
+    mixed well enough, so all nodes take the same steps. Messages also carry the residuals of the last two steps. When
+    these are close enough to ``tol``, which all nodes see at the same step, the nodes meet: in synchronous rounds they
+    multiply the average of their blocks once. Its Ritz vectors are the answer that is certified. If the certificate is
+    refused, the nodes continue until the error has halved. One iteration of ``run`` lasts from one meeting to the next,
+    and a round is a tick. The solver needs threads, or virtual time (``eigenmesh simulate``).
 
     Parameters
     ----------
     tick_s : float
-        Seconds between two ticks of a node: about what a message takes.
+        Seconds between two ticks of a node; choose about the time that a message takes.
     tol : float
-        Bound on sin(angle) for which nodes meet; best that of the fit.
+        Bound on sin(angle) at which the nodes meet; use the tolerance of the fit.
     patience_s : float
-        Seconds for which a neighbour may be silent before the run ends with its name.
+        Seconds for which a neighbour may be silent before the run ends with an error that names it.
     method : TrackedSubspace
-        Whose steps are made.
+        The method whose steps are taken.
     """
 
     tick_s: float = 0.05
@@ -63,11 +63,13 @@ class Asynchronous(Solver):
     def __post_init__(self) -> None:
         for name in ("tick_s", "tol", "patience_s"):
             require_positive(name, getattr(self, name))
-        if self.patience_s <= FED_TICKS * self.tick_s:
-            least = f"above {FED_TICKS} ticks, {FED_TICKS * self.tick_s:g} s"
-            raise InputError(f"patience_s = {self.patience_s} must be {least}: a few messages may get lost.")
+        if self.patience_s <= SILENT_TICKS * self.tick_s:
+            least = f"more than {SILENT_TICKS} ticks, {SILENT_TICKS * self.tick_s:g} s"
+            raise InputError(f"patience_s = {self.patience_s} must be {least}, because a few messages may get lost.")
         if self.method.mixes != "auto":
-            raise InputError(f'mixes = {self.method.mixes!r} of the method must be "auto": ticks are not rounds.')
+            raise InputError(
+                f'mixes = {self.method.mixes!r} of the method must be "auto": nodes mix in ticks, not rounds.'
+            )
 
     def columns(self, n_components: int, n_features: int) -> int:
         return self.method.columns(n_components, n_features)
@@ -78,7 +80,7 @@ class Asynchronous(Solver):
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> PacedState:
         network.require_time()
         patience = round(self.patience_s / self.tick_s)
-        # Each node has a covariance of its own, also where one process holds several.
+        # Each node needs its own covariance, even if one process holds several nodes.
         parts = getattr(covariance, "parts", (covariance,))
         nodes = (
             PacedNode(self.method, network.weights, rank, part, basis[:1, ...], seed, tol=self.tol, patience=patience)
@@ -87,34 +89,34 @@ class Asynchronous(Solver):
         return PacedState(tuple(nodes))
 
     def step(self, covariance: Covariance, network: Network, state: PacedState) -> PacedState:
-        """Let the nodes go on until they meet."""
+        """Let the nodes work until they meet."""
         for node in state.nodes:
             node.resume()
         network.run_paced(state.nodes, Pace(self.tick_s, self.common_clock))
         return PacedState(state.nodes)
 
     def readout(self, state: PacedState) -> Array:
-        if state.together is not None:
-            return ea.everywhere(state.together.components, len(state.nodes))
+        if state.shared is not None:
+            return ea.everywhere(state.shared.components, len(state.nodes))
         return np.concatenate([self.method.readout(node.current) for node in state.nodes])
 
     def common(self, state: PacedState) -> Common | None:
-        return None if state.together is None else state.together.common
+        return None if state.shared is None else state.shared.common
 
     def beyond(self, state: PacedState) -> Array | None:
-        return None if state.together is None else state.together.beyond
+        return None if state.shared is None else state.shared.beyond
 
     def watch(self, covariance: Covariance, network: Network, state: PacedState) -> Watch:
-        """Now that all meet: Rayleigh-Ritz in the average of the blocks that would be next."""
-        X = np.concatenate([following(node.current)[0] for node in state.nodes])
-        met = meet(covariance, network, X, state.nodes[0].current.k)
-        healthy = bool(np.isfinite(met.residual).all())
-        return Watch(PacedState(state.nodes, met.together), met.residual, healthy, met.gaps, free=True)
+        """At a meeting: Rayleigh-Ritz in the average of the blocks that the nodes would multiply next."""
+        X = np.concatenate([next_block(node.current)[0] for node in state.nodes])
+        agreed = ritz_of_average(covariance, network, X, state.nodes[0].current.k)
+        healthy = bool(np.isfinite(agreed.residual).all())
+        return Watch(PacedState(state.nodes, agreed.shared), agreed.residual, healthy, agreed.gaps, free=True)
 
 
 @dataclass(frozen=True)
 class Deadlines(Asynchronous):
-    """The same with rounds that close after ``tick_s``, by one clock for all nodes: what is late comes in later."""
+    """``Asynchronous`` with one clock for all nodes: rounds close after ``tick_s``; late messages count later."""
 
     tick_s: float = 0.1
     name: ClassVar[str] = "deadlines"

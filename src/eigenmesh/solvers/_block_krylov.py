@@ -18,41 +18,43 @@ from eigenmesh.data._pooled import product_to_average
 from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits, Watch
-from eigenmesh.solvers._bases import drawn_from, write_widened
+from eigenmesh.solvers._bases import gaussian_coefficients, write_widened
 from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
-# Widest basis by default, in blocks, and the memory that it may take in this process.
+# Default width of the basis, in blocks: USUAL_BLOCKS, or as many as fit into BASIS_BYTES, but at least FEWEST_BLOCKS.
 USUAL_BLOCKS, FEWEST_BLOCKS, BASIS_BYTES = 20, 4, 2**30
-# A basis and its next block that take more are made narrow once the certificate has looked beyond the components, with
-# so many blocks at least. To look takes an exchange, and is sure as a rule once components are known to such a sine.
+# A basis and its next block that take more than LARGE_BYTES are halved, to no fewer than NARROW_BLOCKS blocks, once the
+# certificate has looked beyond the components. That look costs an exchange; it usually succeeds once the sines of the
+# components are below SURE_SINE.
 LARGE_BYTES, NARROW_BLOCKS, SURE_SINE = 12 * 2**20, 3, 2e-3
-# Random columns beside a start that was given: with fewer, the certificate would need many products to be sure.
+# Random columns next to a start that the user gave: with fewer, the certificate would need many more products.
 BESIDE_GIVEN = 12
 
 
 class BlockKrylovState(NamedTuple):
-    """A growing basis. All but the number of nodes is the same at every node, so there is one copy."""
+    """A growing basis. Everything but ``n_nodes`` is the same at every node, so one copy is stored for all."""
 
     k: int  # K; the block has b = K + oversample columns, or d
-    n_nodes: int  # nodes held here
-    V: Basis  # (1, d, w) columns; behind them lies the next block B (1, d, b), the same in all processes up to averages
-    whitening: Array  # (1, b, b) B times it has orthonormal or zero columns
+    n_nodes: int  # nodes in this process
+    V: Basis  # (1, d, w), and behind it in memory the next block B (1, d, b); processes differ in the last digits only
+    whitening: Array  # (1, b, b) H, where B H has orthonormal or zero columns
     T: Array  # (1, w, w) V^T C V
-    leak: Array  # (1, b, b) what C times the last columns of V has outside V, along those of the next block
-    lost: Array  # (1, 1) norm of what C V has outside of both
+    leak: Array  # (1, b, b) the part of C times the last block of V that lies along B H
+    lost: Array  # (1, 1) norm of the part of C V outside both V and B
     ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
-    report: Array  # (1, 2, b) Ritz values and residuals, to be agreed on with the next average
-    agreed: np.ndarray  # (2, b) the same as all nodes saw them one step ago
-    before: np.ndarray  # (2, b) two steps ago
-    resolution: float  # eigenvalues this close, relative to the largest, are one
+    report: Array  # (1, 2, b) Ritz values and residuals, which travel with the next average
+    agreed: np.ndarray  # (2, b) the report of one step ago, as all nodes agreed on it
+    before: np.ndarray  # (2, b) the report of two steps ago
+    resolution: float  # eigenvalues closer than this, relative to the largest, count as equal
     start: Array  # (1, b, s) Gaussian columns, in the basis of the first block
-    size: Array  # (1, 1) largest norm of a product C_i b with a column of a block at the nodes held here
-    most: int  # columns of V, beyond which it is restarted
-    products: int | None = 0  # that V was built from; None after a restart, when V has lost the first block
+    size: Array  # (1, 1) largest norm of a product C_i b with a column b of a block, over the nodes in this process
+    most: int  # widest V; a wider one is restarted
+    products: int | None = 0  # products that V was built from; None after a restart, which loses the first block
 
     @property
     def B(self) -> Array:
-        return self.V.following(self.whitening.shape[-2])
+        """The next block, (1, d, b)."""
+        return self.V.next_block(self.whitening.shape[-2])
 
 
 @dataclass(frozen=True)
@@ -63,21 +65,23 @@ class BlockKrylov(RayleighRitz):
 
         Z = mean(C_i B),  V <- [V, B],  B <- polar((I - V V^T) Z),
 
-    and the eigenpairs of ``V^T C V`` give the estimates. C V is in the span of V but for what its last block adds to
-    the next one, so their residuals are known without any further message; these ride along with the next average. When
-    V is wider than ``max_width`` it is replaced by its leading Ritz vectors, half as many (thick restart), in the same
-    memory; what it tells of directions beyond the components is certified before. B is the polar factor, which unlike
-    QR or the SVD has no choice of signs or order, so processes whose averages differ in the last digits still send the
-    same block; directions of B at the level of those digits are faded out instead of being cut, which deflates blocks
-    that lose rank without any node deciding alone. What they had of C V counts as its rounding.
+    and the eigenpairs of ``V^T C V`` give the estimates. C V leaves the span of V only through the product with its
+    last block, so the residuals are known without another message; they travel with the next average. When V is wider
+    than ``max_width``, its leading Ritz vectors, half as many, replace it in the same memory (thick restart); before
+    that, the certificate uses V to look beyond the components.
+
+    Processes whose averages differ in the last digits must still send the same block. So B is the polar factor, which
+    unlike QR or the SVD has no freedom of sign or order. And where a block loses rank, directions of B at the level of
+    those digits fade out continuously, because nodes could disagree on a sharp cut. What fades out of C V is counted as
+    rounding error.
 
     Parameters
     ----------
     oversample : int
-        Columns beyond K; they speed convergence and show l_{K+1} to the certificate.
+        Columns beyond K; they speed up convergence and show l_{K+1} to the certificate.
     max_width : int or None
-        Widest basis, at least 3 (K + oversample); None: as many as 20 blocks, fewer for large d: there it grows only
-        until it has told enough of directions beyond the components.
+        Columns of the widest basis, at least 3 (K + oversample). None: up to 20 blocks; for large d, only until the
+        certificate has looked beyond the components.
     """
 
     oversample: int = 5
@@ -95,7 +99,7 @@ class BlockKrylov(RayleighRitz):
         return min(n_components + self.oversample, n_features)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        # A (d, b) block, and beside it the Ritz values and residuals, (2, b).
+        # A (d, b) block, and with it the Ritz values and residuals, (2, b).
         return (n_features + 2) * min(n_components + max(self.oversample, BESIDE_GIVEN), n_features)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
@@ -104,46 +108,61 @@ class BlockKrylov(RayleighRitz):
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> BlockKrylovState:
         xp = ea.namespace(basis)
         n_nodes, d, k = basis.shape
-        drawn = drawn_from(ea.to_numpy(basis[0, ...]), seed)
-        width = min(k + (self.oversample if drawn is not None else max(self.oversample, BESIDE_GIVEN)), d)
+        coefficients = gaussian_coefficients(ea.to_numpy(basis[0, ...]), seed)
+        is_random = coefficients is not None
+        width = min(k + (self.oversample if is_random else max(self.oversample, BESIDE_GIVEN)), d)
         most = self._max_width(d, width, ea.item_bytes(basis))
         V = Basis.empty(basis, min(most, USUAL_BLOCKS * width) + width)
-        # In its place already: anything as large beside it would be memory that is never needed again.
-        R = write_widened(V.following(width), basis[:1, ...], seed)
+        # Written directly into the memory of the basis, without a temporary array of that size.
+        R = write_widened(V.next_block(width), basis[:1, ...], seed)
         start = R[:, :, k:]
-        if drawn is not None:
-            start = xp.concat([R[:, :, :k] @ ea.like(drawn[np.newaxis], basis), start], axis=-1)
+        if coefficients is not None:
+            start = xp.concat([R[:, :, :k] @ ea.like(coefficients[np.newaxis], basis), start], axis=-1)
         identity, zero = ea.like(np.eye(width)[np.newaxis], basis), xp.zeros_like(R[:, 0, :1])
         unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
         report = ea.like(unknown[np.newaxis], basis)
         precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
-        # Until the first product the estimates are the start itself.
-        small = V.whitening
-        estimate = (small, identity[:, :, :0], zero, small, report, unknown, unknown)
-        return BlockKrylovState(k, n_nodes, V, identity, *estimate, precision.resolution, start, zero, most)
+        empty = V.whitening
+        return BlockKrylovState(
+            k=k,
+            n_nodes=n_nodes,
+            V=V,
+            whitening=identity,
+            T=empty,
+            leak=identity[:, :, :0],
+            lost=zero,
+            ritz=empty,
+            report=report,
+            agreed=unknown,
+            before=unknown,
+            resolution=precision.resolution,
+            start=start,
+            size=zero,
+            most=most,
+        )
 
     def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
         xp = ea.namespace(state.whitening)
-        # In its place already, like the start.
-        room = state.V.after_next(state.whitening.shape[-1])
-        product = product_to_average(covariance, state.B, state.n_nodes, room)
+        # The product, too, is written directly into the memory of the basis.
+        out = state.V.after_next(state.whitening.shape[-1])
+        product = product_to_average(covariance, state.B, state.n_nodes, out)
         norms = column_norms(ea.held(product))
         Z, agreed = network.common_mean_and_worst(product, state.report)
         size = xp.maximum(state.size, network.size_of_products(norms, column_norms(Z)))
         V, T, leak, lost, b = state.V, state.T, state.leak, state.lost, state.whitening.shape[-1]
-        # A block with nothing new in it means that the space is full; what it is then says nothing of the product.
+        # An all-zero block means that the space is complete. Its product carries no information.
         grows = bool(xp.any(state.whitening != 0))
         if grows:
             V = V.grown(state.whitening)
         V = V.holding(Z)
-        # As large as a block, and in the basis now.
+        # Free them before the next block is made: each is as large as a block, and V holds a copy.
         del product, Z
         following = soft_polar(V, b, network.average.accuracy, recent=state.leak.shape[-1] + b if grows else None)
         if grows:
             T, leak = bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
-            lost = _together(lost, following.faded @ state.whitening)
+            lost = _hypot(lost, following.faded @ state.whitening)
         values, ritz = leading_pairs(T, V.present, b)
-        # C V leaves the space through the last columns alone, so this is |C u - theta u| without u.
+        # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
         residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
         grown = state._replace(
             V=V,
@@ -161,10 +180,10 @@ class BlockKrylov(RayleighRitz):
         return _restarted(grown) if V.width + b > grown.most else grown
 
     def narrowed(self, state: BlockKrylovState) -> BlockKrylovState:
-        """No wider than it is now, and half as wide, if it is large and was not restarted before."""
+        """Restart to half the width now, and keep that width, if the basis is large and was not restarted before."""
         width = state.V.width
-        narrow = state.products is None or width < NARROW_BLOCKS * state.whitening.shape[-1] or not self._large(state)
-        return state if narrow else _restarted(state._replace(most=width))
+        is_wide = width >= NARROW_BLOCKS * state.whitening.shape[-1] and self._is_large(state)
+        return _restarted(state._replace(most=width)) if state.products is not None and is_wide else state
 
     def _max_width(self, d: int, block: int, item_bytes: int = 8) -> int:
         if self.max_width is not None:
@@ -173,64 +192,65 @@ class BlockKrylov(RayleighRitz):
 
     def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
         watch, b, width = super().watch(covariance, network, state), state.whitening.shape[-1], state.V.width
-        looks = width + 2 * b > state.most or (self._large(state) and (_is_near(watch) or width == NARROW_BLOCKS * b))
-        return replace(watch, last_look=bool(state.products) and looks)
+        restarts_next = width + 2 * b > state.most
+        may_be_narrowed = self._is_large(state) and (_is_near(watch) or width == NARROW_BLOCKS * b)
+        return replace(watch, last_look=bool(state.products) and (restarts_next or may_be_narrowed))
 
-    def _large(self, state: BlockKrylovState) -> bool:
-        """Whether the basis and its next block take so much memory that less of it is worth an exchange."""
+    def _is_large(self, state: BlockKrylovState) -> bool:
+        """Whether the basis and its next block take so much memory that halving it is worth an exchange."""
         room, width = state.V.room, state.V.width + state.whitening.shape[-1]
         return self.max_width is None and width * room.shape[-1] * ea.item_bytes(room) > LARGE_BYTES
 
     def readout(self, state: BlockKrylovState) -> Array:
         if state.products == 0:
             return ea.everywhere(state.B[:, :, : state.k], state.n_nodes)
-        found = state.V.times(self._turned(state))
-        found *= own_signs(found)
-        return ea.everywhere(found, state.n_nodes)
+        components = state.V.times(self._aligned_ritz(state))
+        components *= own_signs(components)
+        return ea.everywhere(components, state.n_nodes)
 
     def common(self, state: BlockKrylovState) -> Common | None:
-        """C U is at hand, and so is a look beyond the components, until a restart loses the first block."""
+        """C U is known at every node, and so is a look beyond the components, until a restart loses the first block."""
         if state.products == 0:
             return None
         xp, T, leak = ea.namespace(state.T), state.T, state.leak
         (_, d), present, defect, look = state.V.room.shape[1:], state.V.present, asymmetry(T), None
         if state.products is not None:
-            kept = (T, present, leak, float(state.lost[0, 0]), state.start)
-            look = look_beyond(*kept, found=state.k, room=d, products=state.products)
+            lost = float(state.lost[0, 0])
+            look = look_beyond(T, present, leak, lost, state.start, found=state.k, room=d, products=state.products)
             defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
-        turned = self._turned(state)
-        image = xp.concat([T @ turned, leak @ turned[:, -leak.shape[-1] :, :]], axis=-2)
-        found = xp.concat([turned, xp.zeros_like(leak[:, :, : state.k])], axis=-2)
-        # What is not in the image counts as rounding.
+        components = self._aligned_ritz(state)
+        image = xp.concat([T @ components, leak @ components[:, -leak.shape[-1] :, :]], axis=-2)
+        coordinates = xp.concat([components, xp.zeros_like(leak[:, :, : state.k])], axis=-2)
+        # The part of C V outside V and B is missing in the image: count it as rounding error.
         size = state.size * state.V.width**0.5 + state.lost / (ROUNDING * float(xp.finfo(T.dtype).eps))
-        return Common(found, image, size, defect, look, partial(_vectors, state), signed=True)
+        return Common(coordinates, image, size, defect, look, partial(_vectors, state), signed=True)
 
 
-def _vectors(state: BlockKrylovState, found: Array) -> Array:
-    """What has these coordinates in V and in the next block behind it: (1, w + b, k) -> (1, d, k)."""
+def _vectors(state: BlockKrylovState, coordinates: Array) -> Array:
+    """Vectors from their coordinates in V and in the next block: (1, w + b, k) -> (1, d, k)."""
     width = state.V.width
-    return state.V.times(found[:, :width, :]) + state.B @ (state.whitening @ found[:, width:, :])
+    return state.V.times(coordinates[:, :width, :]) + state.B @ (state.whitening @ coordinates[:, width:, :])
 
 
 def _is_near(watch: Watch) -> bool:
-    """Whether components are so well known that the basis tells what is beyond them, as far as all nodes know."""
+    """Whether the components are accurate enough for a look beyond them, by numbers that all nodes agree on."""
     residual, gaps = watch.residual, watch.gaps
     return residual is not None and gaps is not None and bool(np.all(residual <= SURE_SINE * gaps))
 
 
 def _restarted(state: BlockKrylovState) -> BlockKrylovState:
-    """The basis replaced by its leading Ritz vectors, half as many as it may have, before the same next block."""
+    """The basis replaced by half of its width in leading Ritz vectors; the next block stays the same."""
     b, V, T, leak = state.whitening.shape[-1], state.V, state.T, state.leak
-    # A smaller part would take more products until it is as good again.
+    # With fewer vectors, more products would be needed to regain the lost accuracy.
     _, ritz = leading_pairs(T, V.present, max(1, state.most // (2 * b)) * b)
     small = ritz.mT @ T @ ritz
-    # Eigenvectors of T up to rounding.
-    lost, leak = _together(state.lost, T @ ritz - ritz @ small), leak @ ritz[:, -leak.shape[-1] :, :]
+    # The Ritz vectors are eigenvectors of T only up to rounding, which is counted as lost.
+    lost, leak = _hypot(state.lost, T @ ritz - ritz @ small), leak @ ritz[:, -leak.shape[-1] :, :]
     eye = ea.like(np.eye(ritz.shape[-1])[np.newaxis], T)
     return state._replace(V=V.turned(ritz, b), T=small, leak=leak, lost=lost, ritz=eye[:, :, :b], products=None)
 
 
-def _together(lost: Array, more: Array) -> Array:
-    """Norm of two parts, of which one is given by its norm: (1, 1), (1, n, b) -> (1, 1)."""
+def _hypot(lost: Array, more: Array) -> Array:
+    """``sqrt(lost^2 + |more|^2)``: (1, 1), (1, n, b) -> (1, 1)."""
     xp = ea.namespace(lost)
     return xp.sqrt(lost * lost + xp.sum(more * more, axis=(-2, -1))[:, None])

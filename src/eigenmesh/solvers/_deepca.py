@@ -12,26 +12,26 @@ from eigenmesh.solvers._base import Solver, Traits, product_residuals, require_c
 
 
 class DeEPCAState(NamedTuple):
-    """Iterates of DeEPCA at the nodes held here."""
+    """Iterates of DeEPCA at the nodes in this process."""
 
     X: Array  # (nodes, d, K) estimates with orthonormal columns
     S: Array  # (nodes, d, K) trackers of the mean of C_i X_i
-    product: Array  # (nodes, d, K) C_i X_i at the X before
-    start: Array  # (nodes, d, K) X_init, which the signs are held to
-    residual: Array  # (nodes, K) residuals of the X before the last product, as each node sees them
+    product: Array  # (nodes, d, K) C_i X_i of the previous X
+    start: Array  # (nodes, d, K) X_init, the reference for the signs
+    residual: Array  # (nodes, K) residuals of the previous X, as each node estimates them
 
 
 @dataclass(frozen=True)
 class DeEPCA(Solver):
-    """DeEPCA of Ye and Zhang: subspace tracking, exact with a number of mixes that need not grow.
+    """DeEPCA of Ye and Zhang: subspace tracking, exact with a fixed number of mixes per iteration.
 
     ::
 
         S_i = FastMix(S_i + C_i X_i(t) - C_i X_i(t-1), m),  S_i(0) = "C_i X_i(-1)" = X_init
         X_i(t+1) = QR(S_i), column k flipped where <x_k, x_init_k> < 0
 
-    An iteration costs m rounds and as many matrices. m has to be large enough for the graph and for how unlike the
-    nodes are: below that the iterates do not slow down, they wander.
+    An iteration costs m rounds and as many matrices. m must be large enough for the graph and for the differences
+    between the nodes: with fewer mixes the iterates do not converge at all.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ def fast_mix(network: Network, Z: Array, rounds: int) -> Array:
         Z+ = (1 + eta) W Z - eta Z_prev,  Z_prev = Z at the start,
         eta = (1 - sqrt(1 - beta^2)) / (1 + sqrt(1 - beta^2))
 
-    Disagreement shrinks by about ``1 - sqrt(1 - beta)`` per round, where plain mixing has beta. Where W has negative
-    eigenvalues the first round may enlarge what belongs to them, so that a single round need not shrink anything.
-    Where links go one way eigenvalues are complex, and it would grow: there eta is 0, plain mixing.
+    Disagreement shrinks by about ``1 - sqrt(1 - beta)`` per round; plain mixing shrinks it by beta. If W has negative
+    eigenvalues, the first round may enlarge their part, so a single round need not shrink anything. With one-way links
+    the eigenvalues are complex and acceleration would diverge: there eta is 0, which is plain mixing.
     """
     root = math.sqrt(1 - network.weights.spectrum.beta**2) if network.weights.symmetric else 1.0
     eta = (1 - root) / (1 + root)

@@ -20,14 +20,14 @@ class DSA(SteppedSolver):
 
         X_i+ = sum_j w_ij X_j + a (C_i X_i - X_i triu(X_i^T C_i X_i))
 
-    It converges linearly, but to a neighbourhood of the eigenvectors: where it rests, the nodes still pull towards
-    their own data, the more so the longer the step. An iteration costs one round and one matrix.
+    It converges linearly, but only to a neighbourhood of the eigenvectors: at its fixed point each node is still pulled
+    towards its own data, more strongly with a longer step. An iteration costs one round and one matrix.
 
     Parameters
     ----------
     step_size : float or "auto"
-        a; "auto" begins with ``min(0.5, 1 - lambda_2) / max |C_i|``, halved with a new start whenever the iterates
-        blow up. The neighbourhood is what such a step gives; for a smaller one give a shorter step.
+        a; "auto" begins with ``min(0.5, 1 - lambda_2) / max |C_i|``, and halves it and restarts whenever the iterates
+        blow up. A shorter step gives a smaller neighbourhood.
 
     References
     ----------
@@ -52,8 +52,9 @@ def drift(network: Network, state: SteppedState, mixed: Array, X: Array) -> Arra
     """Estimate of the residual from how the iterates move and how far the nodes are apart: (nodes, K).
 
     The average X moves by a times the mean pseudo-gradient, and the nodes move with it once their disagreement has
-    settled: the first term. Where they rest, what is left is the effect of that disagreement, at most
-    ``|X_i - sum_j w_ij X_j| / (1 - lambda_2)`` and seen through ``|C_i|``: the second term, a cautious one.
+    settled: the first term. At the fixed point only the effect of that disagreement is left. The disagreement is at
+    most ``|X_i - sum_j w_ij X_j| / (1 - lambda_2)``, and its effect at most ``|C_i|`` times that: the second term, a
+    cautious one.
     """
     xp = ea.namespace(X)
     moved, spread = (xp.sqrt(squared_norms(array - state.X)) for array in (X, mixed))

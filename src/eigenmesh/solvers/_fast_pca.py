@@ -13,16 +13,16 @@ from eigenmesh.solvers._base import Traits, Watch
 from eigenmesh.solvers._step_size import BLOWN_UP, LONGEST_COLUMN, SteppedSolver, common_basis
 
 # With exact averages the first column, which has no Gram-Schmidt term, never gets shorter, and no column grows by more
-# than a few tens of per cent. Outside these bounds the nodes' disagreement, not the data, drives the iterates: the step
+# than a few tens of per cent. Beyond these bounds the iterates follow the nodes' disagreement, not the data: the step
 # is too long.
 SHORTEST_FIRST_COLUMN = 0.6
-# Later columns do get shorter while the earlier ones are taken out of them. One that is nearly gone is drowned by the
-# disagreement about the others, and never comes back by itself.
+# Later columns do get shorter while the earlier ones are projected out. A column that has almost vanished is dominated
+# by the disagreement on the others and never recovers by itself.
 SHORTEST_COLUMN = 0.03
 
 
 class FastPCAState(NamedTuple):
-    """Iterates of FAST-PCA at the nodes held here."""
+    """Iterates of FAST-PCA at the nodes in this process."""
 
     X: Array  # (nodes, d, K) estimates
     S: Array  # (nodes, d, K) trackers of the mean pseudo-gradient
@@ -30,8 +30,8 @@ class FastPCAState(NamedTuple):
     upper: Array  # (K, K) ones on and above the diagonal: a product with it is cheaper than `triu` on small matrices
     step_size: float  # a, the same at all nodes
     scale: float  # largest |C_i| over the nodes
-    anchor: Array  # X when the residual was last at its best, to start again from
-    best: float  # (largest) residual at the anchor
+    anchor: Array  # X at the smallest residual so far, to restart from
+    best: float  # largest residual over the components at the anchor
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class FastPCA(SteppedSolver):
     Parameters
     ----------
     step_size : float or "auto"
-        a; "auto" begins with a step that suits data and graph (``suggested_step``). Whenever the iterates blow up or
-        collapse, it is halved, and all start again from the best X so far with S reset to h. A column that has all but
-        vanished is brought back in the same way, with the step kept.
+        a; "auto" begins with a step that fits data and graph (``suggested_step``). Whenever the iterates blow up or
+        collapse, the step is halved and all nodes restart from the best X so far, with S reset to h. A column that has
+        almost vanished is restored in the same way, with the same step.
 
     References
     ----------
@@ -68,12 +68,12 @@ class FastPCA(SteppedSolver):
 
     @staticmethod
     def suggested_step(scale: float, second: float) -> float:
-        """``min(0.7, 5 e) / scale`` with ``e = (1 - lambda_2) / 2``, where two modes are about as fast.
+        """``min(0.7, 5 e) / scale`` with ``e = (1 - lambda_2) / 2``, where the two slowest modes are equally fast.
 
-        The average moves towards q_k by the factor ``1 - a gap`` per round. The slowest disagreement, on like nodes,
+        The error of the average shrinks by ``1 - a gap`` per round. The slowest disagreement, for identical nodes,
         obeys ``z^2 - (2 (1 - e) - a g) z + (1 - e)^2 - a g = 0`` with g up to l_1, and for ``a g > e`` its root is
-        about ``1 - e^2 / (a g)``: a longer step makes it slower. They are equal at ``a = e / sqrt(gap g)``; with gaps
-        of a few per cent of l_1 that is about ``5 e / l_1``.
+        about ``1 - e^2 / (a g)``: a longer step makes it slower. The two are equal at ``a = e / sqrt(gap g)``; with
+        gaps of a few per cent of l_1 that is about ``5 e / l_1``.
         """
         return min(0.7, 5 * (1 - second) / 2) / scale
 
@@ -86,7 +86,7 @@ class FastPCA(SteppedSolver):
 
     def step(self, covariance: Covariance, network: Network, state: FastPCAState) -> FastPCAState:
         """Equations (3) and (4)."""
-        # What `push_pull` returns is ours, so it may be added to in place.
+        # `push_pull` returns new arrays, so they may be changed in place.
         X, S = network.push_pull(state.X, state.S)
         X = add_scaled(X, state.step_size, state.S)
         H = pseudo_gradient(covariance, X, state.upper)
@@ -94,10 +94,10 @@ class FastPCA(SteppedSolver):
         return state._replace(X=X, S=S, H=H)
 
     def watch(self, covariance: Covariance, network: Network, state: FastPCAState) -> Watch:
-        """Read the residual off the tracker; with an automatic step, start again when the iterates misbehave."""
+        """Read the residual off the tracker; with an automatic step, restart if the iterates blow up or collapse."""
         xp = ea.namespace(state.X)
         norms = column_norms(state.X)[:, 0, :]
-        # The shortest is the largest of the negatives.
+        # `worst` takes maxima, so shortest norms are sent with a minus sign.
         sizes = [-norms[:, :1], xp.max(-norms, axis=1, keepdims=True), xp.max(norms, axis=1, keepdims=True)]
         numbers = xp.concat([column_norms(state.S)[:, 0, :] / norms, *sizes], axis=1)
         agreed = ea.to_numpy(network.worst(numbers)[0, ...])
@@ -108,12 +108,12 @@ class FastPCA(SteppedSolver):
             return Watch(state, residual, healthy=finite and longest < BLOWN_UP)
         largest = float(residual.max())
         if not finite or first < SHORTEST_FIRST_COLUMN or longest > LONGEST_COLUMN or largest > 2 * state.scale:
-            state = _start_again(covariance, network, state, state.anchor, state.step_size / 2)
+            state = _restarted(covariance, network, state, state.anchor, state.step_size / 2)
             return Watch(state, np.full_like(residual, np.inf), healthy=True)
         if largest < state.best:
             state = state._replace(anchor=state.X, best=largest)
         if shortest < SHORTEST_COLUMN:
-            state = _start_again(covariance, network, state, state.X, state.step_size)
+            state = _restarted(covariance, network, state, state.X, state.step_size)
         return Watch(state, residual, healthy=True)
 
 
@@ -127,10 +127,10 @@ def pseudo_gradient(covariance: Covariance, X: Array, upper: Array) -> Array:
     return subtract_product(Z, X, products * (upper / squares[:, :, None]))
 
 
-def _start_again(
+def _restarted(
     covariance: Covariance, network: Network, state: FastPCAState, X: Array, step_size: float
 ) -> FastPCAState:
-    """Start anew from one orthonormal basis, the average of X (nodes, d, K), as the algorithm began."""
+    """Restart the algorithm from one orthonormal basis, the average of X (nodes, d, K)."""
     basis = common_basis(network, X)
     H = pseudo_gradient(covariance, basis, state.upper)
     return state._replace(X=basis, S=H, H=H, step_size=step_size, anchor=basis)

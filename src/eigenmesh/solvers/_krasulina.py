@@ -14,7 +14,7 @@ from eigenmesh.solvers._step_size import BLOWN_UP, SteppedSolver, SteppedState
 
 @dataclass(frozen=True)
 class Krasulina(SteppedSolver):
-    """Krasulina's method on the pooled covariance: what FAST-PCA is for K = 1 when averages are exact.
+    """Krasulina's method on the pooled covariance: FAST-PCA with K = 1 and exact averages.
 
     ::
 
@@ -25,7 +25,7 @@ class Krasulina(SteppedSolver):
     Parameters
     ----------
     step_size : float or "auto"
-        a; "auto" is ``1 / max |C_i|``, halved with a new start should the iterates blow up.
+        a; "auto" begins with ``1 / max |C_i|``, and halves it and restarts if the iterates blow up.
 
     References
     ----------
@@ -43,7 +43,7 @@ class Krasulina(SteppedSolver):
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> SteppedState:
         if (k := basis.shape[2]) != 1:
-            raise InputError(f"n_components = {k} must be 1 for Krasulina's method; Sanger's rule finds more.")
+            raise InputError(f"n_components = {k} must be 1 for the solver krasulina; use the solver sanger for more.")
         state: SteppedState = super().init(covariance, network, basis)
         return state
 

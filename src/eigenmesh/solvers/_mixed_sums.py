@@ -1,4 +1,4 @@
-"""What one node at its own pace mixes, and what it has given to and taken from each neighbour."""
+"""Mixing at a node with its own pace: its numbers, and what it has sent to and received from each neighbour."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from eigenmesh.errors import DeadlineError
 from eigenmesh.graphs import Weights
 
-# A neighbour that was not heard for so many ticks is not given anything: it would be lost to all for as long.
-FED_TICKS = 6
+# After this many silent ticks a neighbour is sent no more shares: they would be missing from all sums while it is away.
+SILENT_TICKS = 6
 
 
 class MixedSums:
@@ -18,11 +18,11 @@ class MixedSums:
 
     ::
 
-        give:   s_ji <- s_ji + w_ji x_i and x_i <- x_i - w_ji x_i for every neighbour j that is heard
+        give:   s_ji <- s_ji + w_ji x_i and x_i <- x_i - w_ji x_i for every neighbour j that is not silent
         take:   x_i <- x_i + s_ij - last_ij
 
-    The sum over all x_i and all that is on its way or lost is kept, whoever is slow, and whatever is lost, late,
-    doubled or overtaken.
+    A message is the running sum s, so the next message repairs a lost one. The sum of all x_i and of everything on its
+    way is constant, whatever is slow, lost, late, duplicated or out of order.
     """
 
     def __init__(self, weights: Weights, rank: int, values: np.ndarray) -> None:
@@ -31,41 +31,43 @@ class MixedSums:
         self._shares = {int(j): float(column[j]) for j in np.flatnonzero(column) if j != rank}
         senders = [int(j) for j in np.flatnonzero(row) if j != rank]
         self._sent = {j: np.zeros_like(values) for j in self._shares}
-        self._seen = {j: (0, np.zeros_like(values)) for j in senders}
-        self._heard = dict.fromkeys(senders, 0)
-        # Ticks of this node in one of theirs, at least 1.
-        self._slower = dict.fromkeys(senders, 1.0)
+        # Number and content of the newest message of each sender, and the tick at which one last came.
+        self._newest = {j: (0, np.zeros_like(values)) for j in senders}
+        self._last_heard = dict.fromkeys(senders, 0)
+        # Ticks of this node per tick of the sender, at least 1.
+        self._slowness = dict.fromkeys(senders, 1.0)
 
     def give(self) -> dict[int, np.ndarray]:
-        """One tick: what each neighbour is sent."""
+        """One tick: the message to each neighbour."""
         self.ticks += 1
-        fed = {j: share for j, share in self._shares.items() if self._hears(j)}
-        for j, share in fed.items():
+        given = {j: share for j, share in self._shares.items() if not self._is_silent(j)}
+        for j, share in given.items():
             self._sent[j] = self._sent[j] + share * self.values
-        self.values = (1.0 - sum(fed.values())) * self.values
+        self.values = (1.0 - sum(given.values())) * self.values
         return dict(self._sent)
 
     def take(self, sender: int, number: int, total: np.ndarray) -> None:
-        """The message of this number of a neighbour."""
-        last, seen = self._seen[sender]
-        if number > last:
-            self.values = self.values + (total - seen)
-            self._seen[sender] = number, total
-        self._heard[sender] = self.ticks
-        self._slower[sender] = max(self.ticks / number, 1.0)
+        """Add what is new in a message, the running sum of a neighbour; messages are numbered from 1."""
+        newest, known = self._newest[sender]
+        if number > newest:
+            self.values = self.values + (total - known)
+            self._newest[sender] = number, total
+        self._last_heard[sender] = self.ticks
+        self._slowness[sender] = max(self.ticks / number, 1.0)
 
-    def _hears(self, neighbour: int) -> bool:
-        # A link that goes one way has nothing to hear.
-        return self.ticks - self._heard.get(neighbour, self.ticks) <= FED_TICKS * self._slower.get(neighbour, 1.0)
+    def _is_silent(self, neighbour: int) -> bool:
+        # A neighbour at the end of a one-way link never sends, and so is never silent.
+        silent = self.ticks - self._last_heard.get(neighbour, self.ticks)
+        return silent > SILENT_TICKS * self._slowness.get(neighbour, 1.0)
 
     def require_heard(self, patience: int) -> None:
-        """Raise if a neighbour is silent for too many ticks: what it holds is missing in every sum."""
-        for neighbour, heard in self._heard.items():
+        """Raise if a neighbour has been silent for more than ``patience`` ticks: every sum lacks its part."""
+        for neighbour, heard in self._last_heard.items():
             if self.ticks - heard > patience:
-                silent = f"node {self._rank} has not heard node {neighbour} for {patience} ticks"
-                raise DeadlineError(f"{silent}; bring it back and begin again, or begin again without it.")
+                silence = f"node {self._rank} has heard nothing from node {neighbour} for {patience} ticks"
+                raise DeadlineError(f"{silence}; restart that node and the run, or start the run without it.")
 
 
 def _dense(line: Any) -> np.ndarray:
-    """A row or column of a matrix, dense or sparse, as numbers (M,)."""
+    """A row or column of a dense or sparse matrix as a vector (M,)."""
     return np.asarray(line.toarray() if hasattr(line, "toarray") else line).ravel()

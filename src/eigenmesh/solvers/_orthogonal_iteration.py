@@ -11,15 +11,15 @@ from eigenmesh.solvers._base import Iterate, Solver, Traits, product_residuals
 
 @dataclass(frozen=True)
 class OrthogonalIteration(Solver):
-    """Orthogonal iteration on the pooled covariance, the yardstick of the decentralised methods.
+    """Orthogonal iteration on the pooled covariance, the baseline of the decentralised methods.
 
     ::
 
         X+ = QR(C X),  C X = mean over nodes of C_i X_i
 
-    The mean is exact (``network.mean``), so every node walks the path of the centralised method; on a network of one
-    node it is that method. The angle of column k shrinks by ``max(l_{k+1} / l_k, l_k / l_{k-1})`` per iteration. An
-    iteration costs one ``mean`` of a d x K matrix.
+    The mean is exact (``network.mean``), so every node has the iterates of the centralised method. The angle of column
+    k shrinks by ``max(l_{k+1} / l_k, l_k / l_{k-1})`` per iteration. An iteration costs one ``mean`` of a d x K
+    matrix.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""What solvers share that read components off a space whose product with C is known at every node."""
+"""Base of the solvers that read components off a space whose product with C is known at every node."""
 
 from typing import Any
 
@@ -18,47 +18,48 @@ from eigenmesh.solvers._bases import in_fixed_frame, widened
 class RayleighRitz(Solver):
     """A solver whose state has a basis V, ``T = V^T C V`` and the leading Ritz vectors in that basis.
 
-    Its state also has k, what all nodes agreed on one step ago and two steps ago, each Ritz values and residuals
-    (2, b), and the resolution, relative to the largest eigenvalue, below which two of them are one.
+    The state also has k; the Ritz values and residuals (2, b) that all nodes agreed on one step ago (``agreed``) and
+    two steps ago (``before``); and ``resolution``: eigenvalues closer than this, relative to the largest, count as
+    equal.
     """
 
-    def _turned(self, state: Any) -> Array:
-        """K leading Ritz vectors in the basis V, in a frame that all nodes share where eigenvalues coincide."""
+    def _aligned_ritz(self, state: Any) -> Array:
+        """K leading Ritz vectors in the basis V; where eigenvalues coincide, turned to a frame that all nodes share."""
         ritz = state.ritz
-        # Before anything is agreed on there are no eigenvalues to compare.
+        # Before the first agreement there are no eigenvalues to compare.
         if np.isfinite(state.agreed[1]).all():
             ritz = _align_clusters(state.V, ritz, state.agreed[0], state.resolution)
         return ritz[:, :, : state.k]
 
     def space(self, state: Any, width: int) -> Array:
-        """Leading Ritz vectors, and fixed directions in place of those without variance, which only rounding tells."""
+        """Leading Ritz vectors; those without variance, which are rounding noise, are replaced by fixed directions."""
         width = min(width, state.V.width)
         values, ritz = leading_pairs(state.T, state.V.present, width)
         count = int(np.count_nonzero(ea.to_numpy(values > state.resolution * values[:, :1])))
-        found = ea.to_numpy(state.V.times(ritz[:, :, :count]))[0]
-        return in_fixed_frame(ea.like(widened(found, width, seed=0)[np.newaxis], ritz))
+        leading = ea.to_numpy(state.V.times(ritz[:, :, :count]))[0]
+        return in_fixed_frame(ea.like(widened(leading, width, seed=0)[np.newaxis], ritz))
 
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
-        """Residuals that came with the last average, carried forward by the rate at which they fall."""
+        """Residuals that came with the last average, extrapolated by one step."""
         (values, residuals), k = state.agreed, state.k
         forecast = _forecast(residuals, state.before[1])
         if forecast is None:
             return Watch(state, np.full(k, np.inf), healthy=True, free=True)
-        # The forecast says when to ask for a certificate, which measures.
+        # The forecast only decides when to ask for a certificate; the certificate measures the residuals.
         return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)
 
 
 def _forecast(residuals: np.ndarray, earlier: np.ndarray) -> np.ndarray | None:
-    """Residuals of the next step, if they fall as they did in the last one; None where they are not known: (b,)."""
+    """Residuals of the next step if they fall at the same rate as in the last one: (b,); None if they are not known."""
     fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
     forecast = residuals * np.clip(fall, 0.0, 1.0)
     return forecast if np.isfinite(forecast).all() else None
 
 
 def _align_clusters(V: Basis, ritz: Array, values: np.ndarray, resolution: float) -> Array:
-    """Turn vectors ``V ritz`` of eigenvalues that cannot be told apart towards a fixed frame: ritz (1, w, b).
+    """Turn the vectors ``V ritz`` of indistinguishable eigenvalues towards a fixed frame: ritz (1, w, b).
 
-    Inside such a group any rotation is as good, and rounding would pick a different one at each node.
+    Within such a group every rotation is equally good, and rounding would pick a different one at each node.
     """
     apart = np.abs(np.diff(values)) > resolution * abs(values[0])
     groups = [g for g in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1) if len(g) > 1]

@@ -1,4 +1,4 @@
-"""S-DOT and SA-DOT: orthogonal iteration with a number of plain mixes after each product, fixed or growing."""
+"""S-DOT and SA-DOT: orthogonal iteration with a fixed or growing number of plain mixes after each product."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,15 +13,15 @@ from eigenmesh.solvers._base import Iterate, Solver, Traits, product_residuals, 
 
 @dataclass(frozen=True)
 class SDOT(Solver):
-    """S-DOT of Gang, Xiang and Bajwa: orthogonal iteration where gossip stands in for the average.
+    """S-DOT of Gang, Xiang and Bajwa: orthogonal iteration with gossip in place of the average.
 
     ::
 
         Z_i = C_i X_i;  T_c times Z_i = sum_j w_ij Z_j;  X_i+ = QR(Z_i)
 
-    The published form divides by ``[W^Tc e_1]_i``, which turns averages into sums; QR does not see a scale. What
-    the T_c mixes leave of the disagreement, about ``beta^Tc``, is a floor that more iterations do not go below.
-    An iteration costs T_c rounds and as many matrices.
+    The published form divides by ``[W^Tc e_1]_i``, which turns averages into sums; QR ignores the scale. The T_c mixes
+    leave a disagreement of about ``beta^Tc``, and more iterations do not bring the error below this floor. An iteration
+    costs T_c rounds and as many matrices.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class SDOT(Solver):
 
 @dataclass(frozen=True)
 class SADOT(Solver):
-    """SA-DOT, of the same paper as S-DOT: few mixes while the estimates are rough, more as they get better.
+    """SA-DOT, from the same paper as S-DOT: few mixes while the estimates are rough, more as they improve.
 
     ::
 
@@ -64,7 +64,7 @@ class SADOT(Solver):
     growth : float
         Mixes added per iteration; a fraction such as 0.5 adds one every other iteration.
     cap : int
-        Most mixes per iteration.
+        Largest number of mixes per iteration.
     """
 
     start: int = 1
@@ -90,7 +90,7 @@ class SADOT(Solver):
 
 
 def gossiped_step(covariance: Covariance, network: Network, state: Iterate, mixes: int) -> Iterate:
-    """QR of ``W^mixes (C_i X_i)``, and the residuals of X seen on the way."""
+    """X+ is the Q factor of ``W^mixes (C_i X_i)``; the residuals of X cost nothing more."""
     Z, disagreement = plain_mix(network, covariance.apply(state.X), mixes)
     return Iterate(orthonormal(Z), product_residuals(state.X, Z) + disagreement)
 

@@ -13,7 +13,7 @@ from eigenmesh.solvers._step_size import SteppedSolver, SteppedState
 
 @dataclass(frozen=True)
 class Sanger(SteppedSolver):
-    """Sanger's rule on the pooled covariance: what DSA is when averages are exact.
+    """Sanger's rule on the pooled covariance: DSA with exact averages.
 
     ::
 
@@ -25,7 +25,7 @@ class Sanger(SteppedSolver):
     Parameters
     ----------
     step_size : float or "auto"
-        a; "auto" is ``0.5 / max |C_i|``, halved with a new start whenever the iterates blow up.
+        a; "auto" begins with ``0.5 / max |C_i|``, and halves it and restarts whenever the iterates blow up.
 
     References
     ----------
@@ -38,7 +38,7 @@ class Sanger(SteppedSolver):
 
     @staticmethod
     def suggested_step(scale: float, second: float) -> float:
-        # A column of norm r has 2 a l_1 r^2 < 2 to meet; the half leaves room for r = sqrt 2.
+        # A column of norm r is stable if 2 a l_1 r^2 < 2; the factor 0.5 allows r up to sqrt 2.
         return 0.5 / scale
 
     def step(self, covariance: Covariance, network: Network, state: SteppedState) -> SteppedState:

@@ -1,4 +1,4 @@
-"""The sequential power method, one component after the other: with exact averages or with plain mixes."""
+"""The power method for one component after the other, with exact averages or with plain mixes."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,15 +20,15 @@ class SequentialPower(Solver):
         z = C x_k,  C x_k = mean over nodes of C_i x_ik
         y = z - sum_{p<k} x_p (x_p^T z);  x_k+ = y / |y|
 
-    Taking the found ones out of the product is deflation without their eigenvalues, and keeps x_k orthogonal to
-    them. Each component gets ``iterations`` products. After the last one it begins again at the first, from the
-    estimates that it has: an error left in x_1 bounds what x_2 can reach, and cycling makes every budget useful.
+    Projecting the earlier components out of the product is deflation without their eigenvalues, and keeps x_k
+    orthogonal to them. Each component gets ``iterations`` products. After the last component the method continues with
+    the first one from its current estimate: an error left in x_1 limits x_2, so further cycles improve all components.
     An iteration costs one ``mean`` of a d x 1 matrix.
 
     Parameters
     ----------
     iterations : int
-        Products spent on a component before the next one.
+        Products per component before moving on to the next one.
 
     References
     ----------
@@ -48,14 +48,14 @@ class SequentialPower(Solver):
     def step(self, covariance: Covariance, network: Network, state: Iterate) -> Iterate:
         xp = ea.namespace(state.X)
         k = (state.iteration // self.iterations) % int(state.X.shape[2])
-        found, x, rest = state.X[:, :, :k], state.X[:, :, k : k + 1], state.X[:, :, k + 1 :]
+        earlier, x, later = state.X[:, :, :k], state.X[:, :, k : k + 1], state.X[:, :, k + 1 :]
         z, residual = self._averaged(network, x, covariance.apply(x))
-        y = z - found @ (found.mT @ z)
+        y = z - earlier @ (earlier.mT @ z)
         norm = column_norms(y)
-        # A covariance of low rank leaves nothing: any direction is as good as the one at hand.
+        # A covariance of low rank may leave y = 0. Then any direction is as good: keep x.
         x = xp.where(norm > 0, y / xp.where(norm > 0, norm, xp.ones_like(norm)), x)
         residuals = xp.concat([state.residual[:, :k], residual, state.residual[:, k + 1 :]], axis=1)
-        return Iterate(xp.concat([found, x, rest], axis=2), residuals, state.iteration + 1)
+        return Iterate(xp.concat([earlier, x, later], axis=2), residuals, state.iteration + 1)
 
     def _averaged(self, network: Network, x: Array, product: Array) -> tuple[Array, Array]:
         """The average of the products C_i x_i, (nodes, d, 1), and the residual of x, (nodes, 1)."""
@@ -72,13 +72,13 @@ class SequentialDistributedPower(SequentialPower):
         z_i = C_i x_ik;  T_c times z_i = sum_j w_ij z_j
         y_i = z_i - sum_{p<k} x_ip (x_ip^T z_i);  x_ik+ = y_i / |y_i|
 
-    Each node takes its own found components out, and after the last component begins again at the first, as
-    ``SequentialPower`` does. The floor is that of S-DOT. An iteration costs T_c rounds of a d x 1 matrix.
+    Each node projects out its own earlier components, and cycles through the components as ``SequentialPower`` does.
+    The error has the same floor as in S-DOT. An iteration costs T_c rounds of a d x 1 matrix.
 
     Parameters
     ----------
     iterations : int
-        Products spent on a component before the next one.
+        Products per component before moving on to the next one.
     mixes : int
         T_c, the rounds of mixing per iteration.
 

@@ -1,4 +1,4 @@
-"""What the methods with a step share: their state, and an automatic step that shortens itself."""
+"""Base of the methods with a step size: their state, and an automatic step that is halved when it is too long."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,32 +12,32 @@ from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Watch, largest_norm, require_positive, unmeasured
 
-# Sanger's rule pulls columns to norm one and overshoots by a few tens of per cent at most while its step is sound.
+# With a stable step, Sanger's rule pulls columns to norm one and overshoots by a few tens of per cent at most.
 LONGEST_COLUMN = 3.0
-# Beyond this no rule comes back.
+# No rule recovers from columns longer than this.
 BLOWN_UP = 1e6
 
 
 class SteppedState(NamedTuple):
-    """Iterates of a method with a step at the nodes held here."""
+    """Iterates of a method with a step size at the nodes in this process."""
 
     X: Array  # (nodes, d, K) estimates, of any norm
-    residual: Array  # (nodes, K) residuals of the X before the last step, as each node sees them
+    residual: Array  # (nodes, K) residuals of the previous X, as each node estimates them
     step_size: float  # a, the same at all nodes
     scale: float  # largest |C_i| over the nodes
-    anchor: Array  # X when the residual was last at its best, to start again from
-    best: float  # (largest) residual at the anchor
+    anchor: Array  # X at the smallest residual so far, to restart from
+    best: float  # largest residual over the components at the anchor
 
 
 @dataclass(frozen=True)
 class SteppedSolver(Solver):
-    """A solver whose one setting is its step; the state has a field ``step_size``.
+    """A solver whose only setting is its step size; the state has a field ``step_size``.
 
-    With an automatic step a check halves the step and starts again where the iterates blow up.
+    If the iterates blow up with an automatic step, the next check halves the step and restarts.
     """
 
     step_size: float | Literal["auto"] = "auto"
-    # Norm that no column reaches while an automatic step is sound.
+    # No column gets longer than this while an automatic step is stable.
     longest: ClassVar[float] = LONGEST_COLUMN
 
     def __post_init__(self) -> None:
@@ -60,9 +60,9 @@ class SteppedSolver(Solver):
         return normalised(state.X)
 
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
-        """Agree on the residual and the longest column; with an automatic step, halve it and start again on a blow-up.
+        """Agree on the residual and the longest column; on a blow-up, halve an automatic step and restart.
 
-        The new start is one orthonormal basis for all nodes, the average of their best X so far. A fixed step is the
+        The restart is from one orthonormal basis for all nodes, the average of their best X so far. A fixed step is the
         user's choice: there, only a true blow-up ends the run.
         """
         automatic = self.step_size == "auto"
@@ -70,10 +70,10 @@ class SteppedSolver(Solver):
         lengths = xp.max(column_norms(state.X)[:, 0, :], axis=1, keepdims=True)
         agreed = ea.to_numpy(network.worst(xp.concat([state.residual, lengths], axis=1))[0, ...])
         residual, length = agreed[:-1], float(agreed[-1])
-        sound = bool(np.all(np.isfinite(residual))) and length < (self.longest if automatic else BLOWN_UP)
+        stable = bool(np.all(np.isfinite(residual))) and length < (self.longest if automatic else BLOWN_UP)
         if not automatic:
-            return Watch(state, residual, healthy=sound)
-        if not sound:
+            return Watch(state, residual, healthy=stable)
+        if not stable:
             basis = common_basis(network, state.anchor)
             state = state._replace(X=basis, step_size=state.step_size / 2, anchor=basis)
             return Watch(state, np.full_like(residual, np.inf), healthy=True)
@@ -86,5 +86,5 @@ class SteppedSolver(Solver):
 
 
 def common_basis(network: Network, X: Array) -> Array:
-    """One orthonormal basis for all nodes, the average of their X, to start again from: (nodes, d, K) twice."""
+    """One orthonormal basis for all nodes, from the average of their X: (nodes, d, K) -> (nodes, d, K)."""
     return orthonormal(network.mean(normalised(X), float(network.n_nodes)))

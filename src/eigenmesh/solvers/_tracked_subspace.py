@@ -15,19 +15,20 @@ from eigenmesh.networks import Network
 from eigenmesh.networks._mixes import Mixes
 from eigenmesh.solvers._base import Solver, Traits, Watch
 from eigenmesh.solvers._bases import widened
-from eigenmesh.solvers._together import Together, meet
+from eigenmesh.solvers._shared_ritz import SharedRitz, ritz_of_average
 
-# Disagreement that an iteration may leave: before anything is known, and as a share of what is stable (see ``mixes``).
+# Factor by which the first mixes shrink disagreement, before anything is known; later the rule of ``mixes`` applies.
 FIRST_CONTRACTION, SHARE = 1 / 6, 0.75
-# Looks without half the residual before the mixes are raised, and the power to which they are.
+# If the residual has not halved in PATIENCE checks, the contraction is raised to the power RAISED.
 PATIENCE, RAISED = 6, 2
-# Disagreement need not be made smaller than this.
+# Disagreement need not shrink further than this.
 LEAST_CONTRACTION = 1e-12
-# Products that find how unlike the nodes are: at the start, and in every iteration.
-FIRST_PRODUCTS, PRODUCTS = 10, 2
-# A certificate is asked for at so many times tol: what nodes have in common is nearer to the truth than the farthest.
+# Power-iteration products that measure how different the nodes are: at the start, and in every iteration.
+FIRST_PRODUCTS, STEP_PRODUCTS = 10, 2
+# Ask for a certificate at this multiple of tol: the average of all nodes is more accurate than the worst node.
 EARLY = 2.0
-# A little less than the smallest Ritz value, or the last column never gets clear of what lies beyond the block.
+# Below 1: with momentum at the smallest Ritz value itself, the last column would never separate from the directions
+# beyond the block.
 MOMENTUM_SHARE = 0.96
 
 
@@ -36,20 +37,20 @@ class TrackedSubspaceState(NamedTuple):
 
     k: int  # K; the block has b = K + oversample columns, or d
     X: Array  # (nodes, d, b) orthonormal basis
-    S: Array  # (nodes, d + b, b) tracker of the sum of what nodes have added
+    S: Array  # (nodes, d + b, b) tracker of the sum of `added` over the nodes
     y: Array  # (nodes, 1, 1) push weight
-    added: Array  # (nodes, d + b, b) C_i X_i, and below it X_i^T Z_i of the X before
-    X_before: Array  # (nodes, d, b) the X before
-    R: Array  # (nodes, b, b) the square root that made X
-    moved: Array  # (nodes, d + b, b) what the last mixes changed in Z: how far the nodes were from agreement before
-    unlike: Array  # (nodes, d, 1) P_i C_i P_i times a unit vector, P_i = I - X_i X_i^T
-    momentum: float  # coefficient, the same at all nodes
+    added: Array  # (nodes, d + b, b) C_i X_i, and below it X_i^T Z_i of the previous X
+    X_before: Array  # (nodes, d, b) the previous X
+    R: Array  # (nodes, b, b) the polar factor R_i that belongs to X
+    moved: Array  # (nodes, d + b, b) change of S / y in the last mixes: the disagreement before them
+    outside: Array  # (nodes, d, 1) P_i C_i P_i times a unit vector, P_i = I - X_i X_i^T
+    momentum: float  # coefficient c, the same at all nodes
     mixing: Mixes  # how S and y are mixed
-    power: int  # to which the contraction of the rule is raised
-    best: float  # the largest residual when it last halved
-    waited: int  # looks since it last halved
-    steps: int  # made so far
-    together: Together | None = None  # the answer of all nodes, once they have met
+    power: int  # exponent of the contraction in the rule of `mixes`
+    best: float  # largest residual when it last halved
+    waited: int  # checks since it last halved
+    steps: int  # steps taken
+    shared: SharedRitz | None = None  # the answer of all nodes, after `finish`
 
 
 @dataclass(frozen=True)
@@ -62,25 +63,25 @@ class TrackedSubspace(Solver):
         (S_i, y_i) = mixes of ( S_i + C_i X_i(t+1) - C_i X_i(t), y_i ),   y_i = 1 at the start
         (T_i, y_i) = the same mixes of ( T_i + X_i(t)^T Z_i(t) - X_i(t-1)^T Z_i(t-1), y_i )
 
-    The sum of S_i is the sum of C_i X_i after every round, whatever the mixes leave undone, as long as what a node
-    keeps and sends adds up to what it had; y_i, which is mixed alike, gives the scale. So the links may go one way,
-    change from round to round and lose messages. The polar factor stops turning once the span is invariant (QR does
-    not), so close eigenvalues cost nothing. Components are read off locally: ``Z_i v``, made orthonormal from the first
-    on, with ``sym(T_i / y_i) = v Theta v^T``. Where in their blocks the components are is tracked as well, since the
-    last columns settle last, and what a node does not know of them yet would turn its components if it had only its own
-    ``X_i^T Z_i`` to go by. In the end all nodes multiply the average of their blocks once and take its Ritz vectors.
-    For networks where an exact average in every iteration is not to be had.
+    The sum of the S_i equals the sum of the C_i X_i after every round, however incomplete the mixes are, as long as
+    what a node keeps and sends adds up to what it had; y_i is mixed in the same way and gives the scale. So links may
+    be one-way, change from round to round and lose messages. The polar factor stops turning once the span is invariant
+    (QR does not), so close eigenvalues cost nothing. Components are read off locally: ``Z_i v``, made orthonormal from
+    the first column on, with ``sym(T_i / y_i) = v Theta v^T``. T is tracked too: the last columns of a block converge
+    last, and with its own ``X_i^T Z_i`` alone a node's errors in them would turn its components. At the end all nodes
+    multiply the average of their blocks once and take its Ritz vectors. Use it on networks where an exact average in
+    every iteration is not available.
 
     Parameters
     ----------
     oversample : int
         Columns beyond K.
     mixes : int or "auto"
-        Rounds of mixing per iteration; "auto" takes as many as shrink disagreement to ``0.75 / (1 + 3 u)`` with
-        ``u = max_i |P_i C_i P_i| / theta_b``, which says how unlike the nodes are; more if the residual does not fall.
+        Rounds of mixing per iteration; "auto" takes as many as shrink disagreement by ``0.75 / (1 + 3 u)``, where
+        ``u = max_i |P_i C_i P_i| / theta_b`` measures how different the nodes are; more if the residual stalls.
     momentum : float or "auto"
-        Coefficient c; "auto" is ``(0.96 theta_b)^2 / 4`` with theta_b the smallest Ritz value of the block, the same at
-        all nodes; 0 is plain subspace iteration.
+        Coefficient c, the same at all nodes; "auto" is ``(0.96 theta_b)^2 / 4``, where theta_b is the smallest Ritz
+        value of the block; 0 is plain subspace iteration.
     """
 
     oversample: int = 5
@@ -91,17 +92,17 @@ class TrackedSubspace(Solver):
 
     def __post_init__(self) -> None:
         if self.oversample < 0:
-            raise InputError(f"oversample = {self.oversample} must not be negative.")
+            raise InputError(f"oversample = {self.oversample} must be at least 0.")
         if self.mixes != "auto" and not (isinstance(self.mixes, int) and self.mixes >= 1):
             raise InputError(f'mixes = {self.mixes!r} must be a whole number of at least 1, or "auto".')
         if self.momentum != "auto" and not 0 <= self.momentum < np.inf:
-            raise InputError(f'momentum = {self.momentum!r} must be a finite number not below 0, or "auto".')
+            raise InputError(f'momentum = {self.momentum!r} must be a finite number of at least 0, or "auto".')
 
     def columns(self, n_components: int, n_features: int) -> int:
         return min(n_components + self.oversample, n_features)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        # S and T, and what is agreed on along with them: residuals, Ritz values and two numbers.
+        # S and T, and the numbers to agree on that travel with them: residuals, Ritz values and two more.
         columns = self.columns(n_components, n_features)
         return (n_features + columns + 2) * columns + 2
 
@@ -113,53 +114,68 @@ class TrackedSubspace(Solver):
         common = widened(ea.to_numpy(basis[0, ...]), width, seed)
         X = ea.like(np.broadcast_to(common, (n_nodes, d, width)), basis)
         drawn = np.random.default_rng([seed, k]).standard_normal((1, d, 1))
-        unlike = _outside(covariance, X, ea.everywhere(ea.like(drawn, basis), n_nodes), FIRST_PRODUCTS)
+        outside = _outside(covariance, X, ea.everywhere(ea.like(drawn, basis), n_nodes), FIRST_PRODUCTS)
         CX, y = covariance.apply(X), xp.ones((n_nodes, 1, 1), dtype=basis.dtype, device=basis.device)
         added = xp.concat([CX, X.mT @ CX], axis=-2)
         mixing = network.mixes_to(FIRST_CONTRACTION) if self.mixes == "auto" else network.mixes(self.mixes)
         S, y = mixing(network, added, y)
         identity = ea.like(np.broadcast_to(np.eye(width), (n_nodes, width, width)), basis)
-        momentum = 0.0 if self.momentum == "auto" else self.momentum
-        kept = (xp.zeros_like(X), identity, S / y - added, unlike)
-        return TrackedSubspaceState(k, X, S, y, added, *kept, momentum, mixing, 1, np.inf, 0, 0)
+        return TrackedSubspaceState(
+            k=k,
+            X=X,
+            S=S,
+            y=y,
+            added=added,
+            X_before=xp.zeros_like(X),
+            R=identity,
+            moved=S / y - added,
+            outside=outside,
+            momentum=0.0 if self.momentum == "auto" else self.momentum,
+            mixing=mixing,
+            power=1,
+            best=np.inf,
+            waited=0,
+            steps=0,
+        )
 
     def step(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> TrackedSubspaceState:
         if state.steps and not network.riding:
-            # What is known of the state so far travels with the mixes; of the start there is nothing to tell.
-            network.ride(numbers_of(state))
-        made = self.multiplied(covariance, state)
-        S, y = state.mixing(network, made.S, made.y)
-        return self.examined(covariance, made._replace(S=S, y=y, moved=S / y - made.S / made.y))
+            # The numbers of this state travel with the mixes. The first state, steps = 0, has none yet.
+            network.ride(numbers_to_agree_on(state))
+        unmixed = self.multiplied(covariance, state)
+        S, y = state.mixing(network, unmixed.S, unmixed.y)
+        mixed = unmixed._replace(S=S, y=y, moved=S / y - unmixed.S / unmixed.y)
+        return self.with_outside(covariance, mixed)
 
     def multiplied(self, covariance: Covariance, state: TrackedSubspaceState) -> TrackedSubspaceState:
-        """The next X and its product, before it is mixed."""
+        """The state with the next X and its product, before the mixes."""
         Z, _ = _tracked(state)
-        X, R = following(state)
+        X, R = next_block(state)
         added = ea.namespace(X).concat([covariance.apply(X), state.X.mT @ Z], axis=-2)
-        made = state._replace(X=X, S=state.S + (added - state.added), added=added, X_before=state.X, R=R)
-        return made._replace(steps=state.steps + 1, together=None)
+        S = state.S + (added - state.added)
+        return state._replace(X=X, S=S, added=added, X_before=state.X, R=R, steps=state.steps + 1, shared=None)
 
-    def examined(self, covariance: Covariance, state: TrackedSubspaceState) -> TrackedSubspaceState:
-        """With what this X leaves of C_i."""
-        return state._replace(unlike=_outside(covariance, state.X, state.unlike, PRODUCTS))
+    def with_outside(self, covariance: Covariance, state: TrackedSubspaceState) -> TrackedSubspaceState:
+        """The state with P_i C_i P_i measured for its X."""
+        return state._replace(outside=_outside(covariance, state.X, state.outside, STEP_PRODUCTS))
 
     def readout(self, state: TrackedSubspaceState) -> Array:
-        """The leading columns of what each node reads off."""
-        if state.together is not None:
-            return ea.everywhere(state.together.components, state.X.shape[0])
-        return _read(state)[..., : state.k]
+        """The K leading eigenvectors that each node reads off."""
+        if state.shared is not None:
+            return ea.everywhere(state.shared.components, state.X.shape[0])
+        return _eigenvectors(state)[..., : state.k]
 
     def common(self, state: TrackedSubspaceState) -> Common | None:
-        return None if state.together is None else state.together.common
+        return None if state.shared is None else state.shared.common
 
     def beyond(self, state: TrackedSubspaceState) -> Array:
-        """The other columns."""
-        if state.together is not None:
-            return ea.everywhere(state.together.beyond, state.X.shape[0])
-        return _read(state)[..., state.k :]
+        """The remaining b - K eigenvectors that each node reads off."""
+        if state.shared is not None:
+            return ea.everywhere(state.shared.beyond, state.X.shape[0])
+        return _eigenvectors(state)[..., state.k :]
 
     def watch(self, covariance: Covariance, network: Network, state: TrackedSubspaceState) -> Watch:
-        """Take what has come with the mixes: residuals, Ritz values, unlikeness; set momentum and mixes by them."""
+        """Read the maxima that came with the mixes, and set momentum and mixes by them."""
         agreed = network.ridden()
         if agreed is None:
             return Watch(state, np.full(state.k, np.inf), healthy=True, free=True)
@@ -171,13 +187,13 @@ class TrackedSubspace(Solver):
         return Watch(state, residual[: state.k], True, gaps_from_ritz(ritz, state.k), free=True)
 
     def finish(self, covariance: Covariance, network: Network, watch: Watch) -> Watch:
-        """Rayleigh-Ritz in the average of the blocks that would be next."""
-        met = meet(covariance, network, following(watch.state)[0], watch.state.k)
-        return Watch(watch.state._replace(together=met.together), met.residual, True, met.gaps, free=True)
+        """Rayleigh-Ritz in the average of the blocks that the nodes would multiply next."""
+        agreed = ritz_of_average(covariance, network, next_block(watch.state)[0], watch.state.k)
+        return Watch(watch.state._replace(shared=agreed.shared), agreed.residual, True, agreed.gaps, free=True)
 
     def adjusted(self, network: Network, state: TrackedSubspaceState, numbers: np.ndarray) -> TrackedSubspaceState:
-        """Momentum and mixes by numbers that all nodes agree on."""
-        residual, (smallest, unlike) = float(numbers[: state.k].max()), (-numbers[-2], numbers[-1])
+        """The state with momentum and mixes set by the maxima of ``numbers_to_agree_on``."""
+        residual, (smallest, outside) = float(numbers[: state.k].max()), (-numbers[-2], numbers[-1])
         smallest = max(float(smallest), 0.0)
         if self.momentum == "auto":
             state = state._replace(momentum=(MOMENTUM_SHARE * smallest) ** 2 / 4)
@@ -186,52 +202,52 @@ class TrackedSubspace(Solver):
         halved = residual < 0.5 * state.best
         waited = 0 if halved else state.waited + 1
         power = state.power * (RAISED if waited >= PATIENCE else 1)
-        wanted = max((SHARE / (1 + 3 * float(unlike) / smallest)) ** power, LEAST_CONTRACTION)
+        wanted = max((SHARE / (1 + 3 * float(outside) / smallest)) ** power, LEAST_CONTRACTION)
         mixing = network.mixes_to(wanted, state.mixing)
         best = residual if halved else state.best
         return state._replace(mixing=mixing, power=power, best=best, waited=waited % PATIENCE)
 
 
-def numbers_of(state: TrackedSubspaceState) -> Array:
-    """What nodes agree on the maxima of, (nodes, 2 b + 2): residuals, Ritz values, less the smallest, |P C P|.
+def numbers_to_agree_on(state: TrackedSubspaceState) -> Array:
+    """Numbers whose maxima over the nodes all agree on: residuals, Ritz values, minus the smallest Ritz value, |P C P|.
 
-    Of residuals what lies outside of the block: the rest is mended when all meet.
+    A residual counts only what lies outside the block: ``finish`` removes the part inside. Shape (nodes, 2 b + 2).
     """
     xp = ea.namespace(state.X)
-    (seen, T), d = _tracked(state), state.X.shape[1]
-    # Values of this X; those that were tracked are of the X before.
-    (values, _), (_, vectors) = _eigenpairs(state.X.mT @ seen), _eigenpairs(T)
-    # What the mixes leave undone counts too.
-    undone = state.mixing.accuracy * state.moved[:, :d, :]
-    away = (part @ vectors - state.X @ (state.X.mT @ part @ vectors) for part in (seen, undone))
-    residuals = sum(column_norms(part) for part in away)[:, 0, :]
-    return xp.concat([residuals, values, -values[:, -1:], column_norms(state.unlike)[:, 0, :]], axis=1)
+    (Z, T), d = _tracked(state), state.X.shape[1]
+    # Ritz values of the current X; the tracked T belongs to the previous one.
+    (values, _), (_, vectors) = _eigenpairs(state.X.mT @ Z), _eigenpairs(T)
+    # The disagreement that the mixes have left is an error too.
+    left_over = state.mixing.accuracy * state.moved[:, :d, :]
+    outside = (part @ vectors - state.X @ (state.X.mT @ part @ vectors) for part in (Z, left_over))
+    residuals = sum(column_norms(part) for part in outside)[:, 0, :]
+    return xp.concat([residuals, values, -values[:, -1:], column_norms(state.outside)[:, 0, :]], axis=1)
 
 
 def _tracked(state: TrackedSubspaceState) -> tuple[Array, Array]:
     """``Z_i = S_i / y_i`` and ``T_i / y_i``: (nodes, d, b), (nodes, b, b).
 
-    In the precision of the data, which running sums of lossy links exceed.
+    In the precision of the data: over links that lose messages S is in float64.
     """
     d = state.X.shape[1]
     averaged = ea.namespace(state.X).astype(state.S / state.y, state.X.dtype, copy=False)
     return averaged[:, :d, :], averaged[:, d:, :]
 
 
-def following(state: TrackedSubspaceState) -> tuple[Array, Array]:
+def next_block(state: TrackedSubspaceState) -> tuple[Array, Array]:
     """The next X_i and R_i, from ``Y_i = Z_i - c X_i(t-1) R_i^-1``: (nodes, d, b), (nodes, b, b)."""
     Z, _ = _tracked(state)
     return polar(Z - state.momentum * (state.X_before @ _inverse(state.R)) if state.momentum else Z)
 
 
-def _read(state: TrackedSubspaceState) -> Array:
-    """Estimates of b eigenvectors: ``Z_i v``, made orthonormal from the first on: (nodes, d, b)."""
+def _eigenvectors(state: TrackedSubspaceState) -> Array:
+    """Estimates of b eigenvectors: ``Z_i v``, made orthonormal from the first column on: (nodes, d, b)."""
     Z, T = _tracked(state)
     return ea.orthonormal(Z @ _eigenpairs(T)[1])
 
 
 def _outside(covariance: Covariance, X: Array, vector: Array, products: int) -> Array:
-    """``P_i C_i P_i v`` with v from a local power iteration, P_i = I - X_i X_i^T: (nodes, d, b), (nodes, d, 1)."""
+    """``P_i C_i P_i v`` for v from a local power iteration, P_i = I - X_i X_i^T: (nodes, d, b), (nodes, d, 1)."""
     xp = ea.namespace(X)
     for _ in range(products):
         vector = vector - X @ (X.mT @ vector)
@@ -250,12 +266,12 @@ def polar(Y: Array) -> tuple[Array, Array]:
 
 
 def _inverse(R: Array) -> Array:
-    """Inverse of symmetric positive R, with its smallest directions left out."""
+    """Pseudo-inverse of a symmetric R without negative eigenvalues: (nodes, b, b) -> (nodes, b, b)."""
     xp = ea.namespace(R)
     values, vectors = xp.linalg.eigh(R)
     floor = 1e-12 * xp.max(xp.abs(values), axis=-1, keepdims=True)
-    kept = values > floor
-    inverse = xp.where(kept, 1 / xp.where(kept, values, xp.ones_like(values)), xp.zeros_like(values))
+    positive = values > floor
+    inverse = xp.where(positive, 1 / xp.where(positive, values, xp.ones_like(values)), xp.zeros_like(values))
     return (vectors * inverse[:, None, :]) @ vectors.mT
 
 

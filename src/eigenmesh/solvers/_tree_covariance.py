@@ -1,4 +1,4 @@
-"""Tree covariance: one aggregate of covariances, then everything locally. It shows covariances."""
+"""Tree covariance: one average of the covariance matrices, then a local eigenproblem. It reveals covariances."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -15,28 +15,28 @@ from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Solver, Traits, Watch
 
-# d beyond which a node would have to hold more than 2 GiB for one covariance.
+# With more features one covariance would take over 2 GiB per node.
 LARGEST_FEATURES = 16_384
 
 
 class TreeCovarianceState(NamedTuple):
-    """What is known at the nodes held here."""
+    """The start, then the answer, at the nodes in this process."""
 
     k: int  # K
     X: Array  # (nodes, d, K) the start, then the leading eigenvectors
-    values: np.ndarray | None = None  # (d,) eigenvalues, None before the aggregate
+    values: np.ndarray | None = None  # (d,) eigenvalues, None before the average
     CX: Array = None  # (1, d, K) C times the eigenvectors
-    size: Array = None  # (1, 1) largest |C_i| of the nodes held here, in the Frobenius norm
+    size: Array = None  # (1, 1) largest Frobenius norm |C_i| over the nodes in this process
 
 
 @dataclass(frozen=True)
 class TreeCovariance(Solver):
-    """Average the packed covariances once, ``C = mean(C_i)``, d (d + 1) / 2 numbers, and solve locally.
+    """Average the packed covariances once, ``C = mean(C_i)``, d (d + 1) / 2 numbers, and solve at every node.
 
-    The fewest rounds there can be, and the fewest bytes when ``d (d + 1) / 2`` is small beside ``d K`` times the
-    products of another solver. **But neighbours see covariances**: on a tree, each node's parent receives the sum of
-    the covariances of the branch below it, so a leaf's parent sees that leaf's own covariance, and every node ends
-    with the pooled one. It is never chosen automatically; ask for it only where that may be shown.
+    It needs the fewest rounds of all solvers, and the fewest bytes if ``d (d + 1) / 2`` is small compared with ``d K``
+    times the products of another solver. **But neighbours see covariances**: on a tree, each parent receives the sum of
+    the covariances in the branch below it, so the parent of a leaf sees the covariance of that leaf, and every node
+    ends with the pooled one. It is never chosen automatically; use it only where this may be revealed.
     """
 
     name: ClassVar[str] = "tree-covariance"
@@ -50,7 +50,7 @@ class TreeCovariance(Solver):
         return n_features * (n_features + 1) // 2
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
-        # The pooled covariance, its eigenvectors and room to find them.
+        # The pooled covariance, its eigenvectors and the workspace of the eigenproblem.
         return 3 * n_features**2
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> TreeCovarianceState:
@@ -69,7 +69,7 @@ class TreeCovariance(Solver):
         flat = xp.asarray(rows * d + columns, device=state.X.device)
         covariances = covariance.apply(identity)
         packed = xp.take(xp.reshape(covariances, (n_nodes, d * d)), flat, axis=1)
-        # Row j of a product with unit vectors bounds its entries.
+        # The bound of row j of a product with unit vectors also bounds the entries of row j of C_i.
         bound = None if network.scales is None else network.scales.rows[rows, np.newaxis]
         pooled = ea.to_numpy(network.common_mean(packed[:, :, None], bound))[0, :, 0]
         C = np.zeros((d, d), dtype=pooled.dtype)
@@ -83,13 +83,13 @@ class TreeCovariance(Solver):
         return TreeCovarianceState(state.k, ea.everywhere(X, n_nodes), ea.to_numpy(agreed[0, ...]), CX, size)
 
     def common(self, state: TreeCovarianceState) -> Common | None:
-        """Every node has the pooled covariance, so nothing can have been missed."""
+        """Every node has the pooled covariance, so no direction can have been missed."""
         if state.values is None:
             return None
         beyond = state.values[state.k :]
         look = Look(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
         X = state.X[:1, ...]
-        return Common(X, state.CX, state.size, asymmetry(X.mT @ state.CX), look, _as_they_are)
+        return Common(X, state.CX, state.size, asymmetry(X.mT @ state.CX), look, _identity)
 
     def watch(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> Watch:
         """Solved after one step, up to rounding and the accuracy of the average."""
@@ -98,5 +98,5 @@ class TreeCovariance(Solver):
         return Watch(state, np.zeros(state.k), True, gaps_from_ritz(state.values, state.k), free=True)
 
 
-def _as_they_are(found: Array) -> Array:
-    return found
+def _identity(coordinates: Array) -> Array:
+    return coordinates

@@ -1,4 +1,4 @@
-"""Block Krylov from a space that is nearly right, such as that of the last batch of a stream."""
+"""Block Krylov from a nearly invariant space, such as the one of the previous batch of a stream."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
@@ -18,16 +18,16 @@ from eigenmesh.solvers._base import Traits
 from eigenmesh.solvers._bases import fade, faded, fresh_directions
 from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
-# Gaussian columns beside what is known, from which the certificate learns the chance that something new was missed.
-LOOKING = 16
-# Widest basis, in blocks; then it is cut to its leading Ritz vectors, and the certificate makes a look of its own.
+# Gaussian columns next to the known space, from which the certificate bounds the chance that it missed a new direction.
+GAUSSIAN_COLUMNS = 16
+# Widest basis, in blocks. A wider one is cut to its leading Ritz vectors, and the certificate looks by itself.
 MOST_BLOCKS = 20
 
 
 class Known(NamedTuple):
-    """An orthonormal basis (d, w) that all nodes share, its image under C, and how large products at nodes here were.
+    """An orthonormal basis (d, w) shared by all nodes, and its image under C, (d, w).
 
-    norms: (nodes, 1, w) those of ``C_i b``.
+    norms : (nodes, 1, w) norms of ``C_i b`` for the columns b of the basis, at the nodes in this process.
     """
 
     basis: np.ndarray
@@ -36,28 +36,28 @@ class Known(NamedTuple):
 
 
 class WarmState(NamedTuple):
-    """A space and its image. All but the number of nodes is the same at every node, so there is one copy."""
+    """A space and its image. Everything but ``n_nodes`` is the same at every node, so one copy is stored for all."""
 
     k: int
-    n_nodes: int  # nodes held here
-    V: Basis  # (1, d, w) orthonormal or zero columns, and behind them the next block B (1, d, c)
+    n_nodes: int  # nodes in this process
+    V: Basis  # (1, d, w) orthonormal or zero columns, and behind them in memory the next block B (1, d, c)
     CV: Array  # (1, d, w) C V
-    whitening: Array  # (1, c, c) B times it has orthonormal or zero columns
+    whitening: Array  # (1, c, c) H, where B H has orthonormal or zero columns
     T: Array  # (1, w, w) V^T C V
-    leak: Array  # (1, w, w) what C V has outside the space, in an orthonormal basis
+    leak: Array  # (1, w, w) the part of C V outside the space, in an orthonormal basis
     ritz: Array  # (1, w, b) leading Ritz vectors, in the basis V
-    report: Array  # (1, 2, b) Ritz values and residuals, to be agreed on with the next average
-    agreed: np.ndarray  # (2, b) the same as all nodes saw them one step ago
-    before: np.ndarray  # (2, b) two steps ago
-    resolution: float  # eigenvalues this close, relative to the largest, are one
+    report: Array  # (1, 2, b) Ritz values and residuals, which travel with the next average
+    agreed: np.ndarray  # (2, b) the report of one step ago, as all nodes agreed on it
+    before: np.ndarray  # (2, b) the report of two steps ago
+    resolution: float  # eigenvalues closer than this, relative to the largest, count as equal
     start: Array  # (1, d, s) Gaussian columns
-    size: Array  # (1, 1) largest norm of a product C_i b with a column of a block at the nodes held here
-    products: int | None = 0  # with the Gaussian columns; None once V has lost them
+    size: Array  # (1, 1) largest norm of a product C_i b with a column b of a block, over the nodes in this process
+    products: int | None = 0  # products with the Gaussian columns; None once V has lost them
 
 
 @dataclass(frozen=True, eq=False)
 class WarmKrylov(RayleighRitz):
-    """Rayleigh-Ritz on a space whose image is known, and which grows by what C takes out of it.
+    """Rayleigh-Ritz on a space whose image is known, and which grows by the part of its image outside it.
 
     The basis V begins with that of ``known``, at least b = K + oversample columns. Each step is one average of a
     (d, b + s) matrix::
@@ -65,8 +65,8 @@ class WarmKrylov(RayleighRitz):
         B <- polar((I - V V^T) C V [Y, H]),  Z = mean(C_i B),  V <- [V, B],  CV <- [CV, Z],
 
     where Y are the leading b Ritz vectors and H the last Krylov vectors of s Gaussian columns, both in the basis V. In
-    the first step these columns themselves stand for C V H: what is known is not random, so they alone tell the
-    certificate whether a direction was missed.
+    the first step the Gaussian columns themselves take the place of C V H. The known space is not random, so only these
+    columns show the certificate whether a direction was missed.
     """
 
     known: Known = field(repr=False)
@@ -78,7 +78,7 @@ class WarmKrylov(RayleighRitz):
         return min(n_components + self.oversample, n_features)
 
     def largest_message(self, n_components: int, n_features: int) -> int:
-        return (n_features + 2) * min(self.columns(n_components, n_features) + LOOKING, n_features)
+        return (n_features + 2) * min(self.columns(n_components, n_features) + GAUSSIAN_COLUMNS, n_features)
 
     def kept_numbers(self, n_components: int, n_features: int) -> int:
         # The widest basis and its image.
@@ -89,24 +89,38 @@ class WarmKrylov(RayleighRitz):
         b, w = self.columns(k, d), known.basis.shape[1]
         first, CV = (ea.like(part[np.newaxis], basis) for part in (known.basis, known.image))
         identity = ea.like(np.eye(w)[np.newaxis], basis)
-        V = Basis.empty(first, w + 5 * (b + LOOKING)).holding(first).grown(identity)
+        V = Basis.empty(first, w + 5 * (b + GAUSSIAN_COLUMNS)).holding(first).grown(identity)
         unknown = np.stack([np.zeros(b), np.full(b, np.inf)])
         precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
         # A block has no more than d columns.
-        start = ea.like(fresh_directions(known.basis, w + min(LOOKING, d - b), seed)[np.newaxis], basis)
+        start = ea.like(fresh_directions(known.basis, w + min(GAUSSIAN_COLUMNS, d - b), seed)[np.newaxis], basis)
         size = network.size_of_products(ea.like(known.norms, basis), column_norms(CV))
-        # The estimate follows from V and C V.
-        estimate = (identity, identity, identity, identity[:, :, :b], identity[:, :2, :b], unknown, unknown)
-        state = WarmState(k, n_nodes, V, CV, *estimate, precision.resolution, start, size)
+        state = WarmState(
+            k=k,
+            n_nodes=n_nodes,
+            V=V,
+            CV=CV,
+            # These five are placeholders: `_with_next_block` computes them from V and C V.
+            whitening=identity,
+            T=identity,
+            leak=identity,
+            ritz=identity[:, :, :b],
+            report=identity[:, :2, :b],
+            agreed=unknown,
+            before=unknown,
+            resolution=precision.resolution,
+            start=start,
+            size=size,
+        )
         return self._with_next_block(network, state, b)
 
     def step(self, covariance: Covariance, network: Network, state: WarmState) -> WarmState:
         xp = ea.namespace(state.CV)
-        product = product_to_average(covariance, state.V.following(state.whitening.shape[-2]), state.n_nodes)
+        product = product_to_average(covariance, state.V.next_block(state.whitening.shape[-2]), state.n_nodes)
         norms = column_norms(ea.held(product))
         Z, agreed = network.common_mean_and_worst(product, state.report)
         V, CV = state.V, state.CV
-        # A block with nothing new in it means that the space is full.
+        # An all-zero block means that the space is complete.
         if bool(xp.any(state.whitening != 0)):
             V, CV = V.grown(state.whitening), xp.concat([CV, Z @ state.whitening], axis=-1)
         grown = state._replace(
@@ -120,20 +134,20 @@ class WarmKrylov(RayleighRitz):
         return self._with_next_block(network, grown, state.report.shape[-1])
 
     def _with_next_block(self, network: Network, state: WarmState, b: int) -> WarmState:
-        """Estimates from V and C V, and the block that is to be multiplied next."""
+        """The state with estimates from V and C V, and the next block to multiply."""
         xp = ea.namespace(state.CV)
         V, CV, products = state.V, state.CV, state.products
         T = V.along(CV)
         values, ritz = leading_pairs(T, V.present, b)
         leak = xp.linalg.qr(CV - V.times(T)).R
         residuals = column_norms(leak @ ritz)[:, 0, :]
-        if V.width + b + LOOKING > max(MOST_BLOCKS * b, state.start.shape[-1] + self.known.basis.shape[1] + b):
+        if V.width + b + GAUSSIAN_COLUMNS > max(MOST_BLOCKS * b, state.start.shape[-1] + self.known.basis.shape[1] + b):
             first, eye = V.times(ritz), ea.like(np.eye(b)[np.newaxis], CV)
             V, CV, leak = Basis.empty(first, V.room.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
             T, ritz, products = ritz.mT @ T @ ritz, eye, None
         Z = CV @ self._directions(T, values, ritz, V.along(state.start), products, network.average.accuracy)
         if products == 0 and state.start.shape[-1]:
-            # Of one size, so that neither is taken for rounding beside the other.
+            # Scaled to one size, so that neither part is mistaken for rounding of the other.
             Z = xp.concat([Z / xp.max(column_norms(Z)), state.start / xp.max(column_norms(state.start))], axis=-1)
         V = V.holding(Z)
         following = soft_polar(V, Z.shape[-1], network.average.accuracy)
@@ -151,10 +165,10 @@ class WarmKrylov(RayleighRitz):
     def _directions(
         self, T: Array, values: Array, ritz: Array, start: Array, products: int | None, noise: float
     ) -> Array:
-        """The span of [Y, H] in the basis V, by columns that depend on the span alone: (1, w, b + s).
+        """Columns that span [Y, H] in the basis V and depend only on that span: (1, w, b + s).
 
-        Eigenvectors of rank that C does not have, and what the Gaussian columns have lost, are rounding: they fade out,
-        so that nodes whose last digits differ still multiply the same block.
+        If C lacks full rank, some Ritz vectors and Krylov directions are rounding noise. They fade out, so that nodes
+        whose last digits differ still multiply the same block.
         """
         xp = ea.namespace(T)
         chosen = Y = ritz * fade(xp.maximum(values, xp.zeros_like(values)), noise)[:, None, :]
@@ -168,16 +182,16 @@ class WarmKrylov(RayleighRitz):
         return faded(chosen @ (chosen.mT @ frame), noise)
 
     def readout(self, state: WarmState) -> Array:
-        return ea.everywhere(state.V.times(self._turned(state)), state.n_nodes)
+        return ea.everywhere(state.V.times(self._aligned_ritz(state)), state.n_nodes)
 
     def common(self, state: WarmState) -> Common | None:
-        """C U is at hand, and so is a look beyond the components, once the Gaussian columns have been multiplied."""
-        xp, T, leak, turned = ea.namespace(state.T), state.T, state.leak, self._turned(state)
+        """C U is known, and so is a look beyond the components, once the Gaussian columns have been multiplied."""
+        xp, T, leak, components = ea.namespace(state.T), state.T, state.leak, self._aligned_ritz(state)
         defect, look = asymmetry(T), None
         if state.products:
-            kept = (T, state.V.present, leak, 0.0, state.V.along(state.start))
-            look = look_beyond(*kept, found=state.k, room=state.CV.shape[-2], products=state.products)
+            counts = {"found": state.k, "room": state.CV.shape[-2], "products": state.products}
+            look = look_beyond(T, state.V.present, leak, 0.0, state.V.along(state.start), **counts)
             defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
-        image = xp.concat([T @ turned, leak @ turned], axis=-2)
-        found = xp.concat([turned, xp.zeros_like(leak @ turned)], axis=-2)
-        return Common(found, image, state.size * state.V.width**0.5, defect, look)
+        image = xp.concat([T @ components, leak @ components], axis=-2)
+        coordinates = xp.concat([components, xp.zeros_like(leak @ components)], axis=-2)
+        return Common(coordinates, image, state.size * state.V.width**0.5, defect, look)
