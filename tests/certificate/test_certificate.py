@@ -8,7 +8,7 @@ from eigenmesh.averaging import Chebyshev, Gossip, Tree
 from eigenmesh.certificate._bounds import find_clusters
 from eigenmesh.certificate._certify import certify
 from eigenmesh.certificate._complement import probe_complement
-from eigenmesh.certificate._look import LARGEST_CHANCE, Found
+from eigenmesh.certificate._look import LARGEST_CHANCE, KnownComponents
 from eigenmesh.data import Formed, geometric_spectrum, paper_spectrum
 from eigenmesh.metrics import subspace_angle
 from eigenmesh.networks import Stacked
@@ -79,7 +79,7 @@ def test_the_complement_is_the_next_eigenvalue(averaging):
     network = Stacked(graphs.metropolis(graphs.cycle(6)), averaging)
     values, vectors = exact(covariance)
     basis = np.repeat(vectors[np.newaxis, :, :4], 6, axis=0)
-    found = Found(4, values[3], 0.0, 1, 1e-13, 1e-12)
+    found = KnownComponents(4, values[3], 0.0, 1, 1e-13, 1e-12)
     beyond = probe_complement(covariance, network, basis[:1], 6, found)
     assert beyond.lower <= values[4] * (1 + 1e-12)
     assert values[4] <= beyond.upper < values[3]
@@ -208,7 +208,7 @@ def test_the_look_beyond_finds_one_direction_among_many():
         # The second direction in the place of the first: the first must be found to be missing.
         for column in (0, 1):
             basis = np.eye(1000)[np.newaxis, :, [column]]
-            found = Found(1, values[column], 0.0, 1, 1e-13, 1e-12)
+            found = KnownComponents(1, values[column], 0.0, 1, 1e-13, 1e-12)
             beyond = probe_complement(covariance, network, basis, 1, found, seed=seed)
             assert beyond.upper >= values[1 - column] - 1e-12 or beyond.chance > LARGEST_CHANCE
 

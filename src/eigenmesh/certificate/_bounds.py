@@ -1,7 +1,6 @@
 """From measured residuals to bounds on angles: plain arithmetic on numbers that all nodes agree on.
 
-The smaller of two bounds holds. Both take the eigenvalues that were not computed to be where the look beyond K
-(``Complement``) found them.
+Each component gets the smaller of two bounds. Both rely on ``Complement``, the bounds on the eigenvalues beyond K.
 
 *Residual bound* (Davis and Kahan). For a unit vector x with ``theta = x^T C x`` and ``r = |C x - theta x|``,
 
@@ -13,7 +12,7 @@ The smaller of two bounds holds. Both take the eigenvalues that were not compute
 
     sin angle(x_k, q_k) <= sin angle(x_k, u_k) + c (s_k / g_k) / (1 - c s / g_k).
 
-The first term is computed, not bounded, so errors inside the span do not count at the price of the smallest gap.
+The first term is computed, not bounded, so errors inside the span are not divided by the smallest gap.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ import numpy as np
 from eigenmesh.certificate._look import Complement
 
 Clusters = tuple[tuple[int, ...], ...]
-# Rounding of a product, in units of its last place.
+# Rounding error of a product, in units of its last place.
 ROUNDING = 16
 
 
 class RitzView(NamedTuple):
-    """A span seen through its Ritz pairs; the leading axes are whatever the caller stacks.
+    """Ritz pairs of a span; any leading axes are kept.
 
     values : (..., K) Ritz values, largest first; inside : (..., K) sines of the angles between x_k and the k-th Ritz
     vector; outside : (..., K) ``|(I - P) C u_k|``; total : (..., 1) ``|(I - P) C P|`` (Frobenius).
@@ -46,7 +45,7 @@ class RitzView(NamedTuple):
 def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
     """Rayleigh-Ritz on the span of X: (..., d, K), (..., d, K) -> RitzView."""
     Q, R = np.linalg.qr(X)
-    # Columns that depend on one another exactly must not end the run; their bounds come out large by themselves.
+    # Exactly dependent columns must not raise; their bounds come out large anyway.
     R = R + np.where(R == 0, np.finfo(R.dtype).eps, 0) * np.eye(R.shape[-1], dtype=R.dtype)
     CQ = np.swapaxes(np.linalg.solve(np.swapaxes(R, -1, -2), np.swapaxes(CX, -1, -2)), -1, -2)
     QCQ = np.swapaxes(Q, -1, -2) @ CQ
@@ -60,14 +59,14 @@ def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
 
 
 class Precision(NamedTuple):
-    """What rounding and averages leave uncertain.
+    """Uncertainty from rounding and from inexact averages.
 
     Attributes
     ----------
     floor : float
-        How well a residual can be known.
+        Uncertainty of a residual.
     resolution : float
-        Eigenvalues this close cannot be told apart.
+        Eigenvalues closer than this cannot be distinguished.
     """
 
     floor: float
@@ -75,43 +74,43 @@ class Precision(NamedTuple):
 
     @classmethod
     def of(cls, eps: float, accuracy: float, n_nodes: int, largest: float, size: float) -> Precision:
-        """For eigenvalues up to ``largest`` and products ``C_i b`` up to ``size`` at a node.
+        """For eigenvalues up to ``largest``, and products ``C_i b`` with norms up to ``size`` at every node.
 
-        An average is off by at most its accuracy times the norm over all nodes, which is at most sqrt(M) size.
+        The error of an average is at most its accuracy times the norm over all nodes, which is at most sqrt(M) size.
         """
         size = max(size, largest)
         floor = ROUNDING * eps * size + accuracy * np.sqrt(n_nodes) * size
-        # Never more than this, so that a loose average does not make the whole spectrum one.
+        # Capped, so that an inaccurate average does not merge the whole spectrum into one cluster.
         return cls(floor, min(16 * floor, 1e-6 * largest))
 
 
 def find_clusters(values: np.ndarray, shared: float, resolution: float) -> Clusters:
-    """Groups of neighbouring eigenvalues that are no farther apart than ``resolution``, of two members or more.
+    """Groups of two or more adjacent eigenvalues, each at most ``resolution`` from the next.
 
-    If directions beyond component K share the last eigenvalue, its group counts even if it has one member here.
+    If directions beyond component K share the last eigenvalue, its group counts even with a single member.
     """
     apart = values[:-1] - values[1:] > resolution
     groups = np.split(np.arange(len(values)), np.flatnonzero(apart) + 1)
-    kept = [group for group in groups if len(group) > 1 or (shared and group[-1] == len(values) - 1)]
-    return tuple(tuple(int(k) for k in group) for group in kept)
+    clusters = [group for group in groups if len(group) > 1 or (shared and group[-1] == len(values) - 1)]
+    return tuple(tuple(int(k) for k in cluster) for cluster in clusters)
 
 
 def multiplicity(values: np.ndarray, resolution: float) -> int:
-    """Size of the largest group of eigenvalues that cannot be told apart."""
+    """Size of the largest group of eigenvalues that cannot be distinguished; 1 if there is none."""
     return max((len(group) for group in find_clusters(values, 0, resolution)), default=1)
 
 
 def separation(values: np.ndarray, residuals: np.ndarray, complement: Complement, clusters: Clusters) -> np.ndarray:
     """Distance of each eigenvalue, or of its cluster, to the rest of the spectrum: (K,).
 
-    The true eigenvalue behind theta_j is within ``radii_j`` of it, so that is taken off.
+    The true eigenvalue is within ``radii_j`` of theta_j, so that much is subtracted.
     """
     gaps, radii = np.empty(len(values)), _radii(values, residuals)
     cluster_of = {k: cluster for cluster in clusters for k in cluster}
     for k in range(len(values)):
         own = list(cluster_of.get(k, (k,)))
         others = np.delete(np.arange(len(values)), own)
-        # For a cluster every member's distance counts: the span is apart only if all of it is.
+        # The gap of a cluster is the smallest distance of any member.
         distances = np.abs(values[own, np.newaxis] - values[others]) - radii[others]
         is_open = complement.shared and own[-1] == len(values) - 1
         beyond = values[own[-1]] - (complement.after if is_open else complement.upper)
@@ -120,22 +119,23 @@ def separation(values: np.ndarray, residuals: np.ndarray, complement: Complement
 
 
 def _radii(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
-    """How far from theta_j its eigenvalue may be, one eigenvalue for each: (K,).
+    """Largest distance of theta_j from its own eigenvalue, such that each theta_j has a different one: (K,).
 
-    An interval theta_j +- r_j holds an eigenvalue, but two that overlap may hold the same one. Together they hold two
-    within the residual of both (Kahan), so intervals that overlap are widened to that, until no group meets another.
+    Each interval theta_j +- r_j contains an eigenvalue, but two that overlap may contain the same one. Within the norm
+    of both residuals there are two eigenvalues (Kahan), so overlapping intervals are widened to that, until no two
+    groups overlap.
     """
     radii = residuals.astype(np.float64)
     while True:
         lower, upper = values - radii, values + radii
         order = np.argsort(-upper)
-        # A group ends where all intervals so far are above the next one.
+        # A group ends where all its intervals lie above the next one.
         ends = np.minimum.accumulate(lower[order])[:-1] > upper[order][1:]
         groups = np.split(order, np.flatnonzero(ends) + 1)
         wider = radii.copy()
         for group in groups:
             if len(group) > 1:
-                # Not BLAS: every processor must come to the same bits, since a run may stop by them.
+                # Not BLAS: every processor must get the same bits, because a run may stop by them.
                 wider[group] = np.maximum(wider[group], sqrt(fsum(residuals[group] ** 2)))
         if (wider == radii).all():
             return radii
@@ -148,21 +148,21 @@ def residual_bounds(sizes: np.ndarray | float, gaps: np.ndarray) -> np.ndarray:
 
 
 def ritz_bounds(ritz: RitzView, complement: Complement, floor: float) -> np.ndarray:
-    """The Ritz bound of each component; infinite where its conditions do not hold: (K,)."""
+    """The Ritz bound of each component, infinite where its conditions do not hold: (K,)."""
     values, outside = ritz.values, ritz.outside + floor
     apart = np.abs(values[:, np.newaxis] - values)
     np.fill_diagonal(apart, np.inf)
     delta = apart.min(axis=1) - outside
     below = values - outside - complement.upper
-    sound = (delta > 0) & (below > 0)
-    delta, below = np.where(sound, delta, np.inf), np.where(sound, below, np.inf)
+    valid = (delta > 0) & (below > 0)
+    delta, below = np.where(valid, delta, np.inf), np.where(valid, below, np.inf)
     total = ritz.total[0] + floor
     widening = np.sqrt(1 + (total / delta) ** 2)
     shrink = 1 - widening * total / below
-    sound &= shrink > 0
-    bound = ritz.inside + widening * (outside / below) / np.where(sound, shrink, 1.0)
-    # An angle inside the span is known to the rounding of the eigenproblem that it comes from.
-    return np.where(sound, bound + floor / delta, np.inf)
+    valid &= shrink > 0
+    bound = ritz.inside + widening * (outside / below) / np.where(valid, shrink, 1.0)
+    # The angle inside the span has the rounding error of the small eigenproblem.
+    return np.where(valid, bound + floor / delta, np.inf)
 
 
 def gaps_from_ritz(values: np.ndarray, n_components: int) -> np.ndarray:

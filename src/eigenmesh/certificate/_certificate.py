@@ -1,4 +1,4 @@
-"""How true an answer is, in numbers that every node agrees on."""
+"""The certificate of a result, in numbers that every node agrees on."""
 
 from dataclasses import dataclass, field
 
@@ -21,34 +21,34 @@ class Certificate:
     residuals : array of shape (K,)
         ``r_k = |C x_k - theta_k x_k|``, measured at the average X of all nodes.
     gaps : array of shape (K,)
-        Distance from theta_k to the nearest other eigenvalue, less what is not known of that one; for a component in a
-        cluster, of the cluster to the rest.
+        Lower bound of the distance from theta_k to the nearest other eigenvalue; for a component in a cluster, from the
+        cluster to the rest of the spectrum.
     error_bounds : array of shape (K,)
         Bound on sin(angle) at the worst node, at most ``r_k / gap_k + disagreement_k``; for a component in a cluster
         the angle is that to the eigenspace of the cluster.
     clusters : tuple of tuples of int
-        Groups of components (counted from 0) whose eigenvalues are too close to tell apart at this precision: their
-        span is certain, the vectors inside it are not.
+        Groups of components (counted from 0) whose eigenvalues cannot be distinguished at this precision: their span is
+        certain, the vectors inside it are not.
     open_cluster : bool
-        True if the last cluster goes on beyond component K, so that its span too is a choice.
+        True if the last cluster continues beyond component K, so that even its span is not unique.
     next_value : float
         Upper bound of l_{K+1}; -inf if K = d.
     chance : float
-        Bound on the probability that a leading direction was missed, over the random start, or that the probes of a
-        push sum called it more accurate than it was. If one of the two is above 1e-9, nothing is certified.
+        Bound on the probability, over the random start, that a leading direction was missed or that the probes of a
+        push sum overstated its accuracy. If one of the two is above 1e-9, nothing is certified.
     seed_drawn : bool
-        True if the start was drawn at run time by all nodes together. The chance holds then for all data; otherwise
-        for data that were not made with the seed in mind.
+        True if all nodes together drew the seed at run time. Then the chance holds for all data; otherwise only for
+        data that were not constructed with knowledge of the seed.
     orthonormality : float
         Largest entry of ``|X^T X - I|``.
     disagreement : array of shape (K,)
-        Largest sine of an angle between a node's component and the average one; estimated from random projections
-        where all nodes work out the same components from the same averages.
+        Largest sine of an angle between a node's component and the average one. If all nodes compute the same
+        components from the same averages, it is estimated from random projections.
     disclosure : Disclosure
-        What all nodes learned on the way, of all samples together and of those of one node; ``words`` has it in words
-        after a masked run.
+        What all nodes learned about the pooled samples and about the samples of single nodes; after a masked run,
+        ``words`` states it in sentences.
     sketched : bool
-        True if products were those of a sketch of the samples: then nothing is certified.
+        True if the products were computed from a sketch of the samples: then nothing is certified.
     """
 
     values: np.ndarray
@@ -97,7 +97,7 @@ class Certificate:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader of the components should know, in words."""
+        """Caveats about the components, one phrase each."""
         notes = ["nothing is certified: the products were those of a sketch"] if self.sketched else []
         for index, cluster in enumerate(self.clusters):
             names = ", ".join(str(k + 1) for k in cluster)
@@ -129,11 +129,11 @@ class Certified:
     local : array of shape (nodes, d, K)
         Each node's own estimate.
     complement : Complement
-        What was learnt of the spectrum beyond K, to be reused.
+        Bounds on the spectrum beyond K, for reuse in a later certificate.
     total_variance : float
         The trace of C, the same bits at every node; NaN if it was not given.
     alike : bool
-        True if all nodes are known to have the same bits of ``common``.
+        True if ``common`` is known to have the same bits at all nodes.
     """
 
     common: Array

@@ -1,7 +1,7 @@
-"""How true an answer is, measured by the nodes themselves without knowing the truth.
+"""Certify components: bound their error without knowing the true eigenvectors.
 
-All numbers of a certificate are agreed through ``network.worst``, so every node holds the same bits and takes the
-same decision from them.
+All numbers of a certificate are agreed on through ``network.worst``, so every node has the same bits and takes the same
+decisions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from eigenmesh.certificate._bounds import (
 )
 from eigenmesh.certificate._certificate import Certificate, Certified
 from eigenmesh.certificate._complement import agreed_complement, probe_complement
-from eigenmesh.certificate._held import Common, Held, held_apart, held_in_common
+from eigenmesh.certificate._estimates import Common, Estimates, estimates_apart, estimates_in_common
 from eigenmesh.certificate._krylov import require_symmetric
 from eigenmesh.certificate._loadings import loading_bounds, loading_residuals
-from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, Found
+from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, KnownComponents
 from eigenmesh.certificate._measured import Measured, digest_of
 from eigenmesh.data import Covariance
 from eigenmesh.data._gram import Gram
@@ -46,82 +46,83 @@ def certify(
 ) -> Certified:
     """Measure how far X is from the eigenvectors; the bounds are in ``_bounds``, the look beyond K in ``_look``.
 
-    Usually it takes two averages and a look: the average of all X is certified by its residual, and each node's own
-    angle is at most that plus its distance from the average. Where all nodes hold the same X and C X already
-    (``common``), each certifies its own, and nothing is sent but the maxima of what they found.
+    In general this takes two averages and a look beyond K: the residual of the average X bounds its angle, and the
+    angle of a node's own X is at most that plus its distance from the average. If all nodes already have the same X and
+    C X (``common``), each node certifies its own copy, and only the maxima of the measured numbers are sent.
 
     Parameters
     ----------
     X : array of shape (nodes, d, K)
         Each node's estimate.
     common : Common or None
-        What the solver knows at every node; it must be of this X, the same at all nodes held here.
+        What the solver knows at every node about this X, which must be the same at all nodes in this process.
     complement : Complement or None
-        What an earlier call learnt of the eigenvalues beyond K; None to look.
+        Bounds on the eigenvalues beyond K from an earlier call; None to compute them.
     beyond : array of shape (nodes, d, p) or None
-        Each node's estimates of further directions, from which a look of its own begins.
+        Each node's estimates of further eigenvectors, which speed up the look beyond K.
     patient : bool
-        True if the solver will go on should its own look not be enough, so that no other one is needed yet.
+        True if the solver continues when its own look is not conclusive, so that no separate look is needed yet.
     drawn : bool
-        True if the seed was drawn at run time, so that no data could know it.
+        True if the seed was drawn at run time, so that the data cannot depend on it.
     total_variance : float
-        The trace of C, which averages may give nodes with other last digits; all get the largest of them back.
+        The trace of C. Its last digits may differ between nodes; the result has the maximum at every node.
     """
     eps, accuracy = float(ea.namespace(X).finfo(X.dtype).eps), network.average.accuracy
     if common is None or (common.vectors is None and isinstance(covariance, Gram)):
-        held = held_apart(covariance, network, X, beyond)
+        estimates = estimates_apart(covariance, network, X, beyond)
     else:
-        held = held_in_common(X, common, beyond)
-    # What cancels inside a product is rounded in float64, whatever the product is stored in.
-    here = Measured.of(held, covariance.rounding_size * float(np.finfo(np.float64).eps) / eps, total_variance)
-    look = held.look
+        estimates = estimates_in_common(X, common, beyond)
+    # Cancellation inside a product is rounded in float64, in whatever precision the product is stored.
+    own = Measured.of(estimates, covariance.rounding_size * float(np.finfo(np.float64).eps) / eps, total_variance)
+    look = estimates.look
 
-    def found(measured: Measured) -> Found:
+    def components_of(measured: Measured) -> KnownComponents:
         precision = Precision.of(eps, accuracy, network.n_nodes, abs(float(measured.values[0])), measured.size)
         numbers = (len(measured.values), float(measured.values[-1]), float(measured.ritz.total[0]))
-        return Found(*numbers, multiplicity(measured.values, precision.resolution), *precision)
+        return KnownComponents(*numbers, multiplicity(measured.values, precision.resolution), *precision)
 
-    # What this node sees beyond K rides along with what it measured.
-    guess = NOTHING_BEYOND if look is None else look.examine(found(here))
-    # Averages in integers are the same bits everywhere; what nodes make of them depends on their processors.
-    digest = digest_of(held.mean) if network.integers and held.local is held.mean else np.zeros(0)
-    measured, seen, alike = here.agreed(network, guess, digest, like=X)
-    known = found(measured)
+    # The look beyond K by this node's own numbers travels in the same message as those numbers.
+    own_complement = NOTHING_BEYOND if look is None else look.examine(components_of(own))
+    # Integer averages have the same bits at all nodes, but what is computed from them depends on the processor.
+    digest = digest_of(estimates.mean) if network.integers and estimates.local is estimates.mean else np.zeros(0)
+    measured, from_look, alike = own.agreed(network, own_complement, digest, like=X)
+    known = components_of(measured)
     require_symmetric(measured.defect, known.floor)
     if complement is not None and known.smallest - known.residual <= complement.upper:
-        # The last component may belong to an eigenvalue beyond K, and one of the first K to none.
+        # The last component may now belong to an eigenvalue beyond K, so the earlier bounds do not apply.
         complement = None
     if look is not None:
-        seen = seen or agreed_complement(network, look, known, like=X)
-        complement = seen if patient or seen.chance <= LARGEST_CHANCE else complement
+        from_look = from_look or agreed_complement(network, look, known, like=X)
+        complement = from_look if patient or from_look.chance <= LARGEST_CHANCE else complement
     if complement is None:
-        complement = probe_complement(covariance, network, held.mean, X.shape[0], known, seed, held.beyond)
-    loadings = loading_residuals(covariance, network, held.coordinates, held.product, held.vectors)
-    certificate = _certificate(network, measured, held, complement, known, drawn, loadings)
-    return Certified(held.mean, ea.everywhere(held.local, X.shape[0]), certificate, complement, measured.total, alike)
+        complement = probe_complement(covariance, network, estimates.mean, X.shape[0], known, seed, estimates.beyond)
+    loadings = loading_residuals(covariance, network, estimates.coordinates, estimates.product, estimates.vectors)
+    certificate = _certificate(network, measured, estimates, complement, known, drawn, loadings)
+    local = ea.everywhere(estimates.local, X.shape[0])
+    return Certified(estimates.mean, local, certificate, complement, measured.total, alike)
 
 
 def _certificate(
     network: Network,
     measured: Measured,
-    held: Held,
+    estimates: Estimates,
     complement: Complement,
-    found: Found,
+    known: KnownComponents,
     drawn: bool,
     loadings: np.ndarray | None,
 ) -> Certificate:
-    values, residuals, floor = measured.values, measured.residuals, found.floor
-    clusters = find_clusters(values, complement.shared, found.resolution)
+    values, residuals, floor = measured.values, measured.residuals, known.floor
+    clusters = find_clusters(values, complement.shared, known.resolution)
     gaps = separation(values, residuals, complement, clusters)
     angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(measured.ritz, complement, floor))
     for cluster in clusters:
         members = list(cluster)
-        angles[members] = residual_bounds(_span_residual(network, held, members) + floor, gaps[members])
+        angles[members] = residual_bounds(_span_residual(network, estimates, members) + floor, gaps[members])
     bounds = angles + measured.disagreement
     if loadings is not None:
         bounds = np.maximum(bounds, loading_bounds(values, loadings, gaps, clusters, floor, measured.disagreement))
     skewness, chance = float(measured.skewness.max()), max(complement.chance, network.chance)
-    # Columns this far from orthogonal may be the same direction twice, and no residual would tell.
+    # Columns this far from orthogonal may be one direction twice, which no residual shows.
     if len(values) * skewness > 0.5 or chance > LARGEST_CHANCE:
         bounds[:] = np.inf
     return Certificate(
@@ -139,7 +140,8 @@ def _certificate(
     )
 
 
-def _span_residual(network: Network, held: Held, members: list[int]) -> float:
-    """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, the largest over the nodes."""
-    view = ritz_view(ea.to_numpy(held.coordinates)[..., members], ea.to_numpy(held.product)[..., members])
-    return float(network.worst(ea.like(view.total, held.mean))[0, 0])
+def _span_residual(network: Network, estimates: Estimates, members: list[int]) -> float:
+    """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, maximum over the nodes."""
+    coordinates, product = ea.to_numpy(estimates.coordinates), ea.to_numpy(estimates.product)
+    view = ritz_view(coordinates[..., members], product[..., members])
+    return float(network.worst(ea.like(view.total, estimates.mean))[0, 0])

@@ -1,4 +1,4 @@
-"""How true loadings are where columns are split over nodes, each of which has those of its own columns alone."""
+"""Error bounds of loadings when columns are split over the nodes: each node has the loadings of its own columns."""
 
 from collections.abc import Callable
 from math import fsum, sqrt
@@ -20,9 +20,9 @@ def loading_residuals(
     product: Array,
     vectors: Callable[[Array], Array] | None,
 ) -> np.ndarray | None:
-    """``|A^T r_k|`` where columns are split, by one average of K numbers, the same bits at all nodes; else None.
+    """``|A^T r_k|`` by one average of K numbers, the same bits at all nodes; None unless columns are split.
 
-    Coordinates of the components and of C times them, (1, n, K) both -> (K,).
+    Coordinates of the components and of C times them, both (1, n, K) -> (K,).
     """
     if not isinstance(covariance, Gram):
         return None
@@ -31,26 +31,31 @@ def loading_residuals(
     sizes = column_norms(residual)
     units = residual / xp.where(sizes > 0, sizes, xp.ones_like(sizes))
     squares = covariance.squares_across(units if vectors is None else vectors(units))
-    # Of unit vectors, so that the squares add up to M times the trace of G at most.
+    # The residuals are scaled to unit vectors, so the squares add up to M times the trace of G at most.
     bound = None if network.scales is None else network.n_nodes * network.scales.size
     largest = network.worst(sizes[:, 0, :] * xp.sqrt(network.common_mean(squares, bound)))
     return ea.to_numpy(largest[0, ...]).astype(np.float64)
 
 
 def loading_bounds(
-    values: np.ndarray, shown: np.ndarray, gaps: np.ndarray, clusters: Clusters, floor: float, disagreement: np.ndarray
+    values: np.ndarray,
+    projected: np.ndarray,
+    gaps: np.ndarray,
+    clusters: Clusters,
+    floor: float,
+    disagreement: np.ndarray,
 ) -> np.ndarray:
     """Bound on the angles of loadings ``v = A^T u / sqrt(theta)``, from ``|A^T r|`` of the residuals r of u: (K,).
 
-    ``C v - theta v = A^T r / sqrt(theta)``, so the residual bound holds with that and the gaps of u. What is not known
-    of u grows by ``sqrt(theta_1 / theta)`` at most. A component without variance has no loadings.
+    ``C v - theta v = A^T r / sqrt(theta)``, so the residual bound holds with this residual and the gaps of u. Errors of
+    u grow by ``sqrt(theta_1 / theta)`` at most. A component without variance has no loadings.
     """
-    sound = values > floor
-    thetas = np.where(sound, values, 1.0)
+    has_variance = values > floor
+    thetas = np.where(has_variance, values, 1.0)
     growth = np.sqrt(values[0] / thetas)
-    residuals = shown / np.sqrt(thetas)
+    residuals = projected / np.sqrt(thetas)
     for cluster in clusters:
         members = list(cluster)
         residuals[members] = sqrt(fsum(residuals[members] ** 2))
     bounds = residual_bounds(residuals + growth * floor, gaps) + growth * disagreement
-    return np.where(sound, bounds, np.inf)
+    return np.where(has_variance, bounds, np.inf)

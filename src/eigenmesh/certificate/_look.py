@@ -1,14 +1,14 @@
-"""A look beyond the components: which eigenvalues they leave out, and the chance that one was missed.
+"""A look beyond the components: bounds on the remaining eigenvalues, and the chance that one was missed.
 
-The look starts from a Gaussian G, (d, s). Let U hold what was found, P project on U, ``A = (I - P) C (I - P)``, and
-let v be an eigenvector of C that U misses, with an eigenvalue of at least tau. For every polynomial p whose roots are
-all below tau
+The look starts from a Gaussian G, (d, s). Let U be the components, P the projector on them, ``A = (I - P) C (I - P)``,
+and v an eigenvector of C that U misses, with an eigenvalue of at least tau. For every polynomial p whose roots are all
+below tau
 
     |p(tau)| |g_c . v| <= |p(A) g_c|,    hence    |g_c . v| <= delta_c(tau) = min_p |p(A) g_c| / |p(tau)|,
 
-which the Krylov space that was built from G bounds without any message (``Look.deltas``). The ``g_c . v`` are
-independent standard normal numbers, so all of them are that small with a tiny chance only, and the certificate states
-that chance. tau is put as low as it allows, and bounds all eigenvalues that were not found.
+which the Krylov space of G bounds without any message (``Look.deltas``). The ``g_c . v`` are independent standard
+normal numbers, so the chance that all of them are that small is tiny. The certificate states this chance. tau is chosen
+as low as ``LARGEST_CHANCE`` allows; it then bounds all eigenvalues beyond the components.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-# A certificate needs the chance that it missed a direction to be no larger than this.
+# Nothing is certified if the chance of a missed direction is larger than this.
 LARGEST_CHANCE = 1e-9
-# Places of tau, from the largest value beyond the components (0) to the smallest of their own (1).
-PLACES = np.array([0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
-# Columns of the start that are used: more would only lower a chance that is tiny by then.
+# Candidates for tau, between the largest Ritz value beyond the components (0) and the smallest of their own (1).
+TAU_POSITIONS = np.array([0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
+# Columns of G that are used: with more, the chance would only fall further below what is needed.
 MOST_COLUMNS = 24
-# Ritz vectors beyond the components that are taken out of the space before it is looked through: the more, the sooner
-# the chance falls, as long as they are good.
-TAKEN_OUT = (0, 3, 6, 12, 18, 24, 36)
+# Numbers of Ritz vectors beyond the components to deflate. With more, the chance falls sooner, as long as they are
+# accurate.
+DEFLATED = (0, 3, 6, 12, 18, 24, 36)
 
 
 class Complement(NamedTuple):
-    """What is known of the eigenvalues beyond component K.
+    """Bounds on the eigenvalues beyond component K.
 
     Attributes
     ----------
     lower : float
         Largest Ritz value beyond K, never above l_{K+1}.
     upper : float
-        No eigenvalue beyond K is larger.
+        Upper bound of all eigenvalues beyond K.
     shared : float
-        Directions beyond K whose eigenvalue cannot be told from that of component K; infinite if all are such.
+        Number of directions beyond K whose eigenvalue cannot be distinguished from that of component K; infinite if
+        all.
     after : float
-        No eigenvalue beyond K + shared is larger.
+        Upper bound of all eigenvalues beyond K + shared.
     chance : float
         Bound on the probability that an eigenvalue above these limits was missed.
     """
@@ -54,12 +55,12 @@ class Complement(NamedTuple):
 
     @property
     def row(self) -> np.ndarray:
-        """What nodes exchange the maxima of: (6,)."""
+        """Numbers whose maxima over the nodes give the agreed complement: (6,)."""
         return np.array([*self, -self.shared])
 
     @classmethod
     def agreed(cls, largest: np.ndarray) -> Complement | None:
-        """From the maxima of all nodes' rows; None if the nodes differ in what is shared."""
+        """From the maxima of the rows of all nodes; None if the nodes differ in ``shared``."""
         return cls(*largest[:5].tolist()) if largest[2] == -largest[5] else None
 
 
@@ -76,13 +77,13 @@ class Look(NamedTuple):
     start : array of shape (w, s)
         The Gaussian columns.
     leak : array of shape (b, w)
-        What A times a Ritz vector has outside the space; the norm of a column is a residual.
+        The part of A times each Ritz vector outside the space; the norm of a column is its residual.
     products : int
         Products with A that the space was built from.
     whole : bool
-        True if the space is all that there is beyond the components.
+        True if the components and this space are the whole space.
     lost : float
-        Bound on the norm of what A times the space has outside it, beside the leak.
+        Bound on the norm of the part of A times the space that neither the space nor the leak contains.
     """
 
     values: np.ndarray
@@ -92,69 +93,69 @@ class Look(NamedTuple):
     whole: bool
     lost: float = 0.0
 
-    def examine(self, found: Found, shared: int | None = None) -> Complement:
-        """Bound the eigenvalues beyond K; ``shared`` is counted unless it is given."""
-        values, smallest = self.values, found.smallest
+    def examine(self, known: KnownComponents, shared: int | None = None) -> Complement:
+        """Bound the eigenvalues beyond K; ``shared`` is counted here unless it is given."""
+        values, smallest = self.values, known.smallest
         if not len(values):
             return NOTHING_BEYOND
         first = float(values[0])
-        if first > smallest + found.resolution:
-            # Something larger was left out; there is nothing to certify.
+        if first > smallest + known.resolution:
+            # The components miss a direction with a larger eigenvalue; there is nothing to certify.
             return Complement(first, first + self._residual(1), 0, first + self._residual(1), 1.0)
         if shared is None:
-            shared = int(np.count_nonzero(smallest - values <= found.resolution))
-        # No eigenvalue of a covariance is below zero, so a last component at zero shares it with all beyond.
-        at_zero = smallest <= found.resolution
+            shared = int(np.count_nonzero(smallest - values <= known.resolution))
+        # A covariance has no negative eigenvalues, so if the last component has zero, all directions beyond share it.
+        at_zero = smallest <= known.resolution
         if self.whole:
             after = float(values[shared]) if shared < len(values) else -np.inf
-            return Complement(first, first + found.floor, np.inf if at_zero else shared, after + found.floor, 0.0)
+            return Complement(first, first + known.floor, np.inf if at_zero else shared, after + known.floor, 0.0)
         if at_zero:
-            limit, chance = self._limit(0, np.array([smallest + found.resolution]), found, found.multiplicity)
+            limit, chance = self._limit(0, np.array([smallest + known.resolution]), known, known.multiplicity)
             return Complement(first, limit, np.inf, -np.inf, chance)
-        if shared >= len(values) or shared + found.multiplicity >= self.start.shape[1]:
-            # The next eigenvalue was not seen, or too few columns could have seen it.
-            return Complement(first, smallest + found.resolution, shared, smallest, 1.0)
-        following = float(values[shared])
-        places = following + (smallest - found.residual - following) * PLACES
-        limit, chance = self._limit(shared, places, found, found.multiplicity + shared)
-        after = limit + self._residual(shared) + found.residual
+        if shared >= len(values) or shared + known.multiplicity >= self.start.shape[1]:
+            # The space does not contain the next eigenvalue, or has too few Gaussian columns to detect it.
+            return Complement(first, smallest + known.resolution, shared, smallest, 1.0)
+        next_value = float(values[shared])
+        taus = next_value + (smallest - known.residual - next_value) * TAU_POSITIONS
+        limit, chance = self._limit(shared, taus, known, known.multiplicity + shared)
+        after = limit + self._residual(shared) + known.residual
         return Complement(first, after if shared == 0 else first + self._residual(shared), shared, after, chance)
 
     def _residual(self, count: int) -> float:
         return float(np.linalg.norm(self.leak[:, :count])) + self.lost
 
-    def _limit(self, shared: int, places: np.ndarray, found: Found, multiplicity: int) -> tuple[float, float]:
-        """The lowest of the places whose chance is small enough, and that chance."""
+    def _limit(self, shared: int, taus: np.ndarray, known: KnownComponents, multiplicity: int) -> tuple[float, float]:
+        """The lowest tau whose chance is small enough, and that chance."""
         rest = self._replace(values=self.values[shared:], start=self.start[shared:], leak=self.leak[:, shared:])
-        above = places[places > rest.values[0]]
+        above = taus[taus > rest.values[0]]
         if not len(above):
-            return float(places[-1]), 1.0
-        # What was found is not quite invariant, so the space is not quite that of A.
-        error = self.products * (found.residual + self._residual(shared)) / (above - rest.values[0])
+            return float(taus[-1]), 1.0
+        # The components are not exactly invariant, so the space is not exactly a Krylov space of A.
+        error = self.products * (known.residual + self._residual(shared)) / (above - rest.values[0])
         chances = np.ones(len(above))
-        for count in (count for count in TAKEN_OUT if count < len(rest.values)):
+        for count in (count for count in DEFLATED if count < len(rest.values)):
             deltas = rest.deltas(above, count) + error[:, np.newaxis]
-            chances = np.minimum(chances, [chance_missed(row, found.n_components, multiplicity) for row in deltas])
+            chances = np.minimum(chances, [chance_missed(row, known.n_components, multiplicity) for row in deltas])
             if chances[0] <= LARGEST_CHANCE:
                 break
         enough = np.flatnonzero(chances <= LARGEST_CHANCE)
         lowest = int(enough[0]) if len(enough) else -1
         return float(above[lowest]), float(chances[lowest])
 
-    def deltas(self, places: np.ndarray, taken_out: int = 0) -> np.ndarray:
-        """delta_c at each place, all of them above the Ritz values: (t,) -> (t, s).
+    def deltas(self, taus: np.ndarray, deflated: int = 0) -> np.ndarray:
+        """delta_c for each tau, all of them above the Ritz values: (t,) -> (t, s).
 
-        So many leading Ritz vectors are taken out of A, whose eigenvalues are smaller then. For such a vector u with
-        value mu and residual r, ``|u . v| <= r / (tau - mu)``. Of the rest of g, let z_1, z_2, .. be the Lanczos
-        vectors, T their tridiagonal matrix, and e_k the size of what A z_k has outside the space, or for the last one
-        outside the span of all z_k. From ``(lambda - T) [z_k . v] = [e_k . v]`` follows, as ``(lambda - T)^-1`` is
-        positive and falls with lambda::
+        The first ``deflated`` Ritz vectors are projected out, which leaves smaller eigenvalues. For such a vector u
+        with value mu and residual r, ``|u . v| <= r / (tau - mu)``. For the rest of g, let z_1, z_2, .. be the Lanczos
+        vectors, T their tridiagonal matrix, and e_k the part of A z_k outside the space, or for the last one outside
+        the span of all z_k. From ``(lambda - T) [z_k . v] = [e_k . v]`` follows, since ``(lambda - T)^-1`` is positive
+        and falls with lambda::
 
             |g . v| <= |g| sum_k [(tau - T)^-1]_1k |e_k|.
         """
-        out, values = self.values[:taken_out], self.values[taken_out:]
+        deflated_values, values = self.values[:deflated], self.values[deflated:]
         start = self.start[:, :MOST_COLUMNS].T
-        beside, vector = np.abs(start[:, :taken_out]), start[:, np.newaxis, taken_out:]
+        deflated_start, vector = np.abs(start[:, :deflated]), start[:, np.newaxis, deflated:]
         sizes, length = np.linalg.norm(vector, axis=2), min(self.products, len(values))
         # The vectors z_k of each column as rows: (s, k, w).
         basis = np.empty((len(start), length, len(values)))
@@ -167,17 +168,17 @@ class Look(NamedTuple):
             vector = basis[:, step : step + 1] * values
         image = basis * values
         T = image @ basis.mT
-        inside, outside = image - T @ basis, basis @ self.leak[:, taken_out:].T
+        inside, outside = image - T @ basis, basis @ self.leak[:, deflated:].T
         leaves = np.sqrt(np.sum(inside**2, axis=2) + np.sum(outside**2, axis=2)) + self.lost
-        residuals = np.linalg.norm(self.leak[:, :taken_out], axis=0) + self.lost
+        residuals = np.linalg.norm(self.leak[:, :deflated], axis=0) + self.lost
         eye = np.eye(length)
-        inverse = np.linalg.solve(places[:, np.newaxis, np.newaxis, np.newaxis] * eye - T, eye[:, :1])[..., 0]
+        inverse = np.linalg.solve(taus[:, np.newaxis, np.newaxis, np.newaxis] * eye - T, eye[:, :1])[..., 0]
         inside_space = sizes[:, 0] * np.sum(np.abs(inverse) * leaves, axis=2)
-        return np.asarray(inside_space + (residuals / (places[:, np.newaxis] - out)) @ beside.T)
+        return np.asarray(inside_space + (residuals / (taus[:, np.newaxis] - deflated_values)) @ deflated_start.T)
 
 
-class Found(NamedTuple):
-    """The components that a look goes beyond.
+class KnownComponents(NamedTuple):
+    """What a look needs to know about the components.
 
     Attributes
     ----------
@@ -188,11 +189,11 @@ class Found(NamedTuple):
     residual : float
         ``|(I - P) C P|``.
     multiplicity : int
-        Size of the largest group of components whose eigenvalues are the same.
+        Size of the largest group of components with indistinguishable eigenvalues.
     floor : float
-        How well a residual can be known.
+        Uncertainty of a residual.
     resolution : float
-        Eigenvalues this close cannot be told apart.
+        Eigenvalues closer than this cannot be distinguished.
     """
 
     n_components: int
@@ -204,11 +205,12 @@ class Found(NamedTuple):
 
 
 def chance_missed(deltas: np.ndarray, n_components: int, multiplicity: int) -> float:
-    """Bound on the probability that one of the K + 1 leading eigenspaces was missed although all deltas are so small.
+    """Bound on the probability that a direction in the K + 1 leading eigenspaces was missed, given the deltas (s,).
 
-    Part of an eigenspace may have been found: what is missed is then *some* direction of an eigenspace of dimension q =
-    multiplicity + 1. So the smallest singular value of a Gaussian (q, s) matrix is at most ``|delta|``, and some unit
-    vector of R^q has all ``|g_c . v| <= max delta``. The less likely of the two counts, at the price of a factor of 2.
+    Part of an eigenspace may be among the components: then *some* direction of an eigenspace of dimension q =
+    multiplicity + 1 is missed. So the smallest singular value of a Gaussian (q, s) matrix is at most ``|delta|``, and
+    some unit vector of R^q has all ``|g_c . v| <= max delta``. The less likely event gives the bound, times 2 for the
+    choice between the two.
     """
     s, q = len(deltas), multiplicity + 1
     if q > s or not np.isfinite(deltas).all():
@@ -227,8 +229,8 @@ def _log_ball(size: float, s: int, q: int) -> float:
 def _log_box(largest: float, s: int, q: int) -> float:
     """``log P(some unit v in R^q has all |g_c . v| <= largest)``, by a net on the sphere.
 
-    Next to such a v there is a point of the net with ``|g_c . u| <= largest (1 + share)``, unless some |g_c| is above
-    t, which has a chance of s 1e-30. A net of spacing e has at most 2 q (1 + 2 / e)^(q - 1) points.
+    Near such a v there is a point u of the net with ``|g_c . u| <= largest (1 + share)``, unless some |g_c| is above t,
+    which has a chance of s 1e-30. A net of spacing e has at most 2 q (1 + 2 / e)^(q - 1) points.
     """
     t, tail, best = sqrt(60 * log(10)) + sqrt(q), log(s) - 30 * log(10), 0.0
     for share in (0.02, 0.05, 0.1, 0.2, 0.4, 0.8):

@@ -1,4 +1,4 @@
-"""What a process measures of the components, and the largest of it over all nodes."""
+"""Numbers that a process measures on its components, and their maxima over all nodes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate._bounds import RitzView, ritz_view
-from eigenmesh.certificate._held import Held
+from eigenmesh.certificate._estimates import Estimates
 from eigenmesh.certificate._look import Complement
 from eigenmesh.networks import Network
 
 # Random projections that show whether nodes hold the same components.
 PROJECTIONS = 3
-# Words of a digest, and their bytes: float32 holds 24 bits exactly.
+# Number of words in a digest, and bytes per word: float32 represents 24 bits exactly.
 DIGEST_WORDS, WORD_BYTES = 4, 3
 
 
 class Measured(NamedTuple):
-    """What a process measured, (K,) and numbers; or the largest of it over all nodes."""
+    """Measured numbers of one process, arrays (K,) and scalars; or their maxima over all nodes."""
 
     values: np.ndarray
     residuals: np.ndarray
@@ -34,21 +34,25 @@ class Measured(NamedTuple):
     projections: np.ndarray
 
     @classmethod
-    def of(cls, held: Held, cancelled: float, total_variance: float) -> Measured:
-        """Of what is held here; ``cancelled`` is how large a product would be that is rounded as much as ours."""
-        mean, coordinates, product = held.mean, held.coordinates, held.product
+    def of(cls, estimates: Estimates, rounding_size: float, total_variance: float) -> Measured:
+        """Measure the estimates; ``rounding_size`` is a lower bound for ``size``, from cancellation inside products."""
+        mean, coordinates, product = estimates.mean, estimates.coordinates, estimates.product
         xp, k = ea.namespace(mean), mean.shape[-1]
         values = xp.sum(coordinates * product, axis=-2)
         residuals = column_norms(product - coordinates * values[:, None, :])[:, 0, :]
         gram = mean.mT @ mean
         skewness = xp.max(xp.abs(gram - xp.eye(k, dtype=gram.dtype, device=gram.device)), axis=-1)
         frame = np.random.default_rng(0).standard_normal((1, mean.shape[-2], PROJECTIONS))
-        shown = xp.reshape(ea.like(frame, mean).mT @ mean, (1, PROJECTIONS * k))
-        measured = (values, residuals, held.apart, skewness, held.size, held.defect, shown)
-        row = ea.to_numpy(xp.concat(measured, axis=1))[0].astype(np.float64)
-        values, residuals, apart, skewness, (size, defect), shown = np.split(row, np.cumsum([k, k, k, k, 2]))
+        projections = xp.reshape(ea.like(frame, mean).mT @ mean, (1, PROJECTIONS * k))
+        # One copy to the host for all of them.
+        row = xp.concat(
+            [values, residuals, estimates.disagreement, skewness, estimates.size, estimates.defect, projections], axis=1
+        )
+        parts = np.split(ea.to_numpy(row)[0].astype(np.float64), np.cumsum([k, k, k, k, 2]))
+        values, residuals, disagreement, skewness, (size, defect), projections = parts
         ritz = RitzView(*(array[0] for array in ritz_view(ea.to_numpy(coordinates), ea.to_numpy(product))))
-        return cls(values, residuals, apart, skewness, ritz, max(size, cancelled), defect, total_variance, shown)
+        size = max(size, rounding_size)
+        return cls(values, residuals, disagreement, skewness, ritz, size, defect, total_variance, projections)
 
     @property
     def per_component(self) -> tuple[np.ndarray, ...]:
@@ -57,9 +61,9 @@ class Measured(NamedTuple):
     def agreed(
         self, network: Network, beyond: Complement, digest: np.ndarray, like: Array
     ) -> tuple[Measured, Complement | None, bool]:
-        """The largest over all nodes, in one exchange; of ``beyond`` too, unless nodes differ in what is shared.
+        """Maxima over all nodes in one exchange: of these numbers, and of ``beyond`` if nodes agree on ``shared``.
 
-        And whether all nodes have this digest of their components.
+        The last value is whether all nodes have the same digest of their components.
         """
         k = len(self.values)
         own = np.array([self.size, self.defect, self.total])
@@ -67,10 +71,10 @@ class Measured(NamedTuple):
         row = ea.like(np.concatenate(mine)[np.newaxis], like)
         agreed = ea.to_numpy(network.worst(row)[0, ...]).astype(np.float64)
         sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2, *[len(digest)] * 2]
-        values, residuals, apart, skewness, *parts = np.split(agreed, np.cumsum(sizes))
+        values, residuals, from_mean, skewness, *parts = np.split(agreed, np.cumsum(sizes))
         ritz, (own, high, low, first, last, other) = RitzView(*parts[:4]), parts[4:]
-        disagreement = np.maximum(apart, (high + low).reshape(PROJECTIONS, k).max(axis=0))
-        # The order was settled before; in a cluster rounding may have left another one.
+        disagreement = np.maximum(from_mean, (high + low).reshape(PROJECTIONS, k).max(axis=0))
+        # The components are in order already; only within a cluster may rounding have changed it.
         ordered = np.sort(values)[::-1]
         size, defect, total = own.tolist()
         measured = Measured(ordered, residuals, disagreement, skewness, ritz, size, defect, total, high)
@@ -78,7 +82,7 @@ class Measured(NamedTuple):
 
 
 def digest_of(mean: Array) -> np.ndarray:
-    """Words of a hash of the components, as numbers whose largest and smallest show whether all nodes have the same."""
+    """Hash of the components as numbers: all nodes have the same bits if maxima and minima are equal."""
     digest = hashlib.sha256(np.ascontiguousarray(ea.to_numpy(mean)).tobytes()).digest()
     words = (digest[WORD_BYTES * place : WORD_BYTES * (place + 1)] for place in range(DIGEST_WORDS))
     return np.array([float(int.from_bytes(word, "big")) for word in words])

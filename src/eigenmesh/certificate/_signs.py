@@ -1,4 +1,4 @@
-"""One sign convention at all nodes: the largest entry of a component is positive."""
+"""One sign convention for all nodes: the largest entry of a component is positive."""
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
@@ -6,10 +6,10 @@ from eigenmesh.networks import Network
 
 
 def agree_on_signs(network: Network, X: Array) -> Array:
-    """Flip columns so that the entry at a row all nodes agree on is positive: (nodes, d, K) -> (nodes, d, K).
+    """Flip columns so that the entry in one row, agreed on by all nodes, is positive: (nodes, d, K) -> (nodes, d, K).
 
-    The row is where a column is largest in modulus; where nodes see a near tie differently, the last such row
-    is taken by all, and there every node's entry is far from zero.
+    It is the row with the largest modulus in the column. On a near tie nodes may pick different rows; all take the last
+    of them, where every node's entry is far from zero.
     """
     xp = ea.namespace(X)
     rows = xp.astype(xp.argmax(xp.abs(X), axis=-2), X.dtype)
@@ -21,7 +21,8 @@ def agree_on_signs(network: Network, X: Array) -> Array:
 def own_signs(X: Array) -> Array:
     """Signs that make the largest entry of each column positive: (1, d, K) -> (1, 1, K).
 
-    Of entries that are as large up to rounding the first counts, so that nodes whose last digits differ agree.
+    If several entries are the largest up to rounding, the first one counts, so that nodes whose last digits differ
+    agree.
     """
     return _signs(ea.namespace(X).stack([_leading_entry(X[:, :, k]) for k in range(X.shape[-1])], axis=1))
 
@@ -30,7 +31,7 @@ def _leading_entry(column: Array) -> Array:
     """The first of the largest entries: (1, d) -> (1,)."""
     xp, sizes = ea.namespace(column), ea.namespace(column).abs(column)
     large = xp.astype(sizes >= 0.999 * xp.max(sizes), xp.int32)
-    # Not by a number of Python's, for which a GPU would have to be waited for.
+    # An index on the device: a Python number would have to wait for the GPU.
     return xp.take(column, xp.argmax(large, axis=-1), axis=-1)[:, 0]
 
 

@@ -198,8 +198,8 @@ class BlockKrylov(RayleighRitz):
 
     def _is_large(self, state: BlockKrylovState) -> bool:
         """Whether the basis and its next block take so much memory that halving it is worth an exchange."""
-        room, width = state.V.room, state.V.width + state.whitening.shape[-1]
-        return self.max_width is None and width * room.shape[-1] * ea.item_bytes(room) > LARGE_BYTES
+        buffer, width = state.V.buffer, state.V.width + state.whitening.shape[-1]
+        return self.max_width is None and width * buffer.shape[-1] * ea.item_bytes(buffer) > LARGE_BYTES
 
     def readout(self, state: BlockKrylovState) -> Array:
         if state.products == 0:
@@ -213,10 +213,18 @@ class BlockKrylov(RayleighRitz):
         if state.products == 0:
             return None
         xp, T, leak = ea.namespace(state.T), state.T, state.leak
-        (_, d), present, defect, look = state.V.room.shape[1:], state.V.present, asymmetry(T), None
+        (_, d), present, defect, look = state.V.buffer.shape[1:], state.V.present, asymmetry(T), None
         if state.products is not None:
-            lost = float(state.lost[0, 0])
-            look = look_beyond(T, present, leak, lost, state.start, found=state.k, room=d, products=state.products)
+            look = look_beyond(
+                T,
+                present,
+                leak,
+                float(state.lost[0, 0]),
+                state.start,
+                n_components=state.k,
+                dimension=d,
+                products=state.products,
+            )
             defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
         components = self._aligned_ritz(state)
         image = xp.concat([T @ components, leak @ components[:, -leak.shape[-1] :, :]], axis=-2)
@@ -247,7 +255,7 @@ def _restarted(state: BlockKrylovState) -> BlockKrylovState:
     # The Ritz vectors are eigenvectors of T only up to rounding, which is counted as lost.
     lost, leak = _hypot(state.lost, T @ ritz - ritz @ small), leak @ ritz[:, -leak.shape[-1] :, :]
     eye = ea.like(np.eye(ritz.shape[-1])[np.newaxis], T)
-    return state._replace(V=V.turned(ritz, b), T=small, leak=leak, lost=lost, ritz=eye[:, :, :b], products=None)
+    return state._replace(V=V.recombined(ritz, b), T=small, leak=leak, lost=lost, ritz=eye[:, :, :b], products=None)
 
 
 def _hypot(lost: Array, more: Array) -> Array:

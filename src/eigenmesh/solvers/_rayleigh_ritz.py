@@ -65,7 +65,7 @@ def _align_clusters(V: Basis, ritz: Array, values: np.ndarray, resolution: float
     groups = [g for g in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1) if len(g) > 1]
     if not groups:
         return ritz
-    frame = np.random.default_rng(0).standard_normal((1, V.room.shape[-1], ritz.shape[-1]))
+    frame = np.random.default_rng(0).standard_normal((1, V.buffer.shape[-1], ritz.shape[-1]))
     overlap = ea.to_numpy(ritz.mT @ V.along(ea.like(frame, ritz)))[0]
     turn = np.eye(len(values))
     for group in groups:

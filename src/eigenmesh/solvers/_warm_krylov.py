@@ -143,7 +143,7 @@ class WarmKrylov(RayleighRitz):
         residuals = column_norms(leak @ ritz)[:, 0, :]
         if V.width + b + GAUSSIAN_COLUMNS > max(MOST_BLOCKS * b, state.start.shape[-1] + self.known.basis.shape[1] + b):
             first, eye = V.times(ritz), ea.like(np.eye(b)[np.newaxis], CV)
-            V, CV, leak = Basis.empty(first, V.room.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
+            V, CV, leak = Basis.empty(first, V.buffer.shape[-2]).holding(first).grown(eye), CV @ ritz, leak @ ritz
             T, ritz, products = ritz.mT @ T @ ritz, eye, None
         Z = CV @ self._directions(T, values, ritz, V.along(state.start), products, network.average.accuracy)
         if products == 0 and state.start.shape[-1]:
@@ -189,8 +189,16 @@ class WarmKrylov(RayleighRitz):
         xp, T, leak, components = ea.namespace(state.T), state.T, state.leak, self._aligned_ritz(state)
         defect, look = asymmetry(T), None
         if state.products:
-            counts = {"found": state.k, "room": state.CV.shape[-2], "products": state.products}
-            look = look_beyond(T, state.V.present, leak, 0.0, state.V.along(state.start), **counts)
+            look = look_beyond(
+                T,
+                state.V.present,
+                leak,
+                0.0,
+                state.V.along(state.start),
+                n_components=state.k,
+                dimension=state.CV.shape[-2],
+                products=state.products,
+            )
             defect = xp.maximum(defect, ea.like(np.array([[-np.min(look.values, initial=0.0)]]), defect))
         image = xp.concat([T @ components, leak @ components], axis=-2)
         coordinates = xp.concat([components, xp.zeros_like(leak @ components)], axis=-2)

@@ -1,4 +1,4 @@
-"""What is to be certified: one answer that all nodes share, or each node's own and their average."""
+"""The estimates to certify: one answer shared by all nodes, or each node's own answer and their average."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from eigenmesh.networks import Network
 
 
 class Common(NamedTuple):
-    """What a solver knows whose nodes all work with the same averages.
+    """What a solver knows about its components if all its nodes work with the same averages.
 
     Attributes
     ----------
     coordinates, product : arrays of shape (1, n, K)
         The components and C times them, in any orthonormal basis that holds both.
     size : array of shape (1, 1)
-        How large a product ``C_i b`` with a unit vector was at the nodes held here; its rounding is what these lack.
+        Largest norm of a product ``C_i b`` with a unit vector, over the nodes in this process; it sets the rounding
+        error.
     defect : array of shape (1, 1)
-        Largest asymmetry of ``V^T C V``, or size of its negative eigenvalues.
+        Largest asymmetry of ``V^T C V`` or size of its negative eigenvalues; both are rounding if C is a covariance.
     look : Look or None
         A look beyond the components.
     vectors : callable or None
-        What has these coordinates: (1, n, k) -> (1, d, k). Only split columns ask for it.
+        Vectors from coordinates: (1, n, k) -> (1, d, k). Needed only if columns are split over the nodes.
     signed : bool
-        True if the largest entry of each component is positive already, so that no copy of them is needed.
+        True if the largest entry of each component is already positive, so that no copy is needed.
     """
 
     coordinates: Array
@@ -45,17 +46,17 @@ class Common(NamedTuple):
     signed: bool = False
 
 
-class Held(NamedTuple):
-    """What is to be certified, in signs and order that all nodes share.
+class Estimates(NamedTuple):
+    """The estimates to certify, in signs and order that all nodes share.
 
-    local : (nodes, d, K), each node's estimate; mean : (1, d, K), their average, the same array where they share one;
-    apart : (1, K), sines of the largest angles between the two; beyond : (1, d, p), the average of what is known beyond
-    them. The rest is as in ``Common``.
+    local : (nodes, d, K), each node's estimate; mean : (1, d, K), their average, the same array if they share one;
+    disagreement : (1, K), sines of the largest angles between the two; beyond : (1, d, p), average estimates of further
+    eigenvectors. The other fields are as in ``Common``.
     """
 
     local: Array
     mean: Array
-    apart: Array
+    disagreement: Array
     coordinates: Array
     product: Array
     size: Array
@@ -65,28 +66,28 @@ class Held(NamedTuple):
     beyond: Array | None = None
 
 
-def held_in_common(X: Array, common: Common, beyond: Array | None) -> Held:
-    """All nodes held here share one copy, which is measured once: their coordinates in whatever signs they have."""
+def estimates_in_common(X: Array, common: Common, beyond: Array | None) -> Estimates:
+    """One copy for all nodes in this process, measured once; the signs of its coordinates do not matter."""
     mean = X[:1, ...] if common.signed else X[:1, ...] * own_signs(X[:1, ...])
-    apart, further = ea.namespace(X).zeros_like(mean[:, 0, :]), None if beyond is None else beyond[:1, ...]
-    return Held(mean, mean, apart, *common[:-1], further)
+    agree, further = ea.namespace(X).zeros_like(mean[:, 0, :]), None if beyond is None else beyond[:1, ...]
+    return Estimates(mean, mean, agree, *common[:-1], further)
 
 
-def held_apart(covariance: Covariance, network: Network, X: Array, beyond: Array | None) -> Held:
-    """By two averages: of the estimates, and of C times that."""
+def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: Array | None) -> Estimates:
+    """Each node's own estimates and their average, by two averages: of X, and of C times the first average."""
     xp, k = ea.namespace(X), X.shape[-1]
     local = agree_on_signs(network, normalised(X if beyond is None else xp.concat([X, beyond], axis=-1)))
-    # Of unit vectors, so that the moduli of M nodes add up to M at most.
+    # The columns are unit vectors, so the entries of M nodes add up to M at most.
     mean = normalised(network.common_mean(local, float(network.n_nodes)))
     local, mean, further = local[..., :k], mean[..., :k], None if beyond is None else mean[..., k:]
     products = product_to_average(covariance, mean, X.shape[0])
-    # `worst` gives every node the same bits, and so the same order.
+    # `worst` gives every node the same bits, hence the same order.
     product, values = network.worst_after_mean(products, lambda product: (product, xp.sum(mean * product, axis=-2)))
     order = xp.asarray(np.argsort(-ea.to_numpy(values[0, ...]), kind="stable"), device=X.device)
     local, mean, product = (xp.take(array, order, axis=-1) for array in (local, mean, product))
     across = local - mean * xp.sum(local * mean, axis=-2, keepdims=True)
-    apart = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
+    disagreement = xp.max(column_norms(across)[:, 0, :], axis=0, keepdims=True)
     size = network.size_of_products(column_norms(products), column_norms(product))
     below_zero = -xp.min(xp.sum(mean * product, axis=-2), axis=-1, keepdims=True)
     defect = xp.maximum(asymmetry(mean.mT @ product), below_zero)
-    return Held(local, mean, apart, mean, product, size, defect, beyond=further)
+    return Estimates(local, mean, disagreement, mean, product, size, defect, beyond=further)
