@@ -1,4 +1,4 @@
-"""The one loop that runs every solver on every network, when it stops, and what it gives back."""
+"""The loop that runs every solver on every network, its stopping rules, and its result."""
 
 from eigenmesh.iteration._result import Result
 from eigenmesh.iteration._run import run

@@ -1,4 +1,4 @@
-"""What a run gives back, and how it shows itself: in JSON, and as a small piece of HTML in notebooks."""
+"""The result of a run, and how it is shown: as JSON, and as HTML in notebooks."""
 
 from dataclasses import dataclass
 from html import escape
@@ -17,26 +17,27 @@ from eigenmesh.networks import Traffic
 
 @dataclass(frozen=True)
 class Result:
-    """Components at every node, with their certificate and what they cost.
+    """Components at every node, with their certificate and their cost.
 
     Attributes
     ----------
     components : array of shape (K, d)
-        What all nodes agree on.
+        The average over all nodes.
     node_components : array of shape (nodes, K, d)
         Each node's own estimate, in the same order and signs.
     explained_variance : array of shape (K,)
         Eigenvalues of the pooled covariance.
     traffic, traffic_by_phase : Traffic, dict of str to Traffic
-        Everything that was sent, from set-up to certificate, as in the last record; and split by what it was for.
+        Everything that was sent, from set-up to certificate, as in the last record; and the same split by purpose.
     seed : int
-        Of the start, with which the run can be repeated.
+        Seed of the start, with which the run can be repeated.
     total_variance, variance_left : float
-        Trace of the pooled covariance, and what the components leave of it; NaN after a ``run`` that was not told.
+        Trace of the pooled covariance, and the part that the components leave out; NaN if ``run`` was not given the
+        trace.
     space : array of shape (d, w) or None
-        Orthonormal columns for a next start, where they were asked for.
+        Orthonormal columns to start a later fit from, if ``keep`` asked for them.
     alike : bool
-        True if all nodes are known to have the same bits of ``components``, as averages in integers can give them.
+        True if ``components`` is known to have the same bits at all nodes, which integer averages make possible.
     """
 
     solver: str
@@ -78,7 +79,7 @@ class Result:
         return Ended("done", self.converged, self.stop_reason.label)
 
     def certificate_words(self, tol: float) -> CertificateInWords:
-        """What is known about the components, in sentences, where ``tol`` was asked for."""
+        """What is known about the components, in sentences, for a fit with this ``tol``."""
         certificate = self.certificate
         verdict = "reached" if self.converged else "did not reach"
         return CertificateInWords(
@@ -109,7 +110,7 @@ class Result:
             "bytes": self.traffic.bytes,
             "rounds_by_phase": {phase: spent.rounds for phase, spent in self.traffic_by_phase.items()},
             "residuals": certificate.residuals.tolist(),
-            # JSON has no infinity: None stands for 'nothing there'.
+            # JSON has no infinity; None means that there is no other eigenvalue.
             "gaps": [float(gap) if np.isfinite(gap) else None for gap in certificate.gaps],
             "error_bound": certificate.error_bound,
             "error_bounds": certificate.error_bounds.tolist(),
@@ -137,7 +138,7 @@ def _html(result: Result) -> str:
     certificate, total = result.certificate, result.total_variance
     state = "converged" if result.converged else f"not converged ({result.stop_reason.label})"
     title = f"{result.solver} on {result.n_nodes} nodes: {state} after {result.iterations} iterations"
-    # A run that was not told the total knows no shares of it.
+    # Shares need the total variance, which a plain `run` may not have.
     known = not np.isnan(total)
     columns = ["component", "variance", *(["share"] if known else []), "sin(angle) at most"]
     components = [

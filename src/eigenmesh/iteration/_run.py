@@ -1,4 +1,4 @@
-"""``run``: a solver, the covariances and a network give components with their certificate."""
+"""``run``: from a solver, a covariance and a network to components with their certificate."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,38 +37,38 @@ def run(
     max_iterations: int | None = None,
     keep: int = 0,
 ) -> Result:
-    """Iterate a solver until its certificate is good enough, or say why it is not.
+    """Iterate a solver until its certificate reaches ``tol``, or return the reason why it did not.
 
     Parameters
     ----------
     n_components, seed : int
-        K, how many to find; and what fixes the start, the same at every node.
+        K, the number of components; and the seed of the start, the same at every node.
     tol : float
         Bound on sin(angle) between every component at every node and the true eigenvector.
     max_rounds : int
-        Budget of neighbour exchanges; the closing certificate comes on top.
+        Budget of neighbour exchanges, not counting the last certificate.
     check_every : int or None
-        Iterations between two looks at the residual; by default looking costs at most about a tenth of the rounds.
+        Iterations between two checks of the residual; by default checks take at most about a tenth of the rounds.
     basis : array of shape (d, K) or None
-        Start with orthonormal columns, instead of a random one.
+        Start with orthonormal columns; by default a random one.
     callback : callable or None
         Called with each Record of the history: one per check, and the last with the certificate.
     on_estimate : callable or None
-        Called with the (d, K) estimate of the first node held here after each check that found it sound.
+        Called with the (d, K) estimate of the first node in this process after each check without divergence.
     reference : array of shape (d, K) or None
-        True eigenvectors, to record the error after every iteration; never used otherwise.
+        True eigenvectors, only used to record the error after every iteration.
     spent : mapping of str to Traffic, or None
-        What was sent for this run before it began, by phase; the result and its history include it.
+        Traffic before the run began, by phase; the result and its history include it.
     events : EventLog or None
-        Told what happens; the run goes on with the history that the log has.
+        Receives the events of the run; the run continues the history of this log.
     drawn : bool
-        True if the seed was drawn at run time, so that no data could know it.
+        True if the seed was drawn at run time, so that the data cannot depend on it.
     total_variance : float
-        Trace of C, from which the result gets the variance that the components leave out.
+        Trace of C, needed for the variance that the components leave out.
     max_iterations : int or None
-        Budget of iterations, after which the certificate makes do with what the solver knows and sends no product.
+        Budget of iterations; after these the certificate uses only what the solver knows, and averages no product.
     keep : int
-        So many directions at most that the solver has found are kept in ``Result.space``, for a next start.
+        Largest number of columns in ``Result.space``, to start a later fit from; 0 for none.
     """
     require_components(n_components, covariance.n_features)
     settings = Settings(
@@ -89,6 +89,6 @@ def run(
     if callback is not None:
         events.listeners.append(on_record(callback))
     loop = Loop(solver, covariance, network, Account(network, spent or {}), events, settings)
-    # Overflow is looked for at every check, where all nodes can agree on it; a warning would only be noise.
+    # Checks detect overflow, where all nodes can agree on it; NumPy warnings would only be noise.
     with np.errstate(all="ignore"), ea.small_work_on_host(loop.like):
         return loop.run(n_components, basis)

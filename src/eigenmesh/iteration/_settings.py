@@ -1,4 +1,4 @@
-"""The settings of a run: their defaults, and what they may be."""
+"""The settings of a run: defaults and validation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ DEFAULT_MAX_ROUNDS = 5000
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """How one run is made; ``run`` says what each of them is."""
+    """Settings of one run, documented at ``run``."""
 
     tol: float
     max_rounds: int

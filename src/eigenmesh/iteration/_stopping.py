@@ -1,17 +1,17 @@
-"""Why a run ends, and when it is worth asking whether it may."""
+"""Reasons to stop, stall detection, and when a certificate is worth its cost."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
-# Checks without progress before a stall is called: a one-round solver may rest for long near a saddle; one that looks
-# after every average does not.
+# Checks without progress before a run counts as stalled. A solver with one round per iteration may linger near a saddle
+# point; one that is checked after every exact average does not.
 PATIENCE, PATIENCE_OF_EXACT = 200, 12
 
 
 class StopReason(Enum):
-    """Why a run ended; the value is the advice that goes with it."""
+    """Why a run ended; the value is advice for the user."""
 
     CONVERGED = "Every node's components are certified to be within tol of the true ones."
     MAX_ROUNDS = (
@@ -46,10 +46,9 @@ class StopReason(Enum):
 
 @dataclass
 class StallDetector:
-    """Calls a stall when no component has improved over the whole second half of the run so far.
+    """Detects a stall: no component has improved in the second half of the run so far.
 
-    Convergence goes in phases, with plateaus while one component overtakes another; so patience grows with the run
-    instead of being a fixed number of checks.
+    Convergence has plateaus while one component overtakes another, so patience grows with the length of the run.
     """
 
     best: np.ndarray | float = np.inf
@@ -57,10 +56,10 @@ class StallDetector:
     last_progress: int = 0
 
     def stalled(self, residual: np.ndarray | None, patience: int = PATIENCE) -> bool:
-        """Take in the (K,) residuals of a check and say whether the run has stalled; at least ``patience`` checks."""
+        """Whether the run has stalled, given the (K,) residuals of one more check; never before ``patience`` checks."""
         self.checks += 1
         if residual is None or not np.isfinite(residual).all():
-            # Not known yet, so it does not show whether there was progress.
+            # An unknown residual does not show a lack of progress.
             self.last_progress = self.checks
             return False
         if np.any(residual < 0.99 * self.best):
@@ -71,12 +70,12 @@ class StallDetector:
 
 @dataclass
 class CertificateGate:
-    """Says when a solver's own estimate of its residual is good enough to spend averages on a certificate.
+    """Decides when a solver's own residual is small enough to be worth a certificate, which costs averages.
 
-    The residual is held against ``tol * gap_k``, with the gaps that the solver knows or that the last certificate
-    found; before there are any, against ``tol * scale``, where no gap can be larger than scale. A certificate that
-    failed is not asked for again until the residual has halved, or could have several times over. ``early``: so many
-    times tol is good enough.
+    The residual is compared with ``tol * gap_k``, with the gaps from the solver or from the last certificate; before
+    any are known, with ``tol * scale``, where scale bounds all gaps. After a failed certificate the gate stays closed
+    until the residual has halved, or for 8, 16, 32, ... checks. With ``early``, a residual for that multiple of tol is
+    enough.
     """
 
     tol: float
@@ -85,7 +84,7 @@ class CertificateGate:
     gaps: np.ndarray | None = None
     tried_at: float = np.inf
     tries: int = 0
-    refused: int = 0
+    waited: int = 0
 
     def opens(self, residual: np.ndarray | None, gaps: np.ndarray | None = None) -> bool:
         """Decide from the (K,) residuals that all nodes agree on; None means that the solver has no estimate."""
@@ -93,11 +92,11 @@ class CertificateGate:
             return True
         if not self._near(residual, gaps, self.early * self.tol):
             return False
-        self.refused += 1
-        return float(residual.max()) < 0.5 * self.tried_at or self.refused > 4 * 2**self.tries
+        self.waited += 1
+        return float(residual.max()) < 0.5 * self.tried_at or self.waited > 4 * 2**self.tries
 
     def passes(self, residual: np.ndarray | None, gaps: np.ndarray | None = None) -> bool:
-        """Whether a certificate of what a solver has found in the end can be good enough."""
+        """Whether a certificate of the solver's final answer can reach tol, given its (K,) residuals."""
         return residual is None or self._near(residual, gaps, self.tol)
 
     def _near(self, residual: np.ndarray, gaps: np.ndarray | None, tol: float) -> bool:
@@ -105,12 +104,12 @@ class CertificateGate:
             return False
         known = gaps if gaps is not None else self.gaps
         largest = np.inf if self.scale is None else self.scale
-        # Where a gap is not positive the certificate will have to say more.
+        # Without a positive gap only the certificate can decide: the gate does not stand in its way.
         allowed = largest if known is None else np.where(known > 0, known, largest)
         return bool(np.all(residual <= tol * allowed))
 
     def learn(self, residual: np.ndarray | None, gaps: np.ndarray | None) -> None:
-        """Take in a certificate that did not reach tol: residuals of the solver and certified gaps, (K,) each."""
-        self.gaps, self.refused = gaps, 0
+        """Remember a certificate that did not reach tol: residuals of the solver and certified gaps, both (K,)."""
+        self.gaps, self.waited = gaps, 0
         self.tries += 1
         self.tried_at = float(residual.max()) if residual is not None else np.inf

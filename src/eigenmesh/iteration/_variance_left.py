@@ -9,14 +9,14 @@ from eigenmesh.certificate import Certified
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 
-# Share of the total variance below which its difference to what is explained is mostly rounding: float32, float64.
+# If less than this share of the total variance is left, ``total - explained`` is mostly rounding: float32, float64.
 LOST_SINGLE, LOST_DOUBLE = 1e-2, 1e-6
 
 
 def variance_left(covariance: Covariance, network: Network, certified: Certified, total: float) -> float:
     """``tr C - sum_k l_k``: the trace of C beyond the components, (1, d, K) in ``certified.common``.
 
-    ``total`` is tr C. Where the difference to it would cancel, the trace beyond is averaged over the nodes instead.
+    ``total`` is tr C. Where the difference would cancel, the trace of the rest is averaged over the nodes instead.
     """
     agreed, (d, k) = certified.total_variance, certified.common.shape[-2:]
     if k == d:
