@@ -43,7 +43,7 @@ def test_solvers_that_wait_and_that_do_not(simulate, tmp_path):
 def test_a_node_that_is_gone_is_named_and_the_status_says_so(simulate):
     done = simulate(TIMES + '[[kill]]\nsite = "2"\nat_s = 0.1\n', "--solvers", "block-krylov")
     assert done.exit_code == 1
-    assert "all wait for node 2 for ever" in done.stderr
+    assert "all nodes wait for node 2 forever" in done.stderr
 
 
 def test_the_table_is_whole_at_eighty_columns(monkeypatch, capsys):
@@ -72,8 +72,8 @@ def test_no_node_is_left_and_that_is_said(simulate):
     gone = "".join(f'[[kill]]\nsite = "{node}"\nat_s = 0.1\n' for node in range(4))
     done = simulate(TIMES + gone, "--solvers", "block-krylov,deadlines,asynchronous")
     assert done.exit_code == 1
-    assert "all wait for node 1 for ever" in done.stderr
-    assert done.stderr.count("node 0, 1, 2, 3 is gone for ever") == 2
+    assert "all nodes wait for node 1 forever" in done.stderr
+    assert done.stderr.count("node 0, 1, 2, 3 is gone forever") == 2
 
 
 @pytest.mark.parametrize(

@@ -185,5 +185,5 @@ def test_solvers_that_need_what_is_not_there_name_the_one_to_use(solver):
     problem = make_problem(geometric_spectrum(10, 2, 0.6), M)
     with pytest.raises(InputError, match="use the solver tracked-subspace"):
         run(solver, problem.covariance(), Changing(NETWORKS["links up"]), 2)
-    with pytest.raises(InputError, match=r"running sums; use the solver tracked-subspace"):
+    with pytest.raises(InputError, match=r"links that lose messages; use the solver tracked-subspace"):
         Changing(NETWORKS["loss"]).mix(np.ones((M, 2)))

@@ -1,4 +1,4 @@
-"""Averages and sums by the all-reduce of an engine, which links all nodes by itself."""
+"""Averages and sums by the all-reduce of an engine such as MPI, which connects all nodes by itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging import Average
 from eigenmesh.networks._traffic import Counted
 
-# Shape and dtype of an array; every library has dtypes of its own.
+# Shape and dtype of an array; the dtype also identifies the library.
 Kind = tuple[tuple[int, ...], Any]
 
 
 class AllReducing(Counted):
-    """The part of a network that asks the engine for all-reduces, and counts each as one round."""
+    """The part of a network that calls all-reduces of the engine and counts each as one round."""
 
     average: Average
 
@@ -29,7 +29,7 @@ class AllReducing(Counted):
 
     @abstractmethod
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
-        """An average over all nodes by an all-reduce, made ready for arrays of one library, shape and dtype."""
+        """A function that averages over all nodes by an all-reduce, for arrays of one library, shape and dtype."""
 
     @abstractmethod
     def _reduced_sum(self, array: Array) -> Array:
@@ -40,7 +40,7 @@ class AllReducing(Counted):
         if self._riding_bytes:
             self._count(self.average.messages, (array,), riding=self.n_nodes * self._riding_bytes)
             return self._mean_reducer(array)(array)
-        # One look for all that is the same every time: beside an engine's own all-reduce each step here is felt.
+        # All that does not change is cached in one dictionary: next to a fast all-reduce, every Python step counts.
         try:
             matrices, sent, reduce = self._reducers[array.shape, array.dtype]
         except KeyError:

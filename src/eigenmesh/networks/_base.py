@@ -1,4 +1,4 @@
-"""What every network can do: mix, mean, worst."""
+"""The interface of a network: mix, mean, worst."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ T = TypeVar("T")
 class Network(SingleRounds, AllReducing, InIntegers, ABC):
     """Nodes that exchange arrays with their neighbours in rounds.
 
-    Every array has a leading axis over *the nodes this process holds*: all M when stacked, one at a peer. All
-    nodes call ``mix``, ``mean`` and ``worst`` in the same order: a branch around a call may depend only on
+    Every array has a leading axis over *the nodes that this process holds*: all M when stacked, one at a peer. All
+    nodes must call ``mix``, ``mean`` and ``worst`` in the same order: a branch around such a call may depend only on
     values that every node agrees on.
     """
 
@@ -45,14 +45,14 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         self.average = average
         self.integers = self.average if isinstance(self.average, IntegerAverage) else None
         self._over = self.average if self.integers is None else self.integers.over
-        # With an all-reduce the engine links all nodes, and maxima take that way too.
+        # With an all-reduce the engine connects all nodes; maxima use it too.
         self.collective = isinstance(self._over, AllReduceAverage)
         self.scales, self.masking = None, None
         self._mixes: dict[float, Mixes] = {}
 
     @property
     def weights(self) -> Weights:
-        """The weights, where they stay the same."""
+        """The mixing weights; raises if they change over time."""
         return self._weights
 
     @property
@@ -66,12 +66,12 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
 
     @property
     def links(self) -> Sequence[tuple[int, int]]:
-        """Links of the graph, pairs of nodes; none where they change."""
+        """Links of the graph, pairs of nodes; empty if they change over time."""
         return tuple(self.weights.graph.edges)
 
     @property
     def arrived(self) -> Traffic:
-        """What has arrived of what was sent: all of it, unless links lose messages."""
+        """The part of the traffic that has arrived: all of it, unless links lose messages."""
         return self.traffic
 
     @property
@@ -86,16 +86,16 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
 
     @property
     def second_eigenvalue(self) -> float:
-        """lambda_2 of the weights, or the contraction where they change."""
+        """lambda_2 of the weights, or the contraction if they change over time."""
         return self.weights.spectrum.second
 
     @property
     def chance(self) -> float:
-        """Bound on the probability that an average so far was less accurate than it says."""
+        """Bound on the probability that any average so far was less accurate than claimed."""
         return 0.0
 
     def mixes(self, rounds: int, before: Mixes | None = None) -> Mixes:
-        """So many rounds of mixing; what is still on its way from the mixes ``before`` will come in."""
+        """The given number of mixing rounds; messages of the mixes ``before`` that are still on their way count."""
         if not self.weights.averages:
             return PushMixes(rounds, self.contraction**rounds, self.mix)
         if self.weights.symmetric:
@@ -103,28 +103,28 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         return AveragingMixes(GossipAverage(self._mixing, rounds, self.contraction**rounds))
 
     def mixes_to(self, contraction: float, before: Mixes | None = None) -> Mixes:
-        """As many rounds of mixing as shrink disagreement to this share; ``before`` as for ``mixes``."""
+        """Enough mixing rounds to shrink disagreement by this factor; ``before`` as for ``mixes``."""
         if not self.weights.averages:
             return self.mixes(rounds_to_contract(contraction, self.contraction), before)
-        # A power of two, so that few polynomials have to be worked out.
+        # Rounded down to a power of two, so that few polynomials must be computed.
         power = 2.0 ** math.floor(math.log2(contraction))
         if power not in self._mixes:
             self._mixes[power] = AveragingMixes(Polynomial(power).prepare(self.weights))
         return self._mixes[power]
 
     def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
-        """Let nodes act at their own pace, without rounds, until all of them are called together."""
+        """Let nodes act at their own pace, without rounds, until all of them are ready to meet."""
         self.require_time()
 
     def require_time(self) -> None:
-        """Raise unless nodes can act at their own pace here."""
+        """Raise unless nodes can act at their own pace on this network."""
         what = f"nodes at their own pace need real or virtual time, and {type(self).__name__} has none"
         raise InputError(f'{what}; use transport="threads", or eigenmesh simulate.')
 
     @property
     @abstractmethod
     def ids(self) -> Sequence[int]:
-        """Global ids of the nodes that this process holds."""
+        """Global ids of the nodes in this process."""
 
     @abstractmethod
     def _maximum(self, values: Array) -> Array:
@@ -137,38 +137,39 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
     def mean(self, array: Array, bound: Bound = None) -> Array:
         """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...).
 
-        Only averages in integers need the bound, a public number or array: what the moduli of all nodes' entries add up
-        to at most. Without one the array is a product ``C_i B``, (nodes, d, k), with columns of B that are no longer
-        than 1; before the scales of products are known (``learn_scales``), it is (nodes, n) of any numbers.
+        Only integer averages need ``bound``, a public number or array: an upper bound of ``sum_i |array_i|`` for each
+        entry. Without it the array must be a product ``C_i B``, (nodes, d, k), with columns of B of norm at most 1; or,
+        before the scales of products are known (``learn_scales``), any numbers (nodes, n).
         """
         if self.integers is not None:
             return self._integer_mean(self.integers, array, bound)
         return self.reduced_mean(array) if self.collective else self.average(self, array)
 
     def from_root(self, values: np.ndarray) -> np.ndarray:
-        """The numbers of one node at all of them, the same bits: (nodes, ...) -> (nodes, ...) float64.
+        """Broadcast the numbers of one node, bit for bit: (nodes, ...) -> (nodes, ...) float64.
 
-        The root of the tree sends them down; without a tree, node 0 gives them in place of the largest.
+        The root of the tree sends them down. Without a tree they are the maximum of node 0's numbers and the smallest
+        float elsewhere.
         """
         own = np.ascontiguousarray(values, dtype=np.float64)
         if isinstance(self._over, TreeAverage):
-            # As words, since a product with zero would lose the sign of zero.
+            # As integers, because a product with zero loses the sign of zero.
             return np.asarray(self._over.from_root(self, own.view(np.uint64))).view(np.float64)
         is_first = np.reshape([node == 0 for node in self.ids], (-1, *[1] * (own.ndim - 1)))
         return np.asarray(self.worst(np.where(is_first, own, np.finfo(np.float64).min)))
 
     def common_mean(self, array: Array, bound: Bound = None) -> Array:
-        """The average as one copy for all the nodes that this process holds: (nodes, ...) -> (1, ...).
+        """The average as one copy for all nodes in this process: (nodes, ...) -> (1, ...).
 
-        What follows from an average is the same at every node, so a process that holds many works it out once.
+        What is computed from an average is the same at every node, so a process that holds many computes it once.
         """
         return self.mean(array, bound)[:1, ...]
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
         """``common_mean(array)`` and ``worst(values)`` in the same messages.
 
-        An exact average takes at least as many rounds as the diameter, so maxima can ride along and cost no round. In
-        an all-reduce, which only adds up, each node has a place of its own for its values.
+        An exact average takes at least as many rounds as the diameter, so the maxima travel with it at no extra round.
+        In an all-reduce, which can only sum, each node writes its values into its own slot.
         """
         rider, riding = self._rider, self._riding_bytes
         self._riding_bytes = self._size(values)[1]
@@ -176,25 +177,25 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
             averaged, agreed = self._common_mean_and_maximum(array, values)
         finally:
             self._rider, self._riding_bytes = rider, riding
-        self._count_rounds(self._mixing, (values,), self._rounds_lacking)
+        self._count_rounds(self._mixing, (values,), self._extra_rounds)
         return averaged, agreed
 
     @property
-    def _rounds_lacking(self) -> int:
-        """Rounds of neighbour maxima after which those are known that rode with an average."""
-        # A loose average on a dense graph may be done sooner than the maxima.
+    def _extra_rounds(self) -> int:
+        """Further rounds of neighbour maxima that maxima need after an average they travelled with."""
+        # An inaccurate average on a dense graph may take fewer rounds than the diameter.
         return 0 if self.collective else max(0, self.weights.spectrum.diameter - self.average.rounds)
 
     def worst_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
-        """What follows from ``common_mean(array)``, and ``worst`` of the numbers that go with it."""
+        """``result, values = follows(common_mean(array))``; returns ``result, worst(values)``."""
         result, values = follows(self.common_mean(array))
         return result, self.worst(values)
 
     @property
     def flood_ends_average(self) -> bool:
-        """Whether an average goes on until all nodes agree that it is accurate.
+        """Whether an average continues until all nodes agree that it is accurate.
 
-        It takes many rounds then, and maxima that go with it take none (``worst_after_mean``).
+        Such an average takes many rounds, and maxima that travel with it take none (``worst_after_mean``).
         """
         return False
 
@@ -203,9 +204,9 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         return secrets.token_bytes(count)
 
     def worst(self, values: Array) -> Array:
-        """Elementwise maximum, the same bits at all nodes; NaN at one is NaN at all: (nodes, ...) -> (nodes, ...)."""
+        """Elementwise maximum, the same bits at all nodes; one NaN gives NaN at all: (nodes, ...) -> (nodes, ...)."""
         if self.collective:
-            # A mark for NaN goes with each value: engines do not agree on what the maximum of NaN is.
+            # Each value is sent with a flag for NaN, because engines differ in how their maximum treats NaN.
             self._count(self.average.messages, (values, values))
         else:
             self._count_rounds(self._mixing, (values,), self.weights.spectrum.diameter)

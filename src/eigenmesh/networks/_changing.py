@@ -1,6 +1,6 @@
-"""Networks that change from round to round or lose messages, all nodes in one array: no tree, no diameter, no spectrum.
+"""Networks that change from round to round or lose messages, so that there is no tree, diameter or spectrum.
 
-Everything rests on sums that are kept: what a node keeps and sends in a round adds up to what it had.
+All methods rely on conserved sums: what a node keeps and sends in a round adds up to what it had.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class Changing(Flooding):
     """Hold all M nodes of a ``NetworkSequence`` in NumPy arrays of shape (M, ...).
 
-    ``mix`` uses the weights of the round, ``worst`` floods (``Flooding``), and ``mean`` is a push sum, carried on until
-    it is as accurate as it says (``PushSum``).
+    ``mix`` uses the weights of the current round, ``worst`` floods (``Flooding``), and ``mean`` is a push sum that
+    continues until it has reached its accuracy (``PushSum``).
     """
 
     def __init__(self, sequence: NetworkSequence, averaging: PushSum | None = None) -> None:
@@ -39,19 +39,19 @@ class Changing(Flooding):
         raise self._no_fixed_links()
 
     def _mixed(self, weights: Sequence[np.ndarray], arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """``sum_j w_ij x_j`` of each array with its own weights, in the messages of this round."""
+        """``sum_j w_ij x_j`` of each array with its own weights, all in the messages of this round."""
         pairs = zip(weights, arrays, strict=True)
         return tuple((W.astype(x.dtype) @ x.reshape(len(x), -1)).reshape(x.shape) for W, x in pairs)
 
     def mix(self, *arrays: Array) -> Array | tuple[Array, ...]:
-        """One round with the weights of the moment; where messages get lost only ``mixes`` keep the sums."""
+        """One round with the current weights; if messages can get lost, only ``mixes`` conserves the sums."""
         self._require_reliable()
         weights, _ = self.send(arrays)
         mixed = self._mixed([weights] * len(arrays), arrays)
         return mixed if len(mixed) > 1 else mixed[0]
 
     def push_pull(self, X: Array, S: Array) -> tuple[Array, Array]:
-        """Half way with the weights of the moment; over one-way links a node takes equal parts of the X it hears."""
+        """Half a step with the current weights; over one-way links a node averages the X that it receives."""
         self._require_reliable()
         columns, _ = self.send((X, S))
         heard = columns > 0
@@ -61,7 +61,7 @@ class Changing(Flooding):
 
     def _require_reliable(self) -> None:
         if not self.sequence.reliable:
-            raise InputError("links that lose messages need running sums; use the solver tracked-subspace.")
+            raise InputError("this solver cannot run over links that lose messages; use the solver tracked-subspace.")
 
     def mixes(self, rounds: int, before: Mixes | None = None) -> Mixes:
         mix = before.mix if isinstance(before, PushMixes) else self._new_mix()
@@ -102,21 +102,21 @@ class Changing(Flooding):
         return self._push_sum(array, lambda averaged: follows(averaged[:1, ...]))
 
     def _push_sum(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
-        """Mix sums, weights and probes until all nodes are as near to the mean as asked for.
+        """Mix sums, weights and probes until all nodes are within ``accuracy`` of the mean.
 
-        What follows from the average, and the maxima of the numbers that go with it: they ride in the flood that says
-        whether the nodes are near enough.
+        Returns ``result`` and the maxima of ``values`` for ``result, values = follows(average)``. The maxima travel in
+        the flood by which the nodes agree on their errors.
         """
         sums, y = np.asarray(array, dtype=np.float64), np.ones((len(self.ids), 1))
         probes, mix = Probes.drawn(self.n_nodes, self._push_sums), self._new_mix()
         self._push_sums += 1
-        moved, first = probes.start[list(self.ids)], probes.error(probes.start, np.ones((self.n_nodes, 1))).max()
+        mixed, first = probes.start[list(self.ids)], probes.error(probes.start, np.ones((self.n_nodes, 1))).max()
         taken, rounds = 0, self._forecast()
         while True:
             for _ in range(rounds):
-                sums, moved, y = mix(sums, moved, y)
+                sums, mixed, y = mix(sums, mixed, y)
             taken += rounds
-            error = probes.error(moved, y)
+            error = probes.error(mixed, y)
             averaged = (sums / y.reshape(len(y), *[1] * (sums.ndim - 1))).astype(array.dtype)
             result, values = follows(averaged)
             agreed = self.worst(np.hstack([error[:, np.newaxis], self._rows(values)]))
@@ -126,12 +126,15 @@ class Changing(Flooding):
                 break
             rounds = rounds_to_contract(self.accuracy / largest, self._contraction) + 1
         rounds = taken + self.flood_rounds
-        each = (self.traffic.messages / self.traffic.rounds, self._in_turn / self.traffic.rounds)
-        self.average = PushSumAverage(rounds, round(rounds * each[0]), rounds * each[1], self.accuracy)
+        messages_per_round, in_turn_per_round = (
+            count / self.traffic.rounds for count in (self.traffic.messages, self._in_turn)
+        )
+        in_turn = rounds * in_turn_per_round
+        self.average = PushSumAverage(rounds, round(rounds * messages_per_round), in_turn, self.accuracy)
         return result, agreed[: len(values), 1:].reshape(values.shape)
 
     def _forecast(self) -> int:
-        """Rounds that should do, by the contraction of the last push sum; before there was one, those of a flood."""
+        """Rounds that should be enough, by the contraction of the last push sum; at first, twice those of a flood."""
         if not self._contraction:
             return 2 * self.flood_rounds
         return rounds_to_contract(self.accuracy / 10, self._contraction)
@@ -143,5 +146,5 @@ class Changing(Flooding):
     _common_mean_and_maximum = combine  # type: ignore[assignment]
 
     def _no_fixed_links(self) -> InputError:
-        fix = "use the solver tracked-subspace, which needs none"
+        fix = "use the solver tracked-subspace, which does not need them"
         return InputError(f"a network that changes has no fixed weights, tree or exact averages; {fix}.")

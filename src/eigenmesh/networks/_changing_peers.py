@@ -15,9 +15,9 @@ from eigenmesh.transports._base import Transport
 
 
 class ChangingPeers(Changing):
-    """Hold one node of a ``NetworkSequence``, NumPy arrays of shape (1, ...), and exchange with those it is linked to.
+    """Hold one node of a ``NetworkSequence``, NumPy arrays of shape (1, ...), and exchange with its current neighbours.
 
-    Every process knows who is linked to whom in each round, so all of them count alike, and take the same decisions.
+    Every process knows the links of each round, so all processes count the same traffic and take the same decisions.
     """
 
     def __init__(self, sequence: NetworkSequence, transport: Transport, averaging: PushSum | None = None) -> None:
@@ -27,11 +27,11 @@ class ChangingPeers(Changing):
                 f"the transport has {transport.size} nodes, the graph {sequence.n_nodes}; make them equal."
             )
         if not transport.changes_links:
-            able = "use threads or torch, or leave the transport out"
-            raise InputError(f"{engine} keeps its links for the whole run, but this network changes; {able}.")
+            fix = "use threads or torch, or leave the transport out"
+            raise InputError(f"{engine} keeps its links for the whole run, but this network changes; {fix}.")
         if not sequence.reliable:
-            lost = "loss, delay and duplicates are simulated"
-            raise InputError(f"{engine} loses no messages: {lost}; leave them out, or leave the transport out.")
+            simulated = "loss, delay and duplicates can only be simulated"
+            raise InputError(f"{engine} loses no messages: {simulated}; leave them out, or leave the transport out.")
         self.transport = transport
         super().__init__(sequence, averaging)
 
@@ -42,11 +42,11 @@ class ChangingPeers(Changing):
     def private_bytes(self, count: int) -> bytes:
         return self.transport.private_bytes(count)
 
-    def _spread_rider(self, rider: Array, come: np.ndarray) -> None:
-        """It goes with what is sent (``_gathered``)."""
+    def _spread_rider(self, rider: Array, on_time: np.ndarray) -> None:
+        """Nothing: the rider travels with the arrays (``_gathered``)."""
 
-    def _spread(self, values: Array, come: np.ndarray) -> Array:
-        return self._gathered(come, (values,))[1][0].max(axis=0)
+    def _spread(self, values: Array, on_time: np.ndarray) -> Array:
+        return self._gathered(on_time, (values,))[1][0].max(axis=0)
 
     def _mixed(self, weights: Sequence[np.ndarray], arrays: Sequence[Array]) -> tuple[Array, ...]:
         places, stacks = self._gathered(weights[-1] > 0, tuple(arrays))
@@ -57,7 +57,7 @@ class ChangingPeers(Changing):
         )
 
     def _gathered(self, linked: np.ndarray, arrays: tuple[Array, ...]) -> tuple[list[int], tuple[Array, ...]]:
-        """This node and its senders, and their arrays, (1 + senders, ...) each; what rides goes with them."""
+        """This node and its senders, and their arrays, (1 + senders, ...) each; the rider travels with them."""
         rank, riding = self.transport.rank, () if self._rider is None else (self._rider,)
         lines = linked[rank], linked[:, rank]
         senders, receivers = ([j for j in np.flatnonzero(line).tolist() if j != rank] for line in lines)

@@ -1,4 +1,4 @@
-"""Rounds of a network that changes or loses messages, and maxima by floods: who has heard from whom is known."""
+"""Rounds of a network that changes or loses messages, and maxima by floods that record who has heard from whom."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from eigenmesh.graphs import NetworkSequence, over_time
 from eigenmesh.networks._base import Network
 from eigenmesh.networks._traffic import Traffic
 
-# Rounds in which nodes that never hear from each other give up: so many per node, and so many more.
+# Nodes that have not heard from each other give up after HORIZON_PER_NODE * M + HORIZON rounds.
 HORIZON_PER_NODE, HORIZON = 16, 64
-# Beyond twice what was enough, a flood gets so many rounds more.
+# Extra rounds of a flood, beyond the measured number.
 SPARE_ROUNDS = 4
 
 
 class Flooding(Network):
     """The nodes of a ``NetworkSequence``, its rounds, and ``worst``.
 
-    How many rounds it takes until all have heard from all is found by the nodes at the first call, by floods of 1, 2,
-    4, ... rounds; each message names whom it speaks for, so a later flood that fails to reach someone is noticed, and
-    named.
+    At the first call the nodes measure how many rounds it takes until all have heard from all, by floods of 1, 2, 4,
+    ... rounds. Each message lists the nodes whose values it includes, so a later flood that misses a node raises an
+    error that names it.
     """
 
     def __init__(self, sequence: NetworkSequence, average: Average) -> None:
@@ -45,7 +45,7 @@ class Flooding(Network):
 
     @property
     def ids(self) -> Sequence[int]:
-        """All nodes; in a subclass those that this process holds."""
+        """All nodes; in a subclass the nodes in this process."""
         return range(self.n_nodes)
 
     @property
@@ -57,30 +57,30 @@ class Flooding(Network):
         return self._arrived
 
     def send(self, arrays: tuple[Array, ...]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Begin a round whose messages carry the arrays: its weights, and how late each copy of a message arrives."""
+        """Start a round that sends the arrays: its weights, and the delay of each copy of a message, -1 if lost."""
         weights = self.sequence.weights_at(self._round)
         links = (weights > 0) & ~np.eye(self.n_nodes, dtype=bool)
         copies = [np.where(links, late, -1) for late in self.sequence.arrivals(self._round)]
         n_bytes = self._count(int(links.sum()), arrays, riding=self._riding_bytes)
-        came = sum(int((late >= 0).sum()) for late in copies)
-        self._arrived += Traffic(1, came, 0, came * n_bytes)
+        arrived = sum(int((late >= 0).sum()) for late in copies)
+        self._arrived += Traffic(1, arrived, 0, arrived * n_bytes)
         self._in_turn += int(links.sum(axis=0).max())
         self._link_messages += links
         self._link_bytes += links * n_bytes
         self._round += 1
         if self._rider is not None:
-            come = _come(copies)
-            self._heard = _heard(self._heard, come)
+            on_time = _on_time(copies)
+            self._heard = _heard_after(self._heard, on_time)
             self._rider_rounds += 1
-            self._spread_rider(self._rider, come)
+            self._spread_rider(self._rider, on_time)
         return weights, copies
 
-    def _spread_rider(self, rider: Array, come: np.ndarray) -> None:
-        self._rider = self._spread(rider, come)
+    def _spread_rider(self, rider: Array, on_time: np.ndarray) -> None:
+        self._rider = self._spread(rider, on_time)
 
-    def _spread(self, values: Array, come: np.ndarray) -> Array:
-        """Maxima over what arrives in its round, ``come`` (M, M); what comes late counts as lost."""
-        return np.stack([values[senders].max(axis=0) for senders in come])
+    def _spread(self, values: Array, on_time: np.ndarray) -> Array:
+        """Maxima over the messages that arrive in their round, ``on_time`` (M, M); late ones count as lost."""
+        return np.stack([values[senders].max(axis=0) for senders in on_time])
 
     def link_traffic(self) -> dict[tuple[int, int], tuple[int, int]]:
         places = np.argwhere(self._link_messages.T).tolist()
@@ -99,7 +99,7 @@ class Flooding(Network):
         return agreed[: len(values)].reshape(values.shape)
 
     def _rows(self, values: Array) -> Array:
-        """What the nodes held here have, as rows (nodes, n); one row for all where they work out the same."""
+        """Values as rows (nodes, n), one per node in this process; a single row is repeated."""
         return np.broadcast_to(values.reshape(len(values), -1), (len(self.ids), values[0].size))
 
     def ride(self, values: Array) -> None:
@@ -111,17 +111,18 @@ class Flooding(Network):
         return rider
 
     def _flood(self, values: Array, rounds: int) -> tuple[Array, np.ndarray]:
-        """Neighbour maxima for so many rounds: (nodes, n), and whom each node has heard of, (M, M)."""
+        """Neighbour maxima over the given rounds, (nodes, n), and who has heard from whom, (M, M)."""
         heard = np.eye(self.n_nodes, dtype=bool)
         for _ in range(rounds):
-            come = _come(self.send((values,))[1])
-            values, heard = self._spread(values, come), _heard(heard, come)
+            on_time = _on_time(self.send((values,))[1])
+            values, heard = self._spread(values, on_time), _heard_after(heard, on_time)
         return values, heard
 
     def _measured_flood(self) -> int:
-        """Floods of 1, 2, 4, ... rounds that carry whom a node has heard of, and who had heard of all the time before.
+        """Rounds after which all have heard from all, by floods of 1, 2, 4, ... rounds, and some spare rounds.
 
-        A node that hears from all that all had heard of all knows that the time before was enough.
+        Each flood also carries which nodes had heard from all in the flood before. A node that hears from all nodes
+        that they had, knows that the flood before was long enough.
         """
         rounds, enough = 1, False
         while True:
@@ -136,15 +137,15 @@ class Flooding(Network):
             return
         node = int(np.argmin(heard.sum(axis=1)))
         silent = ", ".join(str(other) for other in np.flatnonzero(~heard[node])[:5])
-        found = f"node {node} has not heard from node {silent} within {rounds} rounds"
-        raise GraphError(f"{found}: the network is not connected over so many; add links, or lose fewer messages.")
+        unheard = f"node {node} has not heard from node {silent} within {rounds} rounds"
+        raise GraphError(f"{unheard}: the network is not connected over this time; add links, or lose fewer messages.")
 
 
-def _come(copies: list[np.ndarray]) -> np.ndarray:
-    """Who hears from whom in the round itself: (M, M), each node from itself too."""
+def _on_time(copies: list[np.ndarray]) -> np.ndarray:
+    """Which receiver (row) hears from which sender (column) in the round itself, each also from itself: (M, M)."""
     return np.asarray(np.logical_or.reduce([late == 0 for late in copies]) | np.eye(len(copies[0]), dtype=bool))
 
 
-def _heard(heard: np.ndarray, come: np.ndarray) -> np.ndarray:
-    """Whom each node has heard of after one more round: (M, M)."""
-    return np.asarray((come.astype(np.int64) @ heard.astype(np.int64)) > 0)
+def _heard_after(heard: np.ndarray, on_time: np.ndarray) -> np.ndarray:
+    """Who has heard from whom after one more round, directly or through others: (M, M)."""
+    return np.asarray((on_time.astype(np.int64) @ heard.astype(np.int64)) > 0)

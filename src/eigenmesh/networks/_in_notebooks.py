@@ -1,4 +1,4 @@
-"""A network in a notebook: its graph, and what has been sent over it so far."""
+"""How a notebook shows a network: its graph, and the traffic so far."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from eigenmesh.networks._traffic import Counted
 
 
 class NetworkView(Counted):
-    """What a notebook shows of a network that counts its traffic."""
+    """HTML of a network that counts its traffic."""
 
     @property
     @abstractmethod
     def _wiring(self) -> Weights | NetworkSequence:
-        """Who is linked to whom."""
+        """The links."""
 
     def _repr_html_(self) -> str:
         sent, weights = self.traffic, self._wiring

@@ -1,4 +1,4 @@
-"""What a network knows that averages in integers: public scales, masks, and the number of the average."""
+"""State of a network with integer averages: public scales, masks, and the number of the next average."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.errors import InputError
 from eigenmesh.masking import Disclosure, Masks
 
-# What moduli add up to over all nodes: of all entries, or of each.
+# Upper bound of the sum of absolute values over all nodes: one number, or one per entry.
 Bound = np.ndarray | float | None
 
-# Room for a start whose columns are not quite unit vectors, and for rounding in rows that have no variance.
+# Slack for columns of the start that are not exactly unit vectors, and for rounding in rows without variance.
 SLACK, LEAST_ROW = 1.01, 2.0**-20
 
 
 @dataclass
 class Masking:
-    """Masks of the nodes held here, in the order of their ids, and the number of the next average.
+    """Masks of the nodes in this process, in the order of their ids, and the number of the next average.
 
-    ``columns`` counts those of the products with the pooled covariance that all nodes have got so far.
+    ``columns`` counts the columns of products with the pooled covariance that all nodes have received so far.
     """
 
     masks: Sequence[Masks]
@@ -35,7 +35,7 @@ class Masking:
     columns: int = 0
 
     def added(self, words: np.ndarray) -> np.ndarray:
-        """Each node's words with its masks, modulo 2^64: (nodes, ...) -> (nodes, ...). No number is used twice."""
+        """Add each node's masks to its words modulo 2^64: (nodes, ...) -> (nodes, ...). No number is used twice."""
         number, self.number = self.number, self.number + 1
         pairs = zip(self.masks, words, strict=True)
         return np.stack([masks.masked(number, own.ravel()).reshape(own.shape) for masks, own in pairs])
@@ -47,7 +47,7 @@ class ProductScales:
 
     By Cauchy and Schwarz ``sum_i |(C_i b)_j| <= M sqrt(C_jj b^T C b) <= M sqrt(C_jj tr C)``.
 
-    rows: (d,), of the sum over all nodes in row j. size: tr C.
+    rows : (d,), bound of row j of ``sum_i |C_i b|``; size : tr C.
     """
 
     rows: np.ndarray
@@ -55,8 +55,8 @@ class ProductScales:
 
     @classmethod
     def of(cls, diagonal: np.ndarray, n_nodes: int, trace: float | None = None) -> ProductScales:
-        """From the diagonal of the pooled covariance, (d,), or a bound of it and the trace; the same bits anywhere."""
-        # A sum that is rounded once is the same on every processor.
+        """From the diagonal (d,) of the pooled covariance, or a bound of it and the trace; the same bits everywhere."""
+        # `fsum` rounds once, so it gives the same bits on every processor.
         total = math.fsum(diagonal.tolist()) if trace is None else trace
         return cls(SLACK * n_nodes * (np.sqrt(diagonal * total) + LEAST_ROW * total), SLACK * total)
 
@@ -64,17 +64,17 @@ class ProductScales:
         """Bound of the average over all nodes of ``|C_i b|`` where ``|C b|`` is at most ``averaged``.
 
         It is at most ``sqrt(tr C b^T C b)``, again by Cauchy and Schwarz. The certificate takes the rounding of double
-        precision from it, so it is made large enough to cover what integers round off, ``2 M 2^-62 tr C`` a column.
+        precision from it, so it is made large enough to cover the rounding to integers, ``2 M 2^-62 tr C`` per column.
         """
         rounded_off = 2 * n_nodes * 2.0**-BITS / float(np.finfo(np.float64).eps)
         return max(math.sqrt(self.size * averaged), rounded_off * self.size)
 
 
 class InIntegers(ABC):
-    """The part of a network that averages in integers; it does nothing where ``integers`` is None."""
+    """The part of a network that averages in integers; inactive if ``integers`` is None."""
 
     integers: IntegerAverage | None
-    # Public scales of products, once they are known, and masks if there are any.
+    # Public scales of products, once they are known, and masks, if there are any.
     scales: ProductScales | None
     masking: Masking | None
 
@@ -91,39 +91,39 @@ class InIntegers(ABC):
         """Sum over all nodes modulo 2^64, counted: (nodes, ...) -> (1 or nodes, ...) uint64."""
 
     def disclosure(self, n_features: int, whole: bool = False) -> Disclosure:
-        """What all nodes know by now; ``whole``: the pooled covariance itself."""
+        """What all nodes have learned so far; ``whole``: the pooled covariance itself."""
         if self.masking is None:
             return Disclosure()
         return Disclosure(self.n_nodes, n_features, n_features if whole else self.masking.columns)
 
     def given_masks(self) -> Masks | None:
-        """Masks that the transport has for the node held here; None where a fit makes keys of its own."""
+        """Masks that the transport provides for this node; None if the fit makes its own keys."""
         return None
 
     @property
     def resolution(self) -> float:
-        """Largest error of a sum of any numbers over all nodes where averages are made in integers, else 0."""
+        """Largest rounding error of a sum of any numbers over all nodes with integer averages, else 0."""
         return Wide(self.n_nodes).resolution if self.integers else 0.0
 
     def learn_scales(self, diagonal: np.ndarray, trace: float | None = None) -> None:
         """Take the scales of products from the diagonal of the pooled covariance, (d,), the same bits at all nodes.
 
-        The diagonal may be a bound of it where the trace is given.
+        If the trace is given, the diagonal may be an upper bound.
         """
         if self.integers:
             self.scales = ProductScales.of(diagonal, self.n_nodes, trace)
 
     def size_of_products(self, norms: Array, averaged: Array) -> Array:
-        """How large products ``C_i b`` are, for the certificate, from their norms and those of their average: (1, 1).
+        """Size of the products ``C_i b`` for the certificate, from their norms and the norms of their average: (1, 1).
 
-        The first are those of the nodes held here, (nodes, 1, k). Averages in integers do without: no node shows how
-        large its own products are, and the public scales bound them.
+        ``norms``, (nodes, 1, k), are those of the nodes in this process. Integer averages do not use them: no node
+        reveals the size of its own products, and the public scales bound it.
         """
         xp = ea.namespace(norms)
         if not self.integers:
             return xp.reshape(xp.max(norms), (1, 1))
         if self.scales is None:
-            raise InputError("averages in integers need the pooled variances; call network.learn_scales first.")
+            raise InputError("integer averages need the pooled variances; call network.learn_scales first.")
         size = self.scales.size_of(float(xp.max(averaged)), self.n_nodes)
         return xp.asarray([[size]], dtype=norms.dtype, device=norms.device)
 
@@ -138,7 +138,7 @@ class InIntegers(ABC):
 
 
 def fixed_point(scales: ProductScales | None, bound: Bound, n_nodes: int) -> FixedPoint:
-    """How to write the numbers of an average: by their bound, else as products, else, before scales, as any numbers."""
+    """Fixed-point format of an average: by its bound, else that of products; before scales are known, a wide one."""
     if bound is not None:
         return Scaled.within(bound)
     return Wide(n_nodes) if scales is None else Scaled.within(scales.rows[:, np.newaxis])

@@ -1,4 +1,4 @@
-"""Rounds of mixing that bring nodes nearer to each other, and keep what all of them hold together."""
+"""Rounds of mixing that shrink disagreement and conserve the sum over the nodes."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from eigenmesh.graphs._weights import half_way
 
 
 class Mixes(Protocol):
-    """Some rounds of mixing of sums S and their push weights y, both with a leading axis over nodes.
+    """Some rounds of mixing for sums S and their push weights y, both with a leading axis over nodes.
 
-    S and y go through the same linear map, whose columns sum to one: the sum over nodes stays, of S and of y (and of
-    what is on its way), so ``S_i / y_i`` tends to the mean of all S if y began as ones. ``accuracy`` is the factor by
-    which disagreement shrinks.
+    S and y go through the same linear map, whose columns sum to one. It conserves the sums of S and of y over the nodes
+    (counting messages on their way), so ``S_i / y_i`` tends to the mean of all S if y started as ones. ``accuracy`` is
+    the factor by which disagreement shrinks.
     """
 
     @property
@@ -29,7 +29,7 @@ class Mixes(Protocol):
 
 @dataclass(frozen=True)
 class AveragingMixes:
-    """Mixes by an averaging kernel that is not carried to its end; it keeps ones, so y stays as it is."""
+    """Mixes by an averaging method with few rounds. It maps ones to ones, so y does not change."""
 
     average: Average
 
@@ -47,7 +47,7 @@ class AveragingMixes:
 
 @dataclass(frozen=True)
 class PushMixes:
-    """Plain rounds with weights whose columns sum to one; ``mix`` is one round on several arrays."""
+    """Plain rounds with weights whose columns sum to one; ``mix`` does one round on several arrays."""
 
     rounds: int
     accuracy: float
@@ -65,6 +65,6 @@ def rounds_to_contract(wanted: float, contraction: float) -> int:
 
 
 def pull_and_push(weights: Weights) -> tuple[LinearRound, LinearRound]:
-    """Rounds half way whose rows, and whose columns, sum to one; the weights themselves are one of the two."""
+    """Half-way rounds whose rows sum to one, and whose columns do; one of the two comes from the weights themselves."""
     rows, columns = (pull(weights.graph), weights) if weights.keeps_mean else (weights, push(weights.graph))
     return LinearRound(half_way(rows.matrix)), LinearRound(half_way(columns.matrix))

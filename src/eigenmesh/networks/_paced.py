@@ -1,4 +1,4 @@
-"""Nodes that do not wait for each other: what drives them, and what they are driven by."""
+"""Nodes that do not wait for each other: their interface, and a driver in real time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Message: TypeAlias = tuple[np.ndarray, ...]
 
 
 class Paced(Protocol):
-    """A node without a clock: it is told when to tick, what has come in, and what work is done."""
+    """A node without a clock: its driver calls ``tick``, passes on messages, and runs its work."""
 
     @property
     def rank(self) -> int: ...
@@ -34,7 +34,7 @@ class Paced(Protocol):
     def tick(self) -> list[tuple[int, Message]]: ...
     def receive(self, sender: int, message: Message) -> None: ...
     def require_heard(self) -> None:
-        """Raise if a neighbour is silent for too long."""
+        """Raise if a neighbour has been silent for too long."""
         ...
 
     def begin(self) -> Callable[[], Any] | None: ...
@@ -43,22 +43,22 @@ class Paced(Protocol):
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds between two ticks of a node; ``common``: on one clock for all, not on each node's own."""
+    """Seconds between two ticks of a node; ``common``: all nodes tick by one clock, not each by its own."""
 
     tick_s: float
     common: bool
 
     def round_at(self, now: float) -> int:
-        """The number of the tick at ``now``, the same at all nodes where they have one clock."""
+        """Number of the tick at ``now``, the same at all nodes with a common clock."""
         return math.floor(now / self.tick_s + 1e-6)
 
     def next_tick(self, now: float) -> float:
-        """When the tick after one at ``now`` is."""
+        """Time of the next tick after one at ``now``."""
         return (self.round_at(now) + 1) * self.tick_s if self.common else now + self.tick_s
 
 
 def drive(node: Paced, transport: Transport, pace: Pace) -> int:
-    """Drive a node in real time until it is called and has no work; gives its ticks. Work is done in another thread."""
+    """Drive a node in real time until it is ready to meet and idle; returns its ticks. Work runs in another thread."""
     ticks, tick_at, work = 0, time.monotonic(), None
     future: Future[Any] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix=f"work-{node.rank}") as pool:
@@ -66,7 +66,7 @@ def drive(node: Paced, transport: Transport, pace: Pace) -> int:
             if time.monotonic() >= tick_at:
                 _post_tick(node, transport)
                 if not node.ready_to_meet:
-                    # Who has come to the end is silent.
+                    # Nodes that are done fall silent, which is no fault once all are ready.
                     node.require_heard()
                 ticks, tick_at = ticks + 1, pace.next_tick(time.monotonic())
             if future is not None and future.done():
@@ -75,7 +75,7 @@ def drive(node: Paced, transport: Transport, pace: Pace) -> int:
             if future is None and (work := node.begin()) is not None:
                 future = pool.submit(work)
             take_in(node, transport, tick_at - time.monotonic())
-    # So that the neighbours hear that all have come.
+    # A last message, so that the neighbours learn that all are ready.
     _post_tick(node, transport)
     return ticks + 1
 
@@ -86,7 +86,7 @@ def _post_tick(node: Paced, transport: Transport) -> None:
 
 
 def take_in(node: Paced, transport: Transport, timeout_s: float) -> None:
-    """Give the node all that has come, and wait for something if there is nothing yet."""
+    """Pass all received messages to the node; if there are none, wait for one until the timeout."""
     received = transport.collect(timeout_s)
     while received is not None:
         node.receive(*received)

@@ -57,7 +57,7 @@ class Part:
 class Peers(Network):
     """Hold one node, arrays of shape (1, ...), and exchange with its neighbours through a transport.
 
-    Every process knows the weights; traffic is that of the whole network, as the stacked network counts it.
+    Every process knows all weights; traffic is counted for the whole network, as by the stacked network.
     """
 
     def __init__(self, weights: Weights, transport: Transport, averaging: Averaging | None = None) -> None:
@@ -83,7 +83,7 @@ class Peers(Network):
 
     @cached_property
     def _neighbours(self) -> Links:
-        """Links to all neighbours, which all nodes prepare when they first need them; all-reduces never do."""
+        """Links to all neighbours, prepared when first needed; all-reduces never need them."""
         graph, rank = self.weights.graph, self.transport.rank
         receivers = sorted(graph.neighbors(rank))
         return self.transport.links(receivers, sorted(graph.predecessors(rank)) if graph.is_directed() else receivers)
@@ -102,14 +102,14 @@ class Peers(Network):
         return parts[0].total(stacks[0]), parts[1].total(stacks[1])
 
     def require_time(self) -> None:
-        """A transport that works in rounds says so itself."""
+        """Nothing: a transport that works only in rounds raises its own error."""
 
     def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
         (node,) = nodes
         before, ticks = replace(self.transport.sent), drive(node, self.transport, pace)
         sent = self.transport.sent
         own = np.array([[sent.messages - before.messages, sent.bytes - before.bytes, ticks]], dtype=float)
-        # Once this is known all have come to the end, and all that they have posted is there.
+        # After this average all nodes are done, and everything they have posted has arrived.
         messages, size, ticks = np.rint(self.n_nodes * self.mean(own)[0]).astype(int).tolist()
         rounds = -(-ticks // self.n_nodes)
         self.traffic += Traffic(rounds, messages, rounds, size)
@@ -129,27 +129,30 @@ class Peers(Network):
         return lambda array: self._sum_with(rider, array * (1 / self.n_nodes))
 
     def _sum_with(self, rider: Array, array: Array) -> Array:
-        """Sum over all nodes, (1, ...), and behind it a place for what rides at each, where the others have zeros."""
+        """Sum over all nodes, (1, ...), with one slot per node appended for its rider; other nodes add zeros there."""
         xp, size = ea.namespace(array), prod(array.shape)
-        # A sum of integers carries the bits of float64.
+        # In a sum of integers the rider travels as the bits of its float64 values.
         bits = np.float64 if isinstance(array, np.ndarray) and array.dtype == np.uint64 else None
         own = rider if bits is None else ea.to_numpy(rider).astype(bits).view(array.dtype)
-        places = xp.zeros((self.n_nodes, own.shape[1]), dtype=array.dtype, device=array.device)
-        places[self.transport.rank, :] = own[0, :]
-        message = xp.concat([xp.reshape(array, (size,)), xp.reshape(places, (-1,))])
+        slots = xp.zeros((self.n_nodes, own.shape[1]), dtype=array.dtype, device=array.device)
+        slots[self.transport.rank, :] = own[0, :]
+        message = xp.concat([xp.reshape(array, (size,)), xp.reshape(slots, (-1,))])
         total = self.transport.all_reduce(message, "sum")
-        shown = xp.reshape(total[size:], places.shape)
-        self._rider = _largest(shown)[None, :] if bits is None else ea.like(_largest(shown.view(bits))[None, :], rider)
+        riders = xp.reshape(total[size:], slots.shape)
+        if bits is None:
+            self._rider = _largest(riders)[None, :]
+        else:
+            self._rider = ea.like(_largest(riders.view(bits))[None, :], rider)
         return xp.reshape(total[:size], array.shape)
 
     def _maximum(self, values: Array) -> Array:
         if not self.collective:
             return self._spread_maximum(_flat(values), self.weights.spectrum.diameter, values)
         xp = ea.namespace(values)
-        lost = xp.isnan(values)
-        marked = xp.stack([xp.where(lost, -xp.inf, values), xp.astype(lost, values.dtype)])
-        largest, mark = self.transport.all_reduce(marked, "max")
-        return xp.where(mark > 0, xp.nan, largest)
+        is_nan = xp.isnan(values)
+        flagged = xp.stack([xp.where(is_nan, -xp.inf, values), xp.astype(is_nan, values.dtype)])
+        largest, flag = self.transport.all_reduce(flagged, "max")
+        return xp.where(flag > 0, xp.nan, largest)
 
     def _spread_maximum(self, agreed: Array, rounds: int, like: Array) -> Array:
         """Rounds of neighbour maxima; the result has the shape of ``like``."""
@@ -158,15 +161,15 @@ class Peers(Network):
         return ea.namespace(like).reshape(agreed, like.shape)
 
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
-        # The values travel in the messages of the average, and take the maximum with each that is received.
+        # The values travel in the messages of the average; each node keeps the maximum of what it receives.
         self._rider = _flat(values)
         averaged = self.common_mean(array)
         agreed, self._rider = self._rider, None
-        return averaged, self._spread_maximum(agreed, self._rounds_lacking, values)
+        return averaged, self._spread_maximum(agreed, self._extra_rounds, values)
 
     def _part(self, exchange: LinearRound) -> Part:
         if id(exchange) not in self._parts:
-            # The round is kept with its part so that no other object gets its id.
+            # The round is stored with its part, so that no other object can get the same id.
             self._parts[id(exchange)] = (exchange, Part(exchange.matrix, self.transport))
         return self._parts[id(exchange)][1]
 

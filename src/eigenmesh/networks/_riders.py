@@ -1,4 +1,4 @@
-"""Values that ride along with mixes, so that all nodes agree on their maxima for free."""
+"""Riders: values that travel in the messages of mixes, so that agreeing on their maxima costs no extra rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eigenmesh.networks._in_notebooks import NetworkView
 
 
 class Riders(NetworkView):
-    """The part of a network whose messages carry values beside what they mix."""
+    """The part of a network whose messages can carry a rider in addition to the arrays that are mixed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,11 +22,11 @@ class Riders(NetworkView):
         """Rounds over all links after which every node has heard from every other."""
 
     def ride(self, values: Array) -> None:
-        """Send values, (nodes, k), along with the mixes that follow, so that all agree on their maximum for free."""
+        """Send values (nodes, k) with the following mixes, so that all agree on their maximum without extra rounds."""
         self._rider, self._rider_rounds, self._riding_bytes = values, 0, self._size(values)[1]
 
     def ridden(self) -> Array | None:
-        """The elementwise maximum of what rides, once all nodes know it; None before that, or if nothing rides."""
+        """The elementwise maximum of the rider, once all nodes know it; None before that, or if there is no rider."""
         if self._rider is None or self._rider_rounds < self.flood_rounds:
             return None
         agreed = self._end_of_ride(self._rider)
@@ -35,9 +35,9 @@ class Riders(NetworkView):
 
     @property
     def riding(self) -> bool:
-        """Whether values ride along with mixes."""
+        """Whether there is a rider."""
         return self._rider is not None
 
     def _end_of_ride(self, rider: Array) -> Array:
-        """The maximum, at a network that has carried the values over its links all the way."""
+        """The maximum of a rider that has travelled over enough links."""
         return rider

@@ -1,4 +1,4 @@
-"""Single rounds over the links of a network with fixed weights: mixed, half way, pushed and pulled."""
+"""Single rounds over a network with fixed weights: mix, lazy mix, push and pull."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from eigenmesh.networks._riders import Riders
 
 
 class SingleRounds(Riders):
-    """The part of a network that carries out one linear round at a time, and counts it."""
+    """The part of a network that does one linear round at a time, and counts it."""
 
     @property
     @abstractmethod
     def weights(self) -> Weights:
-        """The weights, where they stay the same."""
+        """The mixing weights; raises if they change over time."""
 
     @cached_property
     def _mixing(self) -> LinearRound:
@@ -36,10 +36,10 @@ class SingleRounds(Riders):
 
     @abstractmethod
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Carry out one linear round."""
+        """Do one linear round."""
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
-        """Carry out one linear round on each of the arrays, all in one message, and count it."""
+        """Do one linear round on each of the arrays, all in one message, and count it."""
         self._begin_round(exchange, arrays)
         return self._combine(exchange, arrays)
 
@@ -57,14 +57,14 @@ class SingleRounds(Riders):
         return mixed if len(arrays) > 1 else mixed[0]
 
     def lazy_mix(self, *arrays: Array) -> tuple[Array, ...]:
-        """One round half way: ``1/2 X_i + 1/2 sum_j w_ij X_j`` of each array, all in one message."""
+        """One half-way round: ``1/2 X_i + 1/2 sum_j w_ij X_j`` of each array, all in one message."""
         return self.combine(self._lazy_mixing, *arrays)
 
     def push_pull(self, X: Array, S: Array) -> tuple[Array, Array]:
-        """One round half way, in one message: X with rows that sum to one, S with columns that do.
+        """One half-way round in one message: X with rows that sum to one, S with columns that sum to one.
 
-        X keeps what all nodes agree on, S its sum over the nodes. Where the weights do both this is ``lazy_mix``; where
-        they do one, a node takes or sends equal parts in the other (``graphs.pull``, ``graphs.push``).
+        X is unchanged where all nodes agree; S conserves its sum over the nodes. If the weights do both, this is
+        ``lazy_mix``; if they do only one, equal shares are used for the other (``graphs.pull``, ``graphs.push``).
         """
         if self.weights.averages:
             X, S = self.lazy_mix(X, S)
@@ -74,5 +74,5 @@ class SingleRounds(Riders):
         return self._combine_both(pull, push, X, S)
 
     def _combine_both(self, first: LinearRound, second: LinearRound, X: Array, S: Array) -> tuple[Array, Array]:
-        """Two linear rounds over the same links at once, one for each array."""
+        """Two linear rounds over the same links in one message, one for each array."""
         return self._combine(first, (X,))[0], self._combine(second, (S,))[0]

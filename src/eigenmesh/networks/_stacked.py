@@ -41,7 +41,7 @@ class Stacked(Network):
         return self._maximum(rider)
 
     def mean(self, array: Array, bound: Bound = None) -> Array:
-        """What all nodes share is its own average: its rounds are counted, and nothing is computed."""
+        """An array that all nodes share is its own average: only the rounds are counted."""
         if self.collective or self.integers or not ea.is_everywhere(array):
             return super().mean(array, bound)
         self._count_average(array)
@@ -49,14 +49,14 @@ class Stacked(Network):
 
     def _count_average(self, array: Array) -> None:
         if self._rounds_of_average is None:
-            listed = _Listed()
-            self.average(listed, np.zeros((self.n_nodes, 1)))
-            self._rounds_of_average = tuple(listed.rounds)
+            recorder = _RoundRecorder()
+            self.average(recorder, np.zeros((self.n_nodes, 1)))
+            self._rounds_of_average = tuple(recorder.rounds)
         for exchange in self._rounds_of_average:
             self._count_rounds(exchange, (array,), riding=self._riding_bytes)
 
     def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
-        """All words are here, and their sum is the same in any order."""
+        """All words are in this process, and their sum is the same in any order."""
         if self.collective:
             return np.asarray(self.reduced_sum(words))
         self._count_average(words)
@@ -68,12 +68,12 @@ class Stacked(Network):
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         # All arrays of a message have one library, dtype and device.
         key = (id(exchange), type(arrays[0]), arrays[0].dtype, arrays[0].device)
-        known = self._operators.get(key)
-        if known is None:
-            # The round is kept with its product so that no other object gets its id. Neither is ever evicted: a CUDA
-            # graph that replays a step reads the matrix at its old address.
-            known = self._operators[key] = (exchange, _operator(exchange.matrix, arrays[0]))
-        return known[1](arrays)
+        cached = self._operators.get(key)
+        if cached is None:
+            # The round is stored with its product, so that no other object can get the same id. Neither is ever
+            # evicted: a CUDA graph that replays a step reads the matrix at its old address.
+            cached = self._operators[key] = (exchange, _operator(exchange.matrix, arrays[0]))
+        return cached[1](arrays)
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
         xp = ea.namespace(like)
@@ -87,8 +87,8 @@ class Stacked(Network):
         return self.common_mean(array), self._maximum(values)
 
 
-class _Listed:
-    """A network that only writes down the rounds that an average takes."""
+class _RoundRecorder:
+    """Stands in for a network, and only records the rounds of an average."""
 
     def __init__(self) -> None:
         self.rounds: list[LinearRound] = []
@@ -105,7 +105,7 @@ class _Listed:
 
 
 def _operator(matrix: Any, array: Array) -> Product:
-    """Turn the (M, M) matrix into a product with each of several (M, ...) in the library of ``array``."""
+    """A function that multiplies several arrays (M, ...) by the (M, M) matrix, in the library of ``array``."""
     if sparse.issparse(matrix) and on_gpu(array) and matrix.shape[0] <= DENSE_ON_GPU:
         matrix = matrix.toarray()
     if sparse.issparse(matrix) and array_api_compat.is_numpy_array(array):
@@ -128,8 +128,8 @@ def _operator(matrix: Any, array: Array) -> Product:
 def _at_once(matrix: Array, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """One product for all arrays of the same shape: on a GPU a second product costs more than copying both.
 
-    Those of shape (M, d, K) come back with the entries of a column side by side in memory, as `symmetric_product`
-    wants them. All lie in one memory, so the next product takes them as they are.
+    Arrays of shape (M, d, K) come back with the entries of each column adjacent in memory, the layout that
+    `symmetric_product` needs. All share one buffer, so the next product needs no copy.
     """
     xp = ea.namespace(matrix)
     shape = arrays[0].shape
@@ -149,5 +149,5 @@ def _torch_sparse(matrix: Any, array: Array) -> Any:
     with warnings.catch_warnings():
         # PyTorch 2.11 warns about invariants even with check_invariants=False.
         warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
-        found = torch.sparse_coo_tensor(places, values, coo.shape, device=array.device, check_invariants=False)
-        return found.coalesce()
+        tensor = torch.sparse_coo_tensor(places, values, coo.shape, device=array.device, check_invariants=False)
+        return tensor.coalesce()

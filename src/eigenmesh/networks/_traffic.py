@@ -1,4 +1,4 @@
-"""What a run has sent, and the one place where it is counted."""
+"""Traffic, and the one place where it is counted."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from eigenmesh.averaging import LinearRound
 
 @dataclass
 class Traffic:
-    """What a run has sent, over the whole network."""
+    """Traffic of a run over the whole network."""
 
     rounds: int = 0
     """Synchronous neighbour exchanges."""
     messages: int = 0
     """Directed sends."""
     matrices: int = 0
-    """Matrix blocks that a node sends to each neighbour; FAST-PCA sends two per iteration."""
+    """Matrices that a node sends to each neighbour; FAST-PCA sends two per iteration."""
     bytes: int = 0
-    """Payload."""
+    """Bytes of payload."""
 
     def copy(self) -> Traffic:
-        """The count as it stands."""
+        """A copy of the current counts."""
         return replace(self)
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -42,17 +42,17 @@ class Traffic:
 
 
 class Counted:
-    """Counts messages as they are asked for, over the whole network."""
+    """Counts the messages of the whole network as rounds are requested."""
 
     def __init__(self) -> None:
         self.traffic = Traffic()
-        # Rounds by what was exchanged and bytes per message; the rounds of an all-reduce take no link of the graph.
+        # Number of rounds, by exchange and bytes per message; all-reduces use no link of the graph and are left out.
         self.exchanges: Counter[tuple[LinearRound, int]] = Counter()
         self._riding_bytes = 0
         self._sizes: dict[tuple[type, Any, Any], tuple[int, int]] = {}
 
     def link_traffic(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Messages and bytes that went over each link of the graph so far, by (sender, receiver)."""
+        """Messages and bytes so far over each link of the graph, by (sender, receiver)."""
         messages, sent = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for (exchange, size), rounds in self.exchanges.items():
             receivers, senders = exchange.sends
@@ -65,7 +65,7 @@ class Counted:
         self.exchanges[exchange, self._count(exchange.messages, arrays, rounds, riding)] += rounds
 
     def _count(self, messages: int, arrays: tuple[Array, ...], rounds: int = 1, riding: int = 0) -> int:
-        """Count rounds in which as many messages carry the arrays and ``riding`` bytes; gives the bytes of one."""
+        """Count rounds of ``messages`` messages, each of the arrays and ``riding`` bytes; returns the bytes of one."""
         traffic, sent = self.traffic, riding
         traffic.rounds += rounds
         traffic.messages += messages * rounds
@@ -77,8 +77,8 @@ class Counted:
         return sent
 
     def _size(self, array: Array) -> tuple[int, int]:
-        """Matrices and bytes in one node's part of the array; kept, for it is asked for every round."""
-        # With the type, since libraries do not like their dtypes to be compared with those of others.
+        """Matrices and bytes in one node's part of the array; cached, because every round needs it."""
+        # The type is part of the key, because some libraries cannot compare their dtypes with those of others.
         key = (type(array), array.shape, array.dtype)
         if key not in self._sizes:
             shape = array.shape[1:]

@@ -1,4 +1,4 @@
-"""A network in virtual time: rounds over links and nodes of known speed, and nodes at their own pace."""
+"""A network in virtual time: links and nodes of given speed, in rounds or at their own pace."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from eigenmesh.networks._traffic import Traffic
 
 
 class Laws(Protocol):
-    """What links and nodes take, in seconds; ``inf`` is never."""
+    """Times of links and nodes, in seconds; ``inf`` means never."""
 
     def arrives(self, link: tuple[int, int], n_bytes: int, at: float, again: bool) -> float:
-        """When a message over a link (sender, receiver) arrives; ``again``: it is sent until it does."""
+        """Arrival time of a message over a link (sender, receiver); ``again``: it is resent until it arrives."""
         ...
 
     def works(self, node: int, columns: int, at: float) -> float:
-        """When a node that begins ``at`` has multiplied its covariance with so many columns."""
+        """Time at which a node that starts ``at`` has multiplied its covariance with this many columns."""
         ...
 
     def awake(self, node: int, at: float) -> float:
-        """When a node that wants to act ``at`` can: then, or after it was down."""
+        """Earliest time from ``at`` on at which a node can act: later than ``at`` if it is down."""
         ...
 
 
 class InVirtualTime(Stacked):
     """All nodes of a network stacked, each with its own clock.
 
-    A node leaves a round when all that it waits for in it has come, so a round takes as long as it does for the
-    slowest: ``t_i <- max(t_i, max_j arrival_ji)``. Nodes at their own pace act on one ``VirtualTime`` instead.
+    A node ends a round when all messages of its neighbours have arrived: ``t_i <- max(t_i, max_j arrival_ji)``. Nodes
+    at their own pace share one ``VirtualTime`` instead.
 
     Attributes
     ----------
     clock : array of shape (M,)
-        Seconds that have passed at each node.
+        Elapsed seconds at each node.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class InVirtualTime(Stacked):
         return max(self.time.now, float(self.clock.max()))
 
     def multiply(self, columns: int) -> None:
-        """Every node multiplies its covariance with so many columns."""
+        """Let every node multiply its covariance with this many columns."""
         self._set_clock([self.laws.works(node, columns, at) for node, at in enumerate(self.clock)])
 
     def _set_clock(self, seconds: Sequence[float]) -> None:
         gone = np.flatnonzero(np.isinf(seconds))
         if len(gone):
-            fix = "give it a restart, or begin again without it"
-            raise DeadlineError(f"all wait for node {gone[0]} for ever, from second {self.elapsed_s:.1f} on; {fix}.")
+            wait = f"all nodes wait for node {gone[0]} forever, from second {self.elapsed_s:.1f} on"
+            raise DeadlineError(f"{wait}; give it a restart, or leave it out.")
         self.clock = np.array(seconds)
 
     def _count_rounds(self, exchange: LinearRound, arrays: tuple[Array, ...], rounds: int = 1, riding: int = 0) -> None:
@@ -90,10 +90,10 @@ class InVirtualTime(Stacked):
     # --- nodes at their own pace -----------------------------------------------------------------------------
 
     def require_time(self) -> None:
-        """It has its own."""
+        """Nothing: this network has virtual time."""
 
     def run_paced(self, nodes: Sequence[Paced], pace: Pace) -> None:
-        """Let the nodes act until all are called; then their clocks say since when."""
+        """Let the nodes act until all are ready to meet; afterwards each clock is the time at which its node was."""
         self._joined = {}
         if not self._is_paced:
             for node, at in zip(nodes, self.clock, strict=True):
@@ -102,15 +102,13 @@ class InVirtualTime(Stacked):
         self._is_paced = True
         self.time.run(math.inf, lambda: len(self._joined) == len(nodes))
         if gone := [str(node.rank) for node in nodes if node.rank not in self._joined]:
-            # Nothing is left to happen, since nobody is left who would miss them.
-            raise DeadlineError(
-                f"node {', '.join(gone)} is gone for ever; give it a restart, or begin again without it."
-            )
+            # No events are left, and no running node has noticed their silence.
+            raise DeadlineError(f"node {', '.join(gone)} is gone forever; give it a restart, or leave it out.")
         self.clock = np.array([max(self._joined[node.rank], at) for node, at in zip(nodes, self.clock, strict=True)])
 
     def _tick(self, node: Paced, nodes: Sequence[Paced], pace: Pace) -> None:
         now = self.time.now
-        # Who takes part in what all do together sends nothing beside it.
+        # A node that takes part in a synchronous round sends nothing else.
         awake = self.laws.awake(node.rank, max(now, float(self.clock[node.rank])))
         if awake > now:
             if awake < math.inf:
@@ -136,9 +134,9 @@ class InVirtualTime(Stacked):
         self._act(node)
 
     def _act(self, node: Paced) -> None:
-        """Begin work that is due; a node that is called and has none left has joined."""
+        """Begin work that is due; a node that is idle and ready to meet has joined."""
         if self.time.now < self.clock[node.rank]:
-            # It takes part in what all do together.
+            # It takes part in a synchronous round.
             return
         work = node.begin()
         if work is not None:
