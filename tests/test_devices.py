@@ -36,7 +36,7 @@ def test_a_name_is_pytorch_there(name):
 
 @pytest.mark.parametrize("name", ["cuda:77", "tpu", "", "cpu:x"])
 def test_what_is_not_there_is_refused_with_what_is(name):
-    with pytest.raises(InputError, match=rf"device = '{name}' cannot be used; here there are: cpu"):
+    with pytest.raises(InputError, match=rf"device = '{name}' cannot be used; available devices: cpu"):
         namespace_for(name)
 
 

@@ -29,7 +29,7 @@ RANDOM = graphs.metropolis(AT_THE_DIAMETER["random .5"])
 def new_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
-    monkeypatch.setattr(_factored, "_known", {})
+    monkeypatch.setattr(_factored, "_in_memory", {})
     return tmp_path / "eigenmesh"
 
 
@@ -77,10 +77,10 @@ def test_factors_are_found_once_and_kept(new_cache, monkeypatch):
     (kept,) = new_cache.iterdir()
     monkeypatch.setattr(_factored, "_solve", lambda *of: pytest.fail("searched again"))
     assert Factored().found(RANDOM) is first
-    monkeypatch.setattr(_factored, "_known", {})
+    monkeypatch.setattr(_factored, "_in_memory", {})
     assert (Factored().found(RANDOM) == first).all()
     # That there are none is kept too.
-    _factored._keep(kept.name, first[:0])
+    _factored._store(kept.name, first[:0])
     assert isinstance(Factored().prepare(RANDOM), type(Tree().prepare(RANDOM)))
 
 
@@ -91,10 +91,10 @@ def test_a_damaged_file_is_found_out_and_replaced(damage, new_cache, monkeypatch
     if damage == "broken":
         kept.write_bytes(kept.read_bytes()[:100])
     else:
-        _factored._keep(kept.name, first + 1e-3)
-    monkeypatch.setattr(_factored, "_known", {})
+        _factored._store(kept.name, first + 1e-3)
+    monkeypatch.setattr(_factored, "_in_memory", {})
     assert (Factored().found(RANDOM) == first).all()
-    monkeypatch.setattr(_factored, "_known", {})
+    monkeypatch.setattr(_factored, "_in_memory", {})
     assert (_factored._read(kept.name, _factored._places(RANDOM)) == first).all()
 
 

@@ -1,6 +1,6 @@
-"""The seam to the Array API standard: the one place that asks which library an array belongs to.
+"""Access to the Array API standard: the one place that knows which library an array belongs to.
 
-Solvers, networks and covariances hold arrays whose first axis is *the nodes this process holds*: all M in a
+Solvers, networks and covariances hold arrays whose first axis is *the nodes that this process holds*: all M in a
 simulation, one at a peer. NumPy, PyTorch (CPU and CUDA) and array-api-strict run the same lines.
 """
 

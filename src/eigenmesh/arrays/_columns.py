@@ -4,15 +4,15 @@ import numpy as np
 
 from eigenmesh.arrays._library import Array, namespace
 
-# Columns of wide rows that are multiplied at a time.
+# Columns of a wide matrix to multiply at a time.
 PIECE = 2048
-# Entries of a matrix up to which BLAS multiplies a vector with one thread.
+# BLAS multiplies a matrix of up to this many entries with a vector in one thread.
 SMALL_FOR_BLAS = 2**13
 
 
 def squared_norms(X: Array) -> Array:
     """Squared Euclidean norms of the columns: (nodes, d, k) -> (nodes, k)."""
-    # NumPy's vecdot jumps from row to row for each column; einsum reads the rows in order.
+    # NumPy's vecdot strides over the rows for each column; einsum reads the rows in order.
     return np.einsum("...dk,...dk->...k", X, X) if isinstance(X, np.ndarray) else namespace(X).vecdot(X, X, axis=-2)
 
 
@@ -27,7 +27,7 @@ def normalised(X: Array) -> Array:
 
 
 def orthonormal(X: Array) -> Array:
-    """Gram-Schmidt from the first column on, signs kept: (nodes, d, k) -> (nodes, d, k) with orthonormal columns."""
+    """Q of the QR decomposition whose R has no negative diagonal: (nodes, d, k) -> (nodes, d, k)."""
     xp = namespace(X)
     Q, R = xp.linalg.qr(X)
     signs = xp.sign(xp.linalg.diagonal(R))
@@ -35,22 +35,23 @@ def orthonormal(X: Array) -> Array:
 
 
 def pieces(rows: Array, columns: int = PIECE) -> list[slice]:
-    """Parts of the last axis of wide rows that a product on the CPU takes one by one, to need less room: (1, k, d)."""
+    """Slices of the last axis of a wide matrix (1, k, d), for products on the CPU that need less memory one by one."""
     step = columns if isinstance(rows, np.ndarray) else max(1, rows.shape[-1])
     return [slice(start, start + step) for start in range(0, rows.shape[-1], step)]
 
 
 def turn_in_place(X: Array, small: Array) -> None:
-    """Write ``X small`` over X: (1, d, k), (1, k, k)."""
+    """Overwrite X by ``X small``: (1, d, k), (1, k, k)."""
     rows = X.mT
     for piece in pieces(rows):
         rows[:, :, piece] = small.mT @ rows[:, :, piece]
 
 
 def qr_in_place(X: Array) -> Array:
-    """Write Q over a tall matrix X = Q R, and give R: (1, d, k) -> (1, k, k)."""
+    """Overwrite a tall matrix X by Q of ``X = Q R``, and return R: (1, d, k) -> (1, k, k)."""
     d, k = X.shape[-2:]
-    # Threads would wait for one another most of the time: pieces are so small that BLAS uses none.
+    # QR of tall parts (TSQR), each so small that BLAS uses one thread: on this shape threads mostly wait for each
+    # other.
     count = -(-d // max(4 * k, SMALL_FOR_BLAS // k)) if isinstance(X, np.ndarray) else 1
     if count == 1:
         X[...], R = namespace(X).linalg.qr(X)

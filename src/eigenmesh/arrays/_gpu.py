@@ -1,4 +1,4 @@
-"""What a GPU is asked for in another way than a CPU: starting a kernel costs more there than most of them do."""
+"""Operations that a GPU does in other ways than a CPU, because launching a small kernel costs more than running it."""
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -7,12 +7,12 @@ from typing import Any
 from eigenmesh.arrays._columns import squared_norms
 from eigenmesh.arrays._library import Array, Namespace, namespace, on_gpu
 
-# A long sum is cut into so many pieces at most, and into none shorter than this.
+# A long sum is divided into at most MOST_PIECES pieces of at least SHORTEST_PIECE terms.
 MOST_PIECES, SHORTEST_PIECE = 16, 128
 
 
 def small_work_on_host(array: Array) -> AbstractContextManager[Any]:
-    """One thread for NumPy's products while a GPU does the large ones: for small ones, waking others takes longer."""
+    """One BLAS thread for NumPy while a GPU does the large products: for small ones, waking threads takes longer."""
     return _blas_threads().limit(limits=1, user_api="blas") if on_gpu(array) else nullcontext()
 
 
@@ -20,7 +20,7 @@ def small_work_on_host(array: Array) -> AbstractContextManager[Any]:
 def _blas_threads() -> Any:
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped, unused-ignore]
 
-    # Once, since looking for the libraries takes a few milliseconds.
+    # Cached, because finding the libraries takes a few milliseconds.
     return ThreadpoolController()
 
 
@@ -30,7 +30,7 @@ def inner_products(X: Array, Z: Array) -> tuple[Array, Array]:
 
 
 def add_scaled(X: Array, factor: float, S: Array) -> Array:
-    """``X + factor S``, written over X: (nodes, d, k) twice -> (nodes, d, k)."""
+    """Overwrite X by ``X + factor S``, and return it: (nodes, d, k) twice -> (nodes, d, k)."""
     if on_gpu(X):
         # One kernel instead of two.
         return X.add_(S, alpha=factor)
@@ -39,7 +39,7 @@ def add_scaled(X: Array, factor: float, S: Array) -> Array:
 
 
 def subtract_product(Z: Array, X: Array, small: Array) -> Array:
-    """``Z - X small``, which a GPU writes over Z: (nodes, d, k) twice, (nodes, k, k) -> (nodes, d, k)."""
+    """``Z - X small``; on a GPU it overwrites Z: (nodes, d, k) twice, (nodes, k, k) -> (nodes, d, k)."""
     return Z.baddbmm_(X, small, alpha=-1) if on_gpu(Z) else Z - X @ small
 
 
@@ -52,21 +52,21 @@ def symmetric_product(matrices: Array, X: Array) -> Array:
 
 
 def stacked(tensors: list[Array]) -> Array:
-    """Tensors of one shape along a new first axis: (n, ..). They are copied unless they follow each other in memory."""
+    """Stack tensors of one shape along a new first axis, without a copy if they are adjacent in memory: (n, ..)."""
     first = tensors[0]
     memory, begin, size = first.untyped_storage().data_ptr(), first.storage_offset(), first.numel()
-    for place, tensor in enumerate(tensors):
-        follows = tensor.untyped_storage().data_ptr() == memory and tensor.storage_offset() == begin + place * size
-        if not (follows and tensor.is_contiguous()):
+    for index, tensor in enumerate(tensors):
+        is_next = tensor.untyped_storage().data_ptr() == memory and tensor.storage_offset() == begin + index * size
+        if not (is_next and tensor.is_contiguous()):
             return namespace(first).stack(tensors)
     return first.as_strided((len(tensors), *first.shape), (size, *first.stride()))
 
 
 def _one_product(X: Array, Z: Array) -> tuple[Array, Array]:
-    """``inner_products`` from one product ``X^T [Z X]`` whose sum over d is cut into pieces.
+    """``inner_products`` from one product ``X^T [Z X]`` whose sum over d is divided into pieces.
 
-    A GPU gives a k x k result to one of its many processors, however long the sum behind it; pieces go to several.
-    They are added by a product with ones, for which a GPU takes half the time of a short sum.
+    A GPU computes a k x k result on a single processor, however long the sum; pieces run on several. They are summed by
+    a product with ones, which takes half the time of a short reduction.
     """
     xp = namespace(X)
     nodes, d, k = X.shape
@@ -80,12 +80,12 @@ def _one_product(X: Array, Z: Array) -> tuple[Array, Array]:
 
 @cache
 def _ones(count: int, xp: Namespace, dtype: Any, device: Any) -> Array:
-    # Kept, since making them takes a kernel too. A CUDA graph is warmed up first, so they are not part of one.
+    # Cached, because making them takes a kernel too. A CUDA graph is warmed up first, so it does not capture them.
     return xp.ones(count, dtype=dtype, device=device)
 
 
 @cache
 def _piece_count(length: int) -> int:
-    """Number of equal pieces to cut a sum of this length into."""
+    """Number of equal pieces for a sum of this length."""
     most = max(1, min(MOST_PIECES, length // SHORTEST_PIECE))
     return next(count for count in range(most, 0, -1) if length % count == 0)

@@ -1,4 +1,4 @@
-"""Which library an array belongs to, and the way from one to another."""
+"""The library, dtype and device of an array, and conversions between libraries."""
 
 from typing import Any, TypeAlias
 
@@ -13,24 +13,25 @@ Namespace: TypeAlias = Any
 # The compatibility wrapper of NumPy itself, for code that starts from files and estimators.
 numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
 
-# Kinds of memory that DLPack calls that of the CPU, and of the CPU but pinned for CUDA.
+# DLPack device types of CPU memory: plain, and pinned for CUDA.
 DLPACK_HOST = (1, 3)
 
 
 def namespace(array: Array) -> Namespace:
     """Array API namespace of the array."""
-    # Asked for in every iteration; the short cut for NumPy is worth a microsecond each time.
+    # Called many times per iteration; the shortcut for NumPy saves a microsecond each time.
     return numpy if isinstance(array, np.ndarray) else array_api_compat.array_namespace(array)
 
 
 def like(values: np.ndarray, model: Array) -> Array:
     """Copy NumPy values into the library, dtype and device of ``model``."""
-    # PyTorch takes no negative strides, and NumPy leaves those of a single entry as they are unless it copies.
+    # Always a copy: PyTorch accepts no negative strides, and NumPy keeps those of an axis with a single entry
+    # otherwise.
     return namespace(model).asarray(np.array(values, order="C"), dtype=model.dtype, device=model.device)
 
 
 def to_numpy(array: Array) -> np.ndarray:
-    """Bring an array of any library to NumPy (no copy where it is NumPy already)."""
+    """Convert an array of any library to NumPy, without a copy if it is NumPy already."""
     if isinstance(array, np.ndarray):
         return array
     if array_api_compat.is_torch_array(array):
@@ -39,24 +40,24 @@ def to_numpy(array: Array) -> np.ndarray:
 
 
 def numpy_dtype(array: Array) -> np.dtype:
-    """The dtype of an array of any library, as NumPy calls it."""
-    # torch.float32, array_api_strict.float32
+    """The NumPy dtype that corresponds to the dtype of an array of any library."""
+    # str() gives torch.float32 or array_api_strict.float32.
     name = str(array.dtype).rpartition(".")[2]
     try:
         return np.dtype(name)
     except TypeError as error:
-        raise DataError(f"NumPy knows no dtype {name}; convert the data to float32 or float64.") from error
+        raise DataError(f"NumPy has no dtype {name}; convert the data to float32 or float64.") from error
 
 
 def on_host(array: Array) -> bool:
-    """Whether the array lies in the memory of the CPU."""
+    """Whether the array is in CPU memory."""
     if array_api_compat.is_torch_array(array):
         return bool(array.device.type == "cpu")
     return array.__dlpack_device__()[0] in DLPACK_HOST
 
 
 def on_gpu(array: Array) -> bool:
-    """Whether the array is a CUDA tensor, for which starting a kernel costs more than most of them do."""
+    """Whether the array is a CUDA tensor."""
     return not isinstance(array, np.ndarray) and array_api_compat.is_torch_array(array) and bool(array.is_cuda)
 
 
@@ -68,9 +69,9 @@ def as_tensor(array: Array) -> Array:
 
 
 def item_bytes(array: Array) -> int:
-    """Bytes of one number of the array."""
+    """Bytes per number of the array."""
     size = getattr(array.dtype, "itemsize", None)
-    # array-api-strict has no item size; its type's name ends in the bits.
+    # The dtypes of array-api-strict have no item size.
     return int(size if size is not None else array.__array_namespace__().finfo(array.dtype).bits // 8)
 
 
@@ -82,8 +83,10 @@ def namespace_for(device: str | None) -> tuple[Namespace, Any]:
     try:
         placed = torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        here = f"here there are: {', '.join(devices_here(torch))}"
-        raise InputError(f"device = {device!r} cannot be used; {here}. Leave it out for NumPy on the CPU.") from error
+        available = f"available devices: {', '.join(devices_here(torch))}"
+        raise InputError(
+            f"device = {device!r} cannot be used; {available}. Leave it out for NumPy on the CPU."
+        ) from error
     return array_api_compat.array_namespace(placed), placed.device
 
 

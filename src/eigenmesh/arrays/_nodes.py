@@ -1,4 +1,4 @@
-"""The first axis of an array, over the nodes that this process holds: one copy may stand for all of them."""
+"""The first axis of an array, over the nodes in this process; one copy may stand for all of them."""
 
 import array_api_compat
 import numpy as np
@@ -7,12 +7,12 @@ from eigenmesh.arrays._library import Array, namespace
 
 
 def everywhere(array: Array, n_nodes: int) -> Array:
-    """The same values at so many nodes, without copying them: (1, ...) -> (n_nodes, ...)."""
+    """The same values at ``n_nodes`` nodes, without a copy: (1, ...) -> (n_nodes, ...)."""
     return namespace(array).broadcast_to(array, (n_nodes, *array.shape[1:]))
 
 
 def is_everywhere(array: Array) -> bool:
-    """Whether the array is one of ``everywhere``: several nodes that share one copy."""
+    """Whether several nodes share one copy, as made by ``everywhere``."""
     if array.shape[0] < 2:
         return False
     if isinstance(array, np.ndarray):
@@ -21,5 +21,5 @@ def is_everywhere(array: Array) -> bool:
 
 
 def held(array: Array) -> Array:
-    """One copy if several nodes share it, else all of them: (nodes, ...) -> (1 or nodes, ...)."""
+    """A single copy if all nodes share it, else the whole array: (nodes, ...) -> (1 or nodes, ...)."""
     return array[:1, ...] if is_everywhere(array) else array

@@ -12,7 +12,7 @@ from eigenmesh.averaging._polynomial import Polynomial
 from eigenmesh.averaging._push_sum import PushSum
 from eigenmesh.averaging._tree import Tree
 
-# Kernels that use only the links of the graph, from neighbour to neighbour.
+# Methods that send only over the links of the graph.
 OVER_LINKS: dict[str, Callable[[], Averaging]] = {
     "gossip": Gossip,
     "chebyshev": Chebyshev,
@@ -25,7 +25,7 @@ AVERAGINGS: dict[str, Callable[[], Averaging]] = {**OVER_LINKS, "allreduce": All
 
 
 def averaging_by_name(name: str) -> Averaging:
-    """Averaging kernel of that name, for the command line and the estimator."""
+    """Averaging method with this name, for the command line and the estimator."""
     return lookup("averaging", name, AVERAGINGS)()
 
 

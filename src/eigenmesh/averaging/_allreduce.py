@@ -13,14 +13,14 @@ from eigenmesh.graphs import Weights
 class AllReduce:
     """Mean over all nodes by the transport's all-reduce: the sum of ``x_i / M``.
 
-    MPI and torch.distributed have one. It links all nodes, whatever the graph, so it is for clusters and not for
-    organisations that know only their neighbours. It counts as one round and ``2 (M - 1)`` messages, the fewest
-    that can sum and distribute.
+    MPI and torch.distributed have one. It connects all nodes, whatever the graph, so it suits clusters, not
+    organisations that reach only their neighbours. It counts as one round and ``2 (M - 1)`` messages, the fewest that
+    can sum and distribute.
     """
 
     def prepare(self, weights: Weights) -> AllReduceAverage:
         messages = 2 * (weights.n_nodes - 1)
-        # A node sends and passes on each part once.
+        # On average a node sends each part twice: once to sum it, once to distribute it.
         return AllReduceAverage(messages, messages / weights.n_nodes)
 
 
@@ -31,7 +31,7 @@ class AllReduceAverage:
     messages: int
     in_turn: float
     rounds: int = 1
-    # The sum is exact but for rounding.
+    # The sum is exact up to rounding.
     accuracy: float = 0.0
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:

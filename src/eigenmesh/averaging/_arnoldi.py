@@ -1,20 +1,20 @@
-"""The polynomial of W that averages in the fewest rounds where links go one way, so that eigenvalues are complex."""
+"""The polynomial of W that averages in the fewest rounds over one-way links, where eigenvalues are complex."""
 
 import numpy as np
 
 from eigenmesh.graphs import Weights
 
-# Beyond so many nodes the search for a polynomial takes longer than the rounds that it saves.
+# With more nodes, finding the polynomial takes longer than the rounds it saves.
 LARGEST = 256
 
 
 def arnoldi_factors(weights: Weights, accuracy: float, most: int) -> tuple[tuple[float, ...], ...]:
     """Factors of the residual polynomial of GMRES on ``A = I - W``: p(0) = 1 and ``|p(A) (I - 11^T/M)|`` least.
 
-    Its roots are the harmonic Ritz values of Arnoldi's method on the matrices ``A^k (I - 11^T/M)``. Taken one after the
-    other in Leja's order, each as far as possible from those before, they keep rounding small: 19 rounds to 1e-14 on a
-    directed cycle of 20. A real root r is the factor ``1 - A/r``, (1/r,); a pair r, conj(r) is
-    ``1 - 2 Re(r)/|r|^2 A + A^2/|r|^2``, two numbers and two rounds. Nothing, (), beyond 256 nodes.
+    Its roots are the harmonic Ritz values of Arnoldi's method on the matrices ``A^k (I - 11^T/M)``. In Leja order, each
+    as far as possible from those before, they keep rounding small: 19 rounds to 1e-14 on a directed cycle of 20. A real
+    root r gives the factor ``1 - A/r``, stored as (1/r,); a pair r, conj(r) gives ``1 - 2 Re(r)/|r|^2 A + A^2/|r|^2``,
+    two numbers and two rounds. With more than 256 nodes the result is empty.
     """
     n_nodes = weights.n_nodes
     if n_nodes > LARGEST:
@@ -27,15 +27,15 @@ def arnoldi_factors(weights: Weights, accuracy: float, most: int) -> tuple[tuple
         image = basis[-1] - W @ basis[-1]
         column = np.zeros(degree + 1)
         for _ in range(2):
-            for place, vector in enumerate(basis):
-                along = float(np.sum(vector * image))
-                column[place] += along
-                image = image - along * vector
+            for row, vector in enumerate(basis):
+                coefficient = float(np.sum(vector * image))
+                column[row] += coefficient
+                image = image - coefficient * vector
         column[degree] = np.linalg.norm(image)
         H = np.hstack([np.vstack([H, np.zeros((1, degree - 1))]), column[:, np.newaxis]])
         first = np.eye(degree + 1)[0]
-        left = size * float(np.linalg.norm(first - H @ np.linalg.lstsq(H, first)[0]))
-        if left <= accuracy or column[degree] <= 1e-14:
+        residual = size * float(np.linalg.norm(first - H @ np.linalg.lstsq(H, first)[0]))
+        if residual <= accuracy or column[degree] <= 1e-14:
             break
         basis.append(image / column[degree])
     return _factors(_leja(_harmonic_ritz(H)))
@@ -50,13 +50,15 @@ def _harmonic_ritz(H: np.ndarray) -> np.ndarray:
 
 
 def _leja(roots: np.ndarray) -> list[complex]:
-    """Roots of the upper half plane, each as far as possible from those before and their conjugates."""
-    left = [complex(root) for root in roots if root.imag >= 0]
+    """Roots in the upper half plane in Leja order: each as far as possible from those before and their conjugates."""
+    remaining = [complex(root) for root in roots if root.imag >= 0]
     ordered: list[complex] = []
-    while left:
+    while remaining:
         chosen = [each for root in ordered for each in (root, root.conjugate())]
-        far = [abs(root) if not chosen else sum(np.log(abs(root - each) + 1e-300) for each in chosen) for root in left]
-        ordered.append(left.pop(int(np.argmax(far))))
+        far = [
+            abs(root) if not chosen else sum(np.log(abs(root - each) + 1e-300) for each in chosen) for root in remaining
+        ]
+        ordered.append(remaining.pop(int(np.argmax(far))))
     return ordered
 
 

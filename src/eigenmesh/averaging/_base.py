@@ -1,4 +1,4 @@
-"""What an averaging kernel is made of: linear rounds on a network, and a promise of accuracy."""
+"""The parts of an averaging method: linear rounds on a network, and a stated accuracy."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ DEFAULT_ACCURACY = 1e-12
 class LinearRound:
     """One synchronous exchange in which node i takes ``sum_j a_ij x_j`` of its own and its neighbours' arrays.
 
-    Mixing with W, a level of a spanning tree and a step of a polynomial are all linear rounds, so a network
-    has one verb to carry out and one place to count.
+    Mixing with W, a level of a spanning tree and a step of a polynomial are all linear rounds, so a network needs only
+    one operation, and counts traffic in one place.
     """
 
     matrix: Any
@@ -27,19 +27,19 @@ class LinearRound:
 
     @cached_property
     def sends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Receiver and sender of each message: entries of the matrix off its diagonal, (messages,) each."""
+        """Receivers and senders of the messages, (messages,) each: the off-diagonal entries of the matrix."""
         rows, columns = self.matrix.nonzero()
         between = rows != columns
         return rows[between], columns[between]
 
     @cached_property
     def messages(self) -> int:
-        """Directed sends."""
+        """Number of messages."""
         return len(self.sends[0])
 
     @cached_property
     def in_turn(self) -> int:
-        """Directed sends of the node that has the most; they leave it one after the other."""
+        """Messages of the node that sends the most; a node sends its messages one after the other."""
         return int(np.bincount(self.sends[1], minlength=1).max())
 
 
@@ -52,11 +52,11 @@ class LinearNetwork(Protocol):
 
 
 class Average(Protocol):
-    """An averaging kernel made ready for one network.
+    """An averaging method prepared for one network.
 
-    ``rounds`` and ``messages`` (over all nodes) are what one average costs; ``in_turn`` are the messages of the node
-    that sends the most in a round, added up over the rounds. ``accuracy`` is the relative error that is left in exact
-    arithmetic: ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
+    ``rounds`` and ``messages`` (over all nodes) are the cost of one average; ``in_turn`` is the number of messages of
+    the busiest node in each round, summed over the rounds. ``accuracy`` is the relative error in exact arithmetic:
+    ``|x_i - mean| <= accuracy * |x - mean|`` in the Euclidean norm over all nodes.
     """
 
     @property
@@ -83,7 +83,7 @@ class Averaging(Protocol):
 
 @dataclass(frozen=True)
 class ToAccuracy:
-    """A kernel whose one setting is the accuracy of its averages."""
+    """A method whose only setting is the accuracy of its averages."""
 
     accuracy: float = DEFAULT_ACCURACY
 
@@ -94,7 +94,7 @@ class ToAccuracy:
 
 @dataclass(frozen=True)
 class Mixing:
-    """What averages have in common whose rounds mix with W: a message over every link, both ways, in each."""
+    """Base of averages whose rounds mix with W: in each round a message over every link, in both directions."""
 
     mixing: LinearRound
     rounds: int
@@ -110,7 +110,7 @@ class Mixing:
 
 @dataclass(frozen=True)
 class MeasuredMixing(Mixing):
-    """Mixes whose accuracy is stated: it follows from the spectrum of W or, where that is not enough, is measured."""
+    """Mixing with a stated accuracy, which comes from the spectrum of W or, where that is not enough, is measured."""
 
     accuracy: float
 
@@ -118,7 +118,7 @@ class MeasuredMixing(Mixing):
     def __call__(self, network: LinearNetwork, array: Array) -> Array: ...
 
     def lengthened(self, weights: Weights, accuracy: float) -> Self:
-        """With as many more rounds as this accuracy takes."""
+        """The same average with more rounds, until it has this accuracy."""
         average = self
         while (reached := measured_accuracy(average, weights)) > accuracy:
             average = replace(average, rounds=average.rounds + 1 + average.rounds // 32)
@@ -126,28 +126,28 @@ class MeasuredMixing(Mixing):
 
 
 def require_averaging(weights: Weights, what: str) -> None:
-    """Raise GraphError unless mixing with the weights leads to the mean."""
+    """Raise GraphError unless mixing with the weights converges to the mean."""
     if not weights.averages:
         fix = "use eigenmesh.graphs.balanced(graph), or tree averaging"
         raise GraphError(f"{what} needs weights whose rows and columns all sum to 1; {fix}.")
 
 
 def measured_accuracy(average: Average, weights: Weights) -> float:
-    """Norm of ``average - 1 1^T / M`` in working precision, on the unit vectors or, for large M, on 64 random ones.
+    """Norm of ``average - 1 1^T / M`` in working precision, on the unit vectors or, for large M, on 64 random vectors.
 
-    Evaluating p on the eigenvalues is not enough: rounding errors along other eigenvectors are amplified by the
-    following rounds.
+    Evaluating p on the eigenvalues is not enough, because later rounds amplify rounding errors along other
+    eigenvectors.
     """
     n_nodes = weights.n_nodes
     if n_nodes == 1:
         return 0.0
     probe = np.eye(n_nodes) if n_nodes <= 256 else np.random.default_rng(0).standard_normal((n_nodes, 64))
-    away = average(_Plain(), probe) - probe.mean(axis=0)
-    return float(np.linalg.norm(away, 2) / np.linalg.norm(probe - probe.mean(axis=0), 2))
+    error = average(_MatrixNetwork(), probe) - probe.mean(axis=0)
+    return float(np.linalg.norm(error, 2) / np.linalg.norm(probe - probe.mean(axis=0), 2))
 
 
-class _Plain:
-    """A network that only multiplies by the round's matrix, to measure the accuracy."""
+class _MatrixNetwork:
+    """Stands in for a network, and only multiplies by the matrix of a round, to measure the accuracy."""
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
         return tuple(exchange.matrix @ array for array in arrays)

@@ -1,4 +1,4 @@
-"""Factored averaging: matrices on the links whose product is the average, as few as the diameter."""
+"""Factored averaging: about as many matrices as the diameter, on the links of the graph, whose product averages."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from eigenmesh.averaging._tree import Tree
 from eigenmesh.data._archives import cache_folder
 from eigenmesh.graphs import Weights
 
-# Beyond so many unknowns a search takes minutes.
+# With more unknowns a search takes minutes.
 LARGEST = 3000
-# A search ends at FOUND. The nodes measure again, and rounding must not make one of them refuse what the others use.
-FOUND, ACCURACY = 1e-14, 1e-13
-# Noise of each start: with little of it some searches end beside a solution, with much of it others do.
+# A search succeeds at a residual of SOLVED. Each node measures the accuracy again, and accepts up to ACCURACY, so that
+# rounding does not make one node reject what the others use.
+SOLVED, ACCURACY = 1e-14, 1e-13
+# Noise of each start: some searches miss a solution with little noise, others with much.
 STARTS = (0.03, 1.0, 0.1, 0.03, 0.3, 0.03)
-# A search goes on while WINDOW steps divide the residual by FALL.
+# A search continues as long as every WINDOW steps divide the residual by FALL, up to STEPS steps.
 STEPS, WINDOW, FALL = 60, 10, 4.0
-# With so much damping a step is too short to matter.
+# With more damping a step is too short to matter.
 MOST_DAMPING = 1e6
 
-_known: dict[str, np.ndarray] = {}
+_in_memory: dict[str, np.ndarray] = {}
 _searching = threading.Lock()
 
 
@@ -37,51 +38,50 @@ _searching = threading.Lock()
 class Factored:
     """Apply L matrices on the links of the graph whose product is ``1 1^T / M``, L the diameter or one more.
 
-    No exact average takes fewer rounds than the diameter; a tree takes up to twice as many. The matrices are found by
-    Levenberg-Marquardt on ``|W_L ... W_1 - 1 1^T / M|^2``, once for each graph, and kept in the user's cache. All links
-    carry a message every round, so a tree sends fewer bytes. Where a tree or a polynomial takes no more rounds,
-    where nothing is found, or with more than 3,000 unknowns, the tree or the polynomial is used instead: the one with
-    fewer rounds; of equals, the tree.
+    No exact average takes fewer rounds than the diameter; a tree takes up to twice as many. The matrices come from a
+    Levenberg-Marquardt search on ``|W_L ... W_1 - 1 1^T / M|^2``, once per graph, and are stored in the user's cache.
+    Every round sends a message over all links, so a tree sends fewer bytes. A tree or a polynomial, whichever takes
+    fewer rounds, is used instead if it needs no more rounds, if the search fails, or with more than 3,000 unknowns.
 
-    A search on another processor may end elsewhere, so nodes must have the ``factors`` (L, messages + M), entries row
-    by row, from one place: behind a transport all nodes take those of the root of the tree.
+    On another processor the search may find other matrices, so all nodes must use the same ``factors`` (L, messages +
+    M), entries row by row: with a transport, all nodes use those of the root of the tree.
     """
 
     factors: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def prepare(self, weights: Weights) -> Average:
-        factors, other = self.found(weights), _other(weights)
-        if not 0 < len(factors) < other.rounds:
-            return other
+        factors, fallback = self.found(weights), _fallback(weights)
+        if not 0 < len(factors) < fallback.rounds:
+            return fallback
         matrices = _matrices(factors, _places(weights), weights.n_nodes)
         average = FactoredAverage(tuple(LinearRound(matrix) for matrix in matrices), accuracy=0.0)
         accuracy = measured_accuracy(average, weights)
-        return replace(average, accuracy=accuracy) if accuracy <= ACCURACY else other
+        return replace(average, accuracy=accuracy) if accuracy <= ACCURACY else fallback
 
     def found(self, weights: Weights) -> np.ndarray:
-        """The factors: its own, or those of the cache, or newly found ones; (0, ...) if there are none."""
+        """The given factors, else those in the cache, else those of a new search; (0, ...) if there are none."""
         if self.factors is not None:
             return self.factors
         places, fewest = _places(weights), weights.spectrum.diameter
-        if fewest * len(places) > LARGEST or _other(weights).rounds <= fewest:
+        if fewest * len(places) > LARGEST or _fallback(weights).rounds <= fewest:
             return np.empty((0, len(places)))
         name, most = _file_name(places), Tree().prepare(weights).rounds
-        # Nodes that are threads wait for the first of them.
+        # If nodes are threads, one of them searches and the others wait for its result.
         with _searching:
-            if name not in _known:
-                kept = _read(name, places)
-                _keep(name, _search(places, range(fewest, min(fewest + 2, most))) if kept is None else kept)
-            return _known[name]
+            if name not in _in_memory:
+                stored = _read(name, places)
+                _store(name, _search(places, range(fewest, min(fewest + 2, most))) if stored is None else stored)
+            return _in_memory[name]
 
     def shared(self, network: LinearNetwork, weights: Weights) -> Factored:
-        """With the factors of the root of the tree: they go down the tree once. All nodes call it together."""
+        """The same averaging with the factors of the root, sent down the tree. All nodes must call it together."""
         own = self.found(weights)
-        # All know this shape; rows of zeros stand for factors that were not needed.
+        # All nodes know this shape; rows of zeros are factors that are not needed.
         sent = np.zeros((1, weights.spectrum.diameter + 1, own.shape[1]))
         sent[0, : len(own)] = own
         for level in Tree().prepare(weights).down:
             (sent,) = network.combine(level, sent)
-        return Factored(_keep(_file_name(_places(weights)), sent[0][sent[0].any(axis=1)]))
+        return Factored(_store(_file_name(_places(weights)), sent[0][sent[0].any(axis=1)]))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class FactoredAverage:
         return array
 
 
-def _other(weights: Weights) -> Average:
+def _fallback(weights: Weights) -> Average:
     """A tree, or a polynomial if that takes fewer rounds."""
     if not weights.averages:
         return Tree().prepare(weights)
@@ -118,9 +118,9 @@ def _other(weights: Weights) -> Average:
 
 
 def _places(weights: Weights) -> np.ndarray:
-    """Row and column of each entry that a factor may have, (messages + M, 2): links, and the diagonal."""
+    """Row and column of the entries of a factor that may be nonzero, the links and the diagonal: (messages + M, 2)."""
     graph, nodes = weights.graph, np.arange(weights.n_nodes)
-    # Receivers are rows.
+    # A link (sender, receiver) is the entry in row receiver, column sender.
     links = np.array(graph.edges if graph.is_directed() else graph.to_directed().edges, dtype=int).reshape(-1, 2)
     places = np.concatenate([links[:, ::-1], np.stack([nodes, nodes], axis=1)])
     return places[np.lexsort(places.T[::-1])]
@@ -138,19 +138,19 @@ def _file_name(places: np.ndarray) -> str:
 
 
 def _read(name: str, places: np.ndarray) -> np.ndarray | None:
-    """Factors in the user's cache, (L, places), if they are whole and right."""
+    """Factors in the user's cache, (L, places); None if the file is missing, broken or wrong."""
     try:
         with open(cache_folder() / name, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             factors = np.asarray(arrays["factors"], dtype=float).reshape(-1, len(places))
     except Exception:  # broken files make NumPy and zipfile raise many kinds of exceptions
         return None
-    right = len(factors) == 0 or _Products(factors, places).size <= ACCURACY
-    return factors if right else None
+    is_correct = len(factors) == 0 or _Products(factors, places).size <= ACCURACY
+    return factors if is_correct else None
 
 
-def _keep(name: str, factors: np.ndarray) -> np.ndarray:
-    """Put factors (L, places) into memory and, if it can be written, into the user's cache."""
-    _known[name] = factors
+def _store(name: str, factors: np.ndarray) -> np.ndarray:
+    """Store factors (L, places) in memory and, if possible, in the user's cache; returns them."""
+    _in_memory[name] = factors
     with contextlib.suppress(OSError, RuntimeError):
         cache_folder().mkdir(parents=True, exist_ok=True)
         save_arrays(cache_folder() / name, {"factors": factors})
@@ -158,15 +158,15 @@ def _keep(name: str, factors: np.ndarray) -> np.ndarray:
 
 
 def _search(places: np.ndarray, numbers: range) -> np.ndarray:
-    """The first factors that are found, of these numbers: (L, places); L = 0 if there are none."""
+    """The first solution with one of these numbers of factors: (L, places); L = 0 if there is none."""
     for n_factors, start in product(numbers, range(len(STARTS))):
-        if n_factors * len(places) <= LARGEST and (found := _solve(places, n_factors, start)) is not None:
-            return found
+        if n_factors * len(places) <= LARGEST and (factors := _solve(places, n_factors, start)) is not None:
+            return factors
     return np.empty((0, len(places)))
 
 
 class _Products:
-    """The products of factors, (L, places), and what they leave: the residual ``W_L ... W_1 - 1 1^T / M``."""
+    """Partial products of factors (L, places), and the residual ``W_L ... W_1 - 1 1^T / M``."""
 
     def __init__(self, factors: np.ndarray, places: np.ndarray) -> None:
         self.factors, self.places = factors, places
@@ -182,7 +182,7 @@ class _Products:
         self.size = float(np.linalg.norm(self.residual))
 
     def normal_equations(self) -> tuple[np.ndarray, np.ndarray]:
-        """``J^T J`` and ``J^T r``; entry (i, j) of factor l moves the product by ``after_l[:, i] before_l[j, :]``."""
+        """``J^T J`` and ``J^T r``; entry (i, j) of factor l changes the product by ``after_l[:, i] before_l[j, :]``."""
         n_nodes, (rows, columns) = len(self.residual), self.places.T
         after, before = np.hstack(self.after), np.vstack(self.before)
         shift = n_nodes * np.arange(len(self.factors))[:, np.newaxis]
@@ -194,11 +194,11 @@ class _Products:
 
 
 def _solve(places: np.ndarray, n_factors: int, start: int) -> np.ndarray | None:
-    """Levenberg-Marquardt from row averages and noise: (n_factors, places); None where it finds no solution."""
+    """Levenberg-Marquardt from row averages and noise: (n_factors, places); None if it finds no solution."""
     noise = STARTS[start] * np.random.default_rng(start).standard_normal((n_factors, len(places)))
     now = _Products((1 + noise) / np.bincount(places[:, 0])[places[:, 0]], places)
     damping, sizes = 1.0, [now.size]
-    while now.size > FOUND:
+    while now.size > SOLVED:
         stuck = len(sizes) > WINDOW and now.size > sizes[-1 - WINDOW] / FALL
         if stuck or len(sizes) > STEPS:
             return None
@@ -210,14 +210,14 @@ def _solve(places: np.ndarray, n_factors: int, start: int) -> np.ndarray | None:
 
 
 def _step(now: _Products, damping: float) -> tuple[_Products, float]:
-    """The next factors, and the damping with which they are better."""
+    """Better factors, and the damping that gave them; the same factors if there are none."""
     from scipy.linalg import cho_factor, cho_solve
 
     square, gradient = now.normal_equations()
     diagonal = square.diagonal().copy()
     while damping < MOST_DAMPING:
         np.fill_diagonal(square, diagonal + damping)
-        # Without enough damping rounding makes the matrix indefinite.
+        # With too little damping, rounding makes the matrix indefinite.
         with contextlib.suppress(np.linalg.LinAlgError):
             step = cho_solve(cho_factor(square, lower=True, check_finite=False), gradient, check_finite=False)
             then = _Products(now.factors - step.reshape(now.factors.shape), now.places)

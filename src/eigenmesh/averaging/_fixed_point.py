@@ -1,4 +1,4 @@
-"""Real numbers as whole ones modulo 2^64, so that sums over the nodes are the same bits in any order."""
+"""Real numbers as integers modulo 2^64, so that sums over the nodes have the same bits in any order."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import numpy as np
 
 from eigenmesh.errors import DataError
 
-# A sum may be as large as 2^BITS; one bit is kept for the sign, and one so that a single wrong node wraps nothing.
+# A sum may be as large as 2^BITS. One further bit is for the sign, and one so that a single wrong node causes no
+# overflow.
 BITS = 62
-# Units of a number that no bound is known of are 2^-FRACTION.
+# Without a known bound, numbers are in units of 2^-FRACTION.
 FRACTION = 64
 
 
 class FixedPoint(Protocol):
-    """A way to write each node's numbers as words of 64 bits that can be added up."""
+    """A format for each node's numbers as 64-bit words that can be summed."""
 
     def encode(self, values: np.ndarray, ids: Sequence[int]) -> np.ndarray:
-        """Words of the nodes with these ids: (nodes, ...) -> (nodes, ...) uint64. Raises DataError if one is beyond."""
+        """Numbers of the nodes as words: (nodes, ...) -> (nodes, ...) uint64; DataError if one is too large."""
         ...
 
     def decode(self, total: np.ndarray) -> np.ndarray:
-        """Numbers of words that were added up modulo 2^64: (..) uint64 -> (..) float64."""
+        """Numbers from words summed modulo 2^64: (..) uint64 -> (..) float64."""
         ...
 
 
@@ -32,15 +33,15 @@ class FixedPoint(Protocol):
 class Scaled:
     """One word per number: ``q = rint(x 2^(62 - e))`` with ``2^e >= sum over nodes of |x_i|``.
 
-    exponents: e, to be broadcast to one node's part. They are public: equal at all nodes, and no node's own.
+    exponents : e, broadcast to one node's array. They are public: equal at all nodes, and not derived from one node.
     """
 
     exponents: np.ndarray
 
     @classmethod
     def within(cls, bound: np.ndarray | float) -> Scaled:
-        """For numbers whose moduli add up to at most ``bound`` over all nodes."""
-        # Unlike log2 this is the same on every processor.
+        """For numbers with ``sum over nodes of |x_i| <= bound``."""
+        # Unlike log2, frexp gives the same result on every processor.
         return cls(np.frexp(np.asarray(bound, dtype=np.float64))[1])
 
     def encode(self, values: np.ndarray, ids: Sequence[int]) -> np.ndarray:
@@ -61,9 +62,9 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Wide:
-    """Two words per number, of which nothing need be known: whole units of 2^-64, at most ``2^(t - 1) / M`` a node.
+    """Two words per number, without a known bound: multiples of 2^-64, at most ``2^(t - 1) / M`` per node.
 
-    Words are added up apart, so the lower one has ``t = 64 - ceil(log2 M)`` bits, and its sum still fits:
+    The two words are summed separately, so the lower one has ``t = 64 - ceil(log2 M)`` bits, and its sum still fits:
     ``x = (high 2^t + low) 2^-64`` with ``0 <= low < 2^t``. Words of (nodes, n) are (nodes, 2 n): low, then high.
     """
 
@@ -75,7 +76,7 @@ class Wide:
 
     @property
     def limit(self) -> float:
-        """What a number of one node must be below, so that the sum of all nodes wraps nothing."""
+        """Upper bound of a number of one node, so that the sum over all nodes does not overflow."""
         return 2.0 ** (self.low_bits - 1) / self.n_nodes
 
     @property
@@ -89,7 +90,7 @@ class Wide:
             node, *place = np.argwhere(too_large)[0].tolist()
             raise DataError(
                 f"node {ids[node]} would send {values[node, *place]:.4g}, but its counts, sums and squares must stay "
-                f"below {self.limit:.4g} to be added up as integers; nothing is sent. Divide the data by a constant."
+                f"below {self.limit:.4g} to be summed as integers; nothing is sent. Divide the data by a constant."
             )
         units = np.rint(np.ldexp(np.abs(values), FRACTION))
         high = np.floor(np.ldexp(units, -self.low_bits))
@@ -101,14 +102,14 @@ class Wide:
         shift = np.uint64(self.low_bits)
         carried = high + (low >> shift)
         rest = low & np.uint64(2**self.low_bits - 1)
-        # Without the sign, so that nothing cancels when both parts become floating-point numbers.
+        # Convert absolute values, so that nothing cancels between the two parts as floating-point numbers.
         negative = carried.view(np.int64) < 0
         rest, carried = self._negated(rest, carried.view(np.int64), negative)
         size = np.ldexp(carried.astype(np.float64), self.low_bits) + rest
         return np.asarray(np.ldexp(np.where(negative, -size, size), -FRACTION))
 
     def _negated(self, low: np.ndarray, high: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Words of the negative numbers, with a lower word that is not negative."""
+        """Negate the numbers ``where`` it is true, with a lower word that stays nonnegative."""
         borrow = where & (low > 0)
         low = np.where(borrow, np.uint64(2**self.low_bits) - low, low)
         return low, np.where(where, -high - borrow, high).view(np.uint64)

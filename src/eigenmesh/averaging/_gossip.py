@@ -1,4 +1,4 @@
-"""Gossip, plain or by Chebyshev's recurrence: as many mixes as the ends of the spectrum ask for."""
+"""Gossip, plain or with Chebyshev acceleration; the number of rounds follows from the ends of the spectrum."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eigenmesh.graphs import Weights, rounds_to_average
 class Gossip(ToAccuracy):
     """Apply W repeatedly: ``x <- W^L x`` with ``beta^L <= accuracy``.
 
-    The simplest average and the slowest: a baseline for the others.
+    The simplest and slowest method: a baseline for the others.
     """
 
     def prepare(self, weights: Weights) -> GossipAverage:
-        """Choose L from beta, the second modulus of the eigenvalues of W, or by its powers if W is not symmetric."""
+        """Choose L from beta, the second largest modulus of an eigenvalue of W; if W is not symmetric, by measuring."""
         require_averaging(weights, "gossip")
         spectrum = weights.spectrum
         rounds = rounds_to_average(spectrum, self.accuracy)
@@ -46,8 +46,8 @@ class Chebyshev(ToAccuracy):
 
         p_L(w) = T_L((w - c) / e) / T_L((1 - c) / e).
 
-    Both ends of the interval are used; its symmetric hull [-beta, beta] would cost more rounds. Where W is not
-    symmetric its eigenvalues are on no interval, and plain gossip is used instead.
+    Both ends of the interval are used; the symmetric interval [-beta, beta] would cost more rounds. If W is not
+    symmetric, its eigenvalues do not lie on an interval, and plain gossip is used instead.
     """
 
     def prepare(self, weights: Weights) -> ChebyshevAverage | GossipAverage:
@@ -71,7 +71,8 @@ class ChebyshevAverage(Mixing):
     def of_rounds(cls, weights: Weights, rounds: int) -> ChebyshevAverage:
         """The polynomial of this many rounds, whatever its accuracy."""
         spectrum = weights.spectrum
-        # All eigenvalues but the first equal (a complete graph): an interval of width zero, one round.
+        # On a complete graph all eigenvalues but the first are equal: the interval has width zero, and one round is
+        # enough.
         half_width = max((spectrum.second - spectrum.smallest) / 2, 1e-15)
         return cls(LinearRound(weights.matrix), rounds, (spectrum.second + spectrum.smallest) / 2, half_width)
 

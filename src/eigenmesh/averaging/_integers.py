@@ -1,4 +1,4 @@
-"""Integer averaging: sums modulo 2^64, which are the same bits in any order, on any tree and at every node."""
+"""Integer averaging: sums modulo 2^64, which have the same bits in any order, on any tree and at every node."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from eigenmesh.graphs import Weights
 
 @dataclass(frozen=True)
 class Integers:
-    """Turn numbers into integers modulo 2^64 by public scales, add them up, and turn the sum back.
+    """Convert numbers to integers modulo 2^64 by public scales, sum them, and convert the sum back.
 
-    Integers add up to the same bits in any order, so results do not depend on the tree, the order of the nodes or the
-    engine; and masks that cancel in the sum can hide what each node adds. Row j of a product ``C_i B`` has the scale
-    ``2^e_j >= M sqrt(C_jj tr C)``, known from the pooled variances; counts, sums and squares go in two words.
+    A sum of integers has the same bits in any order, so results do not depend on the tree, the order of the nodes or
+    the engine; and masks that cancel in the sum can hide the contribution of each node. Row j of a product ``C_i B``
+    has the scale ``2^e_j >= M sqrt(C_jj tr C)``, known from the pooled variances; counts, sums and squares take two
+    words.
 
     Parameters
     ----------
     over : Tree or AllReduce
-        How the integers are added up.
+        How the integers are summed.
     """
 
     over: Tree | AllReduce = field(default_factory=Tree)
 
     def __post_init__(self) -> None:
         if not isinstance(self.over, Tree | AllReduce):
-            raise InputError(f"integers are added up over Tree() or AllReduce(), not over {self.over!r}.")
+            raise InputError(f"over = {self.over!r} must be Tree() or AllReduce().")
 
     def prepare(self, weights: Weights) -> IntegerAverage:
         return IntegerAverage(self.over.prepare(weights), weights.n_nodes)
@@ -66,7 +67,7 @@ class IntegerAverage:
         Each node rounds by half a unit of ``2^(e_j - 62)`` at most and ``2^e_j`` is at most twice its bound, so an
         averaged column is off by less than ``M 2^-62 tr C``; the norm over all nodes is sqrt(M) times that of one.
         """
-        # Twice that covers what is added to the bounds against rounding.
+        # The factor 2 covers the slack that the bounds have against rounding.
         return float(np.sqrt(self.n_nodes) * 2.0 ** (1 - BITS))
 
     def total(self, network: LinearNetwork, words: np.ndarray) -> np.ndarray:
@@ -74,7 +75,7 @@ class IntegerAverage:
         return np.asarray(self.over.total(network, words))
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
-        """Average of numbers of which nothing is known, two words each; a network that knows bounds uses them."""
+        """Average of numbers without known bounds, two words each; a network uses bounds where it knows them."""
         wide, flat = Wide(self.n_nodes), ea.to_numpy(array).reshape(len(array), -1)
         total = self.total(network, wide.encode(flat.astype(np.float64), range(len(flat))))
         return ea.like((wide.decode(total) / self.n_nodes).reshape(array.shape), array)

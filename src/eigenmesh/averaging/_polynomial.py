@@ -12,9 +12,9 @@ from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound, Mixin
 from eigenmesh.averaging._gossip import Chebyshev
 from eigenmesh.graphs import Weights
 
-# Beyond this, computing all eigenvalues of W costs more than the rounds that it saves.
+# With more nodes, computing all eigenvalues of W costs more than the rounds it saves.
 LARGEST = 2048
-# On long, thin graphs high degrees amplify rounding. This much is accepted if it saves half the rounds.
+# On long, thin graphs high degrees amplify rounding. An error up to this is accepted if it saves half the rounds.
 ROUNDING_ALLOWED = 1e-10
 
 
@@ -23,23 +23,23 @@ class Polynomial(ToAccuracy):
     """Apply the polynomial ``p(W)`` with ``p(1) = 1`` that is smallest on the actual eigenvalues of W.
 
     It is the residual polynomial of conjugate residuals on ``A = I - W``, which minimises ``sum_j p(w_j)^2`` over the
-    eigenvalues besides 1 (each distinct one counts), so it is exact after as many rounds as there are distinct ones: 10
-    on a cycle of 20, 6 on a hypercube of 64, the diameter on a path. Every node needs to know the graph; its
-    eigenvalues are then computed locally. The accuracy is measured in working precision and stated. If the
-    recurrence is too ill-conditioned, or Chebyshev needs no more rounds, or there are more than 2,048 nodes,
-    Chebyshev is used instead. Where W is not symmetric it is the residual polynomial of GMRES, see ``arnoldi_factors``.
+    distinct eigenvalues besides 1, so it is exact after as many rounds as there are of them: 10 on a cycle of 20, 6 on
+    a hypercube of 64, the diameter on a path. Every node must know the graph, and computes its eigenvalues locally. The
+    accuracy is measured in working precision. If the recurrence is too ill-conditioned, or Chebyshev needs no more
+    rounds, or there are more than 2,048 nodes, Chebyshev is used instead. If W is not symmetric, it is the residual
+    polynomial of GMRES, see ``arnoldi_factors``.
     """
 
     def prepare(self, weights: Weights) -> Average:
-        """Choose the degree, from the spectrum of W."""
+        """Choose the degree from the spectrum of W."""
         chebyshev = Chebyshev(self.accuracy).prepare(weights)
         if weights.n_nodes == 1 or weights.n_nodes > LARGEST:
             return chebyshev
         average = self._shortest(weights, most=chebyshev.rounds)
         reached = measured_accuracy(average, weights)
-        fewer = reached <= self.accuracy and average.rounds < chebyshev.rounds
-        half = reached <= ROUNDING_ALLOWED and 2 * average.rounds <= chebyshev.rounds
-        return replace(average, accuracy=reached) if fewer or half else chebyshev
+        is_shorter = reached <= self.accuracy and average.rounds < chebyshev.rounds
+        is_half_as_long = reached <= ROUNDING_ALLOWED and 2 * average.rounds <= chebyshev.rounds
+        return replace(average, accuracy=reached) if is_shorter or is_half_as_long else chebyshev
 
     def _shortest(self, weights: Weights, most: int) -> PolynomialAverage | ProductAverage:
         mixing = LinearRound(weights.matrix)
@@ -72,7 +72,7 @@ class PolynomialAverage(Mixing):
 class ProductAverage(Mixing):
     """Polynomial averaging as a product of factors ``1 - a A`` and ``1 - a A + b A^2`` of ``A = I - W``.
 
-    Each factor is (a,) or (a, b): as many rounds as numbers.
+    Each factor is (a,) or (a, b), and takes as many rounds as it has numbers.
     """
 
     factors: tuple[tuple[float, ...], ...]
@@ -90,10 +90,10 @@ class ProductAverage(Mixing):
 
 
 def distinct_eigenvalues(weights: Weights) -> np.ndarray:
-    """Eigenvalues of W besides the 1 of the constant vectors, each once, largest first: at most (M - 1,)."""
+    """Distinct eigenvalues of W, without the 1 of the constant vectors, largest first: at most (M - 1,)."""
     matrix = weights.matrix if isinstance(weights.matrix, np.ndarray) else weights.matrix.toarray()
     values = np.linalg.eigvalsh(matrix)[-2::-1]
-    # Equal ones differ by rounding only.
+    # Equal eigenvalues differ by rounding only.
     return np.asarray(values[np.diff(values, prepend=np.inf) < -1e-12])
 
 

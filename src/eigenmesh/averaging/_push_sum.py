@@ -1,4 +1,4 @@
-"""Push sums: averages on networks whose weights only keep sums, as accurate as random probes show."""
+"""Push sums: averages with weights that only conserve sums; random probes measure their accuracy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging._base import LinearNetwork, LinearRound, MeasuredMixing, ToAccuracy
 from eigenmesh.graphs import Weights, rounds_to_average
 
-# Random numbers per node that show how far a push sum has come, and the chance that they mislead some node in one of
-# them. A vector e of M weights has ``|e^T G|^2 / |e|^2`` of a chi-squared law with p = PROBES degrees of freedom: below
-# x with a chance of ``(x / 2)^(p / 2) / (p / 2)!`` at most.
+# Random numbers per node that show the error of a push sum, and the chance that they understate it at any node. For a
+# vector e of M weights, ``|e^T G|^2 / |e|^2`` is chi-squared with p = PROBES degrees of freedom: it is below x with a
+# probability of at most ``(x / 2)^(p / 2) / (p / 2)!``.
 PROBES, CHANCE = 16, 1e-13
 
 
 class Probes(NamedTuple):
-    """Random numbers that all nodes know, mixed with what is averaged: their mean is known, so their error is.
+    """Random numbers known to all nodes and mixed with the data: their mean is known, and so is their error.
 
-    start : (M, 16) standard normal numbers, drawn from a number that is not used twice.
+    start : (M, 16) standard normal numbers, from a seed that is not used twice.
     """
 
     start: np.ndarray
@@ -32,34 +32,34 @@ class Probes(NamedTuple):
         rows = [np.random.default_rng([0xA11, number, node]).standard_normal(PROBES) for node in range(n_nodes)]
         return cls(np.stack(rows))
 
-    def error(self, moved: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Bound of ``|e_i|`` where node i holds ``mean + e_i^T (x - mean)``, but for CHANCE, for all nodes: (M,).
+    def error(self, mixed: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Bound of ``|e_i|``, where node i has ``mean + e_i^T (x - mean)``: (M,). It fails with chance CHANCE at most.
 
-        The e_i are the same for all that goes through the same rounds, whatever was lost or late on the way.
+        The e_i are the same for everything that is mixed in the same rounds, whatever was lost or late.
         """
-        away, half = moved / y - self.start.mean(axis=0), PROBES // 2
+        deviation, half = mixed / y - self.start.mean(axis=0), PROBES // 2
         smallest = 2 * (factorial(half) * CHANCE / len(self.start)) ** (1 / half)
-        return np.asarray(np.linalg.norm(away, axis=1) / np.sqrt(smallest))
+        return np.asarray(np.linalg.norm(deviation, axis=1) / np.sqrt(smallest))
 
 
 @dataclass(frozen=True)
 class PushSum(ToAccuracy):
-    """Mix sums and weights that began as ones, with columns that sum to one, and divide: ``x_i / y_i``.
+    """Mix sums x and weights y, which start as ones, with columns that sum to one, and divide: ``x_i / y_i``.
 
-    It needs nothing but what a node knows of itself, so it works where links go one way, change and lose messages.
-    There it goes on until random numbers that are mixed alike have come to their mean, which all nodes know: that
-    measures how accurate the average is, and all nodes agree on it.
+    A node needs to know only its own links, so it works over links that are one-way, change or lose messages. On
+    networks that change it continues until random numbers that are mixed in the same way have reached their mean, which
+    all nodes know: this measures the accuracy of the average, and all nodes agree on it.
     """
 
     def prepare(self, weights: Weights) -> StaticPushSum:
-        """Choose the rounds for weights that stay the same."""
+        """Choose the number of rounds for fixed weights."""
         average = StaticPushSum(LinearRound(weights.matrix), rounds_to_average(weights.spectrum, self.accuracy), 0.0)
         return average.lengthened(weights, self.accuracy)
 
 
 @dataclass(frozen=True)
 class StaticPushSum(MeasuredMixing):
-    """A push sum prepared for one network that stays the same."""
+    """A push sum prepared for one network with fixed weights."""
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         xp = ea.namespace(array)
@@ -71,7 +71,7 @@ class StaticPushSum(MeasuredMixing):
 
 @dataclass(frozen=True)
 class PushSumAverage:
-    """What the last push sum on a changing network took."""
+    """Cost of the last push sum on a changing network."""
 
     rounds: int
     messages: int

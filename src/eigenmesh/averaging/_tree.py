@@ -15,12 +15,11 @@ from eigenmesh.graphs import Weights
 
 @dataclass(frozen=True)
 class Tree:
-    """Sum up a breadth-first spanning tree rooted at the graph's centre, divide by M, send down.
+    """Sum up a breadth-first spanning tree rooted at the centre of the graph, divide by M, and send the mean down.
 
-    It takes ``2 x height`` rounds and only ``2 (M - 1)`` messages, and every node ends with the same bits.
-    It relies on every link of the tree, so it is for static, reliable networks. Where links go one way, a tree of
-    links towards the root is for the way up and one of links away from it for the way down; the rounds are the sum of
-    both heights.
+    It takes ``2 x height`` rounds and only ``2 (M - 1)`` messages, and every node ends with the same bits. It relies on
+    every link of the tree, so it is for static, reliable networks. With one-way links, one tree of links towards the
+    root is used on the way up and another one on the way down; the rounds are the sum of both heights.
     """
 
     def prepare(self, weights: Weights) -> TreeAverage:
@@ -40,7 +39,7 @@ class TreeAverage:
     up: tuple[LinearRound, ...]
     down: tuple[LinearRound, ...]
     n_nodes: int
-    # The sum is exact but for rounding.
+    # The sum is exact up to rounding.
     accuracy: float = 0.0
 
     @property
@@ -69,14 +68,14 @@ class TreeAverage:
         return self.from_root(network, array)
 
     def from_root(self, network: LinearNetwork, array: Array) -> Array:
-        """What the root has, at every node: (nodes, ...) -> (nodes, ...)."""
+        """The value of the root, at every node: (nodes, ...) -> (nodes, ...)."""
         for level in self.down:
             (array,) = network.combine(level, array)
         return array
 
 
 def _levels(graph: nx.Graph, root: int) -> list[list[tuple[int, int]]]:
-    """Pairs of child and parent of a breadth-first tree, by their distance from the root."""
+    """Pairs (child, parent) of a breadth-first tree, grouped by distance from the root."""
     levels, depth = list[list[tuple[int, int]]](), {root: 0}
     for child, parent in nx.bfs_predecessors(graph, root):
         depth[child] = depth[parent] + 1
@@ -87,14 +86,14 @@ def _levels(graph: nx.Graph, root: int) -> list[list[tuple[int, int]]]:
 
 
 def _from_children(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
-    """Parents add what their children on this level, pairs of child and parent, have."""
+    """A round in which parents add the values of their children on this level, given as pairs (child, parent)."""
     nodes, (child, parent) = np.arange(n_nodes), np.array(level).T
     places = np.concatenate([nodes, parent]), np.concatenate([nodes, child])
     return LinearRound(sparse.csr_array((np.ones(n_nodes + len(level)), places), shape=(n_nodes, n_nodes)))
 
 
 def _from_parents(level: list[tuple[int, int]], n_nodes: int) -> LinearRound:
-    """Children on this level take what their parent has."""
+    """A round in which children on this level take the value of their parent."""
     source = np.arange(n_nodes)
     child, parent = np.array(level).T
     source[child] = parent
