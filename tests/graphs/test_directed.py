@@ -81,7 +81,7 @@ def test_rules_for_both_ways_say_what_to_use(rule):
 
 def test_a_graph_with_no_way_back_is_refused_and_its_parts_are_named():
     one_way = nx.DiGraph([("a", "b"), ("b", "a"), ("b", "c"), ("c", "d"), ("d", "c")])
-    with pytest.raises(GraphError, match=r"2 strongly connected parts, 1 is needed: a, b; c, d\. Nothing comes back"):
+    with pytest.raises(GraphError, match=r"2 strongly connected parts, 1 is needed: a, b; c, d\. No links lead"):
         graphs.balanced(graphs.from_networkx(one_way))
 
 

@@ -67,13 +67,13 @@ def test_what_happens_to_messages():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: graphs.lossy(ER, loss=1.0), "loss=1.0 must be from 0 to below 1"),
+        (lambda: graphs.lossy(ER, loss=1.0), "loss=1.0 must be at least 0 and below 1"),
         (lambda: graphs.lossy(ER, loss=0.1, delay=-1), "delay=-1 must be a whole number of rounds"),
         (lambda: graphs.lossy(ER, duplicates=2.0), "duplicates=2.0 must be a share"),
         (lambda: graphs.links_up(ER, 0.0), "probability=0.0 must be above 0"),
         (lambda: graphs.fresh_graphs(5, p=0), "p=0 must be a probability above 0"),
-        (lambda: graphs.lossy(ER, loss=float("nan")), "loss=nan must be from 0 to below 1"),
-        (lambda: graphs.lossy(ER, loss="half"), "loss='half' must be from 0 to below 1"),
+        (lambda: graphs.lossy(ER, loss=float("nan")), "loss=nan must be at least 0 and below 1"),
+        (lambda: graphs.lossy(ER, loss="half"), "loss='half' must be at least 0 and below 1"),
         (lambda: graphs.lossy(ER, delay=0.5), "delay=0.5 must be a whole number of rounds"),
         (lambda: graphs.fresh_graphs(2.5), "n_nodes=2.5 must be a whole number"),
         (lambda: graphs.dealt_out(ER, 0), "rounds=0 must be a whole number"),
@@ -83,7 +83,7 @@ def test_what_happens_to_messages():
         (lambda: graphs.matchings(graphs.directed_cycle(4)), "links that go both ways"),
         (lambda: NetworkSequence(0, lambda t: nx.empty_graph(0)), "n_nodes=0 must be a whole number of at least 1"),
         (lambda: NetworkSequence(3, lambda t: nx.path_graph(4)).weights_at(2), r"round 2 has links of shape \(4, 4\)"),
-        (lambda: NetworkSequence(2, lambda t: np.tri(2)).weights_at(0), "go one way; say one_way=True"),
+        (lambda: NetworkSequence(2, lambda t: np.tri(2)).weights_at(0), "one-way links; set one_way=True"),
     ],
 )
 def test_sequences_that_cannot_be(make, message):

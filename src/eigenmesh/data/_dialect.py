@@ -17,7 +17,7 @@ from eigenmesh.errors import UnreadableFileError
 
 DELIMITERS = (",", ";", "\t", "|", " ")
 # Lines from which a dialect is found.
-LOOKED_AT = 50
+SAMPLED_LINES = 50
 UTF_8 = "utf-8-sig"  # with or without the byte-order mark that spreadsheets write
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 
@@ -39,7 +39,7 @@ class Dialect:
         encoding = options.encoding or UTF_8
         try:
             with open_text(file, encoding) as lines:
-                first = list(islice((line for line in lines if line.strip()), LOOKED_AT))
+                first = list(islice((line for line in lines if line.strip()), SAMPLED_LINES))
         except UnicodeDecodeError as error:
             fix = "save it as UTF-8, or give its encoding, such as encoding='latin-1'"
             raise UnreadableFileError(

@@ -17,7 +17,7 @@ from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.fitting._request import Costs
 from eigenmesh.graphs import NetworkSequence, Weights
-from eigenmesh.graphs._resends import LOOKED_AT
+from eigenmesh.graphs._resends import SAMPLED_ROUNDS
 from eigenmesh.networks import Changing, Network, Stacked
 from eigenmesh.networks._integers import Bound
 
@@ -74,7 +74,7 @@ class AllLinks(NamedTuple):
     def of(cls, weights: Weights | NetworkSequence) -> AllLinks:
         if isinstance(weights, Weights):
             return cls(weights.n_nodes, weights.messages, weights.most_receivers, weights.spectrum.diameter)
-        sends = [(weights.weights_at(round_) > 0).sum(axis=0) - 1 for round_ in range(LOOKED_AT)]
+        sends = [(weights.weights_at(round_) > 0).sum(axis=0) - 1 for round_ in range(SAMPLED_ROUNDS)]
         messages, most = (float(np.mean(each)) for each in (np.sum(sends, axis=1), np.max(sends, axis=1)))
         return cls(weights.n_nodes, messages, most, Changing(weights).flood_rounds)
 

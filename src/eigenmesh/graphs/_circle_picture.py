@@ -9,14 +9,14 @@ import networkx as nx
 
 SIZE, RADIUS = 300, 115
 NOTHING: Mapping[frozenset[Any], int] = {}
-# Of more nodes there is nothing to see.
+# With more nodes, or more names, nothing could be seen.
 MOST_NODES, MOST_NAMES = 500, 40
 
 
 def circle_picture(graph: nx.Graph, sent: Mapping[frozenset[Any], int] = NOTHING) -> str:
-    """An SVG of the graph; empty for a very large one. A link that goes one way is thick where it ends.
+    """An SVG of the graph; empty for a very large graph. A one-way link is thick at its receiver.
 
-    Links are wider the more bytes were ``sent`` over them.
+    The more bytes were ``sent`` over a link, the wider it is.
     """
     nodes = list(graph.nodes)
     if len(nodes) > MOST_NODES:

@@ -1,16 +1,16 @@
-"""How far apart the nodes of a network are: its diameter and its centre."""
+"""Distances in a network: its diameter and its centre."""
 
 import numpy as np
 from scipy import sparse
 
 from eigenmesh.errors import GraphError
 
-# Degrees of M / 8 or more keep the diameter below 24.
+# If all degrees are at least M / 8, the diameter is below 24.
 DENSE_SHARE = 8
-# So few nodes need no search either, nor the import of one.
+# Small networks need no search either, and so no import of csgraph.
 DENSE_NODES = 100
-# Nodes and links that all searches together may visit: seconds. With 4 links per node it is a search from every node up
-# to 5,700 of them.
+# Nodes and links that all searches together may visit, a few seconds. With 4 links per node this is a search from every
+# node of up to 5,700.
 VISITS = 200_000_000
 
 
@@ -20,15 +20,15 @@ def diameter(matrix: np.ndarray | sparse.csr_array) -> int:
 
 
 def diameter_and_centre(matrix: np.ndarray | sparse.csr_array) -> tuple[int, int]:
-    """The diameter of weights (M, M), and the node with the least sum of links from and to its farthest nodes."""
-    away = eccentricities(matrix)
-    # Where links go both ways the two are the same.
-    both = away if is_two_way(matrix) else away + eccentricities(matrix.T)
-    return int(away.max()), int(both.argmin())
+    """Diameter of weights (M, M), and the node with the smallest sum of distances to and from its farthest nodes."""
+    outward = eccentricities(matrix)
+    # With two-way links both distances are the same.
+    both = outward if is_two_way(matrix) else outward + eccentricities(matrix.T)
+    return int(outward.max()), int(both.argmin())
 
 
 def is_two_way(matrix: np.ndarray | sparse.csr_array) -> bool:
-    """Whether every link, an entry of (M, M) that is not zero, goes both ways."""
+    """Whether every link, a nonzero entry of (M, M), goes both ways."""
     linked = matrix != 0
     return not (linked != linked.T).sum()
 
@@ -38,11 +38,12 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
 
     Entry (i, j) is a link from j to i. A breadth-first search from a node s with eccentricity e, and one back to it,
     bound those of all others (Takes and Kosters, 2013):
-    ``max(d(v, s), e - d(s, v)) <= e(v) <= e + d(v, s)``. Searches go on, in turn from where the upper bound is largest
-    and where the lower one is smallest, until the bounds meet everywhere: after a few searches on long, thin graphs,
-    one per node on random ones. On large networks it ends after a fixed amount of work, with upper bounds.
+    ``max(d(v, s), e - d(s, v)) <= e(v) <= e + d(v, s)``. Searches start alternately where the upper bound is largest
+    and where the lower bound is smallest, until the bounds are equal everywhere: after a few searches on long, thin
+    graphs, and one per node on random graphs. On large networks the work is limited, and the result is the upper
+    bounds.
     """
-    # A row of this is whom a node sends to.
+    # Row j has the nodes that node j sends to.
     links = sparse.csr_array(matrix.T, copy=True)
     links.eliminate_zeros()
     n_nodes = links.shape[0]
@@ -60,10 +61,10 @@ def eccentricities(matrix: np.ndarray | sparse.csr_array) -> np.ndarray:
         if not unsettled.size:
             break
         source = unsettled[np.argmin(lower[unsettled]) if search % 2 else np.argmax(upper[unsettled])]
-        there = _distances_from(links, source)
-        back = there if backwards is None else _distances_from(backwards, source)
-        lower = np.maximum(lower, np.maximum(back, there.max() - there))
-        upper = np.minimum(upper, there.max() + back)
+        to_node = _distances_from(links, source)
+        from_node = to_node if backwards is None else _distances_from(backwards, source)
+        lower = np.maximum(lower, np.maximum(from_node, to_node.max() - to_node))
+        upper = np.minimum(upper, to_node.max() + from_node)
     return upper
 
 
@@ -72,7 +73,7 @@ def _not_connected(n_nodes: int, n_components: int) -> GraphError:
 
 
 def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
-    """By matrix products, (M, M) -> (M,); paths are short if all degrees are large or nodes are few."""
+    """Eccentricities by matrix products, (M, M) -> (M,), for short paths: with large degrees or few nodes."""
     n_nodes = links.shape[0]
     step = (links + sparse.eye_array(n_nodes)).astype(bool).astype(np.float32).toarray()
     reached = np.eye(n_nodes, dtype=np.float32)
@@ -81,19 +82,19 @@ def _eccentricities_of_dense(links: sparse.csr_array) -> np.ndarray:
         farthest += ~complete
         before, reached = reached, np.minimum(reached @ step, 1.0)
         if np.array_equal(before, reached):
-            # Nodes that reach each other.
+            # Nodes that reach each other have equal rows here.
             raise _not_connected(n_nodes, len(np.unique(reached * reached.T, axis=0)))
     return farthest
 
 
 def _distances_from(links: sparse.csr_array, source: int) -> np.ndarray:
-    """Number of links from the source to each node, (M,): all nodes climb the tree of a search together."""
+    """Number of links from the source to each node, (M,), by pointer doubling on the tree of a search."""
     from scipy.sparse import csgraph
 
     _, ancestors = csgraph.breadth_first_order(links, source)
     distances = np.ones(len(ancestors), dtype=np.int32)
     distances[source], ancestors[source] = 0, source
-    # The ancestor of the ancestor is twice as far away, so the steps double.
+    # The ancestor of the ancestor is twice as far away, so the step doubles each time.
     while (ancestors != source).any():
         distances += distances[ancestors]
         ancestors = ancestors[ancestors]

@@ -1,4 +1,4 @@
-"""Graphs from networkx or from a file, and the checks of any graph."""
+"""Graphs from networkx or from a file, and checks of a graph."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ NAMED_IN_MESSAGES = 5
 
 
 def from_networkx(graph: nx.Graph) -> nx.Graph:
-    """Copy of a simple graph on the nodes 0..M-1, in its node order; the links of a ``networkx.DiGraph`` go one way.
+    """Copy of a simple graph with the nodes 0..M-1, in its node order; the links of a ``networkx.DiGraph`` are one-way.
 
     The node attribute "name" keeps the old name of a node.
     """
@@ -27,10 +27,10 @@ def from_networkx(graph: nx.Graph) -> nx.Graph:
 
 
 def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
-    """Graph of a text file, one link per line: two names, separated by white space or a comma; # starts a comment.
+    """Graph from a text file with one link per line: two names separated by white space or a comma; # starts a comment.
 
-    Nodes are numbered 0..M-1 in the order of their names if all names are whole numbers, otherwise as they first
-    appear. The node attribute "name" keeps the name, a string.
+    Nodes are numbered 0..M-1 in the order of their names if all names are whole numbers, otherwise in the order of
+    their first appearance. The node attribute "name" keeps the name, a string.
     """
     links = nx.Graph()
     for number, line in enumerate(_read_text(Path(path)).splitlines(), start=1):
@@ -46,16 +46,16 @@ def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
 
 
 def in_order_of(graph: nx.Graph, names: Sequence[str] | None) -> nx.Graph:
-    """The graph with its nodes in the order of ``names``, where it calls them by those names; else as it is."""
-    called = [graph.nodes[node].get("name") for node in range(graph.number_of_nodes())]
-    if names is None or len(set(names)) != len(names) or set(called) != set(names):
+    """The graph with its nodes in the order of ``names`` if these are its node names; otherwise unchanged."""
+    own_names = [graph.nodes[node].get("name") for node in range(graph.number_of_nodes())]
+    if names is None or len(set(names)) != len(names) or set(own_names) != set(names):
         return graph
-    links = [(called[a], called[b]) for a, b in graph.edges]
+    links = [(own_names[a], own_names[b]) for a, b in graph.edges]
     return from_networkx(graph_of(names, links, one_way=graph.is_directed()))
 
 
 def graph_of(nodes: Iterable[Hashable], links: Iterable[tuple[Hashable, Hashable]], one_way: bool = False) -> nx.Graph:
-    """Graph with its nodes in this order; a link that goes one way is a pair of sender and receiver."""
+    """Graph with its nodes in this order; a one-way link is a pair (sender, receiver)."""
     graph = nx.DiGraph() if one_way else nx.Graph()
     graph.add_nodes_from(nodes)
     graph.add_edges_from(links)
@@ -63,7 +63,7 @@ def graph_of(nodes: Iterable[Hashable], links: Iterable[tuple[Hashable, Hashable
 
 
 def require_simple(graph: nx.Graph) -> None:
-    """Raise GraphError unless the graph has nodes, and no parallel links and self-loops."""
+    """Raise GraphError unless the graph has nodes, no parallel links and no self-loops."""
     if not isinstance(graph, nx.Graph):
         raise GraphError(f"the graph is a {type(graph).__name__}; give a networkx.Graph or networkx.DiGraph.")
     if graph.is_multigraph():
@@ -77,7 +77,7 @@ def require_simple(graph: nx.Graph) -> None:
 
 
 def require_both_ways(graph: nx.Graph, what: str) -> None:
-    """Raise GraphError if links go one way."""
+    """Raise GraphError if links are one-way."""
     require_simple(graph)
     if graph.is_directed():
         fix = "use balanced weights, or graph.to_undirected() if every link works both ways"
@@ -102,16 +102,16 @@ def _require_strongly_connected(graph: nx.DiGraph) -> None:
     parts = nx.condensation(graph)
     if len(parts) == 1:
         return
-    # In this order links go from a part to later ones only.
+    # In topological order, links go only from a part to later parts.
     order, places = list(nx.topological_sort(parts)), {node: place for place, node in enumerate(graph)}
     named = [_some(graph, sorted(parts.nodes[part]["members"], key=places.__getitem__)) for part in order]
     shown = named if len(named) <= NAMED_IN_MESSAGES else [*named[: NAMED_IN_MESSAGES - 1], "...", named[-1]]
-    found = f"the directed graph has {len(order)} strongly connected parts, 1 is needed: {'; '.join(shown)}"
-    raise GraphError(f"{found}. Nothing comes back from a later part to an earlier one; add such links.")
+    parts_found = f"the directed graph has {len(order)} strongly connected parts, 1 is needed: {'; '.join(shown)}"
+    raise GraphError(f"{parts_found}. No links lead from a later part back to an earlier one; add some.")
 
 
 def _some(graph: nx.Graph, nodes: Collection[Hashable]) -> str:
-    """First few of the nodes, by the names they were given."""
+    """Names of the first few nodes."""
     names = [str(graph.nodes[node].get("name", node)) for node in itertools.islice(nodes, NAMED_IN_MESSAGES)]
     return ", ".join(names) + (f" and {len(nodes) - len(names)} more" if len(nodes) > len(names) else "")
 
@@ -128,7 +128,7 @@ def _read_text(path: Path) -> str:
 
 
 def _parse_link(content: str, where: str) -> tuple[str, str]:
-    """The two names in a line that is not empty and not a comment."""
+    """The two names in a line that is neither empty nor a comment."""
     names = re.split(r"\s*,\s*|\s+", content)
     if len(names) != 2 or not all(names):
         raise GraphError(f"{where}: {content!r} is not a link; write two names separated by a space or a comma.")

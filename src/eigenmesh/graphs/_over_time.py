@@ -17,7 +17,7 @@ from eigenmesh.graphs._weights import Weights, adjacency
 
 # Links of one round: (M, M), true where the node of the column sends to the node of the row.
 Links = np.ndarray
-# Rounds that a notebook shows.
+# Number of rounds that a notebook shows.
 SHOWN_ROUNDS = 3
 
 
@@ -25,27 +25,27 @@ SHOWN_ROUNDS = 3
 class NetworkSequence:
     """A network that changes from round to round, or loses messages.
 
-    Weights are those of the moment: a node knows whom it is linked to now. Where links go both ways they are
-    Metropolis weights, ``1 / (1 + max(deg_i, deg_j))``; where they go one way, ``1 / (1 + out-degree_j)``. Both have
-    columns that sum to one.
+    Each round has its own weights, for which a node only needs to know its current links. Two-way links have Metropolis
+    weights, ``1 / (1 + max(deg_i, deg_j))``; one-way links have ``1 / (1 + out-degree_j)``. In both cases the columns
+    sum to one.
 
     Attributes
     ----------
     n_nodes : int
         M.
     links_at : callable
-        Round, counted from 0 -> links (M, M), true where the node of the column sends to that of the row; or a networkx
-        graph of the nodes 0..M-1. The same round must give the same links at every node.
+        Function of the round, counted from 0, that returns the links (M, M), true where the node of the column sends to
+        that of the row; or a networkx graph of the nodes 0..M-1. It must return the same links at every node.
     one_way : bool
-        True if links go one way.
+        True if links are one-way.
     loss : float
         Share of the messages that never arrive.
     delay : int
-        Rounds that a message may be late; each number from 0 on is as likely. Late messages overtake each other.
+        Largest delay of a message in rounds; all delays from 0 on are equally likely. Late messages may be reordered.
     duplicates : float
-        Share of the messages that arrive twice, the second time as late as the first may be.
+        Share of the messages that arrive twice; the copy has a delay of its own.
     seed : int
-        Of what happens to messages.
+        Seed of loss, delay and duplicates.
     """
 
     n_nodes: int
@@ -63,7 +63,7 @@ class NetworkSequence:
             what = f"links_at={self.links_at!r} must be a function of the round"
             raise GraphError(f"{what}; for a network that stays the same use over_time(graph).")
         if not (isinstance(self.loss, Real) and 0 <= self.loss < 1):
-            raise GraphError(f"loss={self.loss!r} must be from 0 to below 1: where all is lost nobody agrees.")
+            raise GraphError(f"loss={self.loss!r} must be at least 0 and below 1: some messages have to arrive.")
         if not (isinstance(self.duplicates, Real) and 0 <= self.duplicates <= 1):
             raise GraphError(f"duplicates={self.duplicates!r} must be a share, from 0 to 1.")
         if not (isinstance(self.delay, Integral) and self.delay >= 0):
@@ -95,7 +95,7 @@ class NetworkSequence:
         if links.shape != (self.n_nodes, self.n_nodes):
             raise GraphError(f"round {round_} has links of shape {links.shape}; there are {self.n_nodes} nodes.")
         if not self.one_way and (links != links.T).any():
-            raise GraphError(f"round {round_} has links that go one way; say one_way=True.")
+            raise GraphError(f"round {round_} has one-way links; set one_way=True.")
         links = links & ~np.eye(self.n_nodes, dtype=bool)
         sends = links.sum(axis=0)
         shares = 1.0 / (1.0 + (sends[np.newaxis] if self.one_way else np.maximum(sends[:, np.newaxis], sends)))
@@ -104,18 +104,18 @@ class NetworkSequence:
         return np.asarray(weights)
 
     def arrivals(self, round_: int) -> list[np.ndarray]:
-        """How many rounds late messages of this round arrive, -1 for never: (M, M) for the first copies, and second."""
+        """Delays in rounds of the messages of this round, -1 if lost: (M, M) for originals and for duplicates."""
         rng, shape = np.random.default_rng([self.seed, round_]), (self.n_nodes, self.n_nodes)
         copies = []
         for share in (1.0, self.duplicates):
             late = rng.integers(0, self.delay + 1, shape) if self.delay else np.zeros(shape, dtype=int)
-            there = (rng.random(shape) < share) & (rng.random(shape) >= self.loss)
-            copies.append(np.where(there, late, -1))
+            arrives = (rng.random(shape) < share) & (rng.random(shape) >= self.loss)
+            copies.append(np.where(arrives, late, -1))
         return copies[: 2 if self.duplicates else 1]
 
 
 def over_time(network: nx.Graph | Weights | NetworkSequence) -> NetworkSequence:
-    """A graph as a network that stays the same."""
+    """A graph as a network sequence that does not change."""
     if isinstance(network, NetworkSequence):
         return network
     graph = network.graph if isinstance(network, Weights) else network
@@ -131,19 +131,19 @@ def lossy(
     duplicates: float = 0.0,
     seed: int = 0,
 ) -> NetworkSequence:
-    """The network with messages that get lost, come late, overtake each other or come twice."""
+    """The network with messages that get lost, arrive late, out of order or twice."""
     return replace(over_time(network), loss=loss, delay=delay, duplicates=duplicates, seed=seed)
 
 
 def links_up(network: nx.Graph | Weights | NetworkSequence, probability: float = 0.7, seed: int = 0) -> NetworkSequence:
-    """Each link works in each round with this probability, by itself."""
+    """Each link works in each round with this probability, independently of all others."""
     if not (isinstance(probability, Real) and 0 < probability <= 1):
         raise GraphError(f"probability={probability!r} must be above 0 and at most 1.")
     whole = over_time(network)
 
     def links_at(round_: int) -> Links:
         drawn = np.random.default_rng([seed, round_]).random((whole.n_nodes, whole.n_nodes)) < probability
-        # A link that goes both ways works both ways or not at all.
+        # A two-way link works in both directions or not at all.
         up = drawn if whole.one_way else np.triu(drawn, 1) | np.triu(drawn, 1).T
         return np.asarray((whole.weights_at(round_) > 0) & up)
 
@@ -160,7 +160,7 @@ def fresh_graphs(n_nodes: int, p: float = 0.2, seed: int = 0, one_way: bool = Fa
 
 
 def periodic(networks: Sequence[nx.Graph]) -> NetworkSequence:
-    """Graphs of the same nodes in turn, again and again."""
+    """Graphs on the same nodes, in turn and repeated."""
     if not networks:
         raise GraphError("a periodic network needs at least 1 graph.")
     parts = [over_time(graph) for graph in networks]
@@ -173,7 +173,7 @@ def periodic(networks: Sequence[nx.Graph]) -> NetworkSequence:
 
 
 def dealt_out(graph: nx.Graph, rounds: int = 5, seed: int = 0) -> NetworkSequence:
-    """The links of a graph dealt out to so many rounds, in turn: connected only over all of them."""
+    """The links of a graph distributed at random over this many rounds: only all rounds together are connected."""
     if not (isinstance(rounds, Integral) and rounds >= 1):
         raise GraphError(f"rounds={rounds!r} must be a whole number of at least 1.")
     links = list(graph.edges)
@@ -188,7 +188,7 @@ def dealt_out(graph: nx.Graph, rounds: int = 5, seed: int = 0) -> NetworkSequenc
 
 
 def matchings(network: nx.Graph | Weights | NetworkSequence, seed: int = 0) -> NetworkSequence:
-    """In each round every node has one partner at most, drawn from its links: pairwise gossip."""
+    """In each round every node has at most one partner, drawn from its links: pairwise gossip."""
     whole = over_time(network)
     if whole.one_way:
         raise GraphError("matchings need links that go both ways, but the graph is directed.")

@@ -1,4 +1,4 @@
-"""Rules that give a graph its weights."""
+"""Rules for the weights of a graph."""
 
 from collections.abc import Callable
 
@@ -11,12 +11,12 @@ from eigenmesh.graphs._existing import require_both_ways, require_connected, req
 from eigenmesh.graphs._spectrum import laplacian_extremes
 from eigenmesh.graphs._weights import Weights, adjacency, stored
 
-# Scalings of rows and columns in turn before balancing gives up, and the change that ends it.
+# Most scalings of rows and columns when balancing, and the relative change at which it stops.
 SCALINGS, BALANCED = 100_000, 1e-15
 
 
 def metropolis(graph: nx.Graph) -> Weights:
-    """Metropolis weights: w_ij = 1 / (1 + max(deg_i, deg_j)) on links; needs only the neighbours' degrees."""
+    """Metropolis weights: w_ij = 1 / (1 + max(deg_i, deg_j)) on links; a node needs only its neighbours' degrees."""
     require_both_ways(graph, "Metropolis weights")
     links = adjacency(graph).tocoo()
     degrees = np.bincount(links.row, minlength=links.shape[0])
@@ -32,7 +32,7 @@ def max_degree(graph: nx.Graph) -> Weights:
 
 
 def best_constant(graph: nx.Graph) -> Weights:
-    """The one weight for all links with the least beta: W = I - 2 L / (l_2 + l_M), L the Laplacian.
+    """One weight for all links, with the smallest possible beta: W = I - 2 L / (l_2 + l_M), L the Laplacian.
 
     beta = (l_M - l_2) / (l_M + l_2). Diagonal entries may be negative.
     """
@@ -44,24 +44,24 @@ def best_constant(graph: nx.Graph) -> Weights:
 
 
 def push(graph: nx.Graph) -> Weights:
-    """Columns that sum to one: a node keeps and sends equal parts, ``1 / (1 + out-degree)``; needs only that number.
+    """Columns that sum to one: a node keeps and sends equal shares, ``1 / (1 + out-degree)``; that is all it needs.
 
-    Mixing keeps the mean and does not lead to it: a push sum divides by what became of ones.
+    Mixing conserves the mean but does not converge to it; a push sum corrects this with weights that start as ones.
     """
     links = _with_diagonal(graph)
     return Weights(stored(links / links.sum(axis=0)), graph.to_directed())
 
 
 def pull(graph: nx.Graph) -> Weights:
-    """Rows that sum to one: a node takes equal parts, ``1 / (1 + in-degree)``, of what it has and hears."""
+    """Rows that sum to one: a node averages its own and all received values, each with ``1 / (1 + in-degree)``."""
     links = _with_diagonal(graph)
     return Weights(stored(sparse.diags_array(1 / links.sum(axis=1)) @ links), graph.to_directed())
 
 
 def balanced(graph: nx.Graph) -> Weights:
-    """Rows and columns that sum to one: I + A, rows and columns scaled in turn (Sinkhorn), A the links.
+    """Rows and columns that sum to one: Sinkhorn scaling of the rows and columns of I + A, A the links.
 
-    A strongly connected graph with I has such a scaling. The whole graph has to be known.
+    It exists for every strongly connected graph. All nodes must know the whole graph.
     """
     links = _with_diagonal(graph)
     columns = np.ones(links.shape[0])
@@ -80,12 +80,12 @@ WEIGHTS: dict[str, Callable[[nx.Graph], Weights]] = {build.__name__: build for b
 
 
 def by_name(name: str, graph: nx.Graph) -> Weights:
-    """Weights of that name on the graph."""
+    """Weights of the rule with this name."""
     return WEIGHTS[resolved(name, graph)](graph)
 
 
 def resolved(name: str, graph: nx.Graph) -> str:
-    """The rule's name; for "auto" metropolis, or balanced where links go one way."""
+    """The full name of the rule; "auto" is metropolis, or balanced if links are one-way."""
     require_simple(graph)
     name = canonical_name("weights", name, ["auto", *WEIGHTS])
     return ("balanced" if graph.is_directed() else "metropolis") if name == "auto" else name
@@ -98,8 +98,9 @@ def _with_diagonal(graph: nx.Graph) -> sparse.csr_array:
 
 def _completed(links: sparse.sparray, graph: nx.Graph) -> Weights:
     """Weights with a diagonal that completes the row sums of the links to one."""
-    found, nodes = sparse.coo_array(links), np.arange(links.shape[0])
-    diagonal = 1.0 - np.bincount(found.row, found.data, minlength=len(nodes))
-    # Put together once: sums of small sparse matrices take longer than all else that is done here.
-    places = np.concatenate([found.row, nodes]), np.concatenate([found.col, nodes])
-    return Weights(stored(sparse.csr_array((np.concatenate([found.data, diagonal]), places), links.shape)), graph)
+    entries, nodes = sparse.coo_array(links), np.arange(links.shape[0])
+    diagonal = 1.0 - np.bincount(entries.row, entries.data, minlength=len(nodes))
+    # Built in one step, because adding small sparse matrices takes longer than everything else here.
+    places = np.concatenate([entries.row, nodes]), np.concatenate([entries.col, nodes])
+    values = np.concatenate([entries.data, diagonal])
+    return Weights(stored(sparse.csr_array((values, places), links.shape)), graph)

@@ -17,15 +17,15 @@ Matrix: TypeAlias = np.ndarray | sparse.csr_array
 
 # Up to this many nodes, computing all eigenvalues is faster than iterating for two of them.
 DENSE_EIGENVALUES = 1000
-# Lanczos reaches the ends of random graphs in some hundred steps, about as M^(1/3). Ends that it does not reach belong
-# to long, thin graphs, and those factorise with little fill: so Lanczos is tried first, then factorisation.
+# On random graphs Lanczos converges at the ends of the spectrum in a few hundred steps, growing like M^(1/3). Where it
+# does not converge, the graph is long and thin, and factorises with little fill. So Lanczos comes first.
 LANCZOS_STEPS = 2000
-# Steps between two looks at the Ritz values, which take longer than a step on small networks.
-LOOK_EVERY = 20
+# Steps between two computations of Ritz values, which take longer than a step on small networks.
+RITZ_EVERY = 20
 RESIDUAL = 1e-10
-# First distance of a shift from the estimated end of the spectrum: small beside any gap of use, large beside rounding.
+# First distance of a shift from the estimated end of the spectrum: far below any useful gap, far above rounding.
 SHIFT = 1e-8
-# Entries of a matrix that is its transpose differ by less than this.
+# A matrix counts as symmetric if it differs from its transpose by less than this.
 SYMMETRIC = 1e-12
 
 
@@ -34,19 +34,19 @@ class Spectrum:
     """Ends of the spectrum of W on the complement of the constant vectors, and the diameter of its graph."""
 
     second: float
-    """lambda_2(W), the largest eigenvalue besides the 1 of the constant vectors; the largest modulus of one where W is
-    not symmetric."""
+    """lambda_2(W), the largest eigenvalue besides the 1 of the constant vectors; if W is not symmetric, the largest
+    modulus."""
     smallest: float
-    """lambda_M(W), the smallest eigenvalue; the smallest real part of one where W is not symmetric."""
+    """lambda_M(W), the smallest eigenvalue; if W is not symmetric, the smallest real part."""
     diameter: int
-    """Largest number of links between two nodes: no exact average takes fewer rounds. An upper bound where the network
-    has too many nodes to search from each: some thousands with few links."""
+    """Largest number of links between two nodes: no exact average takes fewer rounds. Only an upper bound for networks
+    of many thousand nodes."""
     centre: int = 0
-    """Node whose farthest node is nearest, there and back: the root of shallow spanning trees."""
+    """Node with the smallest distances to and from its farthest nodes: the root of the shallowest spanning trees."""
 
     @property
     def beta(self) -> float:
-        """Factor that one round shrinks disagreement by: ``beta = max(|lambda_2|, |lambda_M|)``."""
+        """Factor by which one round shrinks disagreement: ``beta = max(|lambda_2|, |lambda_M|)``."""
         return max(abs(self.second), abs(self.smallest))
 
     @property
@@ -58,9 +58,9 @@ class Spectrum:
 def spectrum(matrix: Matrix) -> Spectrum:
     """Spectrum of a matrix (M, M), dense or sparse, whose rows or columns sum to one; all zeros for M = 1.
 
-    Dense eigenvalues up to M = 1000; beyond, Lanczos and, if that is slow (gaps below about 1e-5), inverse
-    iteration with a shift next to the wanted end; Arnoldi where the matrix is not symmetric. The graph is the support
-    of the matrix: entry (i, j) is a link from j to i.
+    Dense eigenvalues up to M = 1000. Beyond that Lanczos and, if it converges slowly (gaps below about 1e-5), inverse
+    iteration with a shift near the end of the spectrum; Arnoldi if the matrix is not symmetric. The links are the
+    nonzero entries of the matrix: entry (i, j) is a link from j to i.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise GraphError(f"the matrix has shape {matrix.shape}; a spectrum needs a square matrix.")
@@ -72,7 +72,7 @@ def spectrum(matrix: Matrix) -> Spectrum:
 
 
 def is_symmetric(matrix: Matrix) -> bool:
-    """Whether a matrix is its transpose up to rounding."""
+    """Whether a matrix equals its transpose up to rounding."""
     return float(abs(matrix - matrix.T).max()) <= SYMMETRIC
 
 
@@ -136,46 +136,46 @@ def _complex_ends(links: sparse.csr_array) -> tuple[float, float]:
 
 
 def _lanczos(matrix: sparse.csr_array) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Largest and smallest Ritz value on the complement of the constant vectors, each with the size of its residual.
+    """Largest and smallest Ritz value on the complement of the constant vectors, each with its residual norm.
 
-    ``A V = V T + b v e^T`` with T tridiagonal; three vectors are kept, whatever the number of steps. Without
-    reorthogonalisation only copies of Ritz values appear, and the ends are right (Paige, 1980).
+    ``A V = V T + b v e^T`` with T tridiagonal; only three vectors are stored. Without reorthogonalisation Ritz values
+    may appear several times, but the ends are correct (Paige, 1980).
     """
     rng = np.random.default_rng(0)
     operator, previous = _off_constants(matrix.dot), np.zeros(matrix.shape[0])
     current = rng.standard_normal(matrix.shape[0])
     current -= current.mean()
     current /= np.linalg.norm(current)
-    diagonal, beside = [], [0.0]
+    diagonal, off_diagonal = [], [0.0]
     for step in range(1, LANCZOS_STEPS + 1):
-        image = operator(current) - beside[-1] * previous
+        image = operator(current) - off_diagonal[-1] * previous
         diagonal.append(float(image @ current))
         image -= diagonal[-1] * current
-        beside.append(float(np.linalg.norm(image)))
-        done = beside[-1] <= RESIDUAL
-        if done or step % LOOK_EVERY == 0 or step == LANCZOS_STEPS:
-            ends = tuple(_ritz_value(diagonal, beside[1:], at) for at in (step - 1, 0))
+        off_diagonal.append(float(np.linalg.norm(image)))
+        done = off_diagonal[-1] <= RESIDUAL
+        if done or step % RITZ_EVERY == 0 or step == LANCZOS_STEPS:
+            ends = tuple(_ritz_value(diagonal, off_diagonal[1:], at) for at in (step - 1, 0))
             if done or max(residual for _, residual in ends) <= RESIDUAL:
                 break
-        previous, current = current, image / beside[-1]
+        previous, current = current, image / off_diagonal[-1]
     return ends[0], ends[1]
 
 
-def _ritz_value(diagonal: list[float], beside: list[float], position: int) -> tuple[float, float]:
+def _ritz_value(diagonal: list[float], off_diagonal: list[float], position: int) -> tuple[float, float]:
     """Eigenvalue of a tridiagonal matrix at this position from below, and the residual of its Ritz vector."""
-    # Here and below: small networks, such as those of peers, do without half of SciPy.
+    # Imported here and below, because small networks do not need these parts of SciPy.
     from scipy.linalg import eigh_tridiagonal
 
-    values, vectors = eigh_tridiagonal(diagonal, beside[:-1], select="i", select_range=(position, position))
-    return float(values[0]), float(abs(beside[-1] * vectors[-1, 0]))
+    values, vectors = eigh_tridiagonal(diagonal, off_diagonal[:-1], select="i", select_range=(position, position))
+    return float(values[0]), float(abs(off_diagonal[-1] * vectors[-1, 0]))
 
 
 def _top_by_inverse(matrix: sparse.csr_array, ritz: float) -> float:
     """Largest eigenvalue besides that of the constant vectors: sigma - 1/nu, nu the largest of (sigma I - matrix)^-1.
 
-    sigma must be above the whole spectrum, that is, sigma I - matrix must be positive definite. It starts
-    next to a Ritz value, which is a little below the top, or to the eigenvalue of the constant vectors
-    where that is larger, and moves up until the matrix is definite.
+    sigma must be above the whole spectrum, that is, sigma I - matrix must be positive definite. It starts just above a
+    Ritz value, which is slightly below the top, or above the eigenvalue of the constant vectors if that is larger, and
+    moves up until the matrix is definite.
     """
     from scipy.sparse import linalg as sparse_linalg
 

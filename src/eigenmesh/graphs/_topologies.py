@@ -11,7 +11,7 @@ from eigenmesh._lookup import lookup
 from eigenmesh.errors import GraphError
 from eigenmesh.graphs._existing import graph_of
 
-# Draws of a random graph before giving up.
+# Most draws of a random graph until one is connected.
 DRAWS = 100
 DEFAULT_DEGREE = 4
 DEFAULT_OUT_DEGREE = 3
@@ -71,13 +71,13 @@ def hypercube(n_nodes: int) -> nx.Graph:
 def regular(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.Graph:
     """Random graph in which every node has ``degree`` links; drawn again until connected.
 
-    The degree is 4 unless given, or M - 1 where that is less.
+    The default degree is 4, or M - 1 if that is less.
     """
     n_nodes = _count(n_nodes)
     degree = _degree(degree, DEFAULT_DEGREE, n_nodes)
     if n_nodes * degree % 2:
         raise GraphError(f"degree={degree} must be even for an odd number of nodes ({n_nodes}); take {degree - 1}.")
-    # Drawing few links is fast, drawing nearly all is slow: draw the missing ones instead.
+    # Drawing few links is fast, drawing nearly all is slow: then draw the missing ones instead.
     sparse = 2 * degree <= n_nodes - 1
 
     def draw(rng: random.Random) -> nx.Graph:
@@ -88,16 +88,16 @@ def regular(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.Graph:
 
 
 def random_geometric(n_nodes: int, radius: float | None = None, seed: int = 0) -> nx.Graph:
-    """Random points of the unit square, linked when nearer than ``radius``; drawn again until connected.
+    """Random points in the unit square, linked if closer than ``radius``; drawn again until connected.
 
-    The radius is sqrt(log(M) / M) unless given, sqrt(pi) times the connectivity threshold. Nodes keep their
-    point as the attribute "pos".
+    The default radius is sqrt(log(M) / M), which is sqrt(pi) times the connectivity threshold. The node attribute "pos"
+    is the point.
     """
     n_nodes = _count(n_nodes)
     threshold = math.sqrt(math.log(n_nodes) / n_nodes)
     radius = threshold if radius is None else radius
     if not 0 <= radius < math.inf:
-        raise GraphError(f"radius={radius} must be a finite number from 0 up; {threshold:.3g} is a good one.")
+        raise GraphError(f"radius={radius} must be a finite number of at least 0, for example {threshold:.3g}.")
     setting = f"radius={radius:.3g}; connectivity needs a radius of about sqrt(log(M)/M) = {threshold:.3g}"
     return _draw_connected(lambda rng: nx.random_geometric_graph(n_nodes, radius, seed=rng), n_nodes, seed, setting)
 
@@ -105,8 +105,8 @@ def random_geometric(n_nodes: int, radius: float | None = None, seed: int = 0) -
 def small_world(n_nodes: int, degree: int | None = None, p: float = 0.3, seed: int = 0) -> nx.Graph:
     """Watts-Strogatz: a ring linked to the ``degree`` nearest nodes, each link rewired with probability p.
 
-    Drawn again until connected. The degree is even; it is 4 unless given, or the largest even number below M
-    where that is less.
+    Drawn again until connected. The degree must be even; the default is 4, or the largest even number below M if that
+    is less.
     """
     n_nodes = _count(n_nodes)
     _require_probability(p)
@@ -141,7 +141,7 @@ def directed_cycle(n_nodes: int) -> nx.DiGraph:
 
 
 def directed_chords(n_nodes: int, chords: int | None = None, seed: int = 0) -> nx.DiGraph:
-    """One-way ring with so many random one-way chords; M // 2 unless given."""
+    """One-way ring with random one-way chords, by default M // 2 of them."""
     graph = directed_cycle(n_nodes)
     absent = sorted(nx.non_edges(graph))
     chords = min(len(graph) // 2, len(absent)) if chords is None else _whole("chords", chords)
@@ -152,18 +152,18 @@ def directed_chords(n_nodes: int, chords: int | None = None, seed: int = 0) -> n
 
 
 def random_out(n_nodes: int, degree: int | None = None, seed: int = 0) -> nx.DiGraph:
-    """Each node sends to ``degree`` others: to the next on a random one-way ring, and to some drawn at random.
+    """Each node sends to ``degree`` others: to the next on a random one-way ring, and to others drawn at random.
 
-    The degree is 3 unless given, or M - 1 where that is less.
+    The default degree is 3, or M - 1 if that is less.
     """
     n_nodes = _count(n_nodes)
     degree = _degree(degree, DEFAULT_OUT_DEGREE, n_nodes)
     rng = random.Random(_whole("seed", seed))
     ring = rng.sample(range(n_nodes), n_nodes)
     graph = graph_of(range(n_nodes), [], one_way=True)
-    for node, following in zip(ring, [*ring[1:], ring[0]], strict=True):
-        others = [other for other in range(n_nodes) if other not in (node, following)]
-        receivers = [following, *rng.sample(others, degree - 1)] if n_nodes > 1 else []
+    for node, next_on_ring in zip(ring, [*ring[1:], ring[0]], strict=True):
+        others = [other for other in range(n_nodes) if other not in (node, next_on_ring)]
+        receivers = [next_on_ring, *rng.sample(others, degree - 1)] if n_nodes > 1 else []
         graph.add_edges_from((node, receiver) for receiver in receivers)
     return graph
 
@@ -172,12 +172,12 @@ RANDOM = (erdos_renyi, regular, random_geometric, small_world, directed_chords, 
 FIXED = (cycle, path, star, complete, grid, hypercube, binary_tree, exponential, directed_cycle)
 ONE_WAY = (directed_cycle, directed_chords, random_out)
 TOPOLOGIES: dict[str, Callable[..., nx.Graph]] = {build.__name__: build for build in (*RANDOM, *FIXED)}
-# Those whose links go both ways.
+# Topologies with two-way links.
 TWO_WAY = {name: build for name, build in TOPOLOGIES.items() if build not in ONE_WAY}
 
 
 def by_name(name: str, n_nodes: int, seed: int = 0) -> nx.Graph:
-    """Topology of that name with its defaults; the seed is used if the topology is random."""
+    """Topology with this name and its default settings; the seed is used if it is random."""
     build = lookup("topology", name, TOPOLOGIES)
     return build(n_nodes, seed=seed) if build in RANDOM else build(n_nodes)
 
@@ -201,10 +201,10 @@ def _count(n_nodes: int) -> int:
     return count
 
 
-def _degree(degree: int | None, usual: int, n_nodes: int) -> int:
-    """Links per node: as given, else the usual number or as many as there can be."""
+def _degree(degree: int | None, default: int, n_nodes: int) -> int:
+    """Links per node: as given, else the default or, if that is too large, M - 1."""
     fewest, most = min(1, n_nodes - 1), n_nodes - 1
-    degree = min(usual, most) if degree is None else _whole("degree", degree)
+    degree = min(default, most) if degree is None else _whole("degree", degree)
     if not fewest <= degree <= most:
         raise GraphError(f"degree={degree} must be from {fewest} to {most} for {n_nodes} nodes.")
     return degree

@@ -1,8 +1,8 @@
 """Weights: matrices on the links of a graph, which one round of mixing applies.
 
-``mix(X)_i = sum_j w_ij X_j`` keeps the mean of X over the nodes and brings every node nearer to it. Where links go both
-ways the matrix is symmetric and doubly stochastic. Where they go one way, w_ij is the weight of the link from j to i;
-its columns sum to one, which keeps the mean, or its rows, which keeps what all nodes agree on, or both.
+``mix(X)_i = sum_j w_ij X_j`` conserves the mean of X over the nodes and brings every node closer to it. For two-way
+links the matrix is symmetric and doubly stochastic. For one-way links, w_ij is the weight of the link from j to i. Then
+its columns sum to one, which conserves the mean; or its rows do, which leaves equal values unchanged; or both.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from eigenmesh.graphs._spectrum import Matrix, Spectrum, is_symmetric, spectrum
 
 # Up to this many nodes, a dense product is as fast as a sparse one.
 DENSE_NODES = 256
-# Tolerance of symmetry and row sums: the mean drifts by as much per round, and must be right to 1e-12.
+# Tolerance of symmetry and row sums. The mean drifts by this much per round, and must be correct to 1e-12.
 TOLERANCE = 1e-12
 
 
@@ -31,8 +31,8 @@ class Weights:
     """Weight matrix W (M, M) of a graph, checked: W = W^T, W 1 = 1, zero off the links, beta < 1.
 
     ``matrix`` is a NumPy array up to 256 nodes and a ``scipy.sparse.csr_array`` beyond, float64. Entries may be
-    negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, zeros off the links are exact. On a
-    ``networkx.DiGraph``, whose link (j, i) has the weight w_ij, rows or columns or both sum to one.
+    negative. Symmetry and row sums hold to 1e-12, 1 - beta is above 1e-12, and entries off the links are exactly 0. On
+    a ``networkx.DiGraph``, whose link (j, i) has the weight w_ij, rows or columns or both sum to one.
     """
 
     matrix: Matrix
@@ -67,12 +67,12 @@ class Weights:
 
     @property
     def messages(self) -> int:
-        """Directed sends of a round that uses all links."""
+        """Messages of a round that uses all links."""
         return self.edges if self.graph.is_directed() else 2 * self.edges
 
     @property
     def most_receivers(self) -> int:
-        """Nodes that the busiest node sends to."""
+        """Largest number of nodes that one node sends to."""
         degrees = self.graph.out_degree if self.graph.is_directed() else self.graph.degree
         return max((degree for _, degree in degrees), default=0)
 
@@ -83,12 +83,12 @@ class Weights:
 
     @cached_property
     def keeps_mean(self) -> bool:
-        """Whether columns sum to one, so that mixing keeps the mean."""
+        """Whether columns sum to one, so that mixing conserves the mean."""
         return bool(np.abs(self.matrix.sum(axis=0) - 1).max() <= TOLERANCE)
 
     @cached_property
     def averages(self) -> bool:
-        """Whether rows and columns sum to one, so that mixing leads to the mean."""
+        """Whether rows and columns sum to one, so that mixing converges to the mean."""
         return self.keeps_mean and bool(np.abs(self.matrix.sum(axis=1) - 1).max() <= TOLERANCE)
 
     @cached_property
@@ -98,28 +98,28 @@ class Weights:
 
 
 def lazy(weights: Weights) -> Weights:
-    """Lazy weights (I + W) / 2, whose eigenvalues are all positive if those of W are above -1."""
+    """Lazy weights (I + W) / 2; their eigenvalues are positive if those of W are above -1."""
     return Weights(half_way(weights.matrix), weights.graph)
 
 
 def half_way(matrix: Matrix) -> Matrix:
-    """(I + W) / 2, dense or sparse as W is."""
+    """(I + W) / 2, dense or sparse like W."""
     if sparse.issparse(matrix):
         return sparse.csr_array((sparse.eye_array(matrix.shape[0]) + matrix) / 2)
     return np.asarray((np.eye(matrix.shape[0]) + matrix) / 2)
 
 
 def from_matrix(matrix: Any, graph: nx.Graph | None = None) -> Weights:
-    """Weights from a matrix (M, M) as ``Weights`` asks for; without a graph, its non-zero entries are the links.
+    """Weights from a matrix (M, M) that ``Weights`` accepts; by default its nonzero entries are the links.
 
-    Those go both ways if each has its counterpart across the diagonal, one way otherwise.
+    The links are two-way if each has its counterpart across the diagonal, otherwise one-way.
     """
     links = _square(matrix)
     return Weights(stored(links), _support(links) if graph is None else graph)
 
 
 def adjacency(graph: nx.Graph) -> sparse.csr_array:
-    """Ones where there is a link, receivers in rows and senders in columns: (M, M)."""
+    """Ones for the links, receivers in rows and senders in columns: (M, M)."""
     _require_numbered(graph)
     nodes = range(graph.number_of_nodes())
     return nx.to_scipy_sparse_array(graph, nodes, dtype=np.float64, weight=None, format="csr").T.tocsr()
@@ -128,19 +128,19 @@ def adjacency(graph: nx.Graph) -> sparse.csr_array:
 def _require_numbered(graph: nx.Graph) -> None:
     require_simple(graph)
     numbers = set(range(graph.number_of_nodes()))
-    if (stranger := next((node for node in graph if node not in numbers), None)) is not None:
-        numbered = f"nodes must be numbered 0 to {len(numbers) - 1}, but one is called {stranger!r}"
+    if (other := next((node for node in graph if node not in numbers), None)) is not None:
+        numbered = f"nodes must be numbered 0 to {len(numbers) - 1}, but one is called {other!r}"
         raise GraphError(f"{numbered}; use eigenmesh.graphs.from_networkx(graph).")
 
 
 def stored(matrix: Matrix | sparse.sparray) -> Matrix:
-    """Dense or sparse, as networks of this size hold it."""
+    """Dense for small networks, sparse for large ones."""
     links = sparse.csr_array(matrix)
     return links.toarray() if links.shape[0] <= DENSE_NODES else links
 
 
 def _support(links: sparse.csr_array) -> nx.Graph:
-    """Graph with a link wherever an entry off the diagonal is not zero."""
+    """Graph with a link for each nonzero entry off the diagonal."""
     rows, columns = links.nonzero()
     between = rows != columns
     pairs = zip(columns[between].tolist(), rows[between].tolist(), strict=True)
@@ -162,23 +162,23 @@ def _square(matrix: Any) -> sparse.csr_array:
     links.eliminate_zeros()
     broken = np.flatnonzero(~np.isfinite(links.data))
     if broken.size:
-        found = links.tocoo()
-        row, column, value = found.row[broken[0]], found.col[broken[0]], found.data[broken[0]]
+        entries = links.tocoo()
+        row, column, value = (part[broken[0]] for part in (entries.row, entries.col, entries.data))
         raise GraphError(f"weight ({row}, {column}) is {value}; all weights must be finite numbers.")
     return links
 
 
 def _worst(entries: sparse.sparray) -> tuple[float, int, int]:
     """Largest entry in absolute value, and its row and column."""
-    found = entries.tocoo()
-    if found.nnz == 0:
+    entries = entries.tocoo()
+    if entries.nnz == 0:
         return 0.0, 0, 0
-    place = int(np.argmax(np.abs(found.data)))
-    return float(np.abs(found.data[place])), int(found.row[place]), int(found.col[place])
+    place = int(np.argmax(np.abs(entries.data)))
+    return float(np.abs(entries.data[place])), int(entries.row[place]), int(entries.col[place])
 
 
 def _require_doubly_stochastic(links: sparse.csr_array) -> None:
-    # Otherwise a round would not keep the mean.
+    # Otherwise a round would not conserve the mean.
     error, row, column = _worst(links - links.T)
     if error > TOLERANCE:
         pair = f"weights ({row}, {column}) and ({column}, {row})"
@@ -186,8 +186,8 @@ def _require_doubly_stochastic(links: sparse.csr_array) -> None:
     sums = links.sum(axis=1)
     row = int(np.argmax(np.abs(sums - 1.0)))
     if abs(sums[row] - 1.0) > TOLERANCE:
-        found = f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}"
-        raise GraphError(f"{found}; put the difference on the diagonal, at ({row}, {row}).")
+        wrong = f"row {row} of the weights sums to {float(sums[row])!r}, it must be 1 to within {TOLERANCE:g}"
+        raise GraphError(f"{wrong}; put the difference on the diagonal, at ({row}, {row}).")
 
 
 def _require_rows_or_columns(links: sparse.csr_array) -> None:
@@ -205,8 +205,8 @@ def _require_on_graph(links: sparse.csr_array, graph: nx.Graph) -> None:
     rows, columns = links.nonzero()
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
         if row != column and not graph.has_edge(column, row):
-            found = f"weight ({row}, {column}) is {links[row, column]:.3g}, but the graph has no link {row}-{column}"
-            raise GraphError(f"{found}; add the link, or set the weight to exactly 0.")
+            wrong = f"weight ({row}, {column}) is {links[row, column]:.3g}, but the graph has no link {row}-{column}"
+            raise GraphError(f"{wrong}; add the link, or set the weight to exactly 0.")
 
 
 def _require_averaging(ends: Spectrum) -> None:
