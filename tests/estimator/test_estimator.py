@@ -265,7 +265,7 @@ def test_data_out_of_range_and_loose_averages_are_refused():
         DecentralizedPCA(2).fit(X * 1e80)
     with pytest.raises(DataError, match=r"must be in 1e-15\.\.1e\+15 for float32"):
         DecentralizedPCA(2).fit((X * 1e-12).astype(np.float32))
-    with pytest.raises(InputError, match="too loose for exact moments"):
+    with pytest.raises(InputError, match="too low for exact moments"):
         DecentralizedPCA(2, topology="cycle", averaging=Chebyshev(1e-3)).fit(X)
 
 

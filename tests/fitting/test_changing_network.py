@@ -34,7 +34,7 @@ def test_a_fit_is_that_of_the_pooled_data(network, solver):
     ("topology", "words"), [(CHANGING, "a network that changes"), (graphs.metropolis(ER), "this topology")]
 )
 def test_weights_by_name_are_refused_where_they_would_not_count(topology, words):
-    with pytest.raises(InputError, match=f"{words} has weights of its own, so weights = 'max_degree' would not count"):
+    with pytest.raises(InputError, match=f"{words} has its own weights, so weights = 'max_degree' would have"):
         DecentralizedPCA(K, topology=topology, weights="max_degree").fit(PROBLEM.parts)
 
 

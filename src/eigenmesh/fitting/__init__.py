@@ -1,4 +1,4 @@
-"""One place where a fit is decided: a request, ``prepare``, ``fit``; and the planner, which decides the same."""
+"""The one place where a fit is decided: ``Request``, ``prepare``, ``fit``; and the planner, with the same rules."""
 
 from eigenmesh.fitting._column_data import PARTITIONS, ColumnData, node_data
 from eigenmesh.fitting._data import Data, NodeData

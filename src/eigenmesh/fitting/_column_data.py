@@ -1,4 +1,4 @@
-"""Columns that are split over nodes: ``Data`` for ``prepare`` with the Gram matrix in place of the covariance."""
+"""Columns split over the nodes: ``Data`` for ``prepare``, with the Gram matrix in place of the covariance."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from eigenmesh.networks import Network
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
-# What nodes have of their own, and what holds it.
+# What is split over the nodes, and the class that holds it.
 PARTITIONS: dict[str, type[Shards]] = {"samples": Shards, "features": FeatureShards}
 
 
@@ -56,7 +56,7 @@ class ColumnData(NodeData):
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
     ) -> Choice:
-        """For each node what it would choose alone: N and d_j change places in the sizes."""
+        """For each node what it would choose alone; N and d_j trade roles in the sizes."""
         columns, products = solver.columns(n_components, self.facts.length), solver.traits.expected_products
         if not request.masked:
             self._warn_of_few(columns * products)
@@ -73,7 +73,7 @@ class ColumnData(NodeData):
         chosen = choose_by_size(sizes, columns, products)
         lazy = not own.blocks[0].in_memory and sizes.memory_needed(CovarianceKind.MATRIX_FREE) > sizes.copy_bytes
         if lazy and chosen.kind is CovarianceKind.FORMED:
-            # A matrix is formed from columns, and a file is read by rows.
+            # The matrix is formed from columns, but a file is read by rows.
             chosen = replace(chosen, kind=CovarianceKind.CHUNKED, reason="the file is read in chunks")
         return chosen
 
@@ -86,13 +86,13 @@ class ColumnData(NodeData):
             more = f" and {len(few) - 1} more nodes" if len(few) > 1 else ""
             warn_user(
                 f"{label} with {count:,} columns{more}: about {sent:,} products with them are sent, so whoever sees "
-                "all that a node sends can work out its data but for a rotation. Use masks, or fewer components."
+                "all messages of a node can reconstruct its data up to a rotation. Use masks, or fewer components."
             )
 
     def measure(
         self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
-        """Moments of each node's own columns without any message; then N, ids, d and the trace are agreed on."""
+        """Moments of each node's own columns, without messages; then the nodes agree on N, ids, d and the trace."""
         shards, place = self.columns, self._place(device, network)
         each = tuple(own_moments(shards.take([node]), scale=scale, missing=missing) for node in shards.ids)
         shares = np.array([[float(len(one.mean)), one.total_variance] for one in each])
@@ -105,7 +105,7 @@ class ColumnData(NodeData):
 
 
 def node_data(shards: Shards, weights: Weights | NetworkSequence, transport: Transport | None = None) -> NodeData:
-    """Samples or columns with their network, whichever the shards hold."""
+    """``Data`` for shards of samples or of columns, with their network."""
     kind = ColumnData if isinstance(shards, FeatureShards) else NodeData
     return kind(shards, weights, transport)
 

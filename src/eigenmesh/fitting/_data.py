@@ -1,4 +1,4 @@
-"""The samples of a fit and the network that they are spread over."""
+"""The samples of a fit, and the network of their nodes."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from eigenmesh.networks import Network
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
-# On a GPU a product from the data waits for memory: it takes about as long as four times its arithmetic would.
+# On a GPU a product with the data itself is limited by memory, and takes about four times as long as its arithmetic.
 GPU_PASS_COST = 4.0
-# Share of a GPU's free memory to reckon with.
+# Share of a GPU's free memory to use.
 FILL_OF_GPU = 0.8
 
 
 class Data(Protocol):
-    """What ``prepare`` asks of samples, wherever they are."""
+    """The interface of samples for ``prepare``, wherever they are stored."""
 
     @property
     def facts(self) -> DataFacts: ...
 
     @property
     def weights(self) -> Weights | NetworkSequence:
-        """The network that the solver sees: one node where an engine sums over all nodes by itself."""
+        """The network that the solver sees: a single node if an engine sums over all nodes by itself."""
         ...
 
     def count(self, masked: bool) -> tuple[Size, Network | None]:
-        """N and d over all nodes, None where only a pass over the data can tell; and the network that was asked.
+        """N and d over all nodes, None if only a pass over the data can tell; and the network that counted.
 
-        ``masked``: no node shows how many it has; the network keeps the masks.
+        ``masked``: no node reveals its own count; the network keeps the masks.
         """
         ...
 
     def check(self, request: Request) -> None:
-        """Raise if something is asked for that cannot be done on such data; sends and reads nothing."""
+        """Raise if the request is impossible on such data; sends and reads nothing."""
         ...
 
     def network(self, averaging: Averaging) -> Network: ...
@@ -59,13 +59,13 @@ class Data(Protocol):
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
     ) -> Choice:
-        """How to hold the covariances: as asked for, or the cheapest way that fits; for this network, or any."""
+        """How to store the covariances: as requested, or the cheapest way that fits; for this network, or for any."""
         ...
 
     def measure(
         self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
-        """Pooled moments, and the covariance of every node held here."""
+        """Pooled moments, and the covariance of every node in this process."""
         ...
 
 
@@ -80,8 +80,8 @@ class NodeData:
     def __post_init__(self) -> None:
         transport, shards = self.transport, self.shards
         if transport is not None and (shards.ids != (transport.rank,) or shards.n_nodes != transport.size):
-            here, held = f"node {transport.rank} of {transport.size}", f"nodes {list(shards.ids)} of {shards.n_nodes}"
-            raise InputError(f"this process is {here}, but the samples are those of {held}.")
+            samples = f"the samples are those of nodes {list(shards.ids)} of {shards.n_nodes}"
+            raise InputError(f"this process is node {transport.rank} of {transport.size}, but {samples}.")
 
     @property
     def facts(self) -> DataFacts:
@@ -96,7 +96,7 @@ class NodeData:
         )
 
     def at_node(self, transport: Transport) -> NodeData:
-        """As it is at one of the nodes."""
+        """The part of the data at one of the nodes."""
         return replace(self, shards=self.shards.take([transport.rank]), transport=transport)
 
     def check(self, request: Request) -> None:
@@ -113,7 +113,7 @@ class NodeData:
         return counting_network(self._network, masked)
 
     def total(self, network: Network, counts: Sequence[float]) -> int:
-        """Sum over all nodes of a number that each has, given for the nodes held here; it has to be a whole one."""
+        """Sum over all nodes of one number per node, given for the nodes in this process; it must be a whole number."""
         average = network.common_mean(np.array(counts, dtype=float)[:, np.newaxis])[0, 0]
         return int(whole_count(float(self.shards.n_nodes * average)))
 
@@ -127,7 +127,7 @@ class NodeData:
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
     ) -> Choice:
-        """By the sizes of the samples held here: nodes may choose differently, their products are the same."""
+        """By the sizes of the samples in this process. Nodes may choose differently; their products are the same."""
         kind, place = request.covariance, self._place(request.device, network)
         columns, products = solver.columns(n_components, self.shards.n_features), solver.traits.expected_products
         if network is not None and network.integers:
@@ -138,21 +138,21 @@ class NodeData:
             return sizes.asked(kind)
         limits: tuple[Any, ...] = ()
         if place.is_gpu:
-            # What is free beside the samples is the only limit to copies on a GPU.
+            # On a GPU the only limit for copies is the free memory besides the samples.
             free = int(FILL_OF_GPU * place.free_bytes()) - self.shards.bytes_at(place)
             sizes, limits = replace(sizes, copy_bytes=free), (free, GPU_PASS_COST)
         return replace(choose_by_size(sizes, columns, products, *limits), pooled=pooled is not None)
 
     def _pooled(self, network: Network, solver: Solver) -> Shards | None:
         """All rows at one node, if products are only averaged and averages have no error that should be simulated."""
-        held = len(network.ids) == network.n_nodes > 1
-        exact = held and not network.collective and network.average.accuracy == 0
+        holds_all = len(network.ids) == network.n_nodes > 1
+        exact = holds_all and not network.collective and network.average.accuracy == 0
         return pooled_shards(self.shards) if exact and solver.traits.averages_products else None
 
     def measure(
         self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
-        """One average for the moments, two if means are large; then the covariances, without any message."""
+        """One average for the moments, two if means are large; then the covariances, without messages."""
         place = self._place(device, network)
         forms = choice.kind is CovarianceKind.FORMED and not network.integers and place == HOST and missing == "error"
         rows = HeldRows.of(self.shards, place, choice, forms)
@@ -171,9 +171,9 @@ class NodeData:
 
 
 def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int, products: int) -> Choice:
-    """For each node what it would choose alone, so that its products are the same bits in any process.
+    """For each node what it would choose alone, so that its products have the same bits in any process.
 
-    Rows are never used in place, since whether they can be depends on how they got here.
+    Rows are never used in place, because whether that is possible depends on how they were loaded.
     """
     choices = []
     for node in shards.ids:

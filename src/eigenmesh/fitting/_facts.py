@@ -1,4 +1,4 @@
-"""What is known of data before anything is read or sent."""
+"""What is known about the data before anything is read or sent."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 
 class Size(NamedTuple):
-    """N and d over all nodes; None for what one node cannot know."""
+    """N and d over all nodes; None if a single node cannot know it."""
 
     n_samples: int | None
     n_features: int | None
 
 
 class DataFacts(NamedTuple):
-    """What is known of samples without reading them.
+    """What is known about samples without reading them.
 
-    ``item_bytes`` is the size of one number that is sent; ``has_all_reduce``: the engine can sum over all nodes;
-    ``n_features`` and ``feature_names`` are of the columns held here, ``size`` is that of all; ``length``: numbers in a
+    ``item_bytes``: bytes per number that is sent; ``has_all_reduce``: the engine can sum over all nodes;
+    ``n_features``, ``feature_names``: of the columns in this process; ``size``: of all nodes; ``length``: numbers in a
     vector that nodes send.
     """
 
@@ -31,5 +31,5 @@ class DataFacts(NamedTuple):
 
     @classmethod
     def of_rows(cls, n_nodes: int, n_features: int, item_bytes: int, **more: Any) -> DataFacts:
-        """Where nodes hold samples of the same d columns: vectors have d numbers, and one node does not know N."""
+        """Facts for nodes with samples of the same d columns: vectors have d numbers; one node does not know N."""
         return cls(n_nodes, n_features, item_bytes, Size(None, n_features), n_features, **more)

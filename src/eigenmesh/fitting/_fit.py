@@ -1,4 +1,4 @@
-"""Run what was prepared: the components with everything that belongs to them, to be saved or shown."""
+"""Run a prepared fit, and collect everything that is saved or shown with the components."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,22 +30,22 @@ from eigenmesh.transports import Transport
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Components with everything that belongs to them.
+    """Components, and everything that is saved or shown with them.
 
     Attributes
     ----------
     components : array of shape (K, d)
-        Loadings of the columns held here: those of ``result``, or of a node's own columns where columns are split.
+        Loadings of the columns in this process: those of ``result`` or, if columns are split, of this node's columns.
     noise_variance : float
         Mean variance of the directions beyond component K.
     scores : array of shape (N, K) or None
-        Of all samples, where columns are split: ``result`` then has their directions, which all nodes share.
+        Scores of all samples if columns are split; ``result`` then has their directions, which all nodes share.
     averaging : str
-        Its name.
+        Name of the averaging.
     choice : Choice
-        How the covariances were held.
+        How the covariances were stored.
     checked : BatchSums or None
-        What was summed up about the last batch of a stream.
+        Sums over the last batch of a stream.
     """
 
     request: Request
@@ -62,10 +62,10 @@ class Fit:
 
     @property
     def node_components(self) -> np.ndarray:
-        """The estimate of each node held here: (nodes, K, d)."""
+        """The estimate of each node in this process: (nodes, K, d)."""
         if self.scores is None:
             return self.result.node_components
-        # All of them are made from the directions that all nodes share.
+        # All are computed from the directions that all nodes share.
         return np.broadcast_to(self.components, (len(self.result.node_components), *self.components.shape))
 
     @property
@@ -102,16 +102,16 @@ def fit(
     Parameters
     ----------
     start : array of shape (d, K) or None
-        With orthonormal columns, the same at every node; None for a random one.
+        Start with orthonormal columns, the same at every node; None for a random one.
     average_start : bool
-        True if ``start`` is this node's own estimate, or None where it has none: all nodes then begin from the average
-        of theirs. All nodes must say the same.
+        True if ``start`` is this node's own estimate, or None if it has none: all nodes then start from the average of
+        these. It must be the same at all nodes.
     events, on_estimate, reference, check_every
         As for ``run``.
     share : bool
-        True for components, variances and bounds that are the same bits at all nodes, whatever their processors: those
-        of one node go to all, which compare them with their own. Averages in integers ask for it where nodes turn out
-        to have other bits.
+        True for components, variances and bounds with the same bits at all nodes, whatever their processors: those of
+        one node are sent to all, which compare them with their own. Integer averages imply it if the bits of the nodes
+        differ.
     max_iterations, keep
         As for ``run``.
     """
@@ -133,13 +133,13 @@ def fit(
         keep=keep,
         spent={"set-up": prepared.set_up + (network.traffic - before)},
     )
-    # What follows from the same components and from agreed numbers is the same everywhere too.
+    # Everything computed below from shared components and agreed numbers is the same at all nodes.
     if (share or network.integers) and not result.alike:
         result = of_one_node(network, result, events)
     result, components, scores = in_columns(prepared.covariance, result, prepared.moments.n_samples)
     if events.listeners:
-        _tell_end(events, network, names, result.certificate_words(request.tol))
-    # The next fit of what was prepared counts the set-up and its own rounds, not those of this one.
+        _emit_end(events, network, names, result.certificate_words(request.tol))
+    # The next fit with the same preparation counts the set-up and its own rounds, not those of this fit.
     network.exchanges = set_up_exchanges
     return Fit(
         request,
@@ -157,7 +157,7 @@ def fit(
 
 
 def _run(prepared: Prepared, start: np.ndarray | None, **settings: Any) -> Result:
-    """As many components as were asked for, or as the share of the variance needs that was."""
+    """Run with the requested number of components, or with as many as the requested share of the variance needs."""
     request, wanted, total = prepared.request, prepared.n_components, prepared.moments.total_variance
     settings |= {"tol": request.tol, "max_rounds": request.max_rounds}
     settings |= {"seed": prepared.seed, "drawn": request.seed is None}
@@ -181,15 +181,15 @@ def _started(prepared: Prepared, names: tuple[str, ...]) -> Started:
     )
 
 
-def _tell_end(events: EventLog, network: Network, names: tuple[str, ...], words: CertificateInWords) -> None:
-    """What went over each link of the graph, and what is known of the components."""
+def _emit_end(events: EventLog, network: Network, names: tuple[str, ...], words: CertificateInWords) -> None:
+    """Emit the traffic of each link, and the certificate in words."""
     for (sender, receiver), sent in network.link_traffic().items():
         events.emit(LinkTraffic(names[sender], names[receiver], *sent))
     events.emit(words)
 
 
 def _averaged(prepared: Prepared, own: np.ndarray | None, k: int) -> np.ndarray:
-    """One orthonormal basis (d, K) for all nodes: the average of their estimates, random where one has none."""
+    """One orthonormal basis (d, K) for all nodes: the average of their estimates, random at a node without one."""
     shape = (prepared.facts.length, k)
     if own is None or own.shape != shape:
         own = random_basis(*shape, prepared.seed)
@@ -212,8 +212,8 @@ def fit_at_every_node(
 ) -> Fit:
     """Fit with all nodes in this process, each at its own end of a transport: real messages, nothing to launch.
 
-    ``run_nodes`` of the table of transports starts the nodes; node 0 alone tells ``events``. ``settings`` are those of
-    ``fit``.
+    ``run_nodes``, from the registry of transports, starts the nodes; only node 0 reports to ``events``. ``settings``
+    are those of ``fit``.
     """
 
     def node(transport: Transport) -> Fit:

@@ -1,4 +1,4 @@
-"""The rows of the nodes held here, as moments and covariances are made of them."""
+"""The rows of the nodes in this process, from which moments and covariances are computed."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from eigenmesh.fitting._matching import facts_to_match, require_match
 from eigenmesh.fitting._networks import AsOneNode
 from eigenmesh.networks import Network
 
-# A matrix up to this size is multiplied on the host before a GPU has been told what to do.
+# Up to this size, the host multiplies a matrix in less time than a GPU needs to start.
 HOST_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class HeldRows:
-    """Rows at the place where they are multiplied, and what one pass over them has found.
+    """Rows on the device where they are multiplied, and the products of one pass over them.
 
-    shards: the rows of each node; they have not been moved to the place yet if those of all nodes are pooled.
-    pooled: all rows as those of one node; None where nodes are multiplied one by one.
-    products: upper triangle of Y^T Y, (d, d), of rows Y that are used as they are and form a covariance; else None.
+    shards : the rows of each node; not yet moved to the device if all rows are pooled.
+    pooled : all rows as those of a single node; None if nodes are multiplied one by one.
+    products : upper triangle of Y^T Y, (d, d), if a covariance is formed from rows Y that are used in place; else None.
     """
 
     shards: Shards
@@ -51,7 +51,7 @@ class HeldRows:
 
     @classmethod
     def of(cls, shards: Shards, place: Place, choice: Choice, forms: bool) -> HeldRows:
-        """``forms`` says that a covariance will be formed: its products are taken now, if rows are used as they are."""
+        """``forms``: a covariance will be formed; its products are computed now if the rows can be used in place."""
         pooled = pooled_shards(shards) if choice.pooled else None
         pooled = None if pooled is None else pooled.moved(place)
         rows = rows_in_place(pooled or shards) if forms else None
@@ -59,30 +59,31 @@ class HeldRows:
         return cls(shards if pooled else shards.moved(place), pooled, place, products)
 
     def moments(self, network: Network, scale: Scaling, missing: Missing) -> Moments:
-        """Those of the rows of all nodes, by one average, or two if means are large."""
+        """Pooled moments of all nodes, by one average, or two if means are large."""
         check = partial(require_match, shards=self.shards)
         settings: dict[str, Any] = {"scale": scale, "missing": missing, "check": check}
         settings |= {"facts": facts_to_match(self.shards), "resolution": network.resolution}
-        # A covariance that will be formed tells the sums of squares too, without a pass of their own.
+        # The products of a formed covariance contain the sums of squares, which saves a pass.
         squares = None if self.products is None else self.products.diagonal()
         if self.pooled is None:
             return pooled_moments(self.shards, network, squares=squares, **settings)
-        # What is wrong with the samples is found once more below, with the name of its node.
+        # If samples are invalid, the second call below raises again, with the name of the node.
         with contextlib.suppress(DataError):
             return pooled_moments(self.pooled, AsOneNode(network), squares=squares, **settings)
         return pooled_moments(self.shards, network, **settings)
 
     def covariance(self, network: Network, moments: Moments, choice: Choice) -> Covariance:
-        """That of the nodes held here, of all rows at once if they are pooled; without any message."""
+        """Covariance of the nodes in this process, or of all rows at once if they are pooled; without messages."""
         if network.integers:
             return self._one_by_one(moments, choice)
-        held, kind, place = self.pooled or self.shards, choice.kind, self.place
+        shards, kind, place = self.pooled or self.shards, choice.kind, self.place
         chosen = kind is CovarianceKind.MATRIX_FREE and not choice.asked and place == HOST
-        if chosen and Sizes.of(held, in_place=True).in_place and InPlace.of(held, moments) is None:
-            # Means are so large that rows have to be centred first, and a copy of all of them was not reckoned with.
+        if chosen and Sizes.of(shards, in_place=True).in_place and InPlace.of(shards, moments) is None:
+            # Means are so large that rows must be centred first, and no memory was planned for a copy of all of them.
             kind = CovarianceKind.CHUNKED
-        where = {"xp": place.xp, "device": place.device}
-        covariance = build_covariance(held, moments, kind=kind, in_place=True, products_in_place=self.products, **where)
+        covariance = build_covariance(
+            shards, moments, kind=kind, in_place=True, products_in_place=self.products, xp=place.xp, device=place.device
+        )
         if self.pooled is None:
             return covariance
         if place.is_gpu and isinstance(covariance, Formed) and covariance.matrices.nbytes <= HOST_BYTES:
@@ -90,7 +91,7 @@ class HeldRows:
         return PooledCovariance(covariance, partial(_each, self.shards, moments, place), self.shards.n_nodes)
 
     def _one_by_one(self, moments: Moments, choice: Choice) -> Covariance:
-        """Each node's covariance as where it is alone. What cancels in a product is stated by pooled numbers."""
+        """Each node's covariance as if it were alone; the size of cancellations comes from pooled numbers."""
         parts = self.alone(moments, choice.each)
         means = scaled_mean(moments)
         cancels = any(part.rounding_size > 0 for part in parts)
@@ -98,12 +99,12 @@ class HeldRows:
         return OneByOne(parts, 2 * float(means @ means) if cancels else 0.0)
 
     def alone(self, moments: Moments, kinds: Sequence[CovarianceKind]) -> tuple[Covariance, ...]:
-        """The covariance of each node held here, of these kinds."""
+        """The covariance of each node in this process, of these kinds."""
         build = partial(build_covariance, moments=moments, xp=self.place.xp, device=self.place.device)
-        held = zip(self.shards.ids, kinds, strict=True)
-        return tuple(build(self.shards.take([node]), kind=kind) for node, kind in held)
+        pairs = zip(self.shards.ids, kinds, strict=True)
+        return tuple(build(self.shards.take([node]), kind=kind) for node, kind in pairs)
 
 
 def _each(shards: Shards, moments: Moments, place: Place) -> Covariance:
-    """Those of the nodes one by one, for blocks of their own."""
+    """The covariances of the single nodes, for products where each node has its own block."""
     return build_covariance(shards.moved(place), moments, xp=place.xp, device=place.device)

@@ -1,4 +1,4 @@
-"""Whether a batch looks like those before it: Hotelling's T2 and the squared prediction error, with their limits."""
+"""Monitoring of batches by Hotelling's T2 and the squared prediction error (SPE), with their limits."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from eigenmesh.data._distances import distances, spe_limit, t2_limit
 from eigenmesh.data._moments import scaled_mean
 from eigenmesh.events import BatchChecked
 
-# Share of quiet samples that may be beyond a limit, which is at 1 %: the limits are good to a factor of two.
+# Share of normal samples that may be beyond a limit. Limits are at 1 %, and accurate to a factor of two.
 LARGEST_SHARE = 0.02
-# Chance that a quiet batch has as many samples beyond a limit, or a mean as far off, as one that raises the alarm.
+# Probability that a normal batch raises the alarm, by samples beyond a limit or by its mean.
 FALSE_ALARM = 1e-3
 STATISTICS = ("T2", "SPE")
-# Numbers that a node adds up about a batch, before scores and features: samples, then five of each statistic.
+# Numbers that a node sums over a batch, besides scores and features: the samples, then five per statistic.
 NUMBERS = 11
-# Quiet samples from which their variance is known well enough, and new ones whose mean is nearly normal.
+# Quiet samples needed to estimate a variance, and new samples needed for a nearly Gaussian mean.
 ENOUGH, FOR_A_MEAN = 50, 30
-# How much batches differ is taken together with so many that would differ as their samples let expect.
+# Prior weight, in batches, of the assumption that batches differ only as much as their samples predict.
 AS_EXPECTED = 10
-# SPE below so much of the squares that it is a difference of is rounding.
+# SPE is a difference of squares; below this share of them it is rounding.
 ROUNDING = 1e-25
 
 
 class Sums(NamedTuple):
     """Sums over samples, and over the batches that they came in; arrays (2,) are of T2 and SPE.
 
-    beyond: samples beyond the limits. total, squares: of the values. cut, cut_squares: of the values, those beyond a
-    limit as if they were at it. Of the batches that could be compared with those before them, compared: their number;
-    apart: squared distances of their means, as multiples of what samples let expect; shift: T2 of their means.
+    beyond : samples beyond the limits; total, squares : sums of the values and of their squares; cut, cut_squares : the
+    same with values clipped at the limits. Over batches that could be compared with earlier ones, compared : their
+    number; apart : squared distances of their means, relative to what their samples predict; shift : T2 of their
+    means.
     """
 
     samples: float
@@ -48,9 +49,9 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> Sums:
-        """Of one batch, from what its nodes have added up: (11,)."""
+        """The sums of one batch, from the totals over its nodes: (11,)."""
         n, (beyond, total, squares, cut, cut_squares) = float(np.rint(numbers[0])), numbers[1:].reshape(5, 2)
-        # Counts are whole, but an average rounds.
+        # Counts are whole numbers, but come from a rounded average.
         return cls(n, np.rint(beyond), total, squares, cut, cut_squares, 0.0, np.zeros(2), 0.0)
 
     def plus(self, other: Sums) -> Sums:
@@ -76,9 +77,9 @@ class Sums(NamedTuple):
 
     @property
     def freedom(self) -> np.ndarray:
-        """Degrees of freedom that a sample brings to the mean of cut values, ``h = 2 m^2 / (phi v)``.
+        """Degrees of freedom per sample for the mean of clipped values, ``h = 2 m^2 / (phi v)``.
 
-        phi >= 1 is how many times means of batches vary more than those of samples of one distribution would.
+        phi >= 1 is the variance of batch means, relative to that of samples from one distribution.
         """
         phi = np.maximum(1, (self.apart + AS_EXPECTED) / (self.compared + AS_EXPECTED))
         return np.asarray(2 * self.cut_mean**2 / (phi * self.cut_variance))
@@ -89,9 +90,10 @@ NOTHING = Sums.of(np.zeros(NUMBERS))
 
 @dataclass(frozen=True, eq=False)
 class Monitor:
-    """Components (K, d) and variances (K,) of the last batch, its moments, and the sums over all quiet batches since.
+    """Components (K, d) and variances (K,) after the last batch, its moments, and the sums over all quiet batches.
 
-    With scores t and residual e of a sample that was not used for them,
+    A batch is quiet if it raised no alarm. With scores t and residual e of a sample that was not used for the
+    components,
 
         T2 = sum_k t_k^2 / l_k > K (N^2 - 1) / (N (N - K)) F(K, N - K),    SPE = |e|^2 > g chi2(h)
 
@@ -116,12 +118,12 @@ class Monitor:
 
     @property
     def spe_limit(self) -> float:
-        """Infinite before a batch has told how large SPE is."""
+        """Limit of SPE; infinite before the first quiet batch."""
         return float("inf") if self.quiet_spe is None else spe_limit(*self.quiet_spe)
 
     @property
     def width(self) -> int:
-        """Numbers that a node adds up about a batch: of samples, of scores, and of features."""
+        """Numbers that a node sums over a batch: of samples, of scores, and of features."""
         return NUMBERS + len(self.variances) + len(self.moments.mean)
 
     def statistics(self, rows: Array) -> tuple[Array, Array, Array]:
@@ -133,10 +135,7 @@ class Monitor:
         return centred if self.moments.scale is None else centred / like(self.moments.scale, rows)
 
     def node_sums(self, rows: Array) -> np.ndarray:
-        """What a node adds to the sums of all nodes, its scores, and its squared residuals by feature.
-
-        (n, d) -> (11 + K + d,).
-        """
+        """A node's part of the sums, of the scores, and of squared residuals by feature: (n, d) -> (11 + K + d,)."""
         xp, (t2, spe, squares) = namespace(rows), self.statistics(rows)
         scores = self.components @ to_numpy(xp.sum(self._centred(rows), axis=0))
         both, limits = np.stack([to_numpy(t2), to_numpy(spe)]), np.array([[self.t2_limit], [self.spe_limit]])
@@ -145,7 +144,7 @@ class Monitor:
         return np.concatenate([[len(rows)], *sums, scores, to_numpy(xp.sum(squares, axis=0))])
 
     def read(self, numbers: np.ndarray) -> tuple[Sums, np.ndarray]:
-        """What the nodes have added up about a batch, and the mean squared residuals of its features: (d,)."""
+        """The sums of a batch from the totals over all nodes, and the mean squared residuals of its features (d,)."""
         counted, scores, squares = np.split(numbers, [NUMBERS, NUMBERS + len(self.variances)])
         new, quiet, n = Sums.of(counted), self.quiet, max(float(np.rint(counted[0])), 1.0)
         if quiet.samples >= ENOUGH and new.samples:
@@ -157,7 +156,7 @@ class Monitor:
         return new, squares / n
 
     def checked(self, batch: int, new: Sums, variance_lost: float) -> BatchChecked:
-        """What the sums over a batch say of it."""
+        """The verdict on a batch, from its sums."""
         odd: list[str] = []
         if self.quiet.samples and new.samples:
             odd = [*self._odd_shares(new), *self._odd_means(new), *self._shifted(new)]
@@ -166,17 +165,17 @@ class Monitor:
 
     @property
     def _is_real(self) -> np.ndarray:
-        """Whether T2 and SPE are more than rounding: with all components there are no residuals: (2,)."""
+        """Whether T2 and SPE are more than rounding, (2,): if K = d, residuals are rounding."""
         means = scaled_mean(self.moments)
         least = ROUNDING * (self.moments.total_variance + float(means @ means))
         return np.array([True, self.quiet.mean[1] > least])
 
     def _odd_shares(self, new: Sums) -> list[str]:
-        """What is said of too many samples beyond a limit."""
-        # Not for peers, who do not monitor.
+        """Findings about too many samples beyond a limit."""
+        # Imported here, because peers that do not monitor should not load it.
         from scipy import special
 
-        # Real data are not Gaussian: what quiet batches had beyond a limit is no reason for an alarm.
+        # Real data are not Gaussian: the share beyond a limit in quiet batches is no reason for an alarm.
         usual = np.maximum(LARGEST_SHARE, self.quiet.beyond / self.quiet.samples)
         chances = np.where(self._is_real, special.bdtrc(new.beyond - 1, int(new.samples), usual), 1)
         found = zip(STATISTICS, new.beyond / new.samples, usual, chances, strict=True)
@@ -187,9 +186,9 @@ class Monitor:
         ]
 
     def _odd_means(self, new: Sums) -> list[str]:
-        """What is said of means that are too large or too small, where shares say nothing of those beyond a limit.
+        """Findings about means of clipped values that are too large or too small.
 
-        If values are g chi2(h), the mean of n of them over that of n' before them is F(n h, n' h).
+        If values are g chi2(h), the ratio of the mean of n new values to that of n' earlier ones is F(n h, n' h).
         """
         from scipy import special
 
@@ -204,10 +203,10 @@ class Monitor:
 
     @property
     def _usual(self) -> tuple[np.ndarray, np.ndarray]:
-        """Between which two numbers means of cut values are expected: (2,), (2,).
+        """Lower and upper end of the expected means of clipped values: (2,), (2,).
 
-        The samples that the components were fitted to have smaller distances than new ones, and batches that met
-        components of fewer samples had larger ones. A quiet batch is between the two.
+        Samples that the components were fitted to have smaller distances than new ones, and earlier batches, compared
+        with components of fewer samples, had larger ones. A quiet batch lies between the two.
         """
         N, mean, least = self.moments.n_samples, self.quiet.cut_mean, np.finfo(float).tiny
         beyond = max(self.moments.total_variance - float(np.sum(self.variances)), 0.0)
@@ -215,7 +214,7 @@ class Monitor:
         return np.maximum(mean * np.clip(moved, 1e-9, 1), least), np.maximum(mean * np.maximum(moved, 1), least)
 
     def _shifted(self, new: Sums) -> list[str]:
-        """What is said if the mean of the batch has moved along the components.
+        """Findings about a mean of the batch that has moved along the components.
 
         With n new samples and N before them, ``T2 = sum_k mean(t_k)^2 / l_k / (1/n + 1/N)`` of their mean scores is
         ``K (N - 1) / (N - K) F(K, N - K)``, times how much it was larger than K in quiet batches.
@@ -231,12 +230,12 @@ class Monitor:
         return [f"T2 of its mean is {times:.1f} times the usual"] if chance < FALSE_ALARM else []
 
     def after(self, new: Sums, checked: BatchChecked) -> Sums:
-        """The sums of all quiet batches, this one among them if it was."""
+        """The sums of all quiet batches, including this one if it raised no alarm."""
         return self.quiet if checked.alarm else self.quiet.plus(new)
 
 
 def renewed(monitor: Monitor | None, components: np.ndarray, variances: np.ndarray, moments: Moments) -> Monitor:
-    """The monitor for the next batch, with what this one has taught."""
+    """The monitor for the next batch, with the components after this one."""
     if monitor is None:
         return Monitor(components, variances, moments)
     return replace(monitor, components=components, variances=variances, moments=moments)

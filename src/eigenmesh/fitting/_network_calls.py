@@ -1,4 +1,4 @@
-"""What a run asks of its network, written down, and what that costs with any averaging on any network."""
+"""Records the network calls of a run, and prices them for any averaging on any network."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from eigenmesh.networks._integers import Bound
 
 
 class NetworkCall(NamedTuple):
-    """One call of a network: bytes per message that are averaged, compared, mixed or spread, None for what it does not.
+    """One call of a network: bytes per message that are averaged, compared, mixed or spread; None if not.
 
-    To compare is to take the maximum over all nodes, to spread to send what one node has to all. ``messages`` are those
-    of the one round of mixing, over all nodes.
+    To compare is to take the maximum over all nodes; to spread is to send the value of one node to all. ``messages`` is
+    the number of messages of one round of mixing, over all nodes.
     """
 
     averaged: int | None = None
@@ -37,7 +37,7 @@ class NetworkCall(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """Rounds that carry messages of one size; ``messages`` and ``in_turn`` as for ``Average``."""
+    """Rounds with messages of one size; ``messages`` and ``in_turn`` as for ``Average``."""
 
     rounds: int
     messages: float
@@ -47,7 +47,7 @@ class Rounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """What network calls cost: rounds, messages and bytes over the whole network, and seconds."""
+    """Cost of network calls: rounds, messages and bytes over the whole network, and seconds."""
 
     rounds: float = 0
     messages: float = 0
@@ -59,10 +59,10 @@ class Price:
 
 
 class AllLinks(NamedTuple):
-    """A round over all links, on average where they change.
+    """A round over all links; averages if the links change.
 
-    ``messages`` are those of all nodes, ``most_receivers`` those of the busiest; after ``flood_rounds`` all have heard
-    from all.
+    ``messages``: of all nodes; ``most_receivers``: of the busiest node; ``flood_rounds``: rounds after which all nodes
+    have heard from all.
     """
 
     n_nodes: int
@@ -80,12 +80,12 @@ class AllLinks(NamedTuple):
 
 
 def prepared_average(averaging: Averaging, weights: Weights | NetworkSequence) -> Average:
-    """The averaging on this network; where it changes, with the rounds that a push sum is seen to take."""
+    """The averaging on this network; on a network that changes, with the measured rounds of a push sum."""
     if isinstance(weights, Weights):
         return averaging.prepare(weights)
     network = Changing(weights, averaging if isinstance(averaging, PushSum) else None)
     for _ in range(2):
-        # The first one has to find out how long it takes.
+        # The first one measures how many rounds it takes.
         network.mean(np.zeros((weights.n_nodes, 1)))
     return network.average
 
@@ -108,11 +108,11 @@ class Prices:
         return total
 
     def batches(self, call: NetworkCall) -> Iterator[Rounds]:
-        """What one call sends, as a network counts it."""
+        """The rounds of one call, as a network counts them."""
         average, links = self.average, self.links
         averaged, compared = call.averaged, call.compared
         if call.spread is not None and self._down is None:
-            # Without a tree it goes as the largest.
+            # Without a tree it is sent as a maximum.
             compared = call.spread
         elif call.spread is not None:
             in_turn = sum(level.in_turn for level in self._down or ())
@@ -120,20 +120,20 @@ class Prices:
         if call.mixed is not None:
             yield Rounds(1, call.messages, links.most_receivers, call.mixed)
         if averaged is not None:
-            # In an all-reduce each node has a place of its own for what is compared.
+            # In an all-reduce each node has its own slot for what is compared.
             riders = links.n_nodes if self.collective else 1
             yield Rounds(average.rounds, average.messages, average.in_turn, averaged + riders * (compared or 0))
         if compared is not None and self.collective and averaged is None:
-            # A mark for NaN goes with each value.
+            # Each value has a flag for NaN.
             yield Rounds(1, average.messages, average.in_turn, 2 * compared)
         elif compared is not None and not self.collective:
-            # Maxima that ride in the messages of an average need only the rounds that it lacks.
+            # Maxima that travel with an average only need the rounds beyond those of the average.
             rounds = max(0, links.flood_rounds - (0 if averaged is None else average.rounds))
             yield Rounds(rounds, rounds * links.messages, rounds * links.most_receivers, compared)
 
 
 class _Reduced(Network):
-    """A network whose matrices stand for larger ones: ``stands_for`` is {r: d}, rows here and in the real problem."""
+    """A network whose matrices stand for larger ones: ``stands_for`` maps rows r here to rows d in the real problem."""
 
     def __init__(self, *network: Any, stands_for: dict[int, int] | None = None) -> None:
         super().__init__(*network)
@@ -141,14 +141,14 @@ class _Reduced(Network):
         self._stands_for = stands_for or {}
 
     def _size(self, array: Array) -> tuple[int, int]:
-        """Matrices and bytes, as they are in the real problem."""
+        """Matrices and bytes of the real problem."""
         matrices, size = super()._size(array)
         rows = array.shape[1] if matrices else 0
         return matrices, size if rows not in self._stands_for else size // rows * self._stands_for[rows]
 
 
 class RecordingChanging(_Reduced, Changing):
-    """A network that changes, with every round written down."""
+    """A network that changes, and records every round."""
 
     def send(self, arrays: tuple[Array, ...]) -> tuple[np.ndarray, list[np.ndarray]]:
         before = self.traffic.copy()
@@ -159,7 +159,7 @@ class RecordingChanging(_Reduced, Changing):
 
 
 class RecordingNetwork(_Reduced, Stacked):
-    """All nodes in one array, with every call written down; averages are exact at once, whatever they would take."""
+    """All nodes in one array; records every call, and averages exactly in one step."""
 
     def __init__(self, weights: Weights, averaging: Averaging, stands_for: dict[int, int] | None = None) -> None:
         super().__init__(weights, averaging, stands_for=stands_for)
@@ -187,7 +187,7 @@ class RecordingNetwork(_Reduced, Stacked):
         return values
 
     def _averaged_bytes(self, array: Array, bound: Bound = None) -> int:
-        """Bytes of a message of an average; integers have 8 each, or 16 before their scales are known."""
+        """Bytes of a message of an average; an integer takes 8 bytes, or 16 before scales are known."""
         n_bytes = self._size(array)[1]
         if not self.integers:
             return n_bytes
@@ -196,14 +196,14 @@ class RecordingNetwork(_Reduced, Stacked):
 
     def _note(self, call: NetworkCall) -> None:
         self.calls.append(call)
-        # The loop stops at so many rounds.
+        # The loop stops by the number of rounds.
         self.traffic.rounds += sum(batch.rounds for batch in self._prices.batches(call))
 
 
 def recording(
     weights: Weights | NetworkSequence, averaging: Averaging, stands_for: dict[int, int] | None = None
 ) -> RecordingNetwork | RecordingChanging:
-    """A network that writes down what is asked of it."""
+    """A network that records its calls."""
     if isinstance(weights, Weights):
         return RecordingNetwork(weights, averaging, stands_for)
     push_sum = averaging if isinstance(averaging, PushSum) else None

@@ -1,4 +1,4 @@
-"""The networks of a fit: over all nodes held here or behind a transport, to count with and to measure with."""
+"""The networks of a fit: of all nodes in this process or over a transport, for counting and for the fit itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Changing, ChangingPeers, Network, Peers, Stacked
 from eigenmesh.transports import Transport
 
-# Averages must at least give the number of samples exactly.
+# Averages must be accurate enough to give the number of samples exactly.
 LOOSEST_MEAN = 1e-8
 
 
 def network_over(weights: Weights | NetworkSequence, transport: Transport | None, averaging: Averaging) -> Network:
-    """All nodes stacked, or this node with its neighbours behind a transport."""
+    """All nodes stacked, or one node with its neighbours over a transport."""
     if isinstance(weights, NetworkSequence):
         push_sum = averaging if isinstance(averaging, PushSum) else None
         return Changing(weights, push_sum) if transport is None else ChangingPeers(weights, transport, push_sum)
@@ -28,15 +28,15 @@ def network_over(weights: Weights | NetworkSequence, transport: Transport | None
 
 
 def with_exact_averages(network: Network) -> Network:
-    """The network, if its averages are good enough for moments."""
+    """The network; raises if its averages are not accurate enough for moments."""
     accuracy = network.average.accuracy
     if accuracy > LOOSEST_MEAN:
-        raise InputError(f"accuracy {accuracy:.1g} is too loose for exact moments; use {LOOSEST_MEAN:g} or less.")
+        raise InputError(f"accuracy {accuracy:.1g} is too low for exact moments; use {LOOSEST_MEAN:g} or less.")
     return network
 
 
 def counting_network(network_with: Callable[[Averaging], Network], masked: bool) -> Network:
-    """A network for counts, with masks if they are asked for."""
+    """A network for counting samples, with masks if requested."""
     network = network_with(Integers() if masked else Tree())
     if masked:
         add_masks(network)
@@ -44,13 +44,13 @@ def counting_network(network_with: Callable[[Averaging], Network], masked: bool)
 
 
 class AsOneNode(NamedTuple):
-    """All nodes of a network as one that holds what they would add up; averages are sent and counted as usual."""
+    """All nodes of a network as a single node with the data of all; averages are sent and counted as usual."""
 
     network: Network
     n_nodes: int = 1
 
     def common_mean(self, array: np.ndarray) -> np.ndarray:
-        """The average of one array that stands for those of all nodes: (1, ...) -> (1, ...)."""
+        """The average of one array that stands for the arrays of all nodes: (1, ...) -> (1, ...)."""
         return np.asarray(self.network.common_mean(everywhere(array, self.network.n_nodes)))
 
     def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""One result for all nodes: their own may differ in the last bits, by their processors."""
+"""One result for all nodes, whose own results may differ in the last bits because their processors do."""
 
 from dataclasses import replace
 
@@ -9,26 +9,27 @@ from eigenmesh.events import EventLog
 from eigenmesh.iteration import Result
 from eigenmesh.networks import Network
 
-# Components of two nodes may differ by rounding, also where the certificate's bound is below it.
+# Components of two nodes may differ by rounding, even if the certificate's bound is smaller.
 SHARED_ROUNDING = 1e-7
-# What goes to all nodes with each component: its variance, its bound and the variance that is left.
+# Rows that are sent with each component: its variance, its bound and the variance that is left.
 SHARED_ROWS = 3
 
 
 def of_one_node(network: Network, result: Result, events: EventLog) -> Result:
-    """The result with the components, variances and bounds of one node, at all nodes."""
+    """The result with components, variances and bounds replaced by those of one node, at all nodes."""
     before, certificate, k = network.traffic.copy(), result.certificate, len(result.components)
     left = np.full(k, result.variance_left)
     own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds, left])
     common = network.from_root(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
     components = np.ascontiguousarray(common[:-SHARED_ROWS].T, result.components.dtype)
     variances, bounds, left = common[-SHARED_ROWS:]
-    # Both are within the bound of the true components, but for rounding.
+    # Both are within the bound of the true components, up to rounding.
     shift = np.abs(variances - result.explained_variance).max() / result.explained_variance.max()
-    off = max(np.abs(components - result.components).max(), shift)
+    distance = max(np.abs(components - result.components).max(), shift)
     limit = 4 * certificate.error_bound + SHARED_ROUNDING
-    if not off <= limit:
-        raise TransportError(f"the common result is {off:.1e} from this node's, above {limit:.1e}: a node is at fault.")
+    if not distance <= limit:
+        differs = f"the common result differs by {distance:.1e} from this node's, more than {limit:.1e}"
+        raise TransportError(f"{differs}: one of the nodes has computed a wrong result.")
     spent = network.traffic - before
     total = result.traffic + spent
     record = result.history[-1]._replace(**vars(total))

@@ -1,4 +1,4 @@
-"""What is kept of a fit: a model to use, and numbers to read."""
+"""Outputs of a fit: a model to use, and numbers to read."""
 
 import math
 from typing import Any
@@ -8,16 +8,16 @@ import numpy as np
 from eigenmesh.fitting._fit import Fit
 from eigenmesh.model_file import Model
 
-# Features that are listed for each component.
+# Features to list per component.
 MOST_FEATURES = 20
 
 
 def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Model:
-    """Everything of a fit that is needed to use it; a run of peers adds its id, and whole=False if sites were lost."""
+    """The model of a fit; a run of peers adds its id, and whole=False if sites were lost."""
     result, moments = fit.result, fit.moments
     return Model(
         components=fit.components,
-        # In double precision, as the estimator has them, so that a loaded model gives the same answers.
+        # In double precision like those of the estimator, so that a loaded model gives the same results.
         explained_variance=np.asarray(result.explained_variance, dtype=float),
         explained_variance_ratio=fit.explained_variance_ratio,
         singular_values=fit.singular_values,
@@ -40,7 +40,7 @@ def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Mode
 
 
 def largest_loadings(fit: Fit, most: int = MOST_FEATURES) -> list[dict[str, float]]:
-    """For each component the features of largest weight, by name, largest first; empty where features have no names.
+    """For each component the features with the largest loadings, by name, largest first; empty without feature names.
 
     A component is a unit vector; the loading of a feature is its entry.
     """
@@ -53,7 +53,7 @@ def largest_loadings(fit: Fit, most: int = MOST_FEATURES) -> list[dict[str, floa
 
 
 def fit_numbers(fit: Fit, about: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of a fit for JSON: what was asked, what came out and what it cost."""
+    """Numbers of a fit for JSON: settings, results and costs."""
     shares = fit.explained_variance_ratio.tolist()
     plain: dict[str, Any] = _without_nan(
         {**about, **fit.result.summary(), "explained_variance_ratio": shares, "loadings": largest_loadings(fit)}
@@ -62,7 +62,7 @@ def fit_numbers(fit: Fit, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has neither NaN nor infinity: null stands for them."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

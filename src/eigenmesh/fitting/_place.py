@@ -1,4 +1,4 @@
-"""Where a fit keeps its arrays: where the samples lie, where the transport has them, or where it is told to."""
+"""The device of the arrays of a fit: that of the samples, that of the transport, or the one asked for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from eigenmesh.networks import ChangingPeers, Network
 from eigenmesh.transports import Transport
 
 
-def place_of(device: str | None, lies: Any, transport: Transport | None, network: Network | None = None) -> Place:
-    """Where arrays are: where the samples lie if nothing else is asked for, or where the transport has them.
+def place_of(
+    device: str | None, samples_device: Any, transport: Transport | None, network: Network | None = None
+) -> Place:
+    """Device of the arrays: the one asked for, else that of the samples; with a transport, that of the transport.
 
-    With averages in integers they are in NumPy unless they are on a GPU: the same bits with every engine. On a network
-    that changes they are always in NumPy.
+    With integer averages, arrays on the CPU are NumPy arrays, which have the same bits with every engine. On a network
+    that changes they are always NumPy arrays.
     """
     if transport is None:
-        return Place.named(device if device is not None or lies is None else str(lies))
+        return Place.named(device if device is not None or samples_device is None else str(samples_device))
     own = getattr(transport, "device", None)
     if own is None and device is not None:
         raise InputError(f"{type(transport).__name__} carries NumPy arrays; leave out device = {device!r}.")

@@ -1,4 +1,4 @@
-"""A plan: what every solver with every averaging would cost, and which of them a fit takes."""
+"""A plan: the cost of every solver with every averaging, and which one a fit would use."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from eigenmesh.fitting._request import Costs
 
 @dataclass(frozen=True)
 class Forecast:
-    """One line of a plan: a solver with an averaging.
+    """One line of a plan: the cost of a solver with an averaging.
 
     Attributes
     ----------
@@ -17,11 +17,11 @@ class Forecast:
         Over the whole network, set-up and certificate included; infinite if the solver does not reach the tolerance
         within the budget of rounds.
     memory_bytes : float
-        At one node, beside its data.
+        At one node, in addition to its data.
     seconds : float
-        Communication and arithmetic, one after the other; infinite with the rounds.
+        Communication plus arithmetic; infinite if the rounds are.
     shows_covariances : bool
-        True if covariances are sent as such; such a line is never chosen.
+        True if covariance matrices themselves are sent; such a line is never chosen.
     """
 
     solver: str
@@ -41,9 +41,9 @@ class Plan:
     Attributes
     ----------
     best : Forecast
-        What a fit with the same request and data does.
+        The line that a fit with the same request and data uses.
     reason, rehearsed_on : str
-        Why, and what the forecasts were made from, in words.
+        Why it is the best, and which samples the forecasts are based on, in words.
     n_samples : int
         N over all nodes.
     n_components : int or float

@@ -1,4 +1,4 @@
-"""What a fit will cost, before it is run: every solver with every averaging, under a stated cost model."""
+"""Forecast the cost of a fit: every solver with every averaging, under a stated cost model."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from eigenmesh.networks import Traffic
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
 
-# A quick forecast looks at all samples if they have so few numbers, else at no more than this share of them.
+# A quick forecast uses all samples if they have at most FEW_NUMBERS numbers, else at most MOST_SHARE of them.
 FEW_NUMBERS, MOST_SHARE = 2**20, 0.5
 
 
 def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None = None) -> Plan:
-    """Forecast rounds, bytes, memory and time of every solver with every averaging, and say which one a fit takes.
+    """Forecast rounds, bytes, memory and time of every solver with every averaging, and which one a fit uses.
 
-    A few thousand samples are solved first, without any message. With a transport all nodes call it together: they
-    count their samples, and each forecasts from its own; the method is the same at all of them. ``report`` is told in a
-    few words of each step.
+    It first solves a few thousand samples, without messages. With a transport all nodes must call it together: they
+    count their samples, and each forecasts from its own; all choose the same method. ``report`` is called with a few
+    words on each step.
     """
     decision = decide(request, data)
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
@@ -58,9 +58,9 @@ def plan(request: Request, data: NodeData, report: Callable[[str], Any] | None =
 
 
 def quick_forecast(request: Request, data: NodeData) -> Forecast:
-    """The line of a plan that a fit takes, all nodes in this process.
+    """The line of a plan that a fit uses, with all nodes in this process.
 
-    Of many samples it looks at half at most, so that it costs less than the fit even where a plan would copy them all.
+    It uses at most half of many samples, so that it costs less than the fit even if a plan would copy all of them.
     """
     n_samples = sum(block.n_rows for block in data.shards.blocks)
     few = n_samples * data.shards.n_features <= FEW_NUMBERS
@@ -73,13 +73,13 @@ def quick_forecast(request: Request, data: NodeData) -> Forecast:
 
 
 def planned(request: Request, data: NodeData) -> Planned | None:
-    """The quick forecast as an event, for a page of the fit; None where there is none, as for columns at sites."""
+    """The quick forecast as an event, for the page of a fit; None if there is none, for example with split columns."""
     if isinstance(data, ColumnData):
         return None
-    # A fit that can be done is not to fail for a line on its page.
+    # An error in the forecast must not stop a fit that would succeed.
     with suppress(EigenmeshError):
-        found = quick_forecast(request, data)
-        return Planned(found.rounds, found.bytes, found.seconds, request.costs.latency_s)
+        line = quick_forecast(request, data)
+        return Planned(line.rounds, line.bytes, line.seconds, request.costs.latency_s)
     return None
 
 
@@ -88,26 +88,26 @@ def _rehearse_all(
     data: NodeData,
     decision: Decision,
     others: Sequence[Solver],
-    tell: Callable[[str], Any],
+    report: Callable[[str], Any],
     most_rows: int | None = None,
 ) -> tuple[_Forecaster, list[Rehearsed]]:
-    """Block Krylov on a copy of some samples, then the other solvers on what that has found."""
+    """Rehearse block Krylov on a copy of some samples, then the other solvers in its leading directions."""
     solver, averaging, workload = decision.solver, decision.averaging, decision.workload
     first = solver if isinstance(solver, BlockKrylov) else BlockKrylov()
-    tell(f"rehearsing {first.name}")
+    report(f"rehearsing {first.name}")
     rehearsal = rehearse(replace(request, n_components=decision.n_components), data, first, averaging, most_rows)
     counted = Traffic() if decision.counting is None else decision.counting.traffic
     runs = [rehearsal.rehearsed]
     if others:
         reduced = ReducedProblem(rehearsal, data.weights)
         for other in others:
-            tell(f"rehearsing {other.name}")
+            report(f"rehearsing {other.name}")
             runs.append(reduced.rehearse(other, averaging if goes_with(other, averaging) else Tree()))
     return _Forecaster(request, data, workload, rehearsal, counted), runs
 
 
 def _others(chosen: Solver, workload: Workload) -> list[Solver]:
-    """Solvers that are forecast beside block Krylov."""
+    """Solvers to forecast in addition to block Krylov."""
     usual: list[Solver] = [TrackedSubspace()]
     if isinstance(workload.weights, Weights) or workload.weights.reliable:
         usual.append(FastPCA())
@@ -119,21 +119,21 @@ def _others(chosen: Solver, workload: Workload) -> list[Solver]:
 
 
 class _Forecaster:
-    """What the forecasts of one problem share."""
+    """Makes all forecasts of one problem."""
 
     def __init__(
         self, request: Request, data: NodeData, workload: Workload, rehearsal: Rehearsal, counted: Traffic
     ) -> None:
         self.request, self.data, self.workload, self.rehearsal = request, data, workload, rehearsal
-        # What it took to count the samples, if K depends on them; keys for masks are exchanged before the first sum.
+        # Traffic of counting the samples, if K depends on them; keys for masks are exchanged before the first sum.
         self.counted = counted
         keys = [key_exchange(workload.weights.n_nodes)] if workload.masked and counted == Traffic() else []
         self.set_up = [*keys, *rehearsal.set_up]
-        # Nodes work at the same time, so the largest of them is waited for.
+        # Nodes work in parallel, so the largest one determines the time.
         self.rows = max(block.n_rows for block in data.shards.blocks)
 
     def forecast(self, run: Rehearsed, name: str, averaging: Averaging) -> Forecast:
-        """One line: what the rehearsal asked of its network, at the prices of this averaging."""
+        """One line: the network calls of the rehearsal, priced for this averaging."""
         solver, price = run.solver, self._price(run, prepared_average(averaging, self.workload.weights))
         seconds = self._seconds(run, price)
         memory, shows = self._memory(solver), solver.traits.sends_covariances
@@ -151,7 +151,7 @@ class _Forecaster:
         return counting + prices.of(self.set_up) + run_price + prices.of(run.calls[budgeted:])
 
     def about_a_tree(self, best: Forecast) -> str:
-        """Whether a network without a tree would do better with one, in words."""
+        """Whether a network without a tree would be faster with one, in words."""
         sequence = self.workload.weights
         if isinstance(sequence, Weights):
             return ""
@@ -168,17 +168,17 @@ class _Forecaster:
         return f" Over {over} {run.solver.name} would take about {takes} and {seconds:.2g} s, which is {wins}."
 
     def _seconds(self, run: Rehearsed, price: Price) -> float:
-        """Communication and arithmetic, one after the other."""
+        """Communication plus arithmetic."""
         return price.seconds + self._flops(run.solver, run.result.iterations) / self.request.costs.flops_s
 
     def _memory(self, solver: Solver) -> float:
-        """Bytes at one node: its covariance, held as a fit would hold it, and what the solver keeps."""
+        """Bytes at one node: its covariance, stored as a fit would, and the state of the solver."""
         d, k, item = self.workload.n_features, self.workload.n_components, self.workload.item_bytes
         choice = self.data.choose_covariance(self.request, solver, k)
         return choice.bytes / len(self.data.shards.blocks) + solver.kept_numbers(k, d) * item
 
     def _flops(self, solver: Solver, products: int) -> float:
-        """Arithmetic of one node: products with its covariance, formed or not, and what the solver does with them."""
+        """Arithmetic of one node: products with its covariance, formed or not, and the work of the solver on them."""
         d, k = self.workload.n_features, self.workload.n_components
         columns = solver.columns(k, d)
         formed = 2.0 * self.rows * d**2 + products * 2.0 * d**2 * columns

@@ -1,4 +1,4 @@
-"""Everything that is decided before a run, each thing once: samples, K, method, covariance."""
+"""Everything that is decided before a run: the number of samples, K, the method, the covariance."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,10 +19,10 @@ from eigenmesh.solvers._warm_krylov import Known, WarmKrylov
 
 
 class Workload(NamedTuple):
-    """What a method is chosen by: numbers that all nodes know.
+    """The numbers that decide the choice of a method; all nodes know them.
 
-    ``n_features`` is how many numbers a vector has; ``item_bytes`` is the size of one number that is sent;
-    ``has_all_reduce``: the engine can sum over all nodes; ``masked``: nobody may see what one node adds to an average.
+    ``n_features``: numbers in a vector; ``item_bytes``: bytes per number that is sent; ``has_all_reduce``: the engine
+    can sum over all nodes; ``masked``: nobody may see what a single node adds to an average.
     """
 
     weights: Weights | NetworkSequence
@@ -33,11 +33,11 @@ class Workload(NamedTuple):
     masked: bool = False
 
     def averagings(self) -> list[Averaging]:
-        """Ways to average that the network and its engine offer; of two that cost the same, the first is better."""
+        """Averagings that the network and its engine support; if two cost the same, the first is better."""
         if self.masked:
             return [Integers(AllReduce()), Integers()] if self.has_all_reduce else [Integers()]
-        # Factors have to be searched for, which may take a minute, so they are used only where they are asked for.
-        # Integers take as long as what they go over, and are for those who ask for the same bits or for masks.
+        # Factored averaging needs a search, which may take a minute, so it is used only on request. Integers are no
+        # faster than what they run over, and are for those who ask for the same bits or for masks.
         over_links = [make() for make in reversed(OVER_LINKS.values()) if make not in (Factored, Integers)]
         if isinstance(self.weights, NetworkSequence):
             return [PushSum()]
@@ -55,11 +55,11 @@ class Prepared:
     n_components : int or float
         K, or the share of the variance to explain.
     choice : Choice
-        How the covariances are held, and why.
+        How the covariances are stored, and why.
     seed : int
-        Of the start: what was asked for, or drawn by all nodes together.
+        Seed of the start: as requested, or drawn by all nodes together.
     set_up : Traffic
-        What was sent so far.
+        Traffic so far.
     """
 
     request: Request
@@ -77,21 +77,21 @@ class Prepared:
 
     @property
     def largest_k(self) -> int:
-        """Most components that there can be: min(N - 1, d)."""
+        """Largest possible K: min(N - 1, d)."""
         return min(int(self.moments.n_samples) - 1, self.moments.n_features)
 
 
 class Decision(NamedTuple):
-    """How a fit will be done, by numbers that all nodes know.
+    """The method of a fit, decided by numbers that all nodes know.
 
     Attributes
     ----------
     size : Size
-        N and d over all nodes; None where K does not depend on it, or only a pass over the data can tell.
+        N and d over all nodes; None if K does not depend on it, or if only a pass over the data can tell.
     n_components : int or float
         K, or the share of the variance to explain.
     counting : Network or None
-        The network that counted the samples, with what it sent.
+        The network that counted the samples, with its traffic.
     """
 
     size: Size
@@ -103,12 +103,12 @@ class Decision(NamedTuple):
 
 
 def decide(request: Request, data: Data) -> Decision:
-    """Settle K, counting the samples if it depends on them, and choose solver and averaging, for a fit or a plan.
+    """Choose K, solver and averaging, for a fit or a plan; count the samples if K depends on them.
 
-    With a transport all nodes call it together; nothing in it depends on what only one node knows.
+    With a transport all nodes must call it together; nothing in it depends on what only one node knows.
     """
     facts = data.facts
-    # What can be wrong without a message or a pass over the data is found first.
+    # First the checks that need no message and no pass over the data.
     request.components(*facts.size)
     data.check(request)
     if isinstance(data.weights, NetworkSequence):
@@ -135,9 +135,9 @@ def decide(request: Request, data: Data) -> Decision:
 
 
 def prepare(request: Request, data: Data) -> Prepared:
-    """Decide how to fit, choose how to hold the covariance, and take the pooled moments.
+    """Choose the method and how to store the covariance, and compute the pooled moments.
 
-    With a transport all nodes call it together; nothing that is sent depends on what only one node knows.
+    With a transport all nodes must call it together; which calls are made does not depend on what only one node knows.
     """
     decision = decide(request, data)
     solver, averaging = decision.solver, decision.averaging
@@ -161,10 +161,10 @@ def prepare(request: Request, data: Data) -> Prepared:
 
 
 def warm(solver: Solver, n_components: int | float, known: Known | None) -> Solver:
-    """The solver, begun from a space whose image is known where it can be."""
+    """The solver, started from a space with a known image if possible."""
     if known is None or type(solver) is not BlockKrylov or not isinstance(n_components, int):
         return solver
-    # Too narrow a space says nothing of the eigenvalue after the components.
+    # A space that is too narrow shows nothing about the eigenvalue after the components.
     if known.basis.shape[1] < solver.columns(n_components, len(known.basis)):
         return solver
     return WarmKrylov(known, solver.oversample)
@@ -173,9 +173,9 @@ def warm(solver: Solver, n_components: int | float, known: Known | None) -> Solv
 def choose_method(
     workload: Workload, costs: Costs, solver: Solver | None = None, averaging: Averaging | None = None
 ) -> tuple[Solver, Averaging]:
-    """The solver and the averaging that are asked for; where one is left open, the quickest for the other.
+    """The requested solver and averaging; if one of them is open, the fastest one for the other.
 
-    Block Krylov is the quickest solver that does not send covariances. Its basis is made as narrow as the memory asks.
+    Block Krylov is the fastest solver that does not send covariances. Its basis is made narrow enough for the memory.
     """
     d, item = workload.n_features, workload.item_bytes
     if solver is None:
@@ -184,7 +184,7 @@ def choose_method(
             solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (d * item))))
     if averaging is None:
         numbers = d * solver.columns(workload.n_components, d)
-        averaging = quickest_averaging(workload, costs, numbers)
+        averaging = fastest_averaging(workload, costs, numbers)
     require_goes_with(solver, averaging)
     return solver, averaging
 
@@ -197,12 +197,12 @@ def require_goes_with(solver: Solver, averaging: Averaging) -> None:
 
 
 def goes_with(solver: Solver, averaging: Averaging) -> bool:
-    """Whether the solver can use this averaging: integers have scales for the products of some solvers only."""
+    """Whether the solver can use this averaging: integers have scales only for the products of some solvers."""
     return solver.traits.integers or not isinstance(averaging, Integers)
 
 
 def require_on_changing(request: Request) -> None:
-    """Raise if something is asked for that only a network that stays the same has."""
+    """Raise if the request needs a network that does not change."""
     if request.masked:
         raise InputError("masks need a tree or an all-reduce, and a network that changes has none; leave them out.")
     if not isinstance(request.averaging, PushSum | None):
@@ -210,8 +210,8 @@ def require_on_changing(request: Request) -> None:
         raise InputError(f"{name} averaging needs a network that stays the same; leave it out, or use PushSum().")
 
 
-def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:
-    """The averaging that takes the least time for one average of so many numbers; of equals, the fewest messages."""
+def fastest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:
+    """The averaging that takes the least time for one average of this many numbers; then the fewest messages."""
     call = NetworkCall(averaged=numbers * workload.item_bytes)
 
     def cost(averaging: Averaging) -> tuple[float, float]:
@@ -219,6 +219,6 @@ def quickest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averag
         return price.seconds, price.messages
 
     offered = workload.averagings()
-    # No sum over links takes fewer than the one round and the messages of an all-reduce.
-    settled = len(offered) == 1 or (isinstance(offered[0], AllReduce) and workload.weights.n_nodes > 1)
-    return offered[0] if settled else min(offered, key=cost)
+    # No sum over links takes fewer rounds or messages than an all-reduce.
+    is_settled = len(offered) == 1 or (isinstance(offered[0], AllReduce) and workload.weights.n_nodes > 1)
+    return offered[0] if is_settled else min(offered, key=cost)

@@ -1,4 +1,4 @@
-"""A fit of a small copy of the problem, to learn what the real one will ask of its network."""
+"""A fit of a small copy of the problem, to record the network calls that the real one will make."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,21 +23,21 @@ from eigenmesh.iteration import Result
 from eigenmesh.networks import Network, Traffic
 from eigenmesh.solvers import Solver
 
-# Rows of the copy: so many, or more where they are short, or fewer where they are very long.
+# Rows of the copy: USUAL_ROWS; more if they are short, up to USUAL_NUMBERS numbers; at most MOST_NUMBERS numbers.
 USUAL_ROWS, USUAL_NUMBERS, MOST_NUMBERS = 2000, 2**23, 2**26
-# Rows that are made up where there are none to copy.
+# Random rows if there are too few to copy.
 FEWEST_ROWS = 500
-# Directions that a reduced problem keeps, in all or for each column of a block, whichever is more.
+# Directions of a reduced problem: the larger of a fixed number and a multiple of the columns of a block.
 FEWEST_DIRECTIONS, DIRECTIONS_PER_COLUMN, SPARE_COLUMNS = 64, 3, 5
-# Products that turn random directions into leading ones.
+# Products that turn random directions towards the leading ones.
 PRODUCTS = 4
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What iterations, checks and certificates of one solver asked of its network.
+    """Network calls of one solver: iterations, checks and certificates.
 
-    ``closing`` is how many of the calls came after the last check; they are not part of the budget of rounds.
+    ``closing`` is the number of calls after the last check; they do not count towards the budget of rounds.
     """
 
     solver: Solver
@@ -48,16 +48,16 @@ class Rehearsed:
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """A small copy of the problem, solved at one node.
+    """A small copy of the problem, solved on a single node.
 
     Attributes
     ----------
     set_up : list of NetworkCall
-        To take the moments.
+        Calls that compute the moments.
     samples : Shards
         The rows of the copy, at their nodes.
     made_up : bool
-        True if the copy is made of random numbers, since the samples held here do not suffice.
+        True if the copy consists of random numbers, because this process has too few samples.
     """
 
     prepared: Prepared
@@ -69,7 +69,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, eq=False)
 class _Recorded(NodeData):
-    """Samples on networks that write down what is asked of them; ``known`` moments are not taken again."""
+    """Samples on networks that record their calls; ``known`` moments are not computed again."""
 
     networks: list[RecordingNetwork | RecordingChanging] = field(default_factory=list)
     known: Moments | None = None
@@ -85,9 +85,9 @@ class _Recorded(NodeData):
 def rehearse(
     request: Request, data: NodeData, solver: Solver, averaging: Averaging, most_rows: int | None = None
 ) -> Rehearsal:
-    """Solve a copy of the problem that has a few thousand rows, of all the nodes held here, as one node.
+    """Solve a copy of the problem with a few thousand rows of all nodes in this process, as a single node.
 
-    ``most_rows`` may be fewer than it would take.
+    ``most_rows`` limits the rows further.
     """
     shards, wanted = data.shards, request.n_components
     k = wanted if isinstance(wanted, int) else 1
@@ -97,7 +97,7 @@ def rehearse(
     # A fixed seed, so that the same data always have the same plan.
     alone = replace(request, at_most=False, averaging=Tree(), solver=solver, device=None, covariance=None, seed=0)
     if isinstance(averaging, Integers):
-        # They ask for more than a tree does; one node has nobody to hide from.
+        # Integers make other calls than a tree. A single node needs no masks.
         alone = replace(alone, averaging=averaging, privacy="open")
     samples = shards.thinned(rows)
     copy = _Recorded(_pooled(samples), metropolis(complete(1)))
@@ -105,7 +105,7 @@ def rehearse(
         if data.transport is None or copy.shards.blocks[0].n_rows > k:
             return _rehearse(alone, copy, samples)
     except DataError:
-        # The copy may have constant or empty columns where the whole has none.
+        # Columns of the copy may be constant or empty although those of the whole are not.
         if data.transport is None:
             return _rehearse_with_all_moments(alone, data, copy, samples)
     random = np.random.default_rng(0).standard_normal((min(rows, max(2 * k, FEWEST_ROWS)), d))
@@ -114,7 +114,7 @@ def rehearse(
 
 
 def _rows_to_copy(n_features: int, k: int) -> int:
-    """How many rows a copy has, if there are so many."""
+    """Number of rows of a copy, if there are that many."""
     return min(max(USUAL_ROWS, 4 * k, USUAL_NUMBERS // n_features), max(4 * k, MOST_NUMBERS // n_features))
 
 
@@ -126,7 +126,7 @@ def _rehearse(request: Request, copy: _Recorded, samples: Shards, made_up: bool 
 
 
 def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded, samples: Shards) -> Rehearsal:
-    """Take the moments of all samples, which raises what a fit raises, and the rest from the copy."""
+    """Compute the moments of all samples, which raises the errors of a fit, and use the copy for the rest."""
     whole = _Recorded(data.shards, data.weights)
     moments = prepare(replace(request, covariance=CovarianceKind.CHUNKED), whole).moments
     known = replace(moments, n_samples=copy.shards.blocks[0].n_rows, own_sums=None)
@@ -135,13 +135,13 @@ def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded
 
 
 def _pooled(shards: Shards) -> Shards:
-    """The rows of all nodes held here at one node."""
+    """The rows of all nodes in this process at one node."""
     rows = [block.read(slice(None)) for block in shards.moved(HOST).blocks]
     return Shards.from_list([sparse.csr_array(sparse.vstack(rows)) if shards.is_sparse else np.concatenate(rows)])
 
 
 def _rehearsed(prepared: Prepared, network: RecordingNetwork | RecordingChanging) -> Rehearsed:
-    """Run what is prepared, and keep the calls that it makes."""
+    """Run a prepared fit, and keep its network calls."""
     before, last_check = len(network.calls), 0
 
     def note(record: Record) -> None:
@@ -164,12 +164,12 @@ class ReducedProblem:
         self.weights, self.prepared = weights, rehearsal.prepared
         Q = _leading_directions(rehearsal.prepared.covariance, rehearsal.rehearsed.result.components)
         matrices = _projected(rehearsal.samples, rehearsal.prepared.moments, Q)
-        # Where only the samples of one node are held, the others are taken to be like it.
+        # If this process has the samples of one node only, the others are assumed to be like it.
         everywhere = np.broadcast_to(matrices, (weights.n_nodes, *matrices.shape[1:]))
         self.covariance = Formed(np.array(everywhere, dtype=rehearsal.samples.dtype))
 
     def rehearse(self, solver: Solver, averaging: Averaging) -> Rehearsed:
-        """Run the solver itself, within the budget of rounds that was asked for."""
+        """Run the solver itself, within the requested budget of rounds."""
         d, r = self.prepared.facts.n_features, self.covariance.n_features
         stands_for = {r: d, r * (r + 1) // 2: d * (d + 1) // 2, r + SHARED_ROWS: d + SHARED_ROWS}
         network = recording(self.weights, averaging, stands_for)
@@ -187,7 +187,7 @@ class ReducedProblem:
 
 
 def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.ndarray:
-    """Orthonormal (d, r) whose span holds the leading eigenvectors, by a few products from a random start."""
+    """Orthonormal basis (d, r) of the leading eigenvectors, by a few products from a random start."""
     k, d = components.shape
     r = min(d, max(FEWEST_DIRECTIONS, DIRECTIONS_PER_COLUMN * (k + SPARE_COLUMNS)))
     if r == d:
@@ -200,7 +200,7 @@ def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.nd
 
 
 def _projected(samples: Shards, moments: Moments, Q: np.ndarray) -> np.ndarray:
-    """``Q^T C_i Q`` of the nodes held here: (nodes, r, r)."""
+    """``Q^T C_i Q`` of the nodes in this process: (nodes, r, r)."""
     centring = moments.centring(len(samples.blocks))
     matrices = np.zeros((len(samples.blocks), Q.shape[1], Q.shape[1]))
     for matrix, block in zip(matrices, samples.blocks, strict=True):

@@ -1,4 +1,4 @@
-"""What was asked for, as objects: the names that users write end here."""
+"""The request for a fit, as objects: names from users are parsed here."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from eigenmesh.solvers._base import require_positive
 
 Privacy: TypeAlias = Literal["open", "masked"]
 PRIVACY: dict[str, Privacy] = {"open": "open", "masked": "masked"}
-# K where a number is needed before the share of the variance that was asked for is known to need it.
+# Estimate of K for a requested share of the variance, where a number is needed in advance.
 USUAL_COMPONENTS = 10
-# Seeds that are drawn are from here on, so that one that is given again is known as such.
+# Drawn seeds start here, so that a drawn seed that is passed in again is recognised.
 DRAWN_FROM = 1 << 62
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Speed and size of the nodes and of the links between them; set what you know of your own network.
+    """Speed and size of nodes and links, for the planner; set what you know about your own network.
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class Costs:
     bandwidth_bytes_s : float
         Bytes that a node can send per second.
     flops_s : float
-        Floating-point operations that a node makes per second.
+        Floating-point operations per second of a node.
     memory_bytes : float
-        Bytes that a node may use beside its data.
+        Bytes that a node may use in addition to its data.
     """
 
     latency_s: float = 0.02
@@ -56,14 +56,14 @@ class Costs:
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that decides a fit, beside the data and the network.
+    """Everything that decides a fit, apart from the data and the network.
 
     Attributes
     ----------
     n_components : int, float or None
         K; or, between 0 and 1, the share of the variance to explain; None for min(N - 1, d).
     at_most : bool
-        True if a K above min(N - 1, d) is lowered to it instead of being refused.
+        True if a K above min(N - 1, d) is lowered to it instead of raising an error.
     solver, averaging : Solver, Averaging or None
         None lets the planner choose.
     tol : float
@@ -74,19 +74,20 @@ class Request:
         Divide each feature by its pooled standard deviation; by sqrt(2 p (1 - p)) for allele counts, whose missing
         entries then count as the pooled mean.
     missing : "error" or "mean"
-        Refuse NaN and infinite entries, or put the pooled mean in their place.
+        Raise on NaN and infinite entries, or replace them by the pooled mean.
     covariance : CovarianceKind or None
-        How products with a node's covariance are made; None to choose.
+        How products with a node's covariance are computed; None to choose.
     device : str or None
-        Where arrays are: "cpu", "cuda", "cuda:1" for PyTorch; None for where the samples lie.
+        Device of the arrays: "cpu", "cuda", "cuda:1" for PyTorch; None for that of the samples.
     seed : int or None
-        Of the start; None for one that all nodes draw together, which no data can know. That is ``DRAWN_FROM`` or more.
+        Seed of the start; None for one that all nodes draw together, so that the data cannot depend on it. A drawn seed
+        is ``DRAWN_FROM`` or more.
     costs : Costs
-        What the planner decides by.
+        Cost model of the planner.
     privacy : "open" or "masked"
-        Whether neighbours see what a node adds to an average, or nobody sees anything but the sums over all nodes.
+        Whether neighbours see what a node adds to an average, or only sums over all nodes are revealed.
     min_samples : int
-        With fewer samples over all nodes the fit ends after they were counted, before anything else is sent.
+        With fewer samples over all nodes the fit ends after counting, before anything else is sent.
     """
 
     n_components: int | float | None = None
@@ -121,7 +122,7 @@ class Request:
         costs: Costs | None = None,
         **settings: Any,
     ) -> Request:
-        """Read the names that users write; ``settings`` are fields of a request."""
+        """Parse the names that users write; ``settings`` are fields of a request."""
         return cls(
             solver=parse_solver(solver, step_size),
             averaging=parse_averaging(averaging),
@@ -133,7 +134,7 @@ class Request:
 
     @property
     def layout_seed(self) -> int:
-        """Of split and graph, which are always the same where the start is drawn, now or in the run to be repeated."""
+        """Seed of split and graph: the same for every drawn start, whether drawn now or in the run that is repeated."""
         return 0 if self.seed is None or self.seed >= DRAWN_FROM else self.seed
 
     @property
@@ -157,7 +158,7 @@ class Request:
 
 
 def expected_components(wanted: int | float, n_features: int) -> int:
-    """K, or the usual K where a share of the variance was asked for."""
+    """K, or an estimate of it if a share of the variance was requested."""
     return wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, n_features)
 
 
@@ -181,12 +182,12 @@ def parse_covariance(name: str) -> CovarianceKind | None:
 
 
 def parse_seed(random_state: Any) -> int | None:
-    """A seed that all nodes share; None is for one that they draw together at run time."""
+    """The seed that all nodes share; None if they draw one together at run time."""
     if random_state is None:
         return None
     if isinstance(random_state, int | np.integer):
         if random_state < 0:
-            raise InputError(f"random_state = {random_state} must not be negative.")
+            raise InputError(f"random_state = {random_state} must be at least 0.")
         return int(random_state)
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31))

@@ -1,4 +1,4 @@
-"""Whether nodes with other columns hold the same samples in the same order, by keyed hashes of their ids."""
+"""Check by keyed hashes of sample ids that nodes with different columns have the same samples in the same order."""
 
 import contextlib
 import hashlib
@@ -9,23 +9,23 @@ from eigenmesh.data._feature_shards import FeatureShards
 from eigenmesh.errors import DataError, TransportError
 from eigenmesh.networks import Network
 
-# Bytes of a hash, and bytes per number on the way: float64 holds 48 bits exactly.
+# Bytes of a hash, and bytes per float64 in a message: it represents 48 bits exactly.
 HASH_BYTES, WORD = 30, 6
 FIX = "give all nodes the same samples in the same order, for example sorted by their ids"
 
 
 def agree_on_samples(network: Network, shards: FeatureShards, shares: np.ndarray) -> np.ndarray:
-    """The average of the shares of all nodes, once it is known that they hold the same samples: (nodes, n) -> (n,).
+    """Average of the shares of all nodes, after checking that all have the same samples: (nodes, n) -> (n,).
 
-    The key is drawn for this fit by one node, so that hashes can be compared in this fit alone. What is sent next are
-    maxima of N, precision and hash, each with its negative: they show whether nodes agree, and take messages of one
-    size whatever N is. Only where ids differ does that node send a hash for every position, so that each other node
-    can name the first that differs, to its own operator alone.
+    One node draws a key for this fit, so that hashes cannot be compared with those of other fits. Then maxima of N,
+    precision and hash, each with its negative, show whether the nodes agree, in messages whose size does not depend on
+    N. Only if ids differ does that node send a hash for every row, so that each other node can report the first row
+    that differs, to its own operator only.
     """
     drawn = np.stack([_words(network.private_bytes(HASH_BYTES)) for _ in network.ids])
     keys = [_text(words) for words in network.from_root(drawn)]
-    here = np.stack([_facts(shards, position, key) for position, key in enumerate(keys)])
-    averaged, agreed = network.common_mean_and_worst(shares, np.hstack([here, -here]))
+    own = np.stack([_facts(shards, position, key) for position, key in enumerate(keys)])
+    averaged, agreed = network.common_mean_and_worst(shares, np.hstack([own, -own]))
     largest, smallest = agreed[0].reshape(2, -1) * [[1], [-1]]
     single, n_samples, has_ids, *hashes = (largest != smallest).tolist()
     if n_samples:
@@ -48,36 +48,36 @@ def _facts(shards: FeatureShards, position: int, key: bytes) -> np.ndarray:
 
 
 def _name_the_difference(network: Network, shards: FeatureShards, keys: list[bytes]) -> None:
-    """Raise at every node: with the first position at which its ids differ from those of the node that has the key."""
+    """Raise at every node, with the first row where its ids differ from those of the node that drew the key."""
     own = np.array([_prefixes(shards, position, key) for position, key in enumerate(keys)])
     compared = network.from_root(own)
-    found = f"ids of samples at another node differ from those here; {FIX}."
+    message = f"ids of samples at another node differ from those at this node; {FIX}."
     for position in range(len(own)):
-        apart = np.flatnonzero(own[position] != compared[position])
-        if len(apart):
-            label, row = shards.node_label(position), int(apart[0])
-            found = f"ids of samples differ, at {label} from row {row} on (counted from 0); {FIX}."
+        different = np.flatnonzero(own[position] != compared[position])
+        if len(different):
+            label, row = shards.node_label(position), int(different[0])
+            message = f"ids of samples differ, at {label} from row {row} on (counted from 0); {FIX}."
             break
-    # A maximum needs all nodes: none ends the fit before each has compared. Then it does not matter who ends it first.
+    # Wait for all nodes, so that none ends the fit before each has compared its ids.
     with contextlib.suppress(TransportError):
         network.worst(np.zeros((len(own), 1)))
-    raise DataError(found)
+    raise DataError(message)
 
 
 def _prefixes(shards: FeatureShards, position: int, key: bytes) -> list[float]:
-    """One number for the ids up to each row."""
+    """For each row, one number that identifies all ids up to it."""
     ids = shards.sample_ids[position]
     return [] if ids is None else [_words(digest)[0] for digest in _digests(ids, key)]
 
 
 def _digests(ids: np.ndarray, key: bytes) -> list[bytes]:
     """Keyed hashes of the first 1, 2, .. ids as text."""
-    running, found = hashlib.blake2b(key=key, digest_size=HASH_BYTES), []
+    running, digests = hashlib.blake2b(key=key, digest_size=HASH_BYTES), []
     for value in ids.tolist():
         text = str(value).strip().encode()
         running.update(len(text).to_bytes(8, "big") + text)
-        found.append(running.digest())
-    return found
+        digests.append(running.digest())
+    return digests
 
 
 def _words(data: bytes) -> list[float]:

@@ -1,8 +1,8 @@
-"""A seed that no data could know: drawn at run time by all nodes together.
+"""A seed that the data cannot depend on: drawn at run time by all nodes together.
 
-Each node first commits to a number: it sends ``SHA-256(node, salted fingerprint of its data, nonce)``.
-Then all reveal fingerprint and nonce, check them against what was committed, and take the hash of all nonces. As long
-as one node draws at random, nobody can steer the seed, or choose samples that hide from it.
+Each node first commits to a number: it sends ``SHA-256(node, salted fingerprint of its data, nonce)``. Then all nodes
+reveal fingerprint and nonce, check them against the commitments, and take the hash of all nonces. As long as one node
+draws at random, nobody can steer the seed, or choose samples that exploit it.
 """
 
 import hashlib
@@ -13,14 +13,15 @@ from eigenmesh.arrays import to_numpy
 from eigenmesh.data import Covariance
 from eigenmesh.errors import TransportError
 from eigenmesh.fitting._request import DRAWN_FROM
-from eigenmesh.fitting._tables import tell_all
+from eigenmesh.fitting._tables import gather_bytes
 from eigenmesh.networks import Network
 
 
 def draw_seed(network: Network, covariance: Covariance) -> int:
-    """A fresh seed: by this process where it holds all nodes, otherwise by all nodes together.
+    """A fresh seed: drawn by this process if it holds all nodes, otherwise by all nodes together.
 
-    It has 62 random bits, below 2^63 as TOML has it, and is marked as drawn: given again, it repeats the run.
+    It has 62 random bits, below 2^63 so that TOML can store it, and is marked as drawn: passed in again, it repeats the
+    run.
     """
     if len(network.ids) == network.n_nodes:
         drawn = int.from_bytes(network.private_bytes(8), "big")
@@ -33,16 +34,16 @@ def draw_seed(network: Network, covariance: Covariance) -> int:
 
 
 def agree_on_seed(network: Network, summary: bytes) -> int:
-    """One seed for all nodes, in two exchanges of maxima; ``summary`` is what identifies this node's samples.
+    """One seed for all nodes, by two exchanges of maxima; ``summary`` identifies this node's samples.
 
-    A node that reveals nothing, or something else than it had committed to, ends the fit by name.
+    If a node reveals nothing, or something other than it had committed to, the fit ends with an error that names it.
     """
     (rank,) = network.ids
     nonce, salt = network.private_bytes(32), network.private_bytes(32)
-    # The salt is never shown, so nobody can try out samples against the fingerprint.
+    # The salt is never sent, so nobody can test guessed samples against the fingerprint.
     secret = hashlib.sha256(salt + summary).digest() + nonce
-    committed = tell_all(network, {rank: _commitment(rank, secret)})
-    revealed = tell_all(network, {rank: secret})
+    committed = gather_bytes(network, {rank: _commitment(rank, secret)})
+    revealed = gather_bytes(network, {rank: secret})
     for node, (commitment, shown) in enumerate(zip(committed, revealed, strict=True)):
         if shown is None or commitment != _commitment(node, shown):
             problem = "revealed no number" if shown is None else "revealed another number than it had committed to"

@@ -1,4 +1,4 @@
-"""Samples that arrive in batches: what the nodes keep of them is data like any other."""
+"""``Data`` for samples that arrive in batches, from what the nodes keep of them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from eigenmesh.solvers import Solver
 from eigenmesh.solvers._warm_krylov import Known
 from eigenmesh.transports import Transport
 
-# With masks: samples that at least three nodes must have in no batch that was summed up, or the next one waits.
+# With masks, at least three nodes must have this many new samples, or the batch has to wait.
 LEAST_NEW = 10
 
 
 @dataclass(frozen=True, eq=False)
 class StreamCovariance(RunningCovariance):
-    """The covariances of a stream, and C times a basis that came with the average of the moments, if there was one."""
+    """The covariances of a stream and, if the average of the moments included it, C times a basis."""
 
     known: Known | None = None
     checked: BatchSums | None = None
 
 
 class BatchSums(NamedTuple):
-    """What the nodes have summed up about a batch, (width of the monitor,), and what the last components explain."""
+    """Sums over a batch, (width of the monitor,), and the variance that the last components explain."""
 
     sums: np.ndarray
     explained: float
@@ -48,26 +48,26 @@ class BatchSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StreamData:
-    """What the nodes held here keep of a stream, the network between them, and what is known from the last batch.
+    """What the nodes in this process keep of a stream, their network, and the results of the last batch.
 
     Attributes
     ----------
     nodes : sequence of Running
-        Of all M nodes in a simulation, of one node with a transport.
+        All M nodes in a simulation, one node with a transport.
     last : Moments or None
         Pooled moments after the last batch.
     space : array of shape (d, w) or None
-        Orthonormal directions that the last fit has kept, the same at all nodes.
+        Orthonormal directions from the last fit, the same at all nodes.
     monitor : Monitor or None
-        Of the last fit.
+        Monitor after the last fit.
     batch_sums : array of shape (nodes, width of the monitor) or None
-        What it says of the new rows of each node held here; goes with the moments.
+        Its sums over the new rows of each node in this process; sent with the moments.
     n_new : array of shape (nodes,)
-        Rows of the nodes held here that were in no fit.
+        Rows of the nodes in this process that were in no fit yet.
     tick, batch : int, str or None
         Number of the batch, from 0, and its id: the same at all nodes.
     sent : Traffic
-        What it took to read the batch, where an engine sums over blocks.
+        Traffic of reading the batch, if an engine sums over blocks.
     """
 
     nodes: Sequence[Running]
@@ -108,24 +108,24 @@ class StreamData:
         )
 
     def at_node(self, transport: Transport) -> StreamData:
-        """As it is at one of the nodes."""
+        """The part of the data at one of the nodes."""
         rank = transport.rank
         sums = None if self.batch_sums is None else self.batch_sums[rank : rank + 1]
         n_new = self.n_new[rank : rank + 1]
         return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, n_new=n_new, transport=transport)
 
     def check(self, request: Request) -> None:
-        """Raise for what needs all samples at once, or another place than NumPy."""
+        """Raise for requests that need all samples at once."""
         if request.missing != "error":
             raise InputError(
-                'missing="mean" needs all samples at once, so a stream has none of it; fill them in first.'
+                'missing="mean" needs all samples at once, which a stream does not have; fill in missing entries first.'
             )
 
     def count(self, masked: bool) -> tuple[Size, Network]:
         """N over all nodes, by one average of one number.
 
-        With masks the first sum is how many nodes have new samples enough: what changes between two batches is then of
-        three nodes or more.
+        With masks, the first sum counts the nodes with enough new samples, so that the change between two batches
+        always comes from three nodes or more.
         """
         network = counting_network(self._network, masked)
 
@@ -156,7 +156,7 @@ class StreamData:
     def measure(
         self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
-        """One average, which also brings C times the space that the last fit has kept; one more for the first batch.
+        """One average, which also gives C times the space of the last fit; one more for the first batch.
 
         With c the last pooled mean, a node sends ``[(S_i + n_i (m_i - c)(m_i - c)^T) X, n_i (m_i - c)]``, the squared
         deviations from c and n_i. From ``s = sum n_i (m_i - c)`` follow the mean ``c + s / N`` and
@@ -174,7 +174,7 @@ class StreamData:
         product, s, squares, summed, (count,) = np.split(M * pooled, parts)
         if count < 2:
             raise TooFewSamplesError(f"n_samples = {count:g} so far over all nodes; a covariance needs at least 2.")
-        # Weights that are forgotten do not add up to a whole number; the divisor is what they add up to, less one.
+        # With forgetting, weights do not sum to a whole number; the divisor is their sum minus one.
         n_samples = max(2, int(np.rint(count)))
         share = (n_samples - 1) / (count - 1)
         about_centre = Moments(n_samples, centre, share * squares)
@@ -188,13 +188,13 @@ class StreamData:
             image = (product.reshape(d, -1) - np.outer(s, s @ X) / count) / (count - 1)
             known = _known((X.T * after).T, (image.T / after).T, factor * products, after)
             checked = self._checked(summed, known)
-            # Where integers of any numbers have rounded off more than doubles do, products are made again.
+            # If the rounding to integers exceeds that of doubles, the products must be computed again.
             rounded = network.resolution * np.linalg.norm(np.broadcast_to(1 / np.asarray(after), d)) / (count - 1)
             known = known if rounded <= np.finfo(np.float64).eps * moments.total_variance else None
         return moments, StreamCovariance(self.nodes, moments.mean, factor, after, known, checked)
 
     def _products_and_sums(self, X: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the nodes held here send: products (nodes, d, w), and deviations, squares and counts (nodes, n)."""
+        """What nodes in this process send: products (nodes, d, w), and deviations, squares and counts (nodes, n)."""
         about = RunningCovariance(self.nodes, centre, 1.0)
         products = to_numpy(about.apply(everywhere(about.place(X[np.newaxis]), len(self.nodes))))
         shifts = np.stack([node.count * (node.mean - centre) for node in self.nodes])
@@ -204,27 +204,27 @@ class StreamData:
         return products, np.hstack([shifts, squares, batch_sums, counts])
 
     def _pooled(self, network: Network, sent: np.ndarray) -> np.ndarray:
-        """The average of what the nodes send; raises at all of them where they are not at the same batch: (n,)."""
+        """The average of what the nodes send, (n,); raises at all nodes if they are not at the same batch."""
         own = facts_to_match(self, self.tick, names_number(None if self.batch is None else (self.batch,)))
         pooled, agreed = network.common_mean_and_worst(sent, everywhere(own[np.newaxis], len(self.nodes)))
         require_match(agreed[0], self, *self._clocks_differ())
         return np.asarray(pooled[0])
 
     def _checked(self, summed: np.ndarray, known: Known) -> BatchSums | None:
-        """What was summed up about the batch, and what the last components explain now; None without a monitor."""
+        """The sums over the batch, and the variance that the last components explain now; None without a monitor."""
         if self.monitor is None:
             return None
         inside = known.basis.T @ self.monitor.components.T
         return BatchSums(summed, float(np.vdot(inside, known.basis.T @ known.image @ inside)))
 
     def _clocks_differ(self) -> tuple[str, str]:
-        """What to say where nodes are at different batches, or call the same one by different names."""
+        """Messages for nodes that are at different batches, or that have different ids for the same batch."""
         here = f"{self.node_label(0)} is at batch {self.tick}"
         fix = "give every node every batch, without rows where it has none."
         return f"nodes are at different batches ({here}); {fix}", f"nodes call this batch by different ids; {fix}"
 
     def _first_centre(self, network: Network) -> np.ndarray:
-        """The pooled mean, for digits that a far centre would cost: (d,)."""
+        """The pooled mean (d,): sums about a distant centre would lose digits."""
         sent = np.stack([np.append(node.count * node.mean, node.count) for node in self.nodes])
         *total, count = np.asarray(network.common_mean(sent)[0])
         if count <= 0:
@@ -233,9 +233,9 @@ class StreamData:
 
 
 def _known(basis: np.ndarray, image: np.ndarray, products: np.ndarray, scale: np.ndarray | float) -> Known:
-    """Orthonormal columns and their image, of a basis and its image (d, w) and products at nodes (nodes, d, w).
+    """Orthonormal columns and their image, from a basis and its image (d, w) and products at nodes (nodes, d, w).
 
-    A change of scale has left the columns of the last batch a little skew.
+    After a change of scale the columns of the last batch are not exactly orthogonal.
     """
     Q, R = np.linalg.qr(basis)
     norms = np.linalg.norm(products / np.reshape(scale, (-1, 1)), axis=1, keepdims=True)

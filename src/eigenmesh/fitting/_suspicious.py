@@ -1,4 +1,4 @@
-"""Warnings about pooled columns that are probably not what was meant."""
+"""Warnings about columns that were probably not meant to be part of the data."""
 
 from collections.abc import Iterator
 
@@ -8,19 +8,19 @@ from eigenmesh.data import Moments, Shards
 from eigenmesh.data._table_options import listed_columns
 from eigenmesh.errors import warn_user
 
-# Share of the variance from which one column outweighs all others.
+# A column with a larger share of the variance than this dominates all others.
 MOST_SHARE = 0.9
 
 
 def warn_of_columns(shards: Shards, moments: Moments) -> None:
-    """Warn, at the first node alone, of what the pooled variances of columns with names show."""
+    """Warn about suspicious pooled variances of named columns, only at the first node."""
     if 0 in shards.ids and shards.feature_names is not None:
         for finding in _findings(shards, shards.feature_names, moments):
             warn_user(finding)
 
 
 def _findings(shards: Shards, names: tuple[str, ...], moments: Moments) -> Iterator[str]:
-    """A column that outweighs all others, and columns of files that are constant at all nodes."""
+    """Warnings about a column that dominates all others, and about columns of files that are constant at all nodes."""
     share = moments.variance / moments.variance.sum()
     largest = int(np.argmax(share))
     if moments.scale is None and share[largest] > MOST_SHARE and len(names) > 2:

@@ -1,4 +1,4 @@
-"""What each node tells all the others: a table of bytes, one row per node."""
+"""All-gather of bytes: each node sends a row, and every node receives all rows."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from eigenmesh.networks import Network
 
-# Bytes per number on the way: float64 holds 48 bits exactly.
+# Bytes per float64 in a message: it represents 48 bits exactly.
 WORD = 6
 
 
-def tell_all(network: Network, own: Mapping[int, bytes]) -> list[bytes | None]:
-    """What each node sends, at every node, by one exchange of maxima; None from a node that sent nothing.
+def gather_bytes(network: Network, own: Mapping[int, bytes]) -> list[bytes | None]:
+    """The bytes of every node at every node, by one exchange of maxima; None for a node that sent nothing.
 
-    ``own`` has the bytes of each node held here, of one length at all nodes.
+    ``own`` has the bytes of each node in this process; they have the same length at all nodes.
     """
     length = len(next(iter(own.values())))
     table = np.full((len(network.ids), network.n_nodes, words_for(length)), -1.0)
@@ -26,5 +26,5 @@ def tell_all(network: Network, own: Mapping[int, bytes]) -> list[bytes | None]:
 
 
 def words_for(length: int) -> int:
-    """Numbers that so many bytes take."""
+    """Numbers that this many bytes take."""
     return -(-length // WORD)

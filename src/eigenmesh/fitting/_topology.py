@@ -1,4 +1,4 @@
-"""Networks that are asked for by name, as a graph, as a matrix or as weights."""
+"""Networks given by name, as a graph, as a matrix or as weights."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -18,9 +18,10 @@ DEFAULT_NODES = 10
 def parse_weights(
     topology: Any, weighting: str, n_nodes: int, seed: int, names: Sequence[str] | None = None
 ) -> graphs.Weights | graphs.NetworkSequence:
-    """Weights of the network that is asked for, which must have as many nodes as the data have parts.
+    """Weights of the requested network, which must have as many nodes as the data have parts.
 
-    A graph whose nodes have the ``names`` of the parts is put in their order. A network that changes stays as it is.
+    If the nodes of a graph have the ``names`` of the parts, they are put in that order. A network that changes is
+    returned as it is.
     """
     if isinstance(topology, str):
         topology = graphs.topology(topology, n_nodes, seed=seed)
@@ -29,7 +30,7 @@ def parse_weights(
         topology = graphs.weighting(weighting, in_order_of(graphs.from_networkx(graph), names))
     elif weighting != "auto":
         own = "a network that changes has" if isinstance(topology, graphs.NetworkSequence) else "this topology has"
-        raise InputError(f'{own} weights of its own, so weights = {weighting!r} would not count; use weights="auto".')
+        raise InputError(f'{own} its own weights, so weights = {weighting!r} would have no effect; use weights="auto".')
     ready = isinstance(topology, graphs.Weights | graphs.NetworkSequence)
     weights = topology if ready else graphs.from_matrix(_matrix(topology))
     if weights.n_nodes != n_nodes:
@@ -38,7 +39,7 @@ def parse_weights(
 
 
 def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
-    """M for one array: what the topology has, what is asked for, or 10, fewer if nodes had less than two samples."""
+    """M for one array: that of the topology, else ``n_nodes``, else 10 or fewer, so that every node has two samples."""
     if isinstance(topology, graphs.Weights | graphs.NetworkSequence):
         return topology.n_nodes
     graph = _graph(topology)
@@ -50,7 +51,7 @@ def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
 
 
 def is_edge_list(topology: Any) -> bool:
-    """Whether it is a list of pairs of nodes, by name or by number: ``[("oslo", "bergen"), ("bergen", "bodo")]``."""
+    """Whether the topology is a list of pairs of nodes, as in ``[("oslo", "bergen"), ("bergen", "bodo")]``."""
     if not isinstance(topology, list | tuple | set) or not topology:
         return False
     return all(isinstance(link, tuple) and len(link) == 2 for link in topology) and all(
@@ -59,7 +60,7 @@ def is_edge_list(topology: Any) -> bool:
 
 
 def _graph(topology: Any) -> nx.Graph | None:
-    """The graph that a topology is: a graph, a list of links or a matrix of 0 and 1; None for anything else."""
+    """The topology as a graph, from a graph, a list of links or a matrix of 0 and 1; None for anything else."""
     if isinstance(topology, nx.Graph):
         return topology
     if isinstance(topology, str | graphs.Weights | graphs.NetworkSequence):
@@ -70,10 +71,11 @@ def _graph(topology: Any) -> nx.Graph | None:
             nodes = dict.fromkeys(sorted(nodes))
         return graph_of(nodes, topology)
     matrix = sparse.csr_array(_matrix(topology))
-    # Weights of 0 and 1 alone would be those of unconnected nodes, or swap two for ever: no weights at all.
+    # As weights, a matrix of 0 and 1 would never average: it would only leave or swap values. So it is an adjacency
+    # matrix.
     if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 2 or not np.isin(matrix.data, (0, 1)).all():
         return None
-    # An entry (i, j) without its counterpart (j, i) is a link that goes one way.
+    # An entry (i, j) without its counterpart (j, i) is a one-way link.
     kind = nx.DiGraph if (matrix != matrix.T).nnz else nx.Graph
     linked = nx.from_scipy_sparse_array(matrix, create_using=kind)
     linked.remove_edges_from(list(nx.selfloop_edges(linked)))
@@ -81,7 +83,7 @@ def _graph(topology: Any) -> nx.Graph | None:
 
 
 def _matrix(topology: Any) -> Any:
-    """The (M, M) matrix, dense or sparse, or an error that says what a topology may be."""
+    """The (M, M) matrix, dense or sparse; raises an error that lists what a topology may be."""
     try:
         matrix = topology if sparse.issparse(topology) else np.asarray(topology, dtype=float)
     except (TypeError, ValueError):
