@@ -110,6 +110,6 @@ def test_columns_of_another_name_or_number_are_refused(call, folder, tmp_path):
     file = tmp_path / "days" / "day-2.csv"
     text = file.read_text()
     file.write_text(text.replace("c3", "other", 1))
-    assert "column 3 of the batch is 'other', but that of the stream 'c3'" in call("fit", folder, "--stream").stderr
+    assert "column 3 of the batch is 'other', but in the stream it is 'c3'" in call("fit", folder, "--stream").stderr
     file.write_text("c0,c1\n1,2\n3,4\n")
     assert "has 2 features, but the stream has 6" in call("fit", folder, "--stream").stderr

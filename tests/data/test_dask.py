@@ -226,9 +226,9 @@ class TestLazyScores:
         pca = DecentralizedPCA(3).fit(lazy)
         with pytest.raises(ValueError, match="5 features, but DecentralizedPCA is expecting 12"):
             pca.transform(lazy[:, :5])
-        with pytest.raises(InputError, match="fit and transform alone"):
+        with pytest.raises(InputError, match="support only fit and transform"):
             pca.score_samples(lazy)
-        with pytest.raises(InputError, match="fit and transform alone"):
+        with pytest.raises(InputError, match="support only fit and transform"):
             pca.plan(lazy)
 
 

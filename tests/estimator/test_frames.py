@@ -82,7 +82,7 @@ def test_links_and_adjacency_are_networks(topology):
     ("settings", "given", "nodes", "message"),
     [
         ({}, FRAME, "town", "X has no column 'town' for nodes=; its columns are a, b"),
-        ({}, X, "site", "names a column, but X is no data frame"),
+        ({}, X, "site", "names a column, but X is not a data frame"),
         ({}, LIBRARIES["polars"](FRAME).lazy(), "site", r"polars\.LazyFrame, .* collect\(\) it"),
         ({"topology": [(0, 1), (2, 3)]}, X, None, "2 components"),
         ({"topology": [[0, 1], [0, 0]]}, X, None, "2 strongly connected parts"),

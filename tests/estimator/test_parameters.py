@@ -84,7 +84,9 @@ def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, valu
     message = str(caught.value)
     assert isinstance(caught.value, EigenmeshError)
     assert name in message
-    assert any(words in message for words in ("must be", "there are", "is not offered", "is a class", "split"))
+    assert any(
+        words in message for words in ("must be", "there are", "available", "is not supported", "is a class", "split")
+    )
     assert len(message) < 500
     # Nothing was set on it.
     assert vars(estimator) == given
@@ -93,7 +95,7 @@ def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, valu
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"n_components": "mle"}, InputError, "'mle' is not offered: .* Give a whole number, a share"),
+        ({"n_components": "mle"}, InputError, "'mle' is not supported: .* Use a whole number, a share"),
         ({"n_components": 0}, InputError, r"n_components = 0 must be an int in the range \[1, inf\), .* or None"),
         ({"whiten": "no"}, InputError, "whiten = 'no' must be True or False"),
         ({"n_nodes": 2.5}, InputError, r"n_nodes = 2.5 must be an int in the range \[1, inf\) or None"),

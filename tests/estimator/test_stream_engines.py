@@ -86,7 +86,7 @@ def test_dask_batches_are_summed_where_the_blocks_are(da):
 @pytest.mark.parametrize(
     ("settings", "given", "error", "message"),
     [
-        ({"window": 3}, {}, InputError, "need the rows here"),
+        ({"window": 3}, {}, InputError, "keep only moments"),
         ({"topology": "cycle"}, {}, InputError, "topology = 'cycle' has no meaning for dask data"),
         ({}, {"nodes": [0] * 40}, InputError, "dask data are split by their chunks"),
         ({}, {"y": [0] * 40}, InputError, "dask data are split by their chunks"),

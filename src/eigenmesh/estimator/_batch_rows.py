@@ -1,4 +1,4 @@
-"""The rows of a batch: which node has them, and whether they can be counted."""
+"""The rows of a batch: validation, and which node has them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eigenmesh.data._summaries import first_not_finite
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.estimator._inputs import is_parts, nodes_from_column
-from eigenmesh.estimator._stream_state import StreamState, begun
+from eigenmesh.estimator._stream_state import StreamState, empty_stream
 from eigenmesh.fitting import count_nodes
 from eigenmesh.transports import Transport
 
@@ -26,7 +26,7 @@ from eigenmesh.transports import Transport
 def read_rows(
     pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamState | None
 ) -> tuple[list[Array], StreamState]:
-    """The rows (n, d) float64 of each node held here, checked, and the stream that they belong to."""
+    """The validated rows (n, d) float64 of each node in this process, and the stream that they belong to."""
     in_parts = is_parts(X)
     if transport is not None and (y is not None or nodes is not None or in_parts):
         raise InputError("with a transport this process is one node: give its own samples, and neither y nor nodes.")
@@ -41,7 +41,7 @@ def read_rows(
     elif transport is None:
         labels, owners = _owners(pca, matrices[0].shape[0], y, nodes, seed, stream)
     if stream is None:
-        stream = begun(pca, matrices[0], tuple(labels), seed, transport)
+        stream = empty_stream(pca, matrices[0], tuple(labels), seed, transport)
     for number, rows in enumerate(matrices):
         _require_alike(pca, rows, stream, f"part {number} of the batch" if in_parts else "the batch")
     if len(labels) != len(stream.labels):
@@ -57,9 +57,9 @@ def _placed(rows: Array, place: Place) -> Array:
 
 
 def _checked(pca: Any, X: Any, first: bool) -> Array:
-    """A dense matrix (n, d) of float32 or float64 whose columns are those of the stream; n may be 0."""
+    """A dense float32 or float64 matrix (n, d) with the columns of the stream; n may be 0."""
     if is_device_array(X):
-        # scikit-learn cannot read what is not in the memory of the CPU.
+        # scikit-learn can only read CPU memory.
         rows = as_tensor(X)
         if rows.ndim != 2:
             raise DataError(f"the batch must be 2-D (samples, features); got shape {tuple(rows.shape)}.")
@@ -73,7 +73,7 @@ def _checked(pca: Any, X: Any, first: bool) -> Array:
 
 
 def _read_source(pca: Any, source: Source, first: bool) -> np.ndarray:
-    """All rows of a source; its columns must have the names that the stream has."""
+    """All rows of a source; its columns must have the names of the stream."""
     names = source.feature_names
     if first:
         validate_data(pca, source, reset=True, skip_check_array=True)
@@ -84,14 +84,14 @@ def _read_source(pca: Any, source: Source, first: bool) -> np.ndarray:
         raise DataError(f"the batch has {source.shape[1]} features, but the stream has {pca.n_features_in_} features.")
     if names is not None and known is not None and tuple(known) != names:
         other = next(place for place, name in enumerate(names) if name != known[place])
-        raise DataError(f"column {other} of the batch is {names[other]!r}, but that of the stream {known[other]!r}.")
+        raise DataError(f"column {other} of the batch is {names[other]!r}, but in the stream it is {known[other]!r}.")
     rows = source.read(slice(0, source.shape[0]))
     dense = np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
     return dense if dense.dtype in WORKING_DTYPES else dense.astype(np.float64)
 
 
 def _require_alike(pca: Any, rows: Array, stream: StreamState, where: str) -> None:
-    """Raise for another dtype than that of the stream, and for entries that are missing."""
+    """Raise if the dtype differs from that of the stream, or if entries are missing."""
     dtype, xp = numpy_dtype(rows), namespace(rows)
     if dtype != stream.dtype and rows.shape[0]:
         raise DataError(f"{where} is {dtype}, but the stream has {stream.dtype}; convert it.")
@@ -104,7 +104,7 @@ def _require_alike(pca: Any, rows: Array, stream: StreamState, where: str) -> No
 def _owners(
     pca: Any, n_rows: int, y: Any, nodes: Any, seed: int, stream: StreamState | None
 ) -> tuple[Sequence[Any], np.ndarray]:
-    """What the nodes are called, and the number of the node that has each row: (n,)."""
+    """The labels of the nodes, and the number of the node that has each row: (n,)."""
     fixed = pca.n_nodes is not None or not isinstance(pca.topology, str)
     if nodes is None:
         n_nodes = count_nodes(pca.topology, pca.n_nodes, n_rows) if stream is None else len(stream.labels)
@@ -123,13 +123,13 @@ def _owners(
     if unknown:
         known = f"{', '.join(map(str, labels[:5]))}{', ..' if len(labels) > 5 else ''}"
         raise DataError(
-            f"node {unknown[0]!r} is not one of the stream's ({known}); set n_nodes before the first batch."
+            f"node {unknown[0]!r} is not a node of the stream ({known}); set n_nodes before the first batch."
         )
     return labels, np.array([numbers[value] for value in values.tolist()], dtype=int)
 
 
 def _split(pca: Any, n_rows: int, n_nodes: int, y: Any, seed: int, tick: int) -> np.ndarray:
-    """The node of each row, by the split of the estimator; in turns where there are fewer rows than nodes: (n,)."""
+    """The node of each row, by the split of the estimator; in turn if there are fewer rows than nodes: (n,)."""
     if n_rows < n_nodes:
         return (np.arange(n_rows) + tick) % n_nodes
     owners = np.empty(n_rows, dtype=int)

@@ -1,4 +1,4 @@
-"""One batch of a stream: what the nodes keep once it counts, and what it looks like beside those before it."""
+"""One batch of a stream: what the nodes keep of it, and how it compares with earlier batches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from eigenmesh.transports import Transport
 
 
 class CountedBatch(NamedTuple):
-    """A stream, and what its nodes will keep once a batch counts.
+    """A stream, and what its nodes will keep once a batch is accepted.
 
-    sums: (nodes, its width) what the monitor says of the new rows. n_rows: (nodes,). sent: what it took to read them.
+    sums : (nodes, width of the monitor), sums of the monitor over the new rows; n_rows : (nodes,), new rows; sent :
+    traffic of reading them.
     """
 
     stream: StreamState
@@ -36,7 +37,7 @@ class CountedBatch(NamedTuple):
 def count_batch(
     pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, stream: StreamState | None
 ) -> CountedBatch:
-    """Read a batch; nothing that there was is changed."""
+    """Read a batch, without changing the stream."""
     if find_name(pca.partition, ["samples"]) is None:
         raise InputError(f"partition = {pca.partition!r} needs all samples at once; a stream is split by samples.")
     if is_dask(X):
@@ -49,13 +50,13 @@ def count_batch(
 
 
 def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: StreamState | None) -> CountedBatch:
-    """Dask data: to the stream the cluster is one node, whose moments are summed where the blocks are."""
+    """A batch of dask data: for the stream the cluster is a single node; moments are summed on the workers."""
     from eigenmesh.dask._stream import batch_moments
 
     if y is not None:
         raise InputError("y= splits one array; dask data are split by their chunks. Leave it out.")
     if any(value is not None for value in (pca.window, pca.store, pca.sketch)):
-        raise InputError("window=, store= and sketch= need the rows here; of dask data only moments are kept.")
+        raise InputError("window=, store= and sketch= need rows, but dask data keep only moments; leave them out.")
     data = data_of_dask(pca, X, nodes, first=stream is None)
     blocks, d = data.blocks, data.blocks.n_features
     if 8 * d**2 > MEMORY_BYTES:

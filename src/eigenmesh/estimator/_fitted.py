@@ -1,4 +1,4 @@
-"""What a fit leaves on an estimator: its attributes, a warning where it did not converge, and the file of the model."""
+"""The fitted state of an estimator: its attributes, a warning if it did not converge, and saving to a file."""
 
 import os
 from dataclasses import replace
@@ -23,7 +23,7 @@ class Fitted(Projection):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
         check_is_fitted(self)
-        # As transform is set up now, which may be otherwise than when it was fitted.
+        # The current settings of transform, which may have changed since the fit.
         settings: Any = {"whiten": self.whiten, "missing": "mean" if self._fills_missing else "error"}
         if self._quiet_spe is not None:
             settings["spe_mean"], settings["spe_variance"] = self._quiet_spe

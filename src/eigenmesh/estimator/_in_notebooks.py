@@ -1,10 +1,10 @@
-"""A fitted estimator in a notebook: scikit-learn's view of its parameters, and the result below it."""
+"""How a notebook shows a fitted estimator: scikit-learn's view of its parameters, then the result."""
 
 from typing import Any
 
 
 class InNotebooks:
-    """Goes before scikit-learn's own view of an estimator, which has ``result_`` once it is fitted."""
+    """Comes before scikit-learn's own view; the estimator has ``result_`` once it is fitted."""
 
     def _repr_html_inner(self) -> str:
         return f"{super()._repr_html_inner()}{self._result_html()}"  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What ``fit`` is given: who holds which samples, the network between them, and who is told how it goes."""
+"""The inputs of ``fit``: which node has which samples, the network, the transport and the listeners."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from eigenmesh.transports import Transport, transport_by_name, transport_kind
 if TYPE_CHECKING:
     from eigenmesh.dask._data import DaskData
 
-# Settings of a network that is chosen, or of one array that is split: dask data bring both with them.
+# Settings of the network and of the split. Dask data have their own, so these are refused.
 NOT_ON_DASK = ("topology", "weights", "averaging", "privacy", "split", "partition", "transport", "device")
 
 
 def connect(pca: Any, X: Any, stack: ExitStack) -> tuple[Transport | None, Callable[..., list[Any]] | None]:
-    """The transport that makes this process one node, if any, and what starts all nodes where this process does that.
+    """The transport that makes this process one node, or the function that starts all nodes in this process, if any.
 
-    A transport that is asked for by name is closed with the stack.
+    A transport that is given by name is closed with the stack.
     """
     if not isinstance(pca.transport, str):
         return pca.transport, None
     kind = transport_kind(pca.transport, pca.device)
-    # Dask data bring their own engine; that they take no transport is said where they are read.
+    # Dask data have their own engine; `data_of_dask` raises if a transport is set.
     if kind.run_nodes is not None or is_dask(X):
         return None, kind.run_nodes
     return stack.enter_context(transport_by_name(kind.name, pca.device)), None
 
 
 def event_log(pca: Any, stack: ExitStack, keep: bool = True) -> EventLog:
-    """A log that tells the user's own listeners and, if asked for, the terminal until the stack is closed.
+    """A log for the user's listeners and, if ``verbose``, for live progress until the stack is closed.
 
-    A notebook shows how it went after that too, if ``keep``.
+    With ``keep``, a notebook shows the progress afterwards too.
     """
     listeners: list[Listener] = [] if pca.callback is None else [on_record(pca.callback)]
     listeners += [] if pca.on_event is None else [pca.on_event]
@@ -59,7 +59,7 @@ def event_log(pca: Any, stack: ExitStack, keep: bool = True) -> EventLog:
 def data_for(
     pca: Any, X: Any, y: Any, nodes: Any, seed: int, transport: Transport | None, sample_weight: Any = None
 ) -> Data:
-    """Samples and network of what the estimator is given; with a transport this process is one node."""
+    """Samples and network of the estimator; with a transport this process is one node."""
     if is_dask(X):
         if sample_weight is not None:
             raise InputError("dask data take no sample_weight; repeat the rows, or compute() the data.")
@@ -75,20 +75,20 @@ def data_for(
 
 
 def _kind(pca: Any) -> type[Shards]:
-    """What holds the data: rows or, where columns are split, columns of each node."""
+    """The class of the data: shards of rows or, if columns are split, of columns."""
     return PARTITIONS[canonical_name("partition", pca.partition, PARTITIONS)]
 
 
 def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
-    """Blocks of a dask array or data frame, one node each; reads nothing. Later data have the columns of the first."""
+    """Blocks of a dask array or data frame, one per node; reads nothing. Later batches must have the same columns."""
     from eigenmesh.dask._data import DaskData, check_features
 
     if nodes is not None:
         raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
-    usual = type(pca)().get_params(deep=False)
+    defaults = type(pca)().get_params(deep=False)
     for name in NOT_ON_DASK:
         value = getattr(pca, name)
-        if value is not usual[name] and not (isinstance(value, str) and value == usual[name]):
+        if value is not defaults[name] and not (isinstance(value, str) and value == defaults[name]):
             raise InputError(f"{name} = {value!r} has no meaning for dask data: Dask sums over them. Leave {name} out.")
     data = DaskData.of(X)
     n_blocks = data.facts.n_nodes
@@ -129,12 +129,12 @@ def _shards(pca: Any, X: Any, y: Any, nodes: Any, seed: int, sample_weight: Any)
         return kind.from_labels(X, nodes).weighted_rows(sample_weight)
     n_rows = X.shape[0] if sample_weight is None else int(np.count_nonzero(np.asarray(sample_weight)))
     n_nodes = count_nodes(pca.topology, pca.n_nodes, X.shape[1] if by_columns else n_rows)
-    # The labels y are of samples.
+    # The labels y belong to samples, so they cannot split columns.
     return kind.from_array(X, n_nodes, split_by_name(pca.split, seed), None if by_columns else y, sample_weight)
 
 
 def _set_features(pca: Any, shards: Shards) -> None:
-    """Tell the estimator the columns of data that scikit-learn has not checked."""
+    """Set the number and names of columns on the estimator, for data that scikit-learn has not checked."""
     pca.n_features_in_ = shards.n_features
     if shards.feature_names is not None:
         pca.feature_names_in_ = np.asarray(shards.feature_names, dtype=object)
@@ -154,20 +154,20 @@ def _weights_of_parts(X: Any, sample_weight: Any, shards: Shards) -> list[Any]:
 
 
 def _with_names(pca: Any, X: Any, fewest: int = 2) -> Source:
-    """Samples that scikit-learn has checked, with the names that they came with."""
+    """Samples that scikit-learn has checked, with their feature names."""
     names = as_narwhals(X, "X").columns if is_frame(X) else None
     checked = pca._checked(X, reset=True, fewest=fewest)
     return as_source(checked, feature_names=None if names is None else tuple(map(str, names)))
 
 
 def nodes_from_column(pca: Any, X: Any, nodes: Any) -> tuple[Any, Any]:
-    """Samples and the nodes that have them: what was given, or a data frame without the column that says so."""
-    # For frames that are transformed with this column still in them.
+    """Samples and their nodes: as given, or a data frame without its column of nodes, and that column."""
+    # Remembered for `transform`, which drops this column from a frame that still has it.
     pca._nodes_column = column = nodes if isinstance(nodes, str) else None
     if column is None:
         return X, nodes
     if not is_frame(X):
-        raise InputError(f"nodes={column!r} names a column, but X is no data frame; give an array of nodes.")
+        raise InputError(f"nodes={column!r} names a column, but X is not a data frame; give an array of nodes.")
     frame = as_narwhals(X, "X")
     if column not in frame.columns:
         raise InputError(

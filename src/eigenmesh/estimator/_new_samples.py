@@ -1,4 +1,4 @@
-"""Samples that were not in the fit: how far they are from the model, and scores without shrinkage."""
+"""Samples that were not in the fit: their distances from the model, and scores without shrinkage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Distances(NamedTuple):
 
 
 class NewSamples:
-    """What a fitted model says of samples it has not seen; a subclass has the attributes below."""
+    """Distances and scores of new samples; a subclass sets the attributes below."""
 
     whiten: bool
     components_: np.ndarray
@@ -32,7 +32,7 @@ class NewSamples:
     n_components_: int
     n_samples_: float | None
     _checked: Callable[..., Any]
-    # d over all nodes: where columns are split over sites, a model may have those of one site alone.
+    # d over all nodes. If columns are split over sites, a model may have only the columns of one site.
     _all_features: int | None
 
     if TYPE_CHECKING:
@@ -45,47 +45,47 @@ class NewSamples:
 
         @property
         def _quiet_spe(self) -> tuple[float, float] | None:
-            """Mean and variance of SPE of samples that were not fitted, where a stream has seen some."""
+            """Mean and variance of SPE of samples that were not in the fit, if a stream has measured them."""
 
     def distances(self, X: Any, where: str = "X") -> Distances:
         """Hotelling's T2 and the squared prediction error of samples: (n, d) -> (n,), (n,)::
 
             T2 = sum_k t_k^2 / l_k,    SPE = |z - V^T t|^2
 
-        for the scores t of a sample z, centred and scaled, and the explained variances l. T2 says how unusual a sample
-        is among the components, SPE how much of it is outside of them.
+        for the scores t of a centred and scaled sample z, and the explained variances l. T2 measures how unusual a
+        sample is within the components, SPE how much of it is outside them.
         """
         t2, spe, _ = self._read(X, where)
         return Distances(t2, spe)
 
     @property
     def t2_limit_(self) -> float | None:
-        """What T2 of 1 % of new samples exceeds, by the F distribution; None if the number of samples is not known."""
+        """Limit that T2 of 1 % of new samples exceeds, by the F distribution; None if N is not known."""
         check_is_fitted(self)
         return None if self.n_samples_ is None else t2_limit(self.n_samples_, self.n_components_)
 
     @property
     def spe_limit_(self) -> float | None:
-        """What SPE of 1 % of quiet samples exceeds; None unless batches after the first have told how large it is."""
+        """Limit that SPE of 1 % of normal samples exceeds; None unless a stream has measured it."""
         check_is_fitted(self)
         return None if self._quiet_spe is None else spe_limit(*self._quiet_spe)
 
     def transform_new(self, X: Any, where: str = "X") -> np.ndarray:
         """Scores of samples that were not in the fit, comparable with those of samples that were: (n, d) -> (n, K).
 
-        ``transform`` draws such scores towards zero, the more so the more features there are to a sample. Here each
-        sample is added to the fitted ones, and the answer is turned back to their scores. What was in the fit belongs
-        to ``transform``.
+        ``transform`` shrinks such scores towards zero, more strongly the more features there are per sample. Here each
+        sample is added to the fitted ones, and the result is rotated back to their scores. For samples that were in the
+        fit, use ``transform``.
         """
         _, spe, scores = self._read(X, where)
-        found = unshrunk(scores, np.sqrt(spe), self.singular_values_)
+        corrected = unshrunk(scores, np.sqrt(spe), self.singular_values_)
         spread = self._projector.spread
-        return found if spread is None else found / spread
+        return corrected if spread is None else corrected / spread
 
     def _read(self, X: Any, where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """T2, SPE and plain scores, in float64: (n, d) -> (n,), (n,), (n, K)."""
         check_is_fitted(self)
         if self._all_features not in (None, self.components_.shape[1]):
-            raise InputError("this model has the loadings of one site's columns, and this needs those of all sites.")
+            raise InputError("this model has the loadings of one site's columns, but this needs those of all sites.")
         source = X if isinstance(X, Source) else as_source(self._checked(X, reset=False))
         return self._projector.distances_of(source, self.explained_variance_, self._feature_names, where)

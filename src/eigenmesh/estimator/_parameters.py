@@ -1,4 +1,4 @@
-"""What the parameters of an estimator may be, declared as scikit-learn does; our own errors for what they may not."""
+"""Constraints on the parameters of an estimator, declared as in scikit-learn, with our own errors."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -22,19 +22,19 @@ from eigenmesh.graphs import TOPOLOGIES, WEIGHTS, NetworkSequence, Weights
 from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import TRANSPORTS, Transport
 
-# Values are shown in messages, but no large array is.
+# Longest value in a message, so that no large array is printed.
 SHOWN_CHARACTERS = 60
 
 
 class Names(StrOptions):  # type: ignore[misc]
-    """Names of one kind. An unknown one is refused with the list and the nearest name in it."""
+    """Names of one kind. The error for an unknown name lists all names and suggests the nearest."""
 
     def __init__(self, kind: str, names: Iterable[str], takes_argument: bool = False) -> None:
         super().__init__(set(names))
         self.kind, self.takes_argument = kind, takes_argument
 
     def is_satisfied_by(self, value: Any) -> bool:
-        """True for one of the names, however it is spelled; an argument comes after a colon."""
+        """True for one of the names, in any spelling; an argument may follow after a colon."""
         if not isinstance(value, str):
             return False
         return find_name(value.partition(":")[0] if self.takes_argument else value, self.options) is not None
@@ -44,7 +44,7 @@ class Names(StrOptions):  # type: ignore[misc]
 
 
 class Objects(HasMethods):  # type: ignore[misc]
-    """Objects that pass a test, described in words; never classes."""
+    """Instances that pass a test, with a description; classes never do."""
 
     def __init__(self, words: str, accepts: Callable[[Any], bool]) -> None:
         super().__init__("__init__")
@@ -70,7 +70,7 @@ def _is_matrix(value: Any) -> bool:
         return False
 
 
-NO_MLE = "n_components = 'mle' is not offered: it needs all eigenvalues. Give a whole number, a share like 0.9 or None."
+NO_MLE = "n_components = 'mle' is not supported: it needs all eigenvalues. Use a whole number, a share as 0.9 or None."
 COUNT = Interval(Integral, 1, None, closed="left")
 GRAPHS = instances("a networkx graph, Weights, a NetworkSequence", nx.Graph, Weights, NetworkSequence)
 LINKS = Objects("a list of pairs of nodes", is_edge_list)
@@ -110,7 +110,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
 
 
 def require_parameters(pca: Any) -> None:
-    """Raise InputError for the first parameter of an estimator that cannot be worked with; looks at no data."""
+    """Raise InputError for the first invalid parameter of an estimator, without looking at data."""
     values = pca.get_params(deep=False)
     if isinstance(values["n_components"], str) and values["n_components"] == "mle":
         raise InputError(NO_MLE)
@@ -122,7 +122,7 @@ def require_parameters(pca: Any) -> None:
 
 def require(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise InputError unless one of the constraints accepts the value."""
-    # To Python True is the number 1; nobody who writes it means that.
+    # In Python True is the number 1, which no user means.
     if isinstance(value, bool | np.bool_):
         accepted = "boolean" in allowed
     else:
@@ -132,7 +132,7 @@ def require(name: str, value: Any, allowed: Sequence[Any]) -> None:
 
 
 def request_of(pca: Any) -> Request:
-    """What the parameters of an estimator ask for, once they are checked."""
+    """The parameters of an estimator as a request, after validation."""
     require_parameters(pca)
     names = ("n_components", "solver", "averaging", "step_size", "tol", "max_rounds", "missing", "covariance")
     settings = {name: getattr(pca, name) for name in (*names, "device", "random_state", "costs", "privacy")}
@@ -147,7 +147,7 @@ def _refusal(name: str, value: Any, allowed: Sequence[Any]) -> InputError:
     if isinstance(value, type) and any(isinstance(option, Objects) for option in allowed):
         return InputError(f"{name} = {value.__name__} is a class; give an object of it, such as {value.__name__}().")
     words = []
-    # The list of names is the longest, so it comes last.
+    # The list of names is the longest option, so it comes last.
     for option in sorted(allowed, key=lambda option: option is named):
         words += ["True", "False"] if option == "boolean" else [str(make_constraint(option))]
     either = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

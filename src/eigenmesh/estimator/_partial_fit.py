@@ -1,4 +1,4 @@
-"""``partial_fit``: batches are read and merged into what the nodes keep, and the fit is that of any other data."""
+"""``partial_fit``: merge a batch into what the nodes keep, and fit that like any other data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eigenmesh.fitting._stream import StreamData
 from eigenmesh.iteration import StopReason
 from eigenmesh.transports import Transport
 
-# Directions that are kept for the next batch beside the components: the more, the nearer it begins to its answer.
+# Directions beyond the components to keep for the next batch: with more, it starts closer to its result.
 KEPT_BEYOND = 50
 
 
@@ -37,9 +37,9 @@ class Streaming(Fitted):
     def partial_fit(self, X: Any, y: Any = None, nodes: Any = None, *, batch: Any = None) -> Self:
         """Add a batch to the samples seen so far, and find the principal components of all of them.
 
-        The answer and its certificate are those of ``fit`` on everything seen, with less to send: one average brings
-        the moments and begins where the last batch ended. One call is one tick of the network, also for nodes without
-        new samples. Nothing of a batch is counted if it cannot be worked with.
+        The result and its certificate are those of ``fit`` on all samples so far, with less communication: one average
+        gives the moments and continues from the last batch. All nodes must call it for every batch, even those without
+        new samples. If a batch is invalid, none of it is counted.
 
         Parameters
         ----------
@@ -49,24 +49,24 @@ class Streaming(Fitted):
         y : array of shape (n,) or None
             Labels, used only by the splits "label" and "dirichlet:...".
         nodes : array of shape (n,), str or None
-            The node that has each sample: its number if ``n_nodes`` is set, otherwise a name that the first batch had;
-            or the column of a data frame that says so.
+            The node that has each sample: its number if ``n_nodes`` is set, otherwise a name from the first batch; or
+            the name of a column of a data frame.
         batch : hashable or None
-            Id of the batch; one that was counted before is refused.
+            Id of the batch; an id that was counted before raises an error.
         """
-        stream, found = take_batch(self, X, y, nodes, batch)
+        stream, outcome = take_batch(self, X, y, nodes, batch)
         self._stream, self.n_samples_seen_ = stream, stream.n_seen
         checked = stream.checked
         self.batch_ = None if checked is None else checked.event
         self.batch_residuals_ = None if checked is None else checked.residuals
         if self.on_alarm is not None and checked is not None and checked.event.alarm:
             self.on_alarm(checked.event)
-        if isinstance(found, TooFewSamplesError):
+        if isinstance(outcome, TooFewSamplesError):
             so_far = "these are not in the components yet" if hasattr(self, "components_") else "nothing is fitted yet"
-            message = f"{so_far}: {found} The {stream.n_seen} samples seen so far are kept."
+            message = f"{so_far}: {outcome} The {stream.n_seen} samples seen so far are kept."
             warn_user(message, ConvergenceWarning)
             return self
-        self._set_fitted(found)
+        self._set_fitted(outcome)
         if self.averages_per_batch is None or self.sketch is not None:
             self._warn_unless_converged()
         return self
@@ -79,18 +79,18 @@ class Streaming(Fitted):
         return None if monitor is None else monitor.quiet_spe
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there are components; samples may have been seen before."""
+        """Whether there are components; the first batches may have had too few samples."""
         return hasattr(self, "components_")
 
 
 def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[StreamState, Fit | TooFewSamplesError]:
-    """The stream after one more batch, and the fit to all of it, or why it has to wait."""
+    """The stream after one more batch, and the fit to all of it, or the error if there are too few samples yet."""
     request, stream = request_of(pca), getattr(pca, "_stream", None)
     if stream is None and hasattr(pca, "fitted_"):
-        told = "fit keeps nothing that a batch could be added to, so the stream begins with this batch."
-        warn_user(f"{told} Use partial_fit from the first batch on.")
+        restart = "fit keeps nothing that a batch could be added to, so the stream begins with this batch."
+        warn_user(f"{restart} Use partial_fit from the first batch on.")
     if stream is not None and batch is not None and batch in stream.ids:
-        raise DataError(f"batch {batch!r} was counted before; give every batch an id of its own.")
+        raise DataError(f"batch {batch!r} was counted before; give every batch its own id.")
     with ExitStack() as stack:
         transport, run_nodes = connect(pca, X, stack)
         counted = count_batch(pca, X, y, nodes, request.layout_seed, transport, stream)
@@ -119,13 +119,13 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
 
 
 def _grown(counted: CountedBatch, transport: Transport | None, batch: Any) -> StreamData:
-    """What the nodes keep, with a batch that was counted and is in no fit yet."""
+    """The data of the stream with a batch that was read and is in no fit yet."""
     data = counted.stream.data
     return replace(
         data,
         nodes=counted.nodes,
         transport=transport,
-        batch_sums=_together(data.batch_sums, counted.sums),
+        batch_sums=_summed(data.batch_sums, counted.sums),
         n_new=data.n_new + counted.n_rows,
         tick=counted.stream.n_batches,
         batch=None if batch is None else str(batch),
@@ -134,18 +134,18 @@ def _grown(counted: CountedBatch, transport: Transport | None, batch: Any) -> St
 
 
 def _request_of_batch(request: Request, number: int) -> Request:
-    """What is asked for, with a seed of the batch: directions that an earlier one has looked along tell nothing new."""
+    """The request with its own seed for the batch: the random directions of earlier batches would show nothing new."""
     if request.seed is not None:
         state = np.random.SeedSequence([request.seed, number]).generate_state(1, np.uint64)
         request = replace(request, seed=int(state[0]))
-    # With masks samples are always counted: whether a batch may be summed up is decided by that.
+    # With masks samples are always counted, because the count decides whether a batch may be summed.
     return replace(request, min_samples=max(1, request.min_samples)) if request.masked else request
 
 
 def _fit_of_all(
     pca: Any, request: Request, data: StreamData, run_nodes: Callable[..., list[Fit]] | None, events: EventLog
 ) -> Fit:
-    """The fit to all batches so far, within the budget of a batch, with directions that the next one begins from."""
+    """The fit to all batches so far, within the budget per batch, with directions for the start of the next one."""
     budget = pca.averages_per_batch
     settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
     settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(pca.n_components))
@@ -168,16 +168,16 @@ def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Mon
     return replace(following, quiet=monitor.after(new, event)), CheckedBatch(event, residuals)
 
 
-def _together(before: np.ndarray | None, new: np.ndarray | None) -> np.ndarray | None:
-    """What the monitor says of batches that are in no fit yet, and of the new one: (nodes, width of the monitor)."""
+def _summed(before: np.ndarray | None, new: np.ndarray | None) -> np.ndarray | None:
+    """Sums of the monitor over batches that are in no fit yet, including the new one: (nodes, width of the monitor)."""
     return new if before is None or new is None else before + new
 
 
-def _uncertified(found: Fit) -> Fit:
-    """As it is where products were those of a sketch: its certificate is about the sketch, not about the samples."""
-    result = found.result
+def _uncertified(fitted: Fit) -> Fit:
+    """A fit to a sketch without error bounds: its certificate would be about the sketch, not about the samples."""
+    result = fitted.result
     certificate = replace(result.certificate, error_bounds=np.ones(len(result.components)), sketched=True)
-    return replace(found, result=replace(result, certificate=certificate, stop_reason=StopReason.SKETCHED))
+    return replace(fitted, result=replace(result, certificate=certificate, stop_reason=StopReason.SKETCHED))
 
 
 def _count(n_components: Any) -> int:

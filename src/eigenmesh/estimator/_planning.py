@@ -1,4 +1,4 @@
-"""The plan of an estimator: what every method would cost on its data, before anything is fitted."""
+"""``plan`` of an estimator: the cost of every method on its data, without a fit."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -12,26 +12,26 @@ from eigenmesh.fitting import ColumnData, Costs, NodeData, Plan, plan
 
 
 class Planning:
-    """``plan`` of an estimator; a subclass has the parameters."""
+    """Adds ``plan`` to an estimator; a subclass has the parameters."""
 
     def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
-        """What every solver with every averaging would cost on these data, and which is best; nothing is fitted.
+        """Forecast the cost of every solver with every averaging on these data, and which is best; nothing is fitted.
 
         Parameters
         ----------
         X, y, nodes : arrays
             As for ``fit``.
         costs : Costs or None
-            As the parameter of that name, which it stands in for.
+            Replaces the parameter of the same name.
         """
-        # On a copy, since checking X leaves its marks on an estimator, which may be fitted to something else.
+        # On a copy, because validating X sets attributes of an estimator that may be fitted to other data.
         planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
         request = request_of(planned)
         with ExitStack() as stack:
             transport, _ = connect(planned, X, stack)
             data = data_for(planned, X, y, nodes, request.layout_seed, transport)
             if not isinstance(data, NodeData):
-                raise InputError("dask data have fit and transform alone: there is no network to plan for.")
+                raise InputError("dask data support only fit and transform: there is no network to plan for.")
             if isinstance(data, ColumnData):
                 raise InputError('a plan is for partition="samples"; split columns are fitted without one.')
             return plan(request, data)

@@ -1,4 +1,4 @@
-"""What fitted components are for: scores, reconstructions and likelihoods, as scikit-learn's PCA has them."""
+"""Use of fitted components: scores, reconstructions and likelihoods, as in scikit-learn's PCA."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from eigenmesh.model_file import Model
 
 
 class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Use of components that a subclass has fitted; it sets the attributes below and the parameters whiten, missing."""
+    """Methods of fitted components; a subclass sets the attributes below and the parameters whiten and missing."""
 
     whiten: bool
     missing: Filling
@@ -34,19 +34,19 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     n_components_: int
 
     def _checked(self, X: Any, reset: bool, fewest: int = 2) -> Any:
-        """Let scikit-learn check shape, type and feature names; our own pass over the data finds NaN."""
+        """Samples with shape, type and feature names checked by scikit-learn; our own pass over the data finds NaN."""
         if is_dask(X):
-            # scikit-learn would compute it whole.
-            raise InputError("dask data have fit and transform alone; for the rest, compute() a part of them.")
+            # scikit-learn would compute all of it.
+            raise InputError("dask data support only fit and transform; for the rest, compute() a part of them.")
         if isinstance(X, Source) and not reset:
-            raise InputError("a Source has fit and transform alone; for the rest, read() a part of it.")
+            raise InputError("a Source supports only fit and transform; for the rest, read() a part of it.")
         if isinstance(X, np.ma.MaskedArray):
             X = without_mask(X)
         if is_device_array(X) and not reset:
             # Scores are NumPy arrays, as components are.
             X = to_numpy(as_tensor(X))
         if isinstance(X, Source) or is_device_array(X) or (is_mapped(X) and reset):
-            # scikit-learn would read it whole, and cannot read what is not in the memory of the CPU.
+            # scikit-learn would read all of it, and can only read CPU memory.
             source = as_source(X)
             validate_data(self, source, reset=True, skip_check_array=True)
             if source.feature_names is not None:
@@ -59,12 +59,12 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **checks)
         except ValueError:
             if is_frame(X):
-                # Names the columns that are not numbers, if these are why.
+                # Raises an error that names the columns that are not numbers, if that is the reason.
                 as_source(X)
             raise
 
     def _without_nodes(self, X: Any) -> Any:
-        """A data frame without the column that ``fit`` was told to take the nodes from, if it is still there."""
+        """A data frame without the column of nodes that ``fit`` used, if it still has one."""
         column = getattr(self, "_nodes_column", None)
         if column is None or not is_frame(X):
             return X
@@ -103,14 +103,14 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         )
 
     def project_source(self, source: Source, where: str = "the source") -> np.ndarray:
-        """Scores of a source of any size, a piece at a time: (n, d) -> (n, K). Errors name it as ``where``."""
+        """Scores of a source of any size, read in pieces: (n, d) -> (n, K). Errors name it as ``where``."""
         return self._projector.scores_of(source, self._feature_names, where)
 
     def to_anndata(self, adata: Any, layer: str | None = None) -> None:
-        """Put scores, loadings and variances into an AnnData object in memory, where scanpy looks for them.
+        """Store scores, loadings and variances in an AnnData object in memory, where scanpy expects them.
 
         ``obsm["X_pca"]`` (n, K) are the scores of X or of a layer, ``varm["PCs"]`` (genes, K) the loadings, 0 for genes
-        that the model does not have, and ``uns["pca"]`` has variances and their ratios, (K,) each. Genes are taken by
+        that the model does not have, and ``uns["pca"]`` has variances and their ratios, (K,) each. Genes are matched by
         name. For a file, see ``eigenmesh transform``.
         """
         check_is_fitted(self)
@@ -133,7 +133,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return np.asarray(features, dtype=kept_dtype(scores.dtype))
 
     def _spread(self) -> np.ndarray:
-        """Standard deviations of the scores, (K,), kept off zero for components without variance."""
+        """Standard deviations of the scores, (K,), bounded away from zero for components without variance."""
         values = self.explained_variance_
         smallest = np.finfo(float).eps * max(float(values[0]), np.finfo(float).tiny)
         return np.asarray(np.sqrt(np.maximum(values, smallest)))
@@ -144,7 +144,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return float(self.noise_variance_)
 
     def _positive_noise(self) -> float:
-        """Noise variance s > 0; what is no more than rounding of the total variance counts as none."""
+        """Noise variance s > 0; raises if it is only rounding of the total variance."""
         noise = self._known_noise()
         if noise <= np.finfo(self.components_.dtype).eps * float(self.explained_variance_[0]):
             raise InputError(f"n_components = {self.n_components_} leaves no variance for noise; ask for fewer.")
@@ -156,7 +156,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             C = V^T diag(max(l - s, 0)) V + s I
 
         for components V (K, d), explained variances l and noise variance s; D C D for scaled data, D = diag(scale).
-        Other than in scikit-learn, ``whiten`` does not change it.
+        Unlike in scikit-learn, ``whiten`` does not change it.
         """
         check_is_fitted(self)
         noise, factor = self._known_noise(), self._excess_factor()
@@ -165,7 +165,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return model if self.scale_ is None else np.asarray(model * np.outer(self.scale_, self.scale_))
 
     def get_precision(self) -> np.ndarray:
-        """Inverse of the covariance that ``get_covariance`` gives: (d, d), by the matrix inversion lemma.
+        """Inverse of ``get_covariance()``: (d, d), by the matrix inversion lemma.
 
             (F F^T + s I)^-1 = (I - F (s I + F^T F)^-1 F^T) / s
 
@@ -221,7 +221,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     @property
     def _fills_missing(self) -> bool:
-        """Whether entries may be missing; ``fit`` refuses what is no policy at all."""
+        """Whether entries may be missing; ``fit`` raises for an invalid policy."""
         return self._missing_is("mean", LEAST_SQUARES)
 
     def _missing_is(self, *names: str) -> bool:
@@ -233,7 +233,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     @property
     def _n_features_out(self) -> int:
-        """For scikit-learn's names of output features."""
+        """Number of output features, for scikit-learn."""
         return int(self.components_.shape[0])
 
     def __sklearn_tags__(self) -> Any:

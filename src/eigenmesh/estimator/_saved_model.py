@@ -1,4 +1,4 @@
-"""Models read from files, ready to use."""
+"""Models loaded from files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def load_model(
     Parameters
     ----------
     path : str or path
-        The .npz file. One that is damaged, edited or written by a newer eigenmesh is refused.
+        The .npz file. A file that is damaged, edited or from a newer eigenmesh raises an error.
     whiten : bool or None
         Give ``transform`` outputs unit variance; None for what the model was saved with.
     missing : "error", "mean", "least-squares" or None
-        What to do with NaN and infinite entries: name the first, put the pooled mean there, or find the scores that fit
-        the other entries of the sample best; None as saved.
+        What to do with NaN and infinite entries: raise an error that names the first, use the pooled mean instead, or
+        use the scores that fit the other entries of the sample best; None as saved.
 
     Returns
     -------
@@ -44,18 +44,18 @@ def load_model(
 
 
 class SavedModel(Projection):
-    """A fitted model from a file. ``eigenmesh.load_model`` gives one; it is used as a fitted DecentralizedPCA is.
+    """A fitted model from a file, as returned by ``eigenmesh.load_model``; use it like a fitted DecentralizedPCA.
 
     Attributes
     ----------
     components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_ : arrays
         As those of the estimator that was saved.
     noise_variance_, n_samples_ : float, int
-        The same; None in files of version 0.1, which did not hold them.
+        The same; None in files of version 0.1, which did not contain them.
     n_components_, n_features_in_ : int
         K and d.
     feature_names_in_ : array of shape (d,)
-        Only if the model has names.
+        Only if the model has feature names.
     model_ : Model
         The whole contents of the file.
     warnings_ : tuple of str
@@ -67,7 +67,7 @@ class SavedModel(Projection):
 
     @classmethod
     def of(cls, model: Model, whiten: bool = False, missing: Filling = "error") -> SavedModel:
-        """A model that was read, or made of plain arrays."""
+        """From a model that was read from a file, or built from arrays."""
         saved = cls(whiten, missing)
         saved.model_, saved.warnings_ = model, model.warnings
         saved.components_, saved.mean_, saved.scale_ = model.components, model.mean, model.scale
@@ -87,7 +87,7 @@ class SavedModel(Projection):
         return None if mean is None or variance is None else (mean, variance)
 
     def fit(self, X: Any = None, y: Any = None) -> SavedModel:
-        """Refuse: a saved model is not fitted again."""
+        """Raise: a saved model cannot be fitted again."""
         fix = "Fit a DecentralizedPCA; in a pipeline, use sklearn.frozen.FrozenEstimator(model)."
         raise InputError(f"a saved model is fitted already. {fix}")
 

@@ -26,7 +26,7 @@ from eigenmesh.transports import Transport
 
 @dataclass(frozen=True, eq=False)
 class CheckedBatch:
-    """What was told of a batch, and the mean squared residual of each feature: (d,)."""
+    """The verdict on a batch, and the mean squared residual of each feature: (d,)."""
 
     event: BatchChecked
     residuals: np.ndarray
@@ -36,7 +36,7 @@ class CheckedBatch:
 class StreamState:
     """What an estimator keeps between two batches.
 
-    labels: what ``nodes`` calls the nodes. dtype: of the batches. ids: of those that were counted, where they had any.
+    labels : labels of the nodes in ``nodes``; dtype : of the batches; ids : of the batches so far, if they had any.
     """
 
     data: StreamData
@@ -50,20 +50,20 @@ class StreamState:
 
     @property
     def place(self) -> Place:
-        """Where its moments are; by name, since a stream can be pickled and a library cannot."""
+        """Device of the moments; stored by name, because a stream can be pickled and a library cannot."""
         return Place.named(self.device)
 
 
-def begun(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, transport: Transport | None) -> StreamState:
-    """A stream of the columns and nodes of the first batch, without a sample yet."""
+def empty_stream(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, transport: Transport | None) -> StreamState:
+    """An empty stream with the columns and nodes of the first batch."""
     names = getattr(pca, "feature_names_in_", None)
     weights = parse_weights(pca.topology, pca.weights, len(labels), seed)
     held = len(labels) if transport is None else 1
-    # On a network that changes arrays are in NumPy, whatever the transport can carry.
+    # On a network that changes, arrays are NumPy arrays, whatever the transport supports.
     carries = None if isinstance(weights, NetworkSequence) else transport
     place = place_of(pca.device, None if isinstance(rows, np.ndarray) else rows.device, carries)
     data = StreamData(
-        [_kept_by_a_node(pca, held, rows.shape[1], place)] * held,
+        [_storage_per_node(pca, held, rows.shape[1], place)] * held,
         weights,
         transport,
         feature_names=None if names is None else tuple(map(str, names)),
@@ -72,8 +72,8 @@ def begun(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, transport: 
     return StreamState(data, numpy_dtype(rows), labels, None if place.device is None else str(place.device))
 
 
-def _kept_by_a_node(pca: Any, n_held: int, n_features: int, place: Place) -> Running:
-    """The moments alone where they fit into memory; otherwise, and for a window, the rows; a sketch if asked for."""
+def _storage_per_node(pca: Any, n_held: int, n_features: int, place: Place) -> Running:
+    """Moments if they fit into memory; otherwise, and for a window, the rows; a sketch if requested."""
     limit = min(MEMORY_BYTES, (pca.costs or Costs()).memory_bytes)
     fits = 8 * n_held * n_features**2 <= limit or place.is_gpu
     if pca.sketch is not None:
