@@ -82,7 +82,7 @@ def test_from_list_at_a_peer_and_take():
     for shards in (part, peer):
         assert (shards.ids, shards.n_nodes) == ((2,), 3)
         assert np.array_equal(pooled(shards)[0], X[::2])
-    with pytest.raises(InputError, match=r"nodes \[5\] are not held here"):
+    with pytest.raises(InputError, match=r"nodes \[5\] are not in this process"):
         whole.take([5])
 
 

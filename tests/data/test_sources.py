@@ -252,7 +252,7 @@ class TestErrors:
         holed[1, 2] = np.inf
         with pytest.raises(DataError, match=r"the source: row 1, column 2 \('t2'\) is inf; drop the row"):
             pca.transform(as_source(holed))
-        with pytest.raises(InputError, match="support only fit and transform"):
+        with pytest.raises(InputError, match="supports only fit and transform"):
             pca.score(Waves())
 
 

@@ -96,7 +96,7 @@ def test_what_does_not_go_together_is_refused(X):
 
 def test_nodes_that_are_not_here_and_ids_that_are_not_given_are_refused_by_name(X):
     halves = FeatureShards.from_list([X[:, :5], X[:, 5:]])
-    with pytest.raises(InputError, match=r"nodes \[2, 7\] are not held here; choose from \[0, 1\]"):
+    with pytest.raises(InputError, match=r"nodes \[2, 7\] are not in this process; choose from \[0, 1\]"):
         halves.take([1, 2, 7])
     with pytest.raises(InputError, match="2 matrices but 1 node ids; give one id per matrix"):
         FeatureShards.from_list([X[:, :5], X[:, 5:]], ids=[0], n_nodes=2)

@@ -1,4 +1,4 @@
-"""Rows of one source: of a node, and of a table with what goes with its samples."""
+"""Rows of a source: the block of a node, and a table with labels, ids and weights."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from eigenmesh.data._source import Samples, Source, TensorSource, reads_by_colum
 from eigenmesh.data._splits import Rows
 from eigenmesh.errors import DataError, InputError
 
-# Bytes of a column number in CSR, as scipy stores it up to 2^31 entries.
+# Bytes of a column index in CSR; scipy uses int32 up to 2^31 entries.
 INDEX_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of one source that one node holds. A block is itself a source; nothing is copied before it is read.
+    """Rows of one source that belong to one node. A block is itself a source; nothing is copied before it is read.
 
-    rows: kept as ``slice(start, stop)`` or as row numbers. names: of the columns, if not those of the source. weights:
-    how many samples each row stands for, (n,) and positive; None where each is one.
+    rows : ``slice(start, stop)`` or row numbers; names : of the columns, if not those of the source; weights : number
+    of samples that each row stands for, (n,) and positive; None if each row is one sample.
     """
 
     source: Source
@@ -41,7 +41,7 @@ class Block:
 
     @property
     def count(self) -> float:
-        """How many samples the rows stand for."""
+        """Number of samples that the rows stand for."""
         return self.n_rows if self.weights is None else float(self.weights.sum())
 
     @property
@@ -74,12 +74,12 @@ class Block:
 
     @property
     def device(self) -> Any:
-        """The device that the samples lie on; None in NumPy."""
+        """Device of the samples; None for NumPy."""
         return getattr(self.source, "device", None)
 
     @property
     def in_place(self) -> bool:
-        """Whether all rows are one piece of float64 numbers in memory, to be used as they are."""
+        """Whether all rows are one contiguous float64 array in memory, which products can use without a copy."""
         if self.weights is not None:
             return False
         matrix = getattr(self.source, "matrix", None)
@@ -89,7 +89,7 @@ class Block:
 
     @property
     def n_stored(self) -> int | None:
-        """Stored entries of these rows if they are as full as the others, None if the source is dense."""
+        """Estimated number of stored entries, from the average of the source; None if it is dense."""
         whole = self.source.n_stored
         return None if whole is None else round(whole * self.n_rows / max(1, self.source.shape[0]))
 
@@ -111,31 +111,31 @@ class Block:
         return piece
 
     def read_columns(self, columns: Rows) -> Samples:
-        """All rows of the block in some columns, (n, columns), where it is read by columns."""
+        """All rows of the block in some columns, (n, columns), for sources that are read by columns."""
         source: Any = self.source
         return source.read_columns(columns)[self.rows]
 
     def place(self, row: int, column: int) -> str | None:
-        """Where an entry is, as its file counts rows and columns; None where there is no file."""
+        """Location of an entry in its file, for messages; None if there is no file."""
         place = getattr(self.source, "place", None)
         at = self.rows.start + row if isinstance(self.rows, slice) else int(self.rows[row])
         return None if place is None else place(at, column)
 
     def gathered(self) -> Block:
-        """The same rows next to one another, if they are scattered over a tensor."""
+        """The same rows as one contiguous tensor, if they are scattered over a tensor."""
         if self.device is None or isinstance(self.rows, slice):
             return self
         return replace(self, source=TensorSource(self.source.read(self.rows), self.feature_names), rows=slice(None))
 
     def thinned(self, n_rows: int) -> Block:
-        """So many of these rows, evenly spread, without weights; all of them where there are no more."""
+        """``n_rows`` of these rows, evenly spread and without weights; all of them if there are no more."""
         if n_rows >= self.n_rows:
             return replace(self, weights=None)
         chosen = np.linspace(0, self.n_rows - 1, n_rows).round().astype(np.intp)
         return Block(self.source, self._in_source(chosen), self.names)
 
     def weighted(self, weights: np.ndarray) -> Block:
-        """The same rows, each standing for so many samples; those that stand for none are left out."""
+        """The same rows with weights; rows of weight 0 are left out."""
         if (weights == 1).all():
             return self
         kept = np.flatnonzero(weights)
@@ -143,7 +143,7 @@ class Block:
         return replace(self, rows=rows, weights=weights[kept])
 
     def weights_of(self, start: int, piece: Samples) -> Array | None:
-        """Weights of a piece that begins at a row: (rows, 1), or (stored,) of a csr_array; None where all are one."""
+        """Weights of a piece from row ``start`` on: (rows, 1), or (stored,) for a csr_array; None if all are 1."""
         if self.weights is None:
             return None
         own = self.weights[start : start + piece.shape[0]]
@@ -163,7 +163,7 @@ class Block:
             yield start, self.read(slice(start, start + step))
 
     def column_chunks(self, n_bytes: int | None = None) -> Iterator[tuple[slice, Samples]]:
-        """Pairs (columns, piece) that cover the columns in order; a piece takes n_bytes at most for all rows."""
+        """Pairs (columns, piece) that cover the columns in order; a piece takes at most n_bytes for all rows."""
         step = max(1, (n_bytes or chunk_bytes(self.device)) // (8 * max(1, self.source.shape[0])))
         for start in range(0, self.n_features, step):
             columns = slice(start, min(start + step, self.n_features))
@@ -172,7 +172,7 @@ class Block:
     def pieces(
         self, n_bytes: int | None = None, made_dense: bool = True, whole_rows: bool = False
     ) -> Iterator[tuple[slice, slice, Samples]]:
-        """Triples (rows, columns, piece) that cover the block: some rows of it or, if it is read so, some columns."""
+        """Triples (rows, columns, piece) that cover the block by rows or, for sources read by columns, by columns."""
         if self.by_columns and not whole_rows:
             for columns, piece in self.column_chunks(n_bytes):
                 yield slice(0, self.n_rows), columns, piece
@@ -189,9 +189,9 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Samples (N, d), the name of the file or data set, and what goes with samples, (N,) each where there is any.
+    """Samples (N, d), the name of their file or data set and, if there are any, labels, ids and weights, (N,) each.
 
-    weights: how many samples each row stands for.
+    weights : number of samples that each row stands for.
     """
 
     source: Source
@@ -202,7 +202,7 @@ class Table:
 
     @property
     def X(self) -> Samples:
-        """All samples (n_samples, n_features), dense or CSR. A mapped file stays mapped; others are read whole."""
+        """All samples (n_samples, n_features), dense or CSR. A mapped file stays mapped; others are read completely."""
         return self.source.read(slice(0, self.n_samples))
 
     @property
@@ -217,13 +217,13 @@ class Table:
         """Only these rows; if the source is not in memory, they are read later."""
         if rows == slice(0, self.n_samples):
             return self
-        beside = {"labels": self.labels, "ids": self.ids, "weights": self.weights}
-        taken: dict[str, Any] = {name: None if values is None else values[rows] for name, values in beside.items()}
+        columns = {"labels": self.labels, "ids": self.ids, "weights": self.weights}
+        taken: dict[str, Any] = {name: None if values is None else values[rows] for name, values in columns.items()}
         return replace(self, source=Block(self.source, rows), **taken)
 
 
 def _plain_rows(rows: Rows, total: int) -> Rows:
-    """Rows within 0..total-1, in one of the two forms that every source takes: slice(start, stop) or row numbers."""
+    """Rows within 0..total-1, as one of the two forms that every source accepts: slice(start, stop) or row numbers."""
     if isinstance(rows, slice):
         run = range(total)[rows]
         return slice(run.start, run.start + len(run)) if run.step == 1 else np.asarray(run, dtype=np.intp)

@@ -1,4 +1,4 @@
-"""The covariance of the nodes held here, of the kind that is asked for or fits best."""
+"""Build the covariance of the nodes in this process, of the requested or the best kind."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def build_covariance(
     xp: Namespace | None = None,
     device: Any = None,
 ) -> Covariance:
-    """Covariance of the nodes held here, of the given kind or of the one that ``choose`` picks.
+    """Covariance of the nodes in this process, of the given kind or of the one that ``choose`` picks.
 
     n_components, products and memory_bytes are for ``choose``. With in_place, dense rows of a single node are centred
-    after the product where little cancels, so that nothing is copied; ``rounding_size`` says what cancelled. Their
-    products with each other, the upper triangle of Y^T Y (d, d), may be known already. xp and device say which library
-    and device hold the arrays, NumPy by default; a sparse covariance works with NumPy only.
+    after the product if little cancels, so that nothing is copied; ``rounding_size`` is the size of what cancels. If
+    known, ``products_in_place`` is the upper triangle of Y^T Y (d, d). xp and device are the library and device of the
+    arrays, NumPy by default; a sparse covariance works only with NumPy.
     """
     place = Place.of(xp, device)
     kind = kind or choose(shards, n_components, products, memory_bytes).kind

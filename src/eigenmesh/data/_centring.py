@@ -1,4 +1,4 @@
-"""Rows prepared for products: centred, scaled, weighted and filled."""
+"""Prepare rows for products: centre, scale, weight, and fill in missing entries."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Centring:
     _placed: dict[Any, list[Any]] = field(default_factory=dict, init=False, repr=False)
 
     def apply(self, piece: Samples) -> Array:
-        """Dense (rows, d) float64 of a piece in any dtype, where it lies; a sparse piece is made dense."""
+        """The piece as dense float64 (rows, d), centred and scaled, on its device; a sparse piece is made dense."""
         dense = piece.toarray() if scipy.sparse.issparse(piece) else piece
         xp = namespace(dense)
         if dense.device not in self._placed:
-            # Once, since moving anything to a GPU waits for all that it is doing.
+            # Cached, because a copy to a GPU waits until it is idle.
             self._placed[dense.device] = [
                 xp.asarray(value, device=dense.device) if isinstance(value, np.ndarray) else value
                 for value in (self.mean, self.rest, self.factor)
@@ -44,7 +44,7 @@ class Centring:
         return centred
 
     def stored(self, piece: Samples) -> Array:
-        """The same, unweighted, for only the stored entries of a CSR piece: (stored,) float64."""
+        """The stored entries of a CSR piece, centred but not scaled: (stored,) float64."""
         return self._centred(piece.data, self.mean[piece.indices])
 
     def part(self, columns: slice) -> Centring:
@@ -56,7 +56,7 @@ class Centring:
         return replace(self, mean=self.mean[columns], factor=factor, rest=rest)
 
     def chunks(self, block: Block, n_bytes: int | None = None, place: Place = HOST) -> Iterator[tuple[int, Array]]:
-        """Pairs (first row, prepared rows) that cover a block, at a place; a piece takes at most n_bytes as float64.
+        """Pairs (first row, prepared rows) that cover a block, on a device; a piece takes at most n_bytes as float64.
 
         A row of weight w is multiplied by sqrt(w), so that products of prepared rows count it w times.
         """
@@ -64,7 +64,7 @@ class Centring:
             yield start, self._ready(block, start, piece, place)
 
     def columns(self, block: Block, place: Place = HOST) -> Iterator[tuple[slice, Array]]:
-        """Pairs (columns, prepared rows of these columns) that cover a block which is read by columns."""
+        """Pairs (columns, prepared rows of these columns) that cover a block that is read by columns."""
         for columns, piece in block.column_chunks(chunk_bytes(place.device)):
             yield columns, self.part(columns)._ready(block, 0, piece, place)
 
@@ -75,7 +75,7 @@ class Centring:
 
     def _centred(self, values: Array, mean: Array) -> Array:
         xp = namespace(values)
-        # In float64 as the mean is, whatever the values are.
+        # The mean is float64, and so is the result for values of any dtype.
         centred = xp.astype(values - mean, xp.float64, copy=False)
         if self.fills:
             centred[~xp.isfinite(centred)] = 0.0

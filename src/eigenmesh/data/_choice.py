@@ -1,4 +1,4 @@
-"""Which of four kinds of covariance to use, and the memory that each takes."""
+"""Choice between the four kinds of covariance, by their cost and memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from eigenmesh.data._shards import Shards
 from eigenmesh.errors import InputError
 
 MEMORY_BYTES = 2 * 2**30
-# Only small data are copied: a copy doubles the memory, and data read from files are probably too large for it.
+# Only small data are copied: a copy doubles the memory, and data in files are probably too large for that.
 COPY_BYTES, FILE_COPY_BYTES = 256 * 2**20, 64 * 2**20
-# Share of entries that may be stored before dense rows are multiplied faster.
+# With a larger share of stored entries, products with dense rows are faster.
 MOST_STORED = 0.08
-# Time of a product of two stored entries, and of two entries of dense matrices, beside a stored and a dense one.
+# Time per multiplication relative to stored times dense entries: of two stored entries, and of two dense ones.
 PAIR_COST, DENSE_COST = 4.0, 0.1
 
 
 class CovarianceKind(StrEnum):
-    """Ways to hold C_i."""
+    """Ways to store C_i."""
 
     FORMED = "formed"
     MATRIX_FREE = "matrix-free"
@@ -32,8 +32,8 @@ class CovarianceKind(StrEnum):
 class Choice:
     """A kind, the bytes that it takes besides the data, and the reason.
 
-    asked: the user named the kind. pooled: it is that of all nodes' rows together. each: kinds of the nodes held here,
-    where every node is held as if it were alone.
+    asked : the user named the kind; pooled : it is for the rows of all nodes together; each : kinds of the nodes in
+    this process, if every node is stored as if it were alone.
     """
 
     kind: CovarianceKind
@@ -48,9 +48,9 @@ class Choice:
 class Sizes:
     """Sizes of the data that decide the choice.
 
-    n_samples: of the nodes held here; n_matrices: number of covariances if they are formed; itemsize: bytes per number;
-    sparse_bytes: values and indices as float64 CSR, None if dense; copy_bytes: most that centred copies may take;
-    in_place: products can use the rows where they are.
+    n_samples: of the nodes in this process; n_matrices: number of covariances if they are formed; itemsize: bytes per
+    number; sparse_bytes: values and indices as float64 CSR, None if dense; copy_bytes: most that centred copies may
+    take; in_place: products can use the rows where they are.
     """
 
     n_samples: int
@@ -68,12 +68,12 @@ class Sizes:
         sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if shards.is_sparse else None
         copy_bytes = COPY_BYTES if all(block.in_memory for block in blocks) else FILE_COPY_BYTES
         in_place = in_place and len(blocks) == 1 and blocks[0].in_place
-        kept = (len(blocks), shards.dtype.itemsize, sparse_bytes, copy_bytes, in_place)
-        return cls(n_samples, shards.n_features, *kept)
+        itemsize = shards.dtype.itemsize
+        return cls(n_samples, shards.n_features, len(blocks), itemsize, sparse_bytes, copy_bytes, in_place)
 
     @property
     def is_thin(self) -> bool:
-        """Whether so few entries are stored that products of them alone are cheaper than those of dense rows."""
+        """Whether so few entries are stored that products with them are cheaper than with dense rows."""
         return self.sparse_bytes is not None and self.stored_per_row <= MOST_STORED * self.n_features
 
     @property
@@ -81,14 +81,14 @@ class Sizes:
         return (self.sparse_bytes or 0) / (8 + INDEX_BYTES) / max(1, self.n_samples)
 
     def asked(self, kind: CovarianceKind) -> Choice:
-        """The kind that the user has named."""
+        """The kind that the user named."""
         return Choice(kind, self.memory_needed(kind), "as asked for", asked=True)
 
     def memory_needed(self, kind: CovarianceKind) -> int:
         """Peak bytes that a kind takes besides the data."""
         entries = self.n_samples * self.n_features
         return {
-            # While forming there are two more float64 matrices: the sum and the product of one chunk.
+            # Forming needs two more float64 matrices: the sum and the product of one chunk.
             CovarianceKind.FORMED: self.n_features**2 * (self.n_matrices * self.itemsize + 16) + 2 * CHUNK_BYTES,
             CovarianceKind.MATRIX_FREE: (0 if self.in_place else entries * self.itemsize) + 2 * CHUNK_BYTES,
             CovarianceKind.CHUNKED: 3 * CHUNK_BYTES,
@@ -101,7 +101,7 @@ def choose(shards: Shards, n_components: int, products: int, memory_bytes: int =
 
     Formed: N_i d^2 flops once and 2 d^2 k per product, d^2 numbers per node. Not formed: 4 N_i d k per product, on
     centred copies (N_i d numbers) if they are small, else on chunks that are read again each time. Sparse data
-    stay sparse. Only data held here count, so peers may choose differently; their products are the same.
+    stay sparse. Only data in this process count, so peers may choose differently; their products are the same.
     """
     return choose_by_size(Sizes.of(shards), n_components, products, memory_bytes)
 
@@ -109,7 +109,7 @@ def choose(shards: Shards, n_components: int, products: int, memory_bytes: int =
 def choose_by_size(
     sizes: Sizes, n_components: int, products: int, memory_bytes: int = MEMORY_BYTES, pass_cost: float = 1.0
 ) -> Choice:
-    """``choose`` for data of these sizes; a product from the data costs pass_cost times its flops."""
+    """``choose`` for data of these sizes; a product with the data itself costs pass_cost times its flops."""
     if min(n_components, products) < 1:
         raise InputError(f"n_components and products must be at least 1; got {n_components} and {products}.")
     n_samples, d = sizes.n_samples, sizes.n_features
@@ -133,7 +133,7 @@ def choose_by_size(
 
 
 def _choose_sparse(sizes: Sizes, n_components: int, products: int, memory_bytes: int) -> Choice:
-    """Products of the stored entries with each other once, or with a block each time, in the time of the latter."""
+    """Form the matrix once from products of stored entries, or multiply the stored entries with every block."""
     stored, d = sizes.n_samples * sizes.stored_per_row, sizes.n_features
     free = products * 4 * stored * n_components
     pairs = 2 * stored * sizes.stored_per_row * PAIR_COST

@@ -16,12 +16,12 @@ from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._sparse_covariance import Sparse, squares_beyond
 
-# Rows of zeros that a stack may have beside those of the nodes, as a multiple of these.
+# Largest size of a stack padded with zero rows, relative to the rows of the nodes.
 MOST_PADDING = 1.25
 
 
 class Covariance(Protocol):
-    """C_i = (M/(N-1)) (Y_i - mu)^T (Y_i - mu) of the nodes held here, eq (1), with scaled columns on request."""
+    """C_i = (M/(N-1)) (Y_i - mu)^T (Y_i - mu) of the nodes in this process, eq (1), with scaled columns on request."""
 
     @property
     def kind(self) -> CovarianceKind:
@@ -32,7 +32,7 @@ class Covariance(Protocol):
         """Number of columns of the data, d."""
 
     def place(self, values: np.ndarray) -> Array:
-        """Values of any shape in the library, dtype and device that ``apply`` takes."""
+        """Values of any shape in the library, dtype and device of ``apply``."""
 
     @property
     def rounding_size(self) -> float:
@@ -40,7 +40,7 @@ class Covariance(Protocol):
         return 0.0
 
     def apply(self, X: Array) -> Array:
-        """C_i X_i at every node held here, in X's library and dtype: (nodes, d, k) -> (nodes, d, k)."""
+        """C_i X_i of every node in this process, in the library and dtype of X: (nodes, d, k) -> (nodes, d, k)."""
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         """``trace((I - U U^T) C_i (I - U U^T))`` without cancellation, for orthonormal U: (d, K) -> (nodes,)."""
@@ -56,7 +56,7 @@ class Formed:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, place: Place) -> Formed:
-        """Sum of chunk^T chunk over each node's prepared rows, in float64, then cast; of few entries as they are."""
+        """Sum of chunk^T chunk over each node's prepared rows, in float64, then cast; very sparse rows stay sparse."""
         xp, d = place.xp, shards.n_features
         centring, dtype = moments.centring(shards.n_nodes), getattr(xp, shards.dtype.name)
         matrices = xp.empty((len(shards.blocks), d, d), dtype=dtype, device=place.device)
@@ -72,7 +72,7 @@ class Formed:
         return cls(matrices, 0.0 if thin is None else thin.rounding_size)
 
     def at(self, place: Place) -> Formed:
-        """The same matrices at a place."""
+        """The same matrices on another device."""
         return replace(self, matrices=place.put(self.matrices))
 
     @property
@@ -95,7 +95,7 @@ class Formed:
 class MatrixFree:
     """C_i = A_i^T A_i through its factors A_i = sqrt(M/(N-1)) (Y_i - mu) / scale, (N_i, d) each.
 
-    stack: the same as one array (nodes, n, d), with rows of zeros where a node has fewer.
+    stack : the same as one array (nodes, n, d), padded with zero rows; None if they are not stacked.
     """
 
     factors: tuple[Array, ...]
@@ -108,7 +108,7 @@ class MatrixFree:
         """Centred copies of each node's rows, in the working dtype."""
         xp, centring = place.xp, moments.centring(shards.n_nodes)
         dtype, counts = getattr(xp, shards.dtype.name), [block.n_rows for block in shards.blocks]
-        # On a GPU nodes with about as many rows are stacked, so that a product is one call for all of them.
+        # On a GPU, nodes with similar numbers of rows are stacked, so that one call multiplies all of them.
         padded = len(counts) * max(counts)
         stacks = place.is_gpu and padded <= MOST_PADDING * sum(counts)
         shapes = [(max(counts) if stacks else count, shards.n_features) for count in counts]
@@ -145,7 +145,7 @@ class MatrixFree:
 class Chunked:
     """C_i = A_i^T A_i from samples that are read in chunks, one pass over the data per product.
 
-    Two where they are read by columns: ``A_i X``, (N_i, k), is then complete after the first.
+    Sources that are read by columns need two passes: the first completes ``A_i X``, (N_i, k).
     """
 
     blocks: tuple[Block, ...]
@@ -200,7 +200,7 @@ class Chunked:
 
 @dataclass(frozen=True, eq=False)
 class OneByOne:
-    """Covariances of several nodes, each held and multiplied as where it is alone in a process: the same bits."""
+    """Covariances of several nodes, each with the bits that it would have alone in a process."""
 
     parts: tuple[Covariance, ...]
     rounding_size: float = 0.0

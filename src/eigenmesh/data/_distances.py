@@ -1,10 +1,10 @@
-"""How far samples are from a model: Hotelling's T2 and the squared prediction error, with their limits."""
+"""Distances of samples from a model: Hotelling's T2 and the squared prediction error (SPE), with their limits."""
 
 import numpy as np
 
 from eigenmesh.arrays import Array, like, namespace
 
-# Share of quiet samples that are beyond a limit.
+# Share of normal samples that are beyond a limit.
 SHARE = 0.01
 
 
@@ -22,18 +22,18 @@ def distances(Z: Array, components: np.ndarray, variances: np.ndarray) -> tuple[
 
 
 def t2_limit(n_samples: float, n_components: int) -> float:
-    """What 1 % of new samples exceed, ``K (N^2 - 1) / (N (N - K)) F(K, N - K)``; infinite unless N > K."""
+    """Limit that 1 % of new samples exceed, ``K (N^2 - 1) / (N (N - K)) F(K, N - K)``; infinite unless N > K."""
     N, K = n_samples, n_components
     if N <= K:
         return float("inf")
-    # Not for peers, who need no limits.
+    # Imported here, because peers do not need it.
     from scipy import special
 
     return float(K * (N**2 - 1) / (N * (N - K)) * special.fdtri(K, N - K, 1 - SHARE))
 
 
 def spe_limit(mean: float, variance: float) -> float:
-    """What 1 % of quiet samples exceed, ``g chi2(h)`` with g = v / 2m and h = 2 m^2 / v; infinite without a mean."""
+    """Limit that 1 % of normal samples exceed, ``g chi2(h)`` with g = v / 2m, h = 2 m^2 / v; infinite unless m > 0."""
     if not mean > 0:
         return float("inf")
     variance = max(variance, 1e-12 * mean**2)

@@ -1,4 +1,4 @@
-"""The columns of the nodes that this process holds, where every node has other features of the same samples."""
+"""The columns of the nodes in this process, if every node has different features of the same samples."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from eigenmesh.errors import DataError, InputError
 
 @dataclass(frozen=True, eq=False)
 class FeatureShards(Shards):
-    """Columns of the nodes this process holds: all M in a simulation, one at a peer.
+    """Columns of the nodes in this process: all M in a simulation, one at a peer.
 
-    blocks: Y_j (N, d_j) of the nodes held here. columns: where the columns of each node are among those held here, in
-    the order in which they were given. sample_ids: (N,) of each node, or None where it has none.
+    blocks : Y_j (N, d_j) of the nodes in this process; columns : positions of the columns of each node among all
+    columns in this process, in the order in which they were given; sample_ids : (N,) of each node, or None if it has
+    none.
     """
 
     columns: tuple[np.ndarray, ...] = ()
@@ -43,7 +44,7 @@ class FeatureShards(Shards):
 
     @property
     def n_features(self) -> int:
-        """Number of columns held here."""
+        """Number of columns in this process."""
         return sum(block.n_features for block in self.blocks)
 
     def weighted(self, weights: Sequence[object | None]) -> Self:
@@ -82,7 +83,7 @@ class FeatureShards(Shards):
         labels: object | None = None,
         weights: object | None = None,
     ) -> Self:
-        """Split the columns of one matrix X (N, d) over the nodes, at random by default; ``labels`` (d,) are theirs."""
+        """Split the columns of one matrix X (N, d) over the nodes, at random by default; ``labels`` (d,) of columns."""
         _refuse_weights([weights])
         source = as_source(X)
         columns = (split or RandomSplit()).rows(

@@ -1,12 +1,12 @@
-"""The Gram matrix of columns that are split over nodes, as the covariance operator of each node.
+"""The Gram matrix of columns that are split over the nodes, as the covariance operator of each node.
 
 Node j holds N samples of d_j features. With ``A_j = sqrt(M/(N-1)) (Y_j - mean) / scale``, (N, d_j), its operator is
 ``A_j A_j^T``, (N, N), and the mean over the nodes is the Gram matrix ``G = A A^T`` of all centred columns over N - 1.
 G has the eigenvalues of the covariance; its eigenvectors u are scores, and ``v = A^T u / sqrt(theta)`` are loadings, of
-which node j can make the part of its own columns alone.
+which node j can compute the part of its own columns only.
 
-Columns are centred, so G 1 = 0. The vector of ones is taken out by the Householder reflection H that turns it into the
-first axis: vectors here are ``x' = [0 I] H x``, (N - 1,), of any x with mean zero.
+Columns are centred, so G 1 = 0. The Householder reflection H that turns the vector of ones into the first axis removes
+it: vectors here are ``x' = [0 I] H x``, (N - 1,), for any x with mean zero.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def lifted(X: Array) -> Array:
 
 
 def lowered(X: Array) -> Array:
-    """``x' = [0 I] H x``, which takes the mean out of x: (..., N, k) -> (..., N - 1, k)."""
+    """``x' = [0 I] H x``, which removes the mean of x: (..., N, k) -> (..., N - 1, k)."""
     n = X.shape[-2]
     shift = (namespace(X).sum(X, axis=-2, keepdims=True) / n**0.5 - X[..., :1, :]) / (n**0.5 - 1)
     return X[..., 1:, :] - shift
@@ -42,9 +42,9 @@ def lowered(X: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ColumnMoments(Moments):
-    """Moments of the columns held here, and what all nodes agree on.
+    """Moments of the columns in this process, and the numbers that all nodes agree on.
 
-    total: trace of G. n_columns: d, of all nodes together.
+    total : trace of G; n_columns : d of all nodes together.
     """
 
     total: float = 0.0
@@ -52,7 +52,7 @@ class ColumnMoments(Moments):
 
     @classmethod
     def together(cls, parts: Sequence[Moments], order: np.ndarray, agreed: ColumnMoments) -> ColumnMoments:
-        """Of the columns of several nodes, in this order, with what all nodes agree on."""
+        """Moments of the columns of several nodes, in this order, with the numbers that all nodes agree on."""
 
         def joined(name: str) -> np.ndarray:
             return np.asarray(np.concatenate([getattr(part, name) for part in parts])[order])
@@ -75,16 +75,16 @@ class ColumnMoments(Moments):
 
     @property
     def diagonal(self) -> np.ndarray:
-        """No node shows its share of the diagonal of G, so that of every row is bounded by the trace: (N - 1,)."""
+        """Upper bound of the diagonal of G, (N - 1,): its trace, because no node reveals its share of the diagonal."""
         return np.full(int(self.n_samples) - 1, self.total)
 
 
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """``M A_j A_j^T`` of the nodes held here, on vectors without the mean: (nodes, N - 1, k) -> (nodes, N - 1, k).
+    """``M A_j A_j^T`` of the nodes in this process, on vectors of mean zero: (nodes, N - 1, k) -> (nodes, N - 1, k).
 
-    parts: the operator of each node, or None where its columns are read in chunks of rows, twice per product. order: of
-    the columns, as ``FeatureShards`` has it.
+    parts : the operator of each node, or None if its columns are read in chunks of rows, twice per product; order : of
+    the columns, as in ``FeatureShards``.
     """
 
     blocks: tuple[Block, ...]
@@ -101,10 +101,10 @@ class Gram:
     def of(
         cls, shards: FeatureShards, moments: tuple[Moments, ...], kinds: tuple[CovarianceKind, ...], place: Place
     ) -> Gram:
-        """For the moments of each node's columns, held in a way of its own: so bits do not depend on who is near."""
+        """From the moments of each node's columns. Each node has its own kind, so bits do not depend on other nodes."""
         centrings = tuple(each.centring(shards.n_nodes) for each in moments)
-        held = zip(shards.blocks, centrings, kinds, strict=True)
-        parts = tuple(_part(block, centring, kind, shards.dtype, place) for block, centring, kind in held)
+        triples = zip(shards.blocks, centrings, kinds, strict=True)
+        parts = tuple(_part(block, centring, kind, shards.dtype, place) for block, centring, kind in triples)
         return cls(shards.blocks, centrings, parts, kinds[0], shards.dtype, place, shards.n_nodes, shards.order)
 
     @property
@@ -122,12 +122,12 @@ class Gram:
         return namespace(X).concat(products, axis=0)
 
     def across(self, X: Array) -> list[Array]:
-        """``A_j^T x`` of each node held here, in float64: (1, N - 1, k) -> (d_j, k) each."""
+        """``A_j^T x`` of each node in this process, in float64: (1, N - 1, k) -> (d_j, k) each."""
         full = lifted(X)[0, ...]
         return [self._across(node, full) for node in range(len(self.blocks))]
 
     def squares_across(self, X: Array) -> Array:
-        """``|A_j^T x|^2`` of each node held here: (1, N - 1, k) -> (nodes, k)."""
+        """``|A_j^T x|^2`` of each node in this process: (1, N - 1, k) -> (nodes, k)."""
         xp = namespace(X)
         squares = [xp.sum(shown * shown, axis=0) for shown in self.across(X)]
         return xp.astype(xp.stack(squares), X.dtype, copy=False)
@@ -176,7 +176,7 @@ def _part(block: Block, centring: Centring, kind: CovarianceKind, dtype: np.dtyp
 
 
 def _columns(block: Block, centring: Centring, place: Place) -> Iterator[tuple[int, Array]]:
-    """Pairs (first column, prepared columns without their mean) of a block that is in memory."""
+    """Pairs (first column, prepared columns without their mean) of a block in memory."""
     rows = block.read(slice(None))
     rows = rows.tocsc() if block.is_sparse else place.put(rows)
     step = max(1, 4 * CHUNK_BYTES // (8 * block.n_rows))

@@ -1,4 +1,4 @@
-"""The covariance of dense samples that are used where they are: no copy, and centred after the product."""
+"""The covariance of dense samples without a copy: rows are centred after the product."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from eigenmesh.data._shards import Shards
 from eigenmesh.data._sparse_covariance import require_numpy, squares_beyond
 from eigenmesh.data._summaries import sums_of_rows
 
-# Rows of a piece for each column of a block, at least: with fewer, adding up the pieces costs as much as they do.
+# Fewest rows of a piece per column of a block: with fewer, summing the pieces costs as much as the products.
 ROWS_PER_COLUMN = 16
 
 
 def rows_in_place(shards: Shards) -> np.ndarray | None:
-    """All rows held here, (N_i, d), if they are one node's and are used as they are."""
+    """All rows in this process, (N_i, d), if they belong to one node and can be used without a copy; else None."""
     fits = len(shards.blocks) == 1 and shards.blocks[0].in_place and shards.dtype == np.float64
     return shards.blocks[0].read(slice(None)) if fits else None
 
 
 def upper_products(rows: np.ndarray) -> np.ndarray:
-    """Upper triangle of Y^T Y, with anything below it: (n, d) -> (d, d)."""
+    """Upper triangle of Y^T Y; the lower triangle is undefined: (n, d) -> (d, d)."""
     return np.asarray(dsyrk(1.0, rows.T) if rows.flags.c_contiguous else dsyrk(1.0, rows, trans=True))
 
 
@@ -39,7 +39,7 @@ class InPlace:
 
         Z = Y x - 1 (mu^T x),  C_i X = w (Y^T Z - mu (1^T Z))
 
-    sums: Y^T 1, (d,). products: Y^T Y, its upper triangle (d, d), where it is known already; else None.
+    sums : Y^T 1, (d,); products : upper triangle of Y^T Y, (d, d), if it is known already, else None.
     """
 
     rows: np.ndarray
@@ -51,7 +51,7 @@ class InPlace:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, products: np.ndarray | None = None) -> InPlace | None:
-        """None where rows have to be copied or converted first, or where too much would cancel."""
+        """None if rows would have to be copied or converted first, or if too much would cancel."""
         rows = rows_in_place(shards)
         if rows is None or moments.n_missing or moments.rest is not None:
             return None
@@ -68,7 +68,7 @@ class InPlace:
 
     @property
     def rounding_size(self) -> float:
-        """``N_i |w mu|^2``: both differences cancel it."""
+        """``N_i |w mu|^2``, the size of what cancels in both differences."""
         return len(self.rows) * float(np.sum((self.weights * self.mean) ** 2))
 
     def place(self, values: np.ndarray) -> np.ndarray:
@@ -77,9 +77,8 @@ class InPlace:
     def apply(self, X: Array, out: np.ndarray | None = None) -> np.ndarray:
         """``A^T (A x)``, (1, d, k) -> (1, d, k), by pieces that stay in the cache for both products.
 
-        The block is on the left, which BLAS does faster.
-
-        Wide rows are cut once more, so that nothing of the size of X is needed beside the result.
+        The block is the left factor, which is faster in BLAS. Wide rows are divided further, so that no temporary array
+        of the size of X is needed.
         """
         require_numpy(X, self.kind)
         x, columns = X[0].T, pieces(self.mean)
@@ -104,7 +103,7 @@ class InPlace:
         """``C_i = w (Y^T Y - s mu^T - mu s^T + N_i mu mu^T) w`` with the sums s of the rows: (d, d)."""
         total = np.triu(upper_products(self.rows) if self.products is None else self.products)
         total += np.triu(total, 1).T
-        # Any error of s counts as much as the mean is large.
+        # An error of s is multiplied by the mean, so s must be accurate.
         shift = np.outer(self.sums - len(self.rows) / 2 * self.mean, self.mean)
         total -= shift + shift.T
         return np.asarray(total * np.outer(self.weights, self.weights))

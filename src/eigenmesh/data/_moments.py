@@ -1,4 +1,4 @@
-"""Number of samples, mean and variance of each column, and how they follow from sums about any centre."""
+"""Number of samples, mean and variance of each column, computed from sums about any centre."""
 
 from dataclasses import dataclass
 from math import fsum
@@ -15,12 +15,12 @@ Missing: TypeAlias = Literal["error", "mean"]
 # False, True for the standard deviation, or "binomial": that of allele counts, sqrt(2 p (1 - p)) for p = mean / 2.
 Scaling: TypeAlias = bool | Literal["binomial"]
 MISSING: dict[str, Missing] = {"error": "error", "mean": "mean"}
-# Squares may be this many times larger than squared deviations before those are summed in a pass of their own.
+# If sums of squares exceed squared deviations by more than this factor, deviations are summed in a second pass.
 MOST_LOST = 100.0
 NO_VARIANCE = (
     "the total variance is zero: all samples are equal, or differ by less than 1e-160; give samples that differ."
 )
-# Share of the squared deviations that integers may round off.
+# Largest relative rounding error of squared deviations in integers.
 MOST_ROUNDED = 1e-12
 
 
@@ -28,11 +28,11 @@ MOST_ROUNDED = 1e-12
 class Moments:
     """Moments of the pooled samples, the same at every node.
 
-    n_samples: whole, unless rows have weights that do not add up to a whole number. mean, variance, scale: of each
+    n_samples : whole, unless rows have weights that do not sum to a whole number; mean, variance, scale : of each
     column, (d,). The variance has divisor N - 1. The scale is the standard deviation with divisor N, or the binomial
-    one; None if columns are not scaled. n_missing: entries that count as the mean of their column. rest: what float64
-    rounds off the mean, (d,), where that is felt beside the deviations; else None. own_sums: not pooled but those of
-    the one node held here, (d,), if its pass over the samples took them; else None.
+    one; None if columns are not scaled. n_missing : entries that count as the mean of their column; rest : rounding
+    error of the mean in float64, (d,), if it matters next to the deviations, else None; own_sums : column sums of the
+    single node in this process, (d,), if they were computed, else None.
     """
 
     n_samples: float
@@ -51,7 +51,7 @@ class Moments:
     @property
     def total_variance(self) -> float:
         """Trace of the pooled covariance, after any scaling."""
-        # Rounded once, so that it is the same on every processor.
+        # `fsum` rounds once, so it gives the same bits on every processor.
         return fsum(self.diagonal)
 
     @property
@@ -72,17 +72,17 @@ def scaled_mean(moments: Moments) -> np.ndarray:
 
 
 def missing_policy(name: str) -> Missing:
-    """The policy for missing entries of that name, in any spelling."""
+    """The policy for missing entries with this name, in any spelling."""
     return lookup("policy for missing entries", name, MISSING)
 
 
 def require_resolved(moments: Moments, resolution: float, columns: Columns) -> None:
-    """Raise where squared deviations are so small that sums in integers round off what matters."""
+    """Raise if squared deviations are too small for sums in integers."""
     squares = moments.variance * (moments.n_samples - 1)
     least = resolution / MOST_ROUNDED
     if moments.scale is None and squares.sum() < least * len(squares):
         raise DataError(
-            f"squared deviations add up to {squares.sum():.2g} over all nodes, which integers of units of 2^-64 do not "
+            f"squared deviations sum to {squares.sum():.2g} over all nodes, which integers in units of 2^-64 do not "
             f"resolve (at least {least * len(squares):.2g}); multiply the data by a constant."
         )
     small = (squares < least) & (squares > 0)
@@ -96,7 +96,7 @@ def require_resolved(moments: Moments, resolution: float, columns: Columns) -> N
 def _divisors(
     scale: Scaling, mean: np.ndarray, variance: np.ndarray, n_samples: float, columns: Columns
 ) -> np.ndarray | None:
-    """What each column is divided by, (d,)."""
+    """Divisor of each column, (d,); None without scaling."""
     if not scale:
         return None
     if scale == "binomial":
@@ -106,7 +106,7 @@ def _divisors(
             raise DataError(
                 f'scale="binomial" is for 0, 1 or 2 copies of an allele; means are outside 0..2 in {names}.'
             )
-        # A column without variance is zero when it is centred: it is left out, whatever it is divided by.
+        # A column without variance is zero after centring, whatever its divisor: it is left out.
         return np.sqrt(np.where(variance > 0, mean * (1 - mean / 2), 1.0))
     outside = (variance <= 1e-200) | (variance >= 1e200)
     if outside.any():
@@ -124,9 +124,9 @@ def moments_about(
     scale: Scaling,
     whole: bool = True,
 ) -> Moments:
-    """Moments from sums of deviations (d,) and, in place of the variance, of their squares about any centre.
+    """Moments from sums of deviations about any centre, (d,), with sums of their squares in ``about.variance``.
 
-    The nearer the centre is to the mean, the less precision is lost to cancellation.
+    The closer the centre is to the mean, the less precision is lost to cancellation.
     """
     n_samples = about.n_samples
     with np.errstate(over="ignore", invalid="ignore"):
@@ -136,7 +136,7 @@ def moments_about(
     if not finite.all():
         names = column_labels(columns, ~finite)
         raise DataError(f"the variance overflows float64 in {names}; divide these columns by a constant.")
-    # A constant column has a spread of some units in the last place of its mean, by rounding.
+    # By rounding, a constant column has a spread of a few units in the last place of its mean.
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(mean)
     if whole and constant.all():
         raise DataError(NO_VARIANCE)
@@ -149,14 +149,14 @@ def moments_about(
     if whole and not scale:
         require_range(float(variance.sum()), columns.dtype)
     deviation = _divisors(scale, mean, variance, n_samples, columns)
-    # A mean that is off by delta adds delta delta^T to the covariance.
+    # An error delta of the mean adds delta delta^T to the covariance.
     rest = (about.mean - mean) + shift
-    felt = bool(np.any(np.abs(rest) > 1e-9 * np.sqrt(variance)))
-    return Moments(n_samples, mean, variance, deviation, about.n_missing, rest if felt else None)
+    matters = bool(np.any(np.abs(rest) > 1e-9 * np.sqrt(variance)))
+    return Moments(n_samples, mean, variance, deviation, about.n_missing, rest if matters else None)
 
 
 def require_range(total: float, dtype: np.dtype) -> None:
-    """Raise unless squares of the total variance stay in the range of the dtype."""
+    """Raise unless the square of the total variance is in the range of the dtype."""
     limit = 1e15 if dtype == np.float32 else 1e100
     if not 1 / limit <= total <= limit:
         bounds = f"{1 / limit:g}..{limit:g} for {dtype}"

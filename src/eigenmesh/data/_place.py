@@ -1,4 +1,4 @@
-"""Where samples are worked on: in NumPy, or as PyTorch tensors on a device to which they are moved once."""
+"""Library and device for the samples: NumPy, or PyTorch tensors on a device to which they are moved once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, Namespace
 from eigenmesh.errors import import_extra
 
-# Rows to work on at a time: large enough for BLAS and for sequential reading, small next to any memory. A GPU is kept
-# busy only by more.
+# Size of a chunk of rows: large enough for BLAS and for sequential reading, small compared with memory. A GPU needs
+# larger ones.
 CHUNK_BYTES, GPU_CHUNK_BYTES = 4 * 2**20, 256 * 2**20
-# Memory that a GPU can read by itself, in turns: one part is filled while another is on its way.
+# Pinned buffers that a GPU can read by itself: one is filled while another is copied.
 STAGE_BYTES, STAGES = 32 * 2**20, 3
 # Share of a GPU's free memory that samples moved there may take.
 SHARE_OF_GPU = 0.5
@@ -22,7 +22,7 @@ SHARE_OF_GPU = 0.5
 
 @dataclass(frozen=True)
 class Place:
-    """An Array API namespace and a device of it; NumPy has none."""
+    """An Array API namespace and a device; None for NumPy."""
 
     xp: Namespace = ea.numpy
     device: Any = None
@@ -34,7 +34,7 @@ class Place:
 
     @classmethod
     def of(cls, xp: Namespace | None, device: Any = None) -> Place:
-        """That of an array which is made with this namespace and device."""
+        """The place of an array made with this namespace and device."""
         made = np.empty(0) if xp is None else xp.empty(0, device=device)
         return cls() if isinstance(made, np.ndarray) else cls(ea.namespace(made), made.device)
 
@@ -43,18 +43,18 @@ class Place:
         return getattr(self.device, "type", None) == "cuda"
 
     def free_bytes(self) -> int:
-        """Memory of the GPU that is free, or that PyTorch keeps without using it."""
+        """Free memory of the GPU, including what PyTorch has reserved but does not use."""
         torch = import_extra("torch", "torch", "a GPU")
-        known = torch.cuda.memory_stats(self.device)
-        kept = known.get("reserved_bytes.all.current", 0) - known.get("allocated_bytes.all.current", 0)
-        return int(torch.cuda.mem_get_info(self.device)[0] + kept)
+        stats = torch.cuda.memory_stats(self.device)
+        unused = stats.get("reserved_bytes.all.current", 0) - stats.get("allocated_bytes.all.current", 0)
+        return int(torch.cuda.mem_get_info(self.device)[0] + unused)
 
     def has_room(self, n_bytes: int) -> bool:
-        """Whether samples of this size may be moved here whole."""
+        """Whether samples of this size may be moved here completely."""
         return not self.is_gpu or n_bytes <= SHARE_OF_GPU * self.free_bytes()
 
     def put(self, values: Array) -> Array:
-        """The values here, in their own dtype; copied only if they are somewhere else."""
+        """The values on this device, in their own dtype; copied only if they are elsewhere."""
         if self.xp is ea.numpy:
             return ea.to_numpy(values)
         if isinstance(values, np.ndarray):
@@ -68,7 +68,7 @@ HOST = Place()
 
 
 def chunk_bytes(device: Any) -> int:
-    """Bytes of rows to work on at a time where they lie on this device, None for NumPy."""
+    """Size of a chunk of rows on this device; None is NumPy."""
     return GPU_CHUNK_BYTES if getattr(device, "type", None) == "cuda" else CHUNK_BYTES
 
 
@@ -83,7 +83,7 @@ def _staged(values: np.ndarray, device: Any) -> Array:
     for turn, start in enumerate(range(0, len(values), rows)):
         part = torch.from_numpy(_plain(values[start : start + rows]))
         stage = stages[turn % STAGES][: len(part)]
-        # An event that was never recorded is done.
+        # An event that was never recorded counts as done.
         done[turn % STAGES].synchronize()
         stage.copy_(part)
         moved[start : start + len(part)].copy_(stage, non_blocking=True)
@@ -93,6 +93,6 @@ def _staged(values: np.ndarray, device: Any) -> Array:
 
 
 def _plain(values: np.ndarray) -> np.ndarray:
-    """PyTorch takes neither negative strides nor memory that must not be written to."""
+    """A copy if needed: PyTorch accepts neither negative strides nor read-only memory."""
     fits = min(values.strides, default=0) >= 0 and values.flags.writeable
     return values if fits else np.array(values, order="C")

@@ -1,4 +1,4 @@
-"""The rows of all nodes as those of one, for products that are only averaged."""
+"""The rows of all nodes as those of a single node, for products that are only averaged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from eigenmesh.data._sparse_covariance import Sparse
 
 
 def pooled_shards(shards: Shards) -> Shards | None:
-    """All rows at one node, without a copy; None unless all nodes are held here and share one source."""
+    """All rows at one node, without a copy; None unless all nodes are in this process and share one source."""
     source, n_rows = shards.blocks[0].source, sum(block.n_rows for block in shards.blocks)
     if len(shards.blocks) < shards.n_nodes or any(block.source is not source for block in shards.blocks):
         return None
     taken = np.zeros(source.shape[0], dtype=bool)
     for block in shards.blocks:
         taken[block.rows] = True
-    # A split of one's own may give a row to two nodes, or to none.
+    # A custom split may assign a row to two nodes, or to none.
     if n_rows != len(taken) or not taken.all():
         return None
     return replace(
@@ -34,7 +34,7 @@ def pooled_shards(shards: Shards) -> Shards | None:
 
 
 def _pooled_weights(shards: Shards) -> np.ndarray | None:
-    """Weights of all rows in the order of their source; None where each row is one sample."""
+    """Weights of all rows in the order of their source; None if each row is one sample."""
     if all(block.weights is None for block in shards.blocks):
         return None
     weights = np.ones(shards.blocks[0].source.shape[0])
@@ -45,9 +45,9 @@ def _pooled_weights(shards: Shards) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class PooledCovariance:
-    """Covariances of M nodes in one process: ``mean_i C_i X = C X`` takes the rows of all nodes at once.
+    """Covariances of M nodes in one process: ``mean_i C_i X = C X`` is one product with the rows of all nodes.
 
-    pooled: C, as that of one node. make_each: makes the C_i, which only blocks of the nodes' own need.
+    pooled : C, as that of a single node; make_each : builds the C_i, needed only if nodes have different X.
     """
 
     pooled: Covariance
@@ -84,7 +84,8 @@ class PooledCovariance:
 def product_to_average(covariance: Covariance, X: Array, n_nodes: int, out: Array | None = None) -> Array:
     """``C_i X`` for one X that all nodes share, or anything with the same average: (1, d, k) -> (n_nodes, d, k).
 
-    Where samples are used as they are the one product of all rows is written to ``out``, like X and away from it.
+    If samples are used in place, the product of all rows is written to ``out``, an array like X that does not overlap
+    it.
     """
     if isinstance(covariance, PooledCovariance):
         pooled = covariance.pooled

@@ -1,4 +1,4 @@
-"""Moments of the samples of all nodes: one pass over those held here, and one network average."""
+"""Moments of the samples of all nodes: one pass over the samples in this process, and one network average."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ from eigenmesh.data._summaries import Columns, column_labels, count_and_sum, dev
 from eigenmesh.data._weights import whole_count, whole_counts
 from eigenmesh.errors import DataError, InputError
 
-# Summary of one node's samples, given its position among the nodes held here.
+# Function of the shards and of a node's position among the nodes in this process: a summary of its samples.
 NodePart: TypeAlias = Callable[[Shards, int], np.ndarray]
 
 
@@ -51,14 +51,14 @@ def pooled_moments(
     resolution: float = 0.0,
     squares: np.ndarray | None = None,
 ) -> Moments:
-    """Moments of all M nodes' samples, by one pass over the data held here and one network average.
+    """Moments of the samples of all M nodes, by one pass over the data in this process and one network average.
 
-    It carries N, the sums and the sums of squares. Where a mean is so large that their difference would lose digits, a
-    second pass and average take the squared deviations from the mean, and what was rounded off the mean. Accumulates in
-    float64; reads in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as the pooled mean of
-    its column. Maxima of the ``facts`` over all nodes ride along, and are given to ``check`` before anything else.
-    With averages in integers, ``resolution`` is the largest error of a sum; all nodes then get the same bits. If one
-    node is held here, its sums of ``squares`` (d,) may be known already.
+    The average contains N, the sums and the sums of squares. If a mean is so large that their difference would lose
+    digits, a second pass and average give the squared deviations from the mean, and the rounding error of the mean.
+    Sums are in float64; data are read in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as
+    the pooled mean of its column. Maxima of the ``facts`` over all nodes travel with the average, and ``check`` is
+    called with them first. With integer averages, ``resolution`` is the largest error of a sum; all nodes then get the
+    same bits. If this process has a single node, its sums of ``squares`` (d,) may be given.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
@@ -70,13 +70,13 @@ def pooled_moments(
 
     fills = missing_policy(missing) == "mean"
     first = np.stack([count_and_sum(shards, position, fills, squares) for position in positions])
-    # Nodes that have the same bits decide by the pooled numbers, and none shows its own.
+    # With integers all nodes have the same pooled bits and decide by these; no node reveals its own numbers.
     integers = resolution > 0
     lost = np.array([[0.0 if integers else _lost_digits(one, shards.n_features, scale)] for one in first])
-    ridden = lost if facts is None else np.hstack([lost, np.broadcast_to(facts, (len(first), len(facts)))])
-    pooled, agreed = network.common_mean_and_worst(first, ridden)
+    riders = lost if facts is None else np.hstack([lost, np.broadcast_to(facts, (len(first), len(facts)))])
+    pooled, agreed = network.common_mean_and_worst(first, riders)
     check(np.asarray(agreed[0, 1:]))
-    # The maximum over the nodes, the same bits at each, so all of them make the second average or none does.
+    # A maximum has the same bits at all nodes, so either all or none of them make the second average.
     precise = None if integers else bool(agreed[0, 0] <= MOST_LOST)
     pooled = shards.n_nodes * pooled[0]
     moments = moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing)
@@ -122,19 +122,22 @@ def moments_by_sums(
 
 @np.errstate(all="ignore")
 def _lost_digits(summary: np.ndarray, d: int, scale: Scaling) -> float:
-    """How many times the squares are larger than the squared deviations: all together or, to scale, in any column.
+    """Ratio of the squares to the squared deviations: in total or, with scaling, the largest of any column.
 
     ``max(sum q / sum (q - s^2 / n))`` for the sums s and the squares q, (d,) each, of a ``count_and_sum``.
     """
     sums, squares = summary[1 : 1 + d], summary[1 + d : 1 + 2 * d]
     observed = summary[1 + 2 * d :] if len(summary) > 1 + 2 * d else summary[0]
-    away = squares - np.where(observed > 0, sums**2 / observed, 0.0)
-    # Sums that are rounded once are the same on every processor.
-    squares, away = (squares[squares > 0], away[squares > 0]) if scale else np.array([[fsum(squares)], [fsum(away)]])
-    return float(np.max(np.where(away > 0, squares / away, np.inf), initial=1.0))
+    centred = squares - np.where(observed > 0, sums**2 / observed, 0.0)
+    if scale:
+        squares, centred = squares[squares > 0], centred[squares > 0]
+    else:
+        # `fsum` rounds once, so it gives the same bits on every processor.
+        squares, centred = np.array([[fsum(squares)], [fsum(centred)]])
+    return float(np.max(np.where(centred > 0, squares / centred, np.inf), initial=1.0))
 
 
 def own_moments(shards: Shards, *, scale: Scaling, missing: Missing) -> Moments:
-    """Moments of the columns of one node that has all samples of them, without any message."""
+    """Moments of the columns of one node that has all their samples, without messages."""
     first = count_and_sum(shards, 0, missing_policy(missing) == "mean")
     return moments_by_sums(lambda part: part(shards, 0), shards, first, scale=scale, missing=missing, whole=False)

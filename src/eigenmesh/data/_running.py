@@ -1,4 +1,4 @@
-"""What a node of a stream keeps of the samples that it has seen: their number, mean and scatter, merged exactly."""
+"""Running moments of the samples of a stream at one node: number, mean and scatter, merged exactly."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Running(Protocol):
 
     @property
     def n_bytes(self) -> int:
-        """Memory that is taken."""
+        """Bytes of memory."""
 
     def place(self, values: np.ndarray) -> Array:
-        """Values of any shape where the samples are."""
+        """Values of any shape on the device of the samples."""
 
     def ticked(self, rows: Array, forgetting: float) -> Self:
-        """After one tick of the network: what there was counts ``forgetting`` times as much, new rows (n, d) once."""
+        """After one batch: earlier samples are weighted by ``forgetting``, new rows (n, d) by 1."""
 
     def product(self, X: Array) -> Array:
-        """S X, where the samples are: (d, k) -> (d, k)."""
+        """S X, on the device of the samples: (d, k) -> (d, k)."""
 
     def trace_beyond(self, U: np.ndarray, scale: np.ndarray | float) -> float:
         """``trace((I - U U^T) D^-1 S D^-1 (I - U U^T))`` without cancellation: D = diag(scale).
@@ -53,7 +53,7 @@ class Running(Protocol):
 
 
 class Summary(NamedTuple):
-    """Sum of the weights, mean and squared deviations, the latter as a matrix (d, d) or its diagonal (d,)."""
+    """Sum of the weights, mean, and scatter as a matrix (d, d) or its diagonal (d,)."""
 
     weight: float
     mean: Array
@@ -61,13 +61,13 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, rows: Array, whole: bool) -> Summary:
-        """Of rows (n, d) float64, n >= 1; the whole matrix or its diagonal."""
+        """Summary of rows (n, d) float64, n >= 1, with the whole scatter matrix or its diagonal."""
         mean = ea.namespace(rows).mean(rows, axis=0)
         centred = rows - mean
         return cls(float(len(rows)), mean, centred.mT @ centred if whole else np.einsum("nd,nd->d", centred, centred))
 
     def merged(self, other: Summary) -> Summary:
-        """Of both together (Chan et al. 1979)::
+        """Summary of both sets of samples (Chan et al. 1979)::
 
         m = m_a + (n_b / n) (m_b - m_a),  S = S_a + S_b + (n_a n_b / n) (m_b - m_a)(m_b - m_a)^T
         """
@@ -82,7 +82,7 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RunningScatter:
-    """Moments alone, with S as a (d, d) matrix: no row is kept. On a device they stay there."""
+    """Moments with S as a (d, d) matrix; no rows are kept. They stay on their device."""
 
     summary: Summary
     kind: ClassVar[CovarianceKind] = CovarianceKind.FORMED
@@ -115,7 +115,7 @@ class RunningScatter:
         return self.joined(Summary.of(rows, whole=True) if len(rows) else None, forgetting)
 
     def joined(self, new: Summary | None, forgetting: float) -> RunningScatter:
-        """After one tick that has brought samples with these moments, or none."""
+        """After a batch with these moments, or an empty batch."""
         before = self.summary if forgetting == 1 else self.summary.times(forgetting)
         return RunningScatter(before if new is None else before.merged(new))
 
@@ -130,11 +130,11 @@ class RunningScatter:
 
 @dataclass(frozen=True, eq=False)
 class RunningCovariance:
-    """C_i of the nodes held here, about the pooled mean mu and after any scaling D = diag(scale)::
+    """C_i of the nodes in this process, about the pooled mean mu and after scaling by D = diag(scale)::
 
         C_i = (M / (N - 1)) D^-1 (S_i + n_i (m_i - mu)(m_i - mu)^T) D^-1
 
-    so that their average is the covariance of all samples, as for any other data.
+    Their average is the covariance of all samples.
     """
 
     nodes: Sequence[Running]

@@ -1,4 +1,4 @@
-"""Rows of a stream that are kept: for a window, or in files where d x d numbers do not fit into memory."""
+"""Stored rows of a stream: for a window, or in files if d x d moments do not fit into memory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eigenmesh.data._place import CHUNK_BYTES
 from eigenmesh.data._running import Summary
 from eigenmesh.data._sparse_covariance import squares_beyond
 
-# Rows that count less than this beside new ones are dropped: float64 does not feel them.
+# Rows with less than this weight are dropped: next to new rows they have no effect in float64.
 LEAST_WEIGHT = 1e-20
 
 
 class RowsFile:
-    """Rows (n, d) in a file of their own, which is removed with the last object that uses it."""
+    """Rows (n, d) in a temporary file, which is deleted with the last object that uses it."""
 
     def __init__(self, rows: np.ndarray, folder: str) -> None:
         self.shape, self.dtype, self.folder = rows.shape, rows.dtype, folder
@@ -38,7 +38,7 @@ class RowsFile:
     def __getitem__(self, rows: slice) -> np.ndarray:
         start, stop, _ = rows.indices(len(self))
         width = self.shape[1]
-        # Not mapped: pages of a mapped file would count as memory of this process.
+        # Not memory-mapped, because mapped pages would count as memory of this process.
         read = np.fromfile(self.path, self.dtype, (stop - start) * width, offset=start * width * self.dtype.itemsize)
         return read.reshape(-1, width)
 
@@ -52,7 +52,7 @@ def _remove(path: str) -> None:
 
 
 class KeptRows(NamedTuple):
-    """The rows of one tick, what each of them counts now, and their own moments."""
+    """The rows of one batch, their current weight, and their moments."""
 
     tick: int
     weight: float
@@ -62,10 +62,10 @@ class KeptRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RunningRows:
-    """All rows of the last ``window`` ticks, or of all where it is None; in files if there is a ``folder``.
+    """All rows of the last ``window`` batches, or of all batches if it is None; in files if there is a ``folder``.
 
-    Files take as much as the rows that count: those of a window, or with forgetting f those of the last
-    log(1e-20) / log(f) ticks; nothing is rounded.
+    The files are as large as the rows that count: those of a window, or with forgetting f those of the last
+    log(1e-20) / log(f) batches. Nothing is rounded.
     """
 
     n_features: int

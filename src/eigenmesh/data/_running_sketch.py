@@ -1,4 +1,4 @@
-"""A sketch of the rows of a stream, for nodes that can keep neither d x d moments nor the rows: not exact."""
+"""A sketch of the rows of a stream, for nodes that can store neither d x d moments nor the rows; not exact."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from eigenmesh.data._sparse_covariance import squares_beyond
 class RunningSketch:
     """Frequent Directions: rows B with ``0 <= S - B^T B <= dropped I``; number, mean and diagonal of S are exact.
 
-    New rows, centred, go below B, and one more for the shift of the mean. Where there are more than 2 r of them, with
+    Centred new rows are appended to B, and one more row for the shift of the mean. If B has more than 2 r rows, with
     singular values s and right singular vectors V, largest first::
 
         B <- sqrt(max(s^2 - s_{r+1}^2, 0)) V^T,  dropped <- dropped + s_{r+1}^2
 
-    which has r rows that are not zero.
+    which has at most r nonzero rows.
 
     References
     ----------
@@ -84,6 +84,6 @@ class RunningSketch:
         return np.asarray(self.rows.T @ (self.rows @ X))
 
     def trace_beyond(self, U: np.ndarray, scale: np.ndarray | float) -> float:
-        """As of ``Running``, for U (d, K); what was dropped counts as outside."""
+        """As in ``Running``, for U (d, K); what was dropped counts as outside U."""
         dropped = np.sum(self.squares / np.square(scale)) - np.sum((self.rows / scale) ** 2)
         return squares_beyond(self.rows / scale, U) + float(dropped)

@@ -18,17 +18,17 @@ from eigenmesh.data._summaries import first_not_finite, stored
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError
 
-# What to do about missing entries: name the first, put the pooled mean there, or fit the scores to the others.
+# Policy for missing entries: raise, use the pooled mean, or fit the scores to the other entries.
 Filling: TypeAlias = Literal["error", "mean", "least-squares"]
 LEAST_SQUARES: Final = "least-squares"
 # Rows of a source that are made dense and centred at a time, as float64.
 PIECE_BYTES = 32 * 2**20
-# Directions of which so small a share is known are not known.
+# Directions of which less than this share is observed count as unknown.
 LEAST_KNOWN = 1e-9
 
 
 def kept_dtype(dtype: np.dtype) -> np.dtype:
-    """float32 for float32, float64 for everything else, as scikit-learn's transformers keep them."""
+    """float32 for float32, float64 for everything else, as in scikit-learn's transformers."""
     return np.dtype(np.float32 if dtype == np.float32 else np.float64)
 
 
@@ -36,8 +36,8 @@ def kept_dtype(dtype: np.dtype) -> np.dtype:
 class Projector:
     """The map y -> V (y - mean) / scale / spread onto components V (K, d); with ``fills``, a missing entry is the mean.
 
-    mean, scale: (d,). spread: what the scores of each component are divided by, (K,), or None. solves: scores are those
-    that fit the entries that are there best; missing ones are what these scores say.
+    mean, scale : (d,); spread : divisors of the scores, (K,), or None; solves : missing entries are predicted from the
+    scores that best fit the observed entries.
     """
 
     components: np.ndarray
@@ -60,22 +60,22 @@ class Projector:
         return Z
 
     def _solve(self, Z: np.ndarray, missing: np.ndarray) -> None:
-        """Put ``V_m^T t`` where entries m of a row of Z are missing, with the scores t of least squares on the others.
+        """Replace the missing entries m of each row of Z by ``V_m^T t``, with scores t by least squares on the others.
 
         Z and missing are (n, d). V (K, d) is orthonormal, so that
         ``t = (V_o V_o^T)^-1 V_o z_o = (I - V_m V_m^T)^-1 V z`` for z with zeros at m.
         """
         V = self.components.astype(np.float64, copy=False)
         for row in np.flatnonzero(missing.any(axis=1)).tolist():
-            gone = V[:, missing[row]]
-            known = np.eye(len(V)) - gone @ gone.T
-            # Where too little is there to tell, the shortest of the solutions: scores of 0 for a row of nothing.
-            Z[row, missing[row]] = gone.T @ (np.linalg.pinv(known, rtol=LEAST_KNOWN, hermitian=True) @ (V @ Z[row]))
+            V_m = V[:, missing[row]]
+            observed = np.eye(len(V)) - V_m @ V_m.T
+            # If the solution is not unique, the shortest one: scores of 0 for a row without entries.
+            Z[row, missing[row]] = V_m.T @ (np.linalg.pinv(observed, rtol=LEAST_KNOWN, hermitian=True) @ (V @ Z[row]))
 
     def scores(self, X: Samples) -> np.ndarray:
         """Scores of samples in memory, dense or CSR: (n, d) -> (n, K)."""
         if sparse.issparse(X) and not self.fills:
-            # Never densified: centre after the product instead of before.
+            # Centred after the product, so that X is never made dense.
             components = self.components.astype(np.float64, copy=False)
             loadings = components if self.scale is None else components / self.scale
             scores = np.asarray(X @ loadings.T) - self.mean @ loadings.T
@@ -91,7 +91,7 @@ class Projector:
         return scores
 
     def _part(self, columns: slice) -> Projector:
-        """What some of the columns add to the scores."""
+        """The contribution of some columns to the scores."""
         scale = None if self.scale is None else self.scale[columns]
         return replace(self, components=self.components[:, columns], mean=self.mean[columns], scale=scale)
 

@@ -1,4 +1,4 @@
-"""The samples of the nodes that this process holds."""
+"""The samples of the nodes in this process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from eigenmesh.errors import DataError, InputError
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Samples of the nodes this process holds: all M in a simulation, one at a peer.
+    """Samples of the nodes in this process: all M in a simulation, one at a peer.
 
-    blocks: Y_i (N_i, d) of the nodes held here. n_nodes: M, of the whole network. ids: numbers of the nodes held here,
-    in 0 .. M - 1. node_names: of all M nodes. precision: dtype to work in, float32 or float64, if not that of the data.
+    blocks : Y_i (N_i, d) of the nodes in this process; n_nodes : M, of the whole network; ids : numbers of the nodes in
+    this process, in 0 .. M - 1; node_names : of all M nodes; precision : working dtype, float32 or float64, if not that
+    of the data.
     """
 
     blocks: tuple[Block, ...]
@@ -71,7 +72,7 @@ class Shards:
     def dtype(self) -> np.dtype:
         """Working dtype: ``precision``, or float32 if all data are float32 and dense, else float64.
 
-        Sparse entries are multiplied in float64 whatever they are, so that nothing would be gained by float32 results.
+        Sparse entries are always multiplied in float64, so float32 results would gain nothing.
         """
         if self.precision is not None:
             return np.dtype(self.precision)
@@ -95,28 +96,28 @@ class Shards:
         return replace(self, blocks=tuple(self.blocks[position] for position in self._positions(ids)), ids=tuple(ids))
 
     def _positions(self, ids: Sequence[int]) -> list[int]:
-        """Where the nodes with these global numbers are among those held here."""
+        """Positions of the nodes with these global numbers among those in this process."""
         missing = [node for node in ids if node not in self.ids]
         if missing:
-            raise InputError(f"nodes {missing} are not held here; choose from {list(self.ids)}.")
+            raise InputError(f"nodes {missing} are not in this process; choose from {list(self.ids)}.")
         return [self.ids.index(node) for node in ids]
 
     @property
     def device(self) -> Any:
-        """The device that the samples of the first node lie on; None in NumPy."""
+        """Device of the samples of the first node; None for NumPy."""
         return self.blocks[0].device
 
     def bytes_at(self, place: Place) -> int:
-        """Bytes that ``moved`` takes at most, 0 if a GPU has no room for them."""
+        """Upper bound of the bytes that ``moved`` takes; 0 if a GPU does not have the memory."""
         sources = {id(block.source): block.source for block in self.blocks}.values()
         n_bytes = sum(math.prod(source.shape) * np.dtype(source.dtype).itemsize for source in sources)
         return n_bytes if place.has_room(n_bytes) else 0
 
     def moved(self, place: Place) -> Self:
-        """The same samples at a place, every source moved once, and on a GPU the rows of each node put together.
+        """The same samples on a device; each source is moved once, and on a GPU the rows of a node are made contiguous.
 
-        Sources that cannot be moved whole stay where they are, to be moved in chunks when they are read; so do all if
-        a GPU has no room for them.
+        Sources that cannot be moved completely stay where they are, and are moved in chunks when they are read; so do
+        all of them if a GPU does not have the memory.
         """
         if not self.bytes_at(place):
             return self
@@ -126,9 +127,9 @@ class Shards:
         return replace(self, blocks=tuple(block.gathered() if place.is_gpu else block for block in blocks))
 
     def weighted(self, weights: Sequence[object | None]) -> Self:
-        """The same rows with weights (N_i,) for each node held here: a row of weight w counts as w equal samples.
+        """The same rows with weights (N_i,) for each node in this process: a row of weight w counts as w equal samples.
 
-        None for a node whose rows are one sample each. Rows of weight 0 are left out.
+        None for a node without weights. Rows of weight 0 are left out.
         """
         pairs = zip(self.blocks, weights, strict=True)
         blocks = [
@@ -145,7 +146,7 @@ class Shards:
         return self.weighted([checked[block.rows] for block in self.blocks])
 
     def thinned(self, n_rows: int) -> Shards:
-        """About so many rows over the nodes held here, evenly spread; of each node at least one."""
+        """About ``n_rows`` rows over the nodes in this process, evenly spread; at least one of each node."""
         share = min(1.0, n_rows / sum(block.n_rows for block in self.blocks))
         return replace(self, blocks=tuple(block.thinned(math.ceil(share * block.n_rows)) for block in self.blocks))
 
@@ -160,7 +161,7 @@ class Shards:
     ) -> Shards:
         """Split the rows of one matrix X (N, d) over the nodes, at random by default; copies nothing.
 
-        ``weights`` (N,) say how many samples each row stands for; those that stand for none go to no node.
+        ``weights`` (N,) are the numbers of samples that the rows stand for; rows of weight 0 are left out.
         """
         source, known = as_source(X), None if labels is None else np.asarray(labels)
         counted: Any = slice(None)
@@ -194,8 +195,8 @@ class Shards:
     ) -> Shards:
         """One node per matrix, [Y_1, .., Y_M]. A peer passes only its own matrix, its id and the number of nodes M.
 
-        Columns that have names are put in the order of the first matrix that has any. ``sources_at`` are what messages
-        call the matrices, if not by node.
+        Columns with names are put in the order of the first matrix that has names. ``sources_at`` are the names of the
+        matrices in messages, by default their nodes.
         """
         held = ids_of(matrices, ids)
         where = [f"node {node}" for node in held]

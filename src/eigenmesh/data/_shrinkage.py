@@ -1,7 +1,7 @@
 """Scores of samples that were not in the fit, without their shrinkage.
 
-Components are turned towards the samples that they were fitted to, the more so the more features there are to a sample.
-Scores of other samples are then drawn towards zero.
+Components are tilted towards the samples that they were fitted to, more strongly the more features there are per
+sample. So scores of other samples shrink towards zero.
 """
 
 import numpy as np
@@ -17,15 +17,15 @@ def unshrunk(scores: np.ndarray, residuals: np.ndarray, singular_values: np.ndar
         [   0     g]  =  A S B^T,       (K + 1) x (K + 1)
 
     so that ``S B^T`` has new scores of both. The rotation and scale that turn those of the fitted samples into their
-    old ones (Procrustes) are applied to that of the new sample. No model of the noise is needed: residuals count.
+    old ones (Procrustes) are applied to those of the new sample. No model of the noise is needed.
     """
     K = scores.shape[1]
     joint = np.zeros((len(scores), K + 1, K + 1))
     joint[:, range(K), range(K)] = singular_values
     joint[:, :K, K], joint[:, K, K] = scores, residuals
     _, sizes, axes = np.linalg.svd(joint)
-    found = sizes[:, :K, np.newaxis] * axes[:, :K, :]
-    fitted, new = np.swapaxes(found[:, :, :K], -1, -2), found[:, :, K]
+    augmented = sizes[:, :K, np.newaxis] * axes[:, :K, :]
+    fitted, new = np.swapaxes(augmented[:, :, :K], -1, -2), augmented[:, :, K]
     # fitted (n, K samples, K scores) -> diag(s)
     left, spread, right = np.linalg.svd(np.swapaxes(fitted, -1, -2) * singular_values)
     size = np.sum(fitted**2, axis=(-2, -1))

@@ -1,4 +1,4 @@
-"""The covariance of sparse samples, and what all kinds share."""
+"""The covariance of sparse samples, and helpers of all kinds of covariance."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Samples
 from eigenmesh.errors import InputError
 
-# Sparse rows that are made dense at a time, where that cannot be avoided.
+# Sparse rows to make dense at a time, where that cannot be avoided.
 DENSE_ROWS = 64
-# Of an entry of a sparse matrix in float64.
+# Bytes of an entry of a sparse float64 matrix.
 STORED_BYTES = 8 + INDEX_BYTES
-# Columns that are multiplied at a time: with fewer, reading the entries again takes longer.
+# Columns to multiply at a time: with fewer, reading the entries again takes longer.
 COLUMNS = 8
-# Rows, as they are stored, and columns whose products are formed at a time: few results beside many products.
+# Bytes of stored rows, and columns, whose products are formed at a time.
 FORMED_BYTES, COLUMNS_FORMED = 32 * 2**20, 512
 
 
@@ -34,9 +34,9 @@ class Sparse:
 
         Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
 
-    matrices: Y_i (N_i, d), in float64 because the two differences cancel if mu is large; a Block for rows that are read
-    in pieces, once per product. counts: how many samples each row of a node stands for, (N_i,), by which Z is
-    multiplied; None where each is one.
+    matrices : Y_i (N_i, d), in float64 because the two differences cancel if mu is large; a Block for rows that are
+    read in pieces, once per product; counts : number of samples that each row stands for, (N_i,), a factor of Z; None
+    if each is one sample.
     """
 
     matrices: tuple[Samples | Block, ...]
@@ -49,16 +49,16 @@ class Sparse:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments) -> Sparse:
-        """The nodes' rows, held in memory unless a file has too many; missing stored entries become the mean."""
+        """Rows of the nodes, in memory unless a file is too large; missing stored entries become the mean."""
         lazy = cls.reading(shards, moments)
         small = [block.in_memory or (block.n_stored or 0) * STORED_BYTES <= FILE_COPY_BYTES for block in shards.blocks]
         pairs = zip(shards.blocks, small, strict=True)
-        held = tuple(lazy._filled(block.read(slice(None))) if fits else block for block, fits in pairs)
-        return replace(lazy, matrices=held)
+        matrices = tuple(lazy._filled(block.read(slice(None))) if fits else block for block, fits in pairs)
+        return replace(lazy, matrices=matrices)
 
     @classmethod
     def reading(cls, shards: Shards, moments: Moments) -> Sparse:
-        """The same with nothing held: rows are read in pieces."""
+        """The same without rows in memory: they are read in pieces."""
         if not shards.is_sparse:
             raise InputError(f"kind {cls.kind} needs scipy.sparse data; use formed or matrix-free for dense data.")
         centring = moments.centring(shards.n_nodes)
@@ -67,7 +67,7 @@ class Sparse:
         return cls(shards.blocks, moments.mean, weights, shards.dtype, counts, centring.fills)
 
     def _filled(self, piece: Samples) -> Samples:
-        """A piece in float64, its missing stored entries at the mean."""
+        """A piece in float64, with missing stored entries replaced by the mean."""
         matrix = piece.astype(np.float64, copy=False)
         missing = ~np.isfinite(matrix.data) if self.fills else np.zeros(0, dtype=bool)
         if missing.any():
@@ -76,7 +76,7 @@ class Sparse:
         return matrix
 
     def _pieces(self, node: int, n_bytes: int | None = None) -> Iterator[tuple[Samples, np.ndarray | None]]:
-        """Rows of a node with their weights, (n, d) and (n, 1); None where each is one sample."""
+        """Rows of a node with their weights, (n, d) and (n, 1); None if each row is one sample."""
         rows, counts = self.matrices[node], self.counts[node]
         lazy = isinstance(rows, Block)
         for start, piece in rows.chunks(n_bytes, made_dense=False) if lazy else [(0, rows)]:
@@ -92,9 +92,9 @@ class Sparse:
 
     @property
     def rounding_size(self) -> float:
-        """Largest ``N_i |w mu|^2``: both differences cancel it."""
-        held = zip(self.matrices, self.counts, strict=True)
-        rows = max(matrix.shape[0] if counts is None else float(counts.sum()) for matrix, counts in held)
+        """Largest ``N_i |w mu|^2``, the size of what cancels in both differences."""
+        pairs = zip(self.matrices, self.counts, strict=True)
+        rows = max(matrix.shape[0] if counts is None else float(counts.sum()) for matrix, counts in pairs)
         return rows * float(np.sum((self.weights * self.mean) ** 2))
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
@@ -111,13 +111,13 @@ class Sparse:
     def formed(self, node: int) -> np.ndarray:
         """``C_i = w (Y^T Y - s mu^T - mu s^T + N_i mu mu^T) w`` with the sums s of the rows: (d, d).
 
-        Some columns of Y^T Y at a time, and of the symmetric matrix the upper half alone.
+        It computes some columns of Y^T Y at a time, and only the upper triangle of the symmetric matrix.
         """
         d, n_rows = self.n_features, 0.0
         total, sums = np.zeros((d, d)), np.zeros(d)
         blocks = [slice(start, start + COLUMNS_FORMED) for start in range(0, d, COLUMNS_FORMED)]
         for piece, counts in self._pieces(node, FORMED_BYTES):
-            # Roots on both sides, so that the matrix is symmetric to the last bit.
+            # Square roots of the weights on both sides make the matrix symmetric to the last bit.
             rows = piece if counts is None else piece.multiply(counts**0.5).tocsr()
             columns = rows.tocsc()
             for some in blocks:
@@ -133,13 +133,13 @@ class Sparse:
         return total
 
     def apply(self, X: Array, out: np.ndarray | None = None) -> np.ndarray:
-        """A few columns at a time, since a product needs as much memory again as its columns for each term.
+        """C_i X_i, a few columns at a time: each term of a product needs as much memory as its columns.
 
-        Where rows are read in pieces, all columns at once, so that they are read once.
+        If rows are read in pieces, all columns at once, so that the rows are read once.
         """
         require_numpy(X, self.kind)
         nodes, d, k = X.shape
-        # The result by columns, as solvers keep theirs.
+        # Stored by columns, like the blocks of solvers.
         product = np.empty((nodes, k, d), dtype=X.dtype).mT if out is None else out
         weights, mean = self.weights[:, np.newaxis], self.mean[:, np.newaxis]
         for node, rows in enumerate(self.matrices):
@@ -149,7 +149,7 @@ class Sparse:
                 total -= mean * sums
                 total *= weights
                 product[node, :, some] = total
-                # Not kept while the next ones are multiplied.
+                # Free it before the next columns are multiplied.
                 del total
         return product
 
@@ -168,17 +168,17 @@ class Sparse:
 
 
 def require_numpy(array: object, kind: CovarianceKind) -> None:
-    """Raise if the array is of another library."""
+    """Raise unless the array is a NumPy array."""
     if not isinstance(array, np.ndarray):
-        found = f"{type(array).__module__}.{type(array).__name__}"
-        raise InputError(f"kind {kind} works on NumPy arrays; got {found}. Use another kind for those.")
+        library = f"{type(array).__module__}.{type(array).__name__}"
+        raise InputError(f"kind {kind} works on NumPy arrays; got {library}. Use another kind for those.")
 
 
 def squares_beyond(rows: Array, U: np.ndarray) -> float:
-    """``|A (I - U U^T)|_F^2``, worked out where the rows lie: (rows, d), (d, K) -> a number."""
+    """``|A (I - U U^T)|_F^2``, computed on the device of the rows: (rows, d), (d, K) -> a number."""
     xp = namespace(rows)
-    away, axes = xp.astype(rows, xp.float64, copy=False), xp.asarray(U, dtype=xp.float64, device=rows.device)
-    # Twice, since the first difference may leave rounding along U.
+    rest, axes = xp.astype(rows, xp.float64, copy=False), xp.asarray(U, dtype=xp.float64, device=rows.device)
+    # Twice, because the first difference may leave rounding along U.
     for _ in range(2):
-        away = away - (away @ axes) @ axes.mT
-    return float(xp.sum(away * away))
+        rest = rest - (rest @ axes) @ axes.mT
+    return float(xp.sum(rest * rest))

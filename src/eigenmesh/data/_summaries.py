@@ -1,4 +1,4 @@
-"""Sums over the samples of one node, from which moments are pooled."""
+"""Sums over the samples of one node, from which pooled moments are computed."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Samples
 from eigenmesh.errors import DataError
 
-# Rows that are summed one after the other before the sums are added up: their rounding stays at a few units.
+# Rows per group when summing over rows; group sums are then summed in the same way, which keeps rounding small.
 SUMMED_ROWS = 64
 
 
@@ -29,7 +29,7 @@ class Columns(Protocol):
 def count_and_sum(shards: Shards, position: int, fills: bool, squares: np.ndarray | None = None) -> np.ndarray:
     """N_i, sums and sums of squares, (d,) each, of one node's finite entries and, with ``fills``, their number (d,).
 
-    A row of weight w counts w times. Sums of squares that are known already are not taken again.
+    A row of weight w counts w times. Given ``squares`` are not computed again.
     """
     block = shards.blocks[position]
     exact = np.zeros((2, block.n_features), dtype=np.longdouble)
@@ -37,7 +37,7 @@ def count_and_sum(shards: Shards, position: int, fills: bool, squares: np.ndarra
     for rows, columns, piece in block.pieces(made_dense=False):
         values, weights = stored(piece), block.weights_of(rows.start, piece)
         sums = _by_column(piece, _weighed(values, weights))
-        # A sum is not finite if an entry is not, so only such pieces are searched.
+        # A sum is finite only if all entries are, so only other pieces are searched.
         if not np.isfinite(sums).all():
             xp = namespace(values)
             absent = ~xp.isfinite(values)
@@ -55,9 +55,9 @@ def count_and_sum(shards: Shards, position: int, fills: bool, squares: np.ndarra
     if not np.isfinite(total[0]).all():
         where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(total[0]))}"
         raise DataError(f"sums overflow float64 at {where}; divide these columns by a constant.")
-    # Squares that overflow make a second pass necessary, which finds the column; until then they must not spoil sums.
+    # Squares that overflow lead to a second pass, which reports the column; until then they must stay finite.
     total[1] = np.minimum(total[1], 1e290)
-    # The counts are sent only if entries may be missing; all nodes know the policy, so all agree.
+    # The counts are sent only if entries may be missing; all nodes know the policy.
     return np.concatenate([[float(block.count)], *total, *([observed] if fills else [])])
 
 
@@ -73,7 +73,7 @@ def deviations(shards: Shards, position: int, centring: Centring) -> np.ndarray:
             sums = _by_column(ready, _weighed(ready, weights))
             total[:, columns] += [sums, _squares_by_column(ready, _weighed(ready, weights, 0.5))]
             continue
-        # Entries that are not stored are zeros, each with deviation -mean, so no square is subtracted.
+        # Entries that are not stored are zero: each has the deviation -mean. Adding these avoids cancellation.
         ready = centring.stored(piece)
         count = piece.shape[0] if block.weights is None else block.weights[rows].sum()
         zeros = count - np.bincount(piece.indices, weights, minlength=block.n_features)
@@ -98,7 +98,7 @@ def _weighed(values: Array, weights: Array | None, power: float = 1.0) -> Array:
 
 
 def stored(piece: Samples) -> Array:
-    """Entries of a piece that are stored: all (rows, d) of an array, (stored,) of a csr_array."""
+    """The stored entries of a piece: (rows, d) for an array, (stored,) for a csr_array."""
     return piece.data if scipy.sparse.issparse(piece) else piece
 
 
@@ -128,7 +128,7 @@ def sums_of_rows(rows: np.ndarray) -> np.ndarray:
     in_pairs = rows.strides[0] < rows.strides[1]
     if in_pairs or len(rows) <= SUMMED_ROWS:
         return np.asarray(rows.sum(axis=0, dtype=np.float64))
-    # Along a column in memory NumPy adds in pairs; across rows one after the other, which rounds each time.
+    # NumPy sums pairwise along contiguous columns, but across rows one after the other, which rounds each time.
     whole = len(rows) - len(rows) % SUMMED_ROWS
     groups = rows[:whole].reshape(-1, SUMMED_ROWS, rows.shape[1]).sum(axis=1, dtype=np.float64)
     return np.asarray(sums_of_rows(groups) + sums_of_rows(rows[whole:]))
@@ -141,12 +141,12 @@ def _squares_by_column(piece: Samples, values: Array) -> np.ndarray:
         return _by_column(piece, wide**2)
     if isinstance(wide, np.ndarray):
         return np.asarray(np.einsum("nd,nd->d", wide, wide))
-    # One pass, and nothing of the size of the piece beside it.
+    # One pass, without a temporary array of the size of the piece.
     return to_numpy(xp.linalg.vector_norm(wide, axis=0)) ** 2
 
 
 def column_labels(columns: Columns, chosen: np.ndarray) -> str:
-    """The columns marked True in (d,), by number and name, ten at most."""
+    """The columns marked True in (d,), by number and name, at most ten."""
     marked = np.flatnonzero(chosen)
     more = f" and {len(marked) - 10} more" if len(marked) > 10 else ""
     return ", ".join(columns.column_label(int(column)) for column in marked[:10]) + more

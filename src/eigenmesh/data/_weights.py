@@ -1,17 +1,17 @@
-"""Weights of rows: a row of weight w counts as w equal samples, so their sum stands for the number of samples."""
+"""Weights of rows: a row of weight w counts as w equal samples, so the sum of the weights replaces N."""
 
 import numpy as np
 
 from eigenmesh.errors import DataError
 
-# Of the largest weight at a node: what is smaller could not be told from rounding.
+# Smallest weight, relative to the largest at a node: a smaller one would be lost in rounding.
 SMALLEST_WEIGHT = 1e-9
-# Numbers of samples are this near to whole ones where no weights make them otherwise; the second for loose averages.
+# Tolerances for counts that must be whole numbers without weights; the second is for inaccurate averages.
 NEARLY_WHOLE, LOOSELY_WHOLE = 1e-9, 2e-8
 
 
 def checked_weights(given: object, n_rows: int, where: str, fewest: int = 1) -> np.ndarray:
-    """Weights as float64, (n_rows,): finite, not negative, and so many of them not zero."""
+    """Weights as float64, (n_rows,): finite, not negative, and at least ``fewest`` of them positive."""
     weights = np.asarray(given)
     if weights.shape != (n_rows,) or weights.dtype.kind not in "biuf":
         found = f"{weights.dtype} of shape {weights.shape}"
@@ -31,12 +31,12 @@ def checked_weights(given: object, n_rows: int, where: str, fewest: int = 1) -> 
 
 
 def whole_count(total: float) -> float:
-    """A number of samples as an int, but for rounding; what it is where weights add up to something else."""
+    """A number of samples, rounded to an int if it is one up to rounding; unchanged for other sums of weights."""
     nearest = round(total)
     return nearest if abs(total - nearest) <= LOOSELY_WHOLE * total else total
 
 
 def whole_counts(counts: np.ndarray, n_samples: float) -> np.ndarray:
-    """The same for numbers of entries that are not missing, of so many: (d,); what is left of none is 0."""
+    """The same for numbers of entries that are not missing, out of ``n_samples``: (d,)."""
     nearest = np.rint(counts)
     return np.where(np.abs(counts - nearest) <= NEARLY_WHOLE * n_samples, nearest, counts)
