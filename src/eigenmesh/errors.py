@@ -1,26 +1,26 @@
-"""Every error that eigenmesh raises on purpose.
+"""All errors that eigenmesh raises on purpose.
 
 ::
 
     EigenmeshError
-    ├── InputError (ValueError)            a value that cannot be worked with
+    ├── InputError (ValueError)            an invalid value
     │   ├── DataError                      samples: shape, emptiness, NaN, constant columns
     │   ├── TooFewSamplesError             fewer samples than components; a stream waits for more
     │   ├── GraphError                     networks: not connected, weights not doubly stochastic
     │   ├── UnknownNameError               a name that is not in a list; the message gives the list
-    │   └── DisagreementError              a neighbour was set up for another run; carries what it was set up for
+    │   └── DisagreementError              a neighbour was set up for another run; has its manifest
     ├── UnreadableFileError (OSError)      a file that is missing, broken or of an unknown kind
     ├── TransportError (ConnectionError)   messages between nodes
     │   ├── DeadlineError (TimeoutError)   a neighbour did not answer in time; the message names it
-    │   │   └── LostNeighbourError         nothing at all has come from a neighbour for too long; carries the names
+    │   │   └── LostNeighbourError         neighbours were silent for too long; has their names
     │   ├── AbortedError                   another node failed; the message gives its reason
-    │   │   └── ParkedError                a node put the run off; a restart takes it up again
-    │   ├── MembersChangedError            sites were lost, and the others have agreed to continue; carries the links
-    │   ├── CannotResumeError              this site cannot go on with the run; a restart does not help
-    │   └── FrameError                     bytes that are no frame of this run
+    │   │   └── ParkedError                a node paused the run; a restart resumes it
+    │   ├── MembersChangedError            sites were lost, and the others agreed to continue; has the links
+    │   ├── CannotResumeError              this site cannot continue the run; a restart does not help
+    │   └── FrameError                     bytes that are not a frame of this run
     └── MissingExtraError (ImportError)    an optional dependency; the message gives the install command
 
-    DataWarning (UserWarning)              samples or nodes that can be worked with, but are probably not what was meant
+    DataWarning (UserWarning)              samples or nodes that are valid, but probably not intended
 """
 
 import difflib
@@ -61,23 +61,23 @@ class EigenmeshError(Exception):
 
 
 class InputError(EigenmeshError, ValueError):
-    """A value that cannot be worked with."""
+    """An invalid value."""
 
 
 class DataError(InputError):
-    """Samples that cannot be worked with."""
+    """Invalid samples."""
 
 
 class TooFewSamplesError(InputError):
-    """Fewer samples than the components that are asked for need."""
+    """Too few samples for the requested components."""
 
 
 class GraphError(InputError):
-    """A graph or a weight matrix that cannot carry an average."""
+    """A graph or a weight matrix that cannot be used for averaging."""
 
 
 class UnknownNameError(InputError):
-    """A name that is not among those that exist."""
+    """An unknown name."""
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(known)
@@ -87,7 +87,7 @@ class UnknownNameError(InputError):
 
 
 class DisagreementError(InputError):
-    """A neighbour that was set up for another run: its name, and its ``manifest``, what it was set up for."""
+    """A neighbour that was set up for another run: its name, and its ``manifest``."""
 
     def __init__(self, message: str, neighbour: str, manifest: str) -> None:
         super().__init__(message)
@@ -99,7 +99,7 @@ class UnreadableFileError(EigenmeshError, OSError):
 
 
 class TransportError(EigenmeshError, ConnectionError):
-    """Messages between nodes that did not come through."""
+    """Messages between nodes that did not arrive."""
 
 
 class DeadlineError(TransportError, TimeoutError):
@@ -107,7 +107,7 @@ class DeadlineError(TransportError, TimeoutError):
 
 
 class LostNeighbourError(DeadlineError):
-    """Neighbours, by name, from which nothing at all has come for too long."""
+    """Neighbours that have been silent for too long; ``neighbours`` has their names."""
 
     def __init__(self, message: str, neighbours: Iterable[str]) -> None:
         super().__init__(message)
@@ -119,11 +119,11 @@ class AbortedError(TransportError):
 
 
 class ParkedError(AbortedError):
-    """A run that a node put off; a restart takes it up where it was."""
+    """A run that a node paused; a restart resumes it."""
 
 
 class MembersChangedError(TransportError):
-    """Sites were lost, and the others have agreed to continue: the work begins again with them."""
+    """Sites were lost, and the others have agreed to continue without them; the computation starts again."""
 
     def __init__(self, message: str, lost: Iterable[tuple[str, str]]) -> None:
         super().__init__(message)
@@ -131,11 +131,11 @@ class MembersChangedError(TransportError):
 
 
 class CannotResumeError(TransportError):
-    """This site cannot go on with the run: its journal is gone, or another process has taken its place."""
+    """This site cannot continue the run: its journal is gone, or another process has taken its place."""
 
 
 class FrameError(TransportError):
-    """Bytes that are no frame of this run."""
+    """Bytes that are not a frame of this run."""
 
 
 class MissingExtraError(EigenmeshError, ImportError):
@@ -143,23 +143,23 @@ class MissingExtraError(EigenmeshError, ImportError):
 
 
 class DataWarning(UserWarning):
-    """Samples or nodes that can be worked with, but are probably not what was meant."""
+    """Samples or nodes that are valid, but probably not intended."""
 
 
-# What calls eigenmesh for a user without being one.
-_NO_USERS = ("eigenmesh", "sklearn")
+# Packages whose frames are skipped: a warning points at the line of the user who called them.
+_NOT_USERS = ("eigenmesh", "sklearn")
 
 
 def warn_user(message: str, category: type[Warning] = DataWarning) -> None:
-    """Warn at the line that called eigenmesh, however deep inside the reason was found."""
+    """Warn at the line of the user's code that called eigenmesh."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _NO_USERS:
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_USERS:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional dependency, or say which ``pip install`` brings it."""
+    """Import an optional dependency, or raise an error with the ``pip install`` command for it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

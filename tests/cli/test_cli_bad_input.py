@@ -36,8 +36,8 @@ def folder(write_csv, tmp_path, samples):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*FIT, "-k", "0"), ("0", "from 1 up")),
-        ((*FIT, "-k", "-3"), ("-3", "from 1 up")),
+        ((*FIT, "-k", "0"), ("0", "of at least 1")),
+        ((*FIT, "-k", "-3"), ("-3", "of at least 1")),
         ((*FIT, "-k", "1.5"), ("1.5", "between 0 and 1")),
         ((*FIT, "-k", "many"), ("many", "whole number")),
         ((*FIT, "-k", "inf"), ("inf", "whole number")),
@@ -63,7 +63,7 @@ def folder(write_csv, tmp_path, samples):
         ((*FIT, "--tol", "0"), ("tol = 0", "between 0 and 1")),
         ((*FIT, "--nodes", "1000"), ("1000", "240 samples")),
         (("fit", "digitz", "--out", "r.npz"), ("'digitz'", "mnist", "Did you mean 'digits'?")),
-        (("fit", "digits", "--label-column", "x", "--out", "r.npz"), ("labels of its own", "leave out")),
+        (("fit", "digits", "--label-column", "x", "--out", "r.npz"), ("its own labels", "leave out")),
         (("fit", "synthetic:d=3,gab=1", "--out", "r.npz"), ("'gab'", "Did you mean 'gap'?")),
         (("fit", "none.csv", "--out", "r.npz"), ("none.csv does not exist", ".parquet")),
         (("fit", "report.docx", "--out", "r.npz"), ("'.docx'", ".csv")),

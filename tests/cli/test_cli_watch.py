@@ -159,7 +159,7 @@ def test_a_rehearsal_shows_who_goes_and_comes_back(call, shown, tmp_path):
 def test_a_run_that_is_not_there_is_named(call, name):
     done = call("watch", name)
     assert done.exit_code == 2
-    assert f"{name} is not there; give a site.toml" in " ".join(done.output.split())
+    assert f"{name} does not exist; give a site.toml" in " ".join(done.output.split())
 
 
 def test_the_folder_of_a_site_is_not_waited_for(call, tmp_path):

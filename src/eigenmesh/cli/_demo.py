@@ -36,7 +36,7 @@ def demo(
     ] = "random",
     solver: Annotated[str, option(None, "NAME", f"{', '.join(SOLVERS)}.")] = "block-krylov",
     max_rounds: Annotated[int, option(None, "N", "Budget of neighbour exchanges.", min=1)] = DEFAULT_MAX_ROUNDS,
-    seed: Annotated[int, option(None, "N", "Fixes split, graph and start.", min=0)] = 0,
+    seed: Annotated[int, option(None, "N", "Seed of split, graph and start.", min=0)] = 0,
     out: Annotated[Path, option(None, "FILE", "The picture, .png, .svg or .pdf; its folder is made.")] = Path(
         "out/demo.png"
     ),

@@ -30,7 +30,7 @@ def parse_components(text: str | None) -> int | float | None:
     if number >= 1 and number.is_integer() and "." not in text:
         return int(number)
     if not 0 < number < 1:
-        raise InputError(f"--components {text} must be a whole number from 1 up, or a share strictly between 0 and 1.")
+        raise InputError(f"--components {text} must be a whole number of at least 1, or a share between 0 and 1.")
     return number
 
 
@@ -79,7 +79,7 @@ def read_one(name: str, options: TableOptions, share: tuple[int, int] | None = N
     if is_dataset(name):
         if options != TableOptions():
             fix = "leave out --label-column, --drop and other options of tables"
-            raise InputError(f"the data set {name} has labels of its own, and all of it is used; {fix}.")
+            raise InputError(f"the data set {name} has its own labels, and all of it is used; {fix}.")
         table = load(name)
         return table.take(consecutive_rows(table.n_samples, share))
     if not Path(name).exists() and kind_of(Path(name)) not in READERS and not _is_path(name):

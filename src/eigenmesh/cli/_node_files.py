@@ -56,7 +56,7 @@ def make_folder(folder: Path) -> Path:
 def require_report(path: Path) -> Path:
     """Raise before any work if a report cannot be written there later."""
     if path.suffix.lower() != ".html":
-        raise InputError(f"--report {path} must end in .html, the kind of file it is.")
+        raise InputError(f"--report {path} must end in .html.")
     return require_writable(path)
 
 
@@ -73,7 +73,7 @@ class Outputs:
     def check(self, inputs: Sequence[str]) -> None:
         """Raise now if any of them could not be written later, or would overwrite another or an input."""
         if self.model is not None and self.model.suffix.lower() != ".npz":
-            raise InputError(f"--out {self.model} must end in .npz, the kind of file it is.")
+            raise InputError(f"--out {self.model} must end in .npz.")
         taken = {str(Path(name).resolve()): "an input" for name in inputs}
         for path in (Path(name) for name in astuple(self) if name not in (None, STANDARD_OUTPUT)):
             for other, what in taken.items():

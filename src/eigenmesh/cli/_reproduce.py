@@ -65,7 +65,7 @@ def reproduce(
     ),
     cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
     quick: Annotated[bool, option(None, None, QUICK_HELP, "--quick")] = False,
-    quiet: Annotated[bool, option(None, None, "Say nothing but warnings and errors.", "--quiet", "-q")] = False,
+    quiet: Annotated[bool, option(None, None, "Print only warnings and errors.", "--quiet", "-q")] = False,
 ) -> None:
     """Run the experiments of the FAST-PCA paper again, and check its claims against the numbers.
 

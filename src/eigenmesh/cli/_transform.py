@@ -73,7 +73,7 @@ def transform(
     if quiet_samples is not None and not monitor:
         raise InputError(f"--quiet-samples {quiet_samples} is for --monitor; add it, or leave both out.")
     if monitor and out.suffix.lower() not in (".csv", ".npz"):
-        raise InputError(f"--out {out} has no room for T2 and SPE; with --monitor choose .csv or .npz.")
+        raise InputError(f"--out {out} cannot store T2 and SPE; with --monitor choose .csv or .npz.")
     require_writable(out if form in FORMS else scores_file(out))
     saved = load_model(model, whiten=whiten, missing=cast(Filling, missing))
     for warning in saved.warnings_:

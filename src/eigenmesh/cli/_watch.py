@@ -159,7 +159,7 @@ def _source(run: Path) -> WatchedRun:
         if run.exists() and run.stat().st_size and not EventReader(run).new():
             raise InputError(f"{run} has no events; give a site.toml, a peer's out folder, or a file of --events.")
         return WatchedRun(run, f"Run in {run.name}", lambda last: None)
-    raise InputError(f"{run} is not there; give a site.toml, a peer's out folder, or a file of --events.")
+    raise InputError(f"{run} does not exist; give a site.toml, a peer's out folder, or a file of --events.")
 
 
 def left_by(audit: Path) -> Callable[[bool], dict[str, Any] | None]:
