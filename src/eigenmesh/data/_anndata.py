@@ -1,4 +1,4 @@
-"""Cells by genes of AnnData, in .h5ad or .zarr, read as rows are asked for."""
+"""Cells by genes of AnnData, in .h5ad or .zarr; rows are read on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of a table, wherever they are, put together to samples with ids and labels: the one place for it."""
+"""From the columns of any kind of table to samples with ids, labels and weights."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eigenmesh.data._splits import Rows
 from eigenmesh.data._table_options import TableOptions, column_label, listed_columns
 from eigenmesh.errors import DataError
 
-# Text that stands for a missing value, in lower case.
+# Text for a missing value, in lower case.
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>"})
 
 
 class ColumnReader(Protocol):
-    """A table before it is known which columns are samples. To add a kind of table: one such class."""
+    """A table before its columns have roles. To add a kind of table, write one such class."""
 
     @property
     def names(self) -> tuple[str, ...] | None: ...
@@ -31,14 +31,14 @@ class ColumnReader(Protocol):
         """These columns as numbers; raises DataError for one that is not numeric."""
 
     def values(self, position: int) -> np.ndarray:
-        """One column as it is, text or numbers: (n,)."""
+        """One column, text or numbers: (n,)."""
 
     def place(self, row: int, column: int) -> str:
-        """Where an entry is, as the table counts rows and columns."""
+        """Location of an entry in the table, for messages."""
 
 
 def table_of(columns: ColumnReader, options: TableOptions, where: str) -> Table:
-    """Samples with what goes with them; a column of categories becomes one of 0 and 1 for each level."""
+    """Samples with ids, labels and weights; a categorical column becomes one column of 0 and 1 per level."""
     roles = options.roles(columns.names, columns.n_columns, where)
     levels = _levels(columns, options, roles.features)
     numeric = [column for column in roles.features if column not in levels]
@@ -62,23 +62,23 @@ def table_of(columns: ColumnReader, options: TableOptions, where: str) -> Table:
 
 
 def _require_distinct(ids: Sequence[object], place: Callable[[int], str]) -> None:
-    """Raise for the first id that is there again, by its place."""
+    """Raise for the first duplicate id, with its location."""
     if len(set(ids)) == len(ids):
         return
     first: dict[object, int] = {}
     row = next(row for row, name in enumerate(ids) if first.setdefault(name, row) != row)
-    fix = "give every sample an id of its own, or leave the column out"
+    fix = "give every sample its own id, or leave the column out"
     raise DataError(f"{place(row)} is {str(ids[row])!r:.40}, as {place(first[ids[row]])} is; {fix}.")
 
 
 def as_weights(values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
-    """A column as weights (n,); raises DataError for the first entry that is none, by its place."""
+    """A column as weights (n,); raises DataError for the first invalid entry, with its location."""
     weights = np.array([_number(value) for value in values.tolist()], dtype=np.float64)
     wrong = ~((weights >= 0) & np.isfinite(weights))
     if wrong.any():
         row = int(np.argmax(wrong))
-        found = f"{place(row)} is {values[row]!s:.20}"
-        raise DataError(f"{found}; a weight must be a number, finite and not negative. Correct it, or drop the row.")
+        entry = f"{place(row)} is {values[row]!s:.20}"
+        raise DataError(f"{entry}; a weight must be a number, finite and not negative. Correct it, or drop the row.")
     return weights
 
 
@@ -90,7 +90,7 @@ def _number(value: object) -> float:
 
 
 def take_columns(source: Source, positions: Sequence[int], names: tuple[str, ...] | None = None) -> Source:
-    """These columns of a source in this order; copied if they are in memory, else read as they are asked for."""
+    """These columns of a source in this order; copied if they are in memory, else read on request."""
     if names is None and source.feature_names is not None:
         names = tuple(source.feature_names[column] for column in positions)
     if list(positions) == list(range(source.shape[1])) and names == source.feature_names:
@@ -102,7 +102,7 @@ def take_columns(source: Source, positions: Sequence[int], names: tuple[str, ...
 
 @dataclass(frozen=True, eq=False)
 class SomeColumns:
-    """Columns of another source, by their numbers, with names of their own."""
+    """Some columns of another source, by number, with their own names."""
 
     source: Source
     positions: np.ndarray
@@ -118,7 +118,7 @@ class SomeColumns:
 
     @property
     def n_stored(self) -> int | None:
-        """As many as the columns have if they are as full as the others."""
+        """Estimated number of stored entries, from the average of the source; None if it is dense."""
         whole = self.source.n_stored
         return None if whole is None else round(whole * len(self.positions) / self.source.shape[1])
 
@@ -143,7 +143,7 @@ class SomeColumns:
 
 @dataclass(frozen=True, eq=False)
 class MatrixColumns:
-    """Columns of a source that holds numbers alone."""
+    """Columns of a source of numbers."""
 
     source: Source
     where: str
@@ -168,9 +168,9 @@ class MatrixColumns:
 
 
 def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, where: str, by: str) -> Source:
-    """The source with its columns in the order of ``names``, those of ``by``; raises DataError where one is missing.
+    """The source with its columns in the order of ``names``, those of ``by``; raises DataError if one is missing.
 
-    Where one of both has no names, there must be as many columns.
+    If one of the two has no names, the numbers of columns must be equal.
     """
     found = source.feature_names
     if (found is None or names is None) and source.shape[1] != n_features:
@@ -196,7 +196,7 @@ def all_aligned(sources: Sequence[Source], where: Sequence[object]) -> list[Sour
     """The sources with their columns in the order of the first that has names."""
     named = zip(where, sources, strict=True)
     by, names = next(((place, source.feature_names) for place, source in named if source.feature_names), ("", None))
-    # Where one has no names the numbers of columns are compared later, by node.
+    # Numbers of columns without names are compared later, by node.
     return [
         source if source.feature_names is None else aligned(source, len(names or ()), names, str(place), str(by))
         for place, source in zip(where, sources, strict=True)
@@ -204,7 +204,7 @@ def all_aligned(sources: Sequence[Source], where: Sequence[object]) -> list[Sour
 
 
 def _encode(lacking: Sequence[str], found: Sequence[str]) -> str:
-    """What to do where a missing column is a level of a category that is there; empty where it is not."""
+    """Advice if a missing column is a level of a categorical column in the table; empty if it is not."""
     parts = [name.partition("=") for name in lacking]
     there = next((column for column, equals, _ in parts if equals and column in found), None)
     levels = [level for column, _, level in parts if column == there]
@@ -221,7 +221,7 @@ def _levels(columns: ColumnReader, options: TableOptions, features: Sequence[int
 def _encoded(
     columns: ColumnReader, numbers: Source | None, features: Sequence[int], levels: dict[int, tuple[str, ...]]
 ) -> MatrixSource:
-    """Features in their order, with a column for every level in the place of a category."""
+    """Features in their order, with one column per level in place of a categorical column."""
     plain = iter(() if numbers is None else np.asarray(numbers.read(slice(0, numbers.shape[0])), dtype=np.float64).T)
     parts, names = [], []
     for column in features:
@@ -236,7 +236,7 @@ def _encoded(
 
 
 def _one_hot(columns: ColumnReader, column: int, levels: tuple[str, ...]) -> np.ndarray:
-    """(n, levels) of 0 and 1; a row of NaN where the value is missing."""
+    """Indicator columns (n, levels) of 0 and 1; a row of NaN for a missing value."""
     text = [str(value).strip() for value in columns.values(column).tolist()]
     encoded = np.array(text)[:, np.newaxis] == np.array(levels)
     unknown = ~encoded.any(axis=1)

@@ -29,7 +29,7 @@ def read_csv(file: Path, options: TableOptions) -> Table:
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Columns of a text file, each read when it is asked for."""
+    """Columns of a text file, each read on request."""
 
     dialect: Dialect
 
@@ -75,7 +75,7 @@ class TextColumns:
             return np.loadtxt(
                 self._with_points(lines) if self.dialect.decimal == "," else lines,
                 dtype=dtype,
-                # To loadtxt, None is any number of blanks.
+                # For loadtxt, None means any number of blanks.
                 delimiter=None if self.dialect.delimiter == " " else self.dialect.delimiter,
                 comments=None,
                 # Without usecols, loadtxt checks that all lines have the same length.

@@ -42,7 +42,7 @@ def load(name: str) -> Table:
 
 
 def is_dataset(name: str) -> bool:
-    """Whether a name is that of a data set, not a path."""
+    """Whether a name is a data set, not a path."""
     return find_name(name, DATASETS) is not None or _is_synthetic(name)
 
 

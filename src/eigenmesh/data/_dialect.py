@@ -1,4 +1,4 @@
-"""How a text table is written: encoding, delimiter, decimal mark and header, found from its first lines or given."""
+"""Format of a text table: encoding, delimiter, decimal mark and header, given or detected from its first lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eigenmesh.data._table_options import TableOptions
 from eigenmesh.errors import UnreadableFileError
 
 DELIMITERS = (",", ";", "\t", "|", " ")
-# Lines from which a dialect is found.
+# Number of lines from which the format is detected.
 SAMPLED_LINES = 50
 UTF_8 = "utf-8-sig"  # with or without the byte-order mark that spreadsheets write
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
@@ -24,7 +24,7 @@ WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Dialect:
-    """Of one text file; ``fields`` are those of its first line that is not blank."""
+    """Format of one text file; ``fields`` are those of its first line that is not blank."""
 
     file: Path
     encoding: str
@@ -35,7 +35,7 @@ class Dialect:
 
     @classmethod
     def of(cls, file: Path, options: TableOptions) -> Dialect:
-        """What was given, and what the first lines show of the rest."""
+        """The given options; the others are detected from the first lines."""
         encoding = options.encoding or UTF_8
         try:
             with open_text(file, encoding) as lines:
@@ -74,7 +74,7 @@ def open_text(file: Path, encoding: str) -> IO[str]:
 
 
 def _fields(lines: Iterable[str], delimiter: str) -> Any:
-    """A reader of the fields of each line; any number of blanks is one delimiter, and none at the ends of a line."""
+    """An iterator over the fields of each line; with blanks as delimiter, any number of them counts as one."""
     if delimiter == " ":
         return csv.reader(map(str.strip, lines), delimiter=delimiter, skipinitialspace=True)
     return csv.reader(lines, delimiter=delimiter)
@@ -86,7 +86,7 @@ def number(text: str, decimal: str = ".") -> float | None:
     if text.lower() in MISSING_WORDS:
         return float("nan")
     if decimal == ",":
-        # With a decimal comma a point would separate thousands, or be a mistake: neither is guessed.
+        # With a decimal comma, a point could separate thousands or be a mistake: do not guess.
         text = text.replace(",", ".") if "." not in text else "?"
     try:
         # Python reads 12_34 as 1234; in a table it is an identifier.
@@ -96,13 +96,13 @@ def number(text: str, decimal: str = ".") -> float | None:
 
 
 def _fitness(lines: Sequence[str], delimiter: str) -> tuple[bool, float, int]:
-    """Whether a delimiter cuts the lines at all and into equally many fields, and how many of these are numbers."""
+    """Whether a delimiter splits all lines into equally many fields, at least two, and how many are numbers."""
     rows = list(_fields(lines, delimiter))
     counts = [len(fields) for fields in rows]
     fields = [text for row in rows[1:] or rows for text in row]
     numeric = sum(number(text) is not None or WITH_COMMA.fullmatch(text.strip()) is not None for text in fields)
     even = counts.count(counts[0]) / len(counts)
-    # Names have blanks in them; lines that are all cut alike do not happen to.
+    # Names may contain blanks, but then the numbers of fields differ between lines.
     cuts = counts[0] > 1 and (delimiter != " " or even == 1)
     return cuts, even * numeric / len(fields), counts[0]
 

@@ -30,7 +30,7 @@ from eigenmesh.errors import EigenmeshError, UnreadableFileError, warn_user
 _SAMPLES = ("X", "data", "images")
 _LABELS = ("y", "labels", "label", "site", "target")
 PACKED = ".gz"
-# Larger files are read as they are needed.
+# Larger files are read on request.
 HELD_BYTES = 512 * 2**20
 
 
@@ -75,19 +75,19 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
 
 
 def kind_of(file: Path) -> str:
-    """The suffix that says what is in a file, without that of packing."""
+    """The suffix of a file that shows its format, without that of compression."""
     return _unpacked(file).suffix.lower()
 
 
 def all_files_of(file: Path) -> list[Path]:
-    """Every file that is read for a table: those of a folder, or what is beside a file."""
+    """All files that are read for a table: those of a folder, or a file and its companions."""
     if file.is_dir():
         return parquet_files(file) if kind_of(file) == ".parquet" else sorted(filter(Path.is_file, file.rglob("*")))
     return [file, *(file.with_suffix(suffix) for suffix in BESIDE.get(kind_of(file), ()))]
 
 
 def name_of(file: Path) -> str:
-    """What a file is called without its suffixes."""
+    """Name of a file without its suffixes."""
     return _unpacked(file).stem
 
 
@@ -108,7 +108,7 @@ def expand(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 
 def warn_of_same(files: Sequence[Path]) -> None:
-    """Warn of files that have the same content: their samples would count twice."""
+    """Warn about files with the same content: their samples would count twice."""
     seen: dict[tuple[int, str], Path] = {}
     sizes = [file.stat().st_size if file.is_file() else -1 for file in files]
     for file, size in zip(files, sizes, strict=True):
@@ -136,9 +136,9 @@ def _read_npy(file: Path, options: TableOptions) -> Table:
 
 def _read_npz(file: Path, options: TableOptions) -> Table:
     if not zipfile.is_zipfile(file):
-        # To NumPy it is a pickle then, and it says how to load that in spite of the danger.
+        # NumPy takes such a file for a pickle, and its error explains how to load that despite the danger.
         raise ValueError("it is no zip file, or only the beginning of one")
-    # NumPy would leave a file open that it cannot read.
+    # NumPy would not close a file that it cannot read.
     with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
         if {"format", "shape", "data"} <= set(archive.files):
             source, labels = as_source(scipy.sparse.load_npz(file), str(file)), None
@@ -183,7 +183,7 @@ READERS: dict[str, Callable[[Path, TableOptions], Table]] = {
     ".h5ad": read_h5ad,
     **dict.fromkeys((".zarr", ".vcz"), read_zarr),
 }
-# Kinds that are slow to unpack: files that fit into memory are read once.
+# Formats that are slow to decompress: files that fit into memory are read once.
 READ_ONCE = (".parquet",)
-# Kinds that may be a folder of files.
+# Formats that may be a folder of files.
 FOLDERS = (".parquet", ".zarr", ".vcz")

@@ -1,4 +1,4 @@
-"""Data frames of any library that narwhals knows: pandas, polars, pyarrow and others."""
+"""Data frames of any library that narwhals supports: pandas, polars, pyarrow and others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from eigenmesh.data._source import MatrixSource
 from eigenmesh.data._table_options import NOT_NUMERIC, column_label
 from eigenmesh.errors import DataError, MissingExtraError
 
-# Columns that a message lists.
+# Most columns in a message.
 SHOWN = 5
-# Of which frames are made, the first that there is.
+# Libraries for new frames; the first that is installed is used.
 LIBRARIES = ("pandas", "polars", "pyarrow")
 
 
@@ -47,7 +47,7 @@ def make_frame(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FrameColumns:
-    """Columns of a data frame; ``where`` is what messages call it."""
+    """Columns of a data frame; ``where`` is its name in messages."""
 
     frame: Any
     where: str
@@ -80,7 +80,7 @@ class FrameColumns:
         dtypes = {array.dtype for array in found}
         dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float64)
         if list(positions) == list(range(self.n_columns)):
-            # Without a copy where the library has them in one piece.
+            # Without a copy if the library stores them contiguously.
             matrix = np.asarray(self.frame.to_numpy())
             if matrix.dtype == dtype:
                 return matrix
@@ -106,7 +106,7 @@ def _numbers(series: Any) -> np.ndarray | None:
     if kind != narwhals.Object:
         return np.asarray(series.cast(narwhals.Float64).to_numpy(), dtype=np.float64)
     try:
-        # Objects may be numbers all the same, with None for missing ones; text is not, whatever it looks like.
+        # Objects may be numbers, with None for missing ones; text is not a number, whatever it looks like.
         plain = [np.nan if value is None else value for value in values.tolist()]
         return None if any(isinstance(value, str) for value in plain) else np.array(plain, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Genotypes: copies of an allele from files that have one variant after another, read as they are asked for."""
+"""Genotypes: copies of an allele from files that store one variant after another, read on request."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from eigenmesh.data._splits import Rows
 from eigenmesh.data._table_options import TableOptions
 from eigenmesh.errors import DataError, warn_user
 
-# More copies than there can be, also after 2 - copies in a byte: a missing genotype.
+# A missing genotype: an impossible number of copies, even after 2 - copies in a byte.
 MISSING = 255
 AMBIGUOUS = ({"A", "T"}, {"C", "G"})
 UNKNOWN_ALLELES = ("0", ".", "")
 
 
 class Variant(NamedTuple):
-    """A variant; ``alleles`` in the order of its file, which counts copies of the first."""
+    """A variant; ``alleles`` in the order of its file, whose genotypes are copies of the first."""
 
     chromosome: str
     name: str
@@ -31,7 +31,7 @@ class Variant(NamedTuple):
 
     @property
     def counted(self) -> str:
-        """The allele that comes first in the alphabet: the same at all sites, whichever of them a file counts."""
+        """The allele that is first in the alphabet: the same at all sites, whichever allele a file counts."""
         return min(self.alleles)
 
     @property
@@ -40,24 +40,24 @@ class Variant(NamedTuple):
 
     @property
     def feature(self) -> str:
-        """Name of the column: variant, counted allele and the other one. Sites whose alleles differ see it here."""
+        """Name of the column: variant, counted allele, other allele, so that sites with other alleles get an error."""
         return f"{self.name}_{self.counted}/{self.other}"
 
 
 class CopiesFile(Protocol):
-    """A file of genotypes. To add a kind: one such class, and a function that makes a table of it."""
+    """A file of genotypes. To add a format, write one such class and a function that makes a table of it."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of variants and of samples."""
 
     def copies(self, variants: Rows, samples: Rows) -> np.ndarray:
-        """Copies 0, 1, 2 of each variant's first allele, or ``MISSING``: (variants, samples) in bytes of one's own."""
+        """Copies 0, 1, 2 of each variant's first allele, or ``MISSING``: a new array (variants, samples) of bytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Genotypes:
-    """Copies 0, 1 or 2 of the counted alleles, NaN where they are missing: samples (n, variants).
+    """Copies 0, 1 or 2 of the counted alleles, NaN if missing: samples (n, variants).
 
     flipped: (variants,), True where the file counts the other allele.
     """
@@ -107,16 +107,16 @@ def genotype_table(
 
 
 def checked_samples(names: Sequence[str], where: object) -> Sequence[str]:
-    """The names, if each is there once."""
+    """The names; raises if one is there twice."""
     if len(set(names)) < len(names):
         seen: set[str] = set()
         twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DataError(f"{where} has the sample {twice!r} twice; give every sample a name of its own.")
+        raise DataError(f"{where} has the sample {twice!r} twice; give every sample its own name.")
     return names
 
 
 def checked_variants(numbered: Iterable[tuple[str, Variant]]) -> list[Variant]:
-    """The variants, each given with its place in a file, if names are there once and both alleles are known."""
+    """The variants, given with their locations in a file; raises for duplicate names and unknown alleles."""
     variants, seen = [], set()
     for place, variant in numbered:
         first, second = variant.alleles

@@ -1,4 +1,4 @@
-"""Rows of arrays in a file, dense or sparse, read as they are asked for; and the datasets of .h5."""
+"""Rows of dense or sparse arrays in a file, read on request; and the datasets of .h5."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eigenmesh.data._splits import Rows
 from eigenmesh.data._table_options import TableOptions
 from eigenmesh.errors import UnreadableFileError, import_extra
 
-# Rows that are read at a time where only some of them are wanted.
+# Rows to read at a time if only some of them are needed.
 WINDOW = 4096
 SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
 class NamedArray:
-    """An array of a file: what of it cannot be read is reported by the name of the file."""
+    """An array in a file; errors while reading it name the file."""
 
     array: Any
     file: Path
@@ -40,12 +40,12 @@ class NamedArray:
 
     @property
     def lacks_parts(self) -> bool:
-        """Whether parts of a zarr array are not in its store: they read as zeros, and are lost, or only zeros."""
+        """Whether chunks of a zarr array are not in its store: they read as zeros, and are lost or were all zeros."""
         return bool(getattr(self.array, "nchunks_initialized", 0) < getattr(self.array, "nchunks", 0))
 
     def __getitem__(self, chosen: Any) -> np.ndarray:
         try:
-            # Rows and columns by slices or by numbers, each on its own, which zarr does when it is asked for it.
+            # Orthogonal indexing of rows and columns, which zarr does only on request.
             several = isinstance(chosen, tuple)
             return np.asarray(self.array.oindex[chosen] if several else self.array[chosen])
         except Exception as error:  # whatever a codec makes of damaged bytes
@@ -137,7 +137,7 @@ class SparseRows:
 
 
 def _windows(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Pairs (first row of a window, places in ``rows`` that are in it), so that each window is read once."""
+    """Pairs (first row of a window, positions in ``rows`` that fall into it), so that each window is read once."""
     order = np.argsort(rows, kind="stable")
     windows = rows[order] // WINDOW
     for places in np.split(order, np.flatnonzero(np.diff(windows)) + 1):
@@ -146,7 +146,7 @@ def _windows(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def read_hdf5(file: Path, options: TableOptions) -> Table:
-    """Table of one dataset (n, d): the one that ``layer`` names, or the only one that there is."""
+    """Table of one dataset (n, d): the one named by ``layer``, or the only one."""
     found: dict[str, Any] = {}
     content = open_hdf5(file)
     content.visititems(lambda name, item: found.update({name: item} if len(getattr(item, "shape", ())) == 2 else {}))
@@ -159,5 +159,5 @@ def read_hdf5(file: Path, options: TableOptions) -> Table:
 
 
 def open_hdf5(file: Path, mode: str = "r") -> Any:
-    """The opened file, as h5py has it."""
+    """The open h5py file."""
     return import_extra("h5py", "hdf5", "files of HDF5").File(file, mode)

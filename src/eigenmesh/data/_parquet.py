@@ -19,12 +19,12 @@ from eigenmesh.errors import DataError, UnreadableFileError, import_extra
 
 
 def read_parquet(file: Path, options: TableOptions) -> Table:
-    """Table of a .parquet file or folder, in float32 if all columns are, else in float64; read as it is asked for."""
+    """Table of a .parquet file or folder, in float32 if all columns are, else in float64; read on request."""
     return table_of(ParquetColumns.of(file), options, str(file))
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """The file, or all .parquet files below a folder, sorted by name; hidden ones and those with _ are left out."""
+    """The file, or all .parquet files in a folder, sorted by name, without hidden files and those with _."""
     if path.is_file():
         return [path]
     inside = [file.relative_to(path) for file in path.rglob("*.parquet") if file.is_file()]

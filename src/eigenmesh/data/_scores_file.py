@@ -1,4 +1,4 @@
-"""Scores of samples as a file: .csv, .npy or .npz, with ids and labels beside them."""
+"""Files of scores: .csv, .npy or .npz, with ids and labels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eigenmesh.data._table_options import TableOptions
 from eigenmesh.errors import InputError
 
 KINDS = (".npz", ".npy", ".csv")
-# Rows that are written at a time.
+# Rows to write at a time.
 AT_ONCE = 10_000
 Beside: TypeAlias = np.ndarray | None
 
 
 def scores_file(path: Path) -> Path:
-    """The path; raises unless scores can be in such a file."""
+    """The path; raises unless it has the suffix of a file of scores."""
     if path.suffix.lower() not in KINDS:
         raise InputError(f"{path} must end in {', '.join(KINDS)}, the kinds of file that scores can be.")
     return path
@@ -67,7 +67,7 @@ def _write(
 
 
 def _plain(values: np.ndarray) -> np.ndarray:
-    """Objects would need pickle."""
+    """Text instead of objects, which would need pickle."""
     return values.astype(np.str_) if values.dtype.kind == "O" else values
 
 

@@ -16,7 +16,7 @@ from eigenmesh.errors import DataError
 # np.ndarray, a tensor on a device, or scipy.sparse.csr_array; scipy carries no types.
 Samples: TypeAlias = Any
 WORKING_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-# Rows of a sparse matrix that are looked through at a time.
+# Rows of a sparse matrix to check at a time.
 CHECKED_ROWS = 256
 
 
@@ -60,7 +60,7 @@ class MatrixSource:
 
     matrix: Samples
     feature_names: tuple[str, ...] | None = None
-    # Where an entry (row, column) is, as the file counts, for messages; None to count rows and columns from 0.
+    # Location of an entry (row, column) in its file, for messages; None if there is no file.
     place: Callable[[int, int], str | None] | None = None
 
     @property
@@ -88,7 +88,7 @@ class MatrixSource:
 
 @dataclass(frozen=True, eq=False)
 class TensorSource:
-    """A PyTorch tensor on some device; rows are read where it lies."""
+    """A PyTorch tensor on any device; rows stay on it."""
 
     tensor: Array
     feature_names: tuple[str, ...] | None = None
@@ -115,11 +115,10 @@ class TensorSource:
 
 
 def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None = None) -> Source:
-    """Anything that holds samples as a Source; copies only where it must.
+    """Samples of any kind as a Source; copies only if necessary.
 
-    Takes a Source, NumPy arrays, memory maps, anything sparse, data frames, nested lists and Array API arrays; those on
-    a GPU stay there.
-    ``what`` is its name in messages. ``feature_names`` are for data without names.
+    X may be a Source, a NumPy array, a memory map, any sparse matrix, a data frame, nested lists or an Array API array;
+    an array on a GPU stays there. ``what`` is its name in messages. ``feature_names`` are for data without names.
     """
     if isinstance(X, Source):
         source = X
@@ -145,14 +144,14 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
 
 
 def reads_by_columns(source: Source) -> bool:
-    """Whether some columns are read much faster than some rows: the source has ``read_columns``."""
+    """Whether columns are read much faster than rows; then the source has ``read_columns``."""
     return bool(getattr(source, "by_columns", False))
 
 
 def can_move(source: Source, place: Place) -> bool:
-    """Whether samples that lie elsewhere can be moved to a place whole: dense ones in memory, float32 or float64."""
-    away = getattr(source, "device", None) != place.device
-    return away and source.n_stored is None and source.in_memory and np.dtype(source.dtype) in WORKING_DTYPES
+    """Whether samples on another device can be moved to a place completely: dense float32 or float64 in memory."""
+    is_elsewhere = getattr(source, "device", None) != place.device
+    return is_elsewhere and source.n_stored is None and source.in_memory and np.dtype(source.dtype) in WORKING_DTYPES
 
 
 def source_at(source: Source, place: Place) -> Source:
@@ -163,13 +162,13 @@ def source_at(source: Source, place: Place) -> Source:
 
 
 def is_frame(X: object) -> bool:
-    """Whether X is a data frame of some library: it has columns, with a dtype each."""
+    """Whether X is a data frame of any library: it has columns with dtypes."""
     kind = type(X)
     return hasattr(kind, "columns") and (hasattr(kind, "dtypes") or hasattr(kind, "schema"))
 
 
 def is_device_array(X: Any) -> bool:
-    """Whether X is an array of some library that is not in the memory of the CPU."""
+    """Whether X is an array of any library that is not in CPU memory."""
     return not isinstance(X, np.ndarray) and bool(array_api_compat.is_array_api_obj(X)) and not on_host(X)
 
 
@@ -181,7 +180,7 @@ def is_mapped(X: object) -> bool:
 
 
 def _run_of_rows(matrix: Samples, rows: slice) -> Samples:
-    """Rows of a csr_array with entries that are not copied, which scipy would do."""
+    """Consecutive rows of a csr_array without a copy of their entries, which scipy would make."""
     ends = matrix.indptr[rows.start : rows.stop + 1]
     piece = scipy.sparse.csr_array((rows.stop - rows.start, matrix.shape[1]), dtype=matrix.dtype)
     piece.data, piece.indices = matrix.data[ends[0] : ends[-1]], matrix.indices[ends[0] : ends[-1]]
@@ -193,7 +192,7 @@ def _as_matrix(X: Any, what: str) -> Samples:
     if scipy.sparse.issparse(X):
         matrix = scipy.sparse.csr_array(X) if X.ndim == 2 else X
         if X.ndim == 2 and _has_duplicates(matrix):
-            # They stand for their sum. A copy, so that the caller's matrix does not change.
+            # Duplicates stand for their sum. Summed in a copy, so that the caller's matrix does not change.
             matrix = matrix.copy()
             matrix.sum_duplicates()
         return matrix
@@ -208,7 +207,7 @@ def _as_matrix(X: Any, what: str) -> Samples:
 
 
 def without_mask(X: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
-    """Entries that are masked as NaN; ``np.asarray`` would use the hidden values as data."""
+    """The array with NaN for masked entries; ``np.asarray`` would use the hidden values as data."""
     return np.asarray(np.ma.filled(X.astype(np.float64), np.nan))
 
 

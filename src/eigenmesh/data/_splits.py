@@ -1,4 +1,4 @@
-"""Ways to split samples over nodes. Every node's rows ascend, so that files are read forwards."""
+"""Splits of samples over nodes. The rows of each node are in ascending order, so that files are read forwards."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Rows: TypeAlias = slice | np.ndarray
 
 @runtime_checkable
 class Split(Protocol):
-    """A rule that cuts n_samples rows into n_nodes parts: disjoint, complete, none empty."""
+    """A rule that splits n_samples rows into n_nodes parts: disjoint, complete, none empty."""
 
     def rows(self, n_samples: int, n_nodes: int, labels: np.ndarray | None = None) -> Sequence[Rows]:
         """Rows of each node, a slice or an ascending index array."""
@@ -45,7 +45,7 @@ class LabelSplit:
     """As few labels per node as possible, so that nodes differ the most.
 
     With as many nodes as labels, each node has one label. With more nodes, the label with the most samples per
-    node gets the next node, and its samples are cut into runs of equal length to within one. With fewer nodes,
+    node gets the next node, and its samples are split into runs of equal length to within one. With fewer nodes,
     each takes a run of whole labels in sorted order, of equal number to within one.
     """
 
@@ -66,8 +66,8 @@ class LabelSplit:
 class DirichletSplit:
     """Each label is split in proportions drawn from Dirichlet(alpha, .., alpha): label skew.
 
-    Small alpha: a label is at few nodes; large alpha: nodes are alike. An empty node takes one sample from the
-    largest node.
+    With small alpha a label is at few nodes; with large alpha nodes are similar. An empty node takes one sample from
+    the largest node.
     """
 
     alpha: float
@@ -123,7 +123,7 @@ class SizesSplit:
         return _shuffled(counts, self.seed)
 
 
-# What stands for a missing value, as text in lower case; "NA" may be a name.
+# Text of a missing value, in lower case; "NA" may be a name.
 NO_VALUE = frozenset({"", "nan", "none", "<na>", "nat"})
 
 
@@ -136,19 +136,19 @@ def split_by_name(name: str | Split, seed: int = 0) -> Split:
 
 
 def rows_by_value(values: np.ndarray, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Distinct values in sorted order, and the ascending rows of each; raises DataError where one is missing."""
+    """Distinct values in sorted order, and the ascending rows of each; raises DataError if one is missing."""
     try:
         distinct, inverse = np.unique(values, return_inverse=True)
     except TypeError as error:
-        # None and NaN cannot be sorted among text.
+        # None and NaN cannot be sorted with text.
         _require_present(values, values, what)
         raise DataError(f"{what} cannot be sorted ({error}); give values of one type.") from error
     _require_present(distinct, values, what)
     return distinct, _rows_by_owner(inverse, len(distinct))
 
 
-def _require_present(looked_at: np.ndarray, values: np.ndarray, what: str) -> None:
-    for value in looked_at.tolist():
+def _require_present(distinct: np.ndarray, values: np.ndarray, what: str) -> None:
+    for value in distinct.tolist():
         if str(value).strip().lower() in NO_VALUE:
             row = next(row for row, other in enumerate(values.tolist()) if str(other) == str(value))
             raise DataError(f"row {row} has no entry in {what} ({value!r}); give one, or leave the row out.")
@@ -169,7 +169,7 @@ def _rows_by_owner(owner: np.ndarray, n_owners: int) -> list[np.ndarray]:
 
 
 def _shuffled(sizes: np.ndarray, seed: int) -> Sequence[Rows]:
-    # Short numbers of nodes are sorted in one pass.
+    # NumPy sorts small integer types in one pass.
     total, nodes = int(sizes.sum()), np.arange(len(sizes), dtype=np.min_scalar_type(len(sizes)))
     owner = np.empty(total, dtype=nodes.dtype)
     owner[np.random.default_rng(seed).permutation(total)] = np.repeat(nodes, sizes)

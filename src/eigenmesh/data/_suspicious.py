@@ -1,4 +1,4 @@
-"""Columns of a table that are probably not meant as features."""
+"""Warnings about columns of a table that are probably not features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from eigenmesh.data._source import Source
 from eigenmesh.data._table_options import listed_columns
 
-# Rows that are looked at, and the fewest that can show an order.
+# Rows to check, and the fewest that can show an order.
 MOST_ROWS, FEWEST_ROWS = 10_000, 8
 ID_NAME = re.compile(
     r"(^|[\W_])(id|ids|nr|no|key|uuid|guid|index|idx|row|rownames?|fnr|mrn)$|[a-z]I[Dd]$|^$|^Unnamed", re.IGNORECASE

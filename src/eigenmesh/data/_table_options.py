@@ -1,4 +1,4 @@
-"""Which columns of a table are samples, which go with them, and how its text is written."""
+"""Options for tables: the roles of columns, and the format of text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_NUMERIC = "leave it out (drop), name it as id_column or label_column, or giv
 
 
 class Roles(NamedTuple):
-    """Numbers of the columns of a file: the features in their order, and those that go with the samples."""
+    """Numbers of the columns of a file: the features in their order, and the columns of ids, labels and weights."""
 
     features: list[int]
     id: int | None
@@ -27,7 +27,7 @@ class Roles(NamedTuple):
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How a table is read; what is left out is found by itself.
+    """How a table is read; options that are left out are detected.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class TableOptions:
 
     @classmethod
     def of(cls, **given: Any) -> TableOptions:
-        """From what users write: one name or a list of them, levels of any type."""
+        """From user input: one name or a list of names, levels of any type."""
         known = [one.name for one in dataclasses.fields(cls)]
         for name in given:
             if name not in known:
@@ -90,7 +90,7 @@ class TableOptions:
         return self.id_column, self.label_column, self.weight_column
 
     def roles(self, names: Sequence[str] | None, n_columns: int, where: str) -> Roles:
-        """What each of n columns is for; raises DataError for one that is not there."""
+        """Role of each of n columns; raises DataError for a column that does not exist."""
 
         def position(column: Column) -> int:
             return column_position(column, names, n_columns, where)
@@ -139,7 +139,7 @@ def column_label(names: Sequence[str] | None, column: int) -> str:
 
 
 def listed_columns(names: Sequence[str]) -> str:
-    """Names of columns in a message, ten at most: ``columns 'age', 'bmi' and 7 more``."""
+    """Names of columns for a message, at most ten: ``columns 'age', 'bmi' and 7 more``."""
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:SHOWN_NAMES]))}{more}"
 

@@ -109,7 +109,7 @@ class NodeData:
         return Size(n_samples, self.shards.n_features), network
 
     def counting_network(self, masked: bool) -> Network:
-        """A network for counts, with masks if they are asked for."""
+        """A network for counting samples, with masks if requested."""
         return counting_network(self._network, masked)
 
     def total(self, network: Network, counts: Sequence[float]) -> int:

@@ -33,7 +33,7 @@ MOMENTUM_SHARE = 0.96
 
 
 class TrackedSubspaceState(NamedTuple):
-    """Iterates of tracked subspace iteration at the nodes held here."""
+    """Iterates of tracked subspace iteration at the nodes in this process."""
 
     k: int  # K; the block has b = K + oversample columns, or d
     X: Array  # (nodes, d, b) orthonormal basis
