@@ -134,7 +134,7 @@ def test_nodes_of_their_own_and_other_covariances(call, write_csv, tmp_path, sam
         (["--out", "x.gif"], "pictures end in .png, .svg, .pdf"),
         (["--out", "nowhere/x.csv"], "there is no folder nowhere"),
         (["--out", "data.npy/x"], "cannot make the folder data.npy/x"),
-        (["--solvers", "krasulina"], "--components = 5 must be 1 for Krasulina"),
+        (["--solvers", "krasulina"], "--components = 5 must be 1 for the solver krasulina"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(call, data, tmp_path, words, message):
