@@ -131,6 +131,13 @@ def test_chebyshev_uses_both_ends_of_the_spectrum():
     assert Chebyshev(1e-12).prepare(weights).rounds < 0.8 * hull
 
 
+@pytest.mark.parametrize("averaging", [Gossip(1e-17), PushSum(1e-17)], ids=repr)
+def test_an_accuracy_below_rounding_is_refused_and_does_not_hang(averaging):
+    weights = graphs.balanced(graphs.random_out(8, seed=0))
+    with pytest.raises(InputError, match=r"accuracy = 1e-17 is below the rounding errors .* ask for 1e-1[45] or more"):
+        averaging.prepare(weights)
+
+
 @pytest.mark.parametrize("kind", [Gossip, Chebyshev, Polynomial])
 @pytest.mark.parametrize("accuracy", [0, 1, -1e-3, float("nan")])
 def test_an_accuracy_outside_zero_and_one_is_refused(kind, accuracy):

@@ -111,7 +111,7 @@ def test_sums_too_large_for_two_words_are_named_and_nothing_is_sent():
 def test_products_need_scales_and_integers_a_sum():
     with pytest.raises(InputError, match="learn_scales"):
         network().size_of_products(np.ones((M, 1, 2)), np.ones((1, 1, 2)))
-    with pytest.raises(InputError, match=r"over Tree\(\) or AllReduce\(\), not over Gossip"):
+    with pytest.raises(InputError, match=r"over = Gossip.* must be Tree\(\) or AllReduce\(\)"):
         Integers(Gossip())
 
 

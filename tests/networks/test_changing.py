@@ -187,3 +187,11 @@ def test_solvers_that_need_what_is_not_there_name_the_one_to_use(solver):
         run(solver, problem.covariance(), Changing(NETWORKS["links up"]), 2)
     with pytest.raises(InputError, match=r"links that lose messages; use the solver tracked-subspace"):
         Changing(NETWORKS["loss"]).mix(np.ones((M, 2)))
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.2])
+def test_an_accuracy_below_rounding_is_refused_and_does_not_hang(lost):
+    sequence = graphs.lossy(graphs.erdos_renyi(6, seed=0), lost, seed=0)
+    network = Changing(sequence, PushSum(1e-17))
+    with pytest.raises(InputError, match="accuracy = 1e-17 is below the rounding errors"):
+        network.mean(np.random.default_rng(0).standard_normal((6, 3)))

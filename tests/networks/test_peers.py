@@ -47,6 +47,20 @@ def test_mix_mean_and_worst_are_the_stacked_ones(averaging, topology):
         assert (arrays[6] == values.max(axis=0)).all()
 
 
+def test_values_ride_with_push_pull_over_one_way_links():
+    weights = graphs.push(graphs.random_out(M, seed=3))
+    values, X = np.random.default_rng(0).standard_normal((M, 4)), np.zeros((M, 6, 2))
+
+    def node(transport):
+        network, rank = Peers(weights, transport, Tree()), [transport.rank]
+        network.ride(values[rank])
+        for _ in range(network.flood_rounds):
+            network.push_pull(X[rank], X[rank])
+        return network.ridden()
+
+    assert all((ridden == values.max(axis=0)).all() for ridden in run_threads(M, node))
+
+
 class Reducing(ThreadTransport):
     """Threads with an all-reduce, which writes down what it is asked for."""
 

@@ -269,9 +269,9 @@ def test_sparse_data_stay_sparse():
     assert angles(ours.components_, right.T).max() < 1e-6
 
 
-@pytest.mark.parametrize("settings", [{"oversample": 0}, {"max_width": 0}])
+@pytest.mark.parametrize("settings", [{"oversample": 0}, {"oversample": 2.5}, {"max_width": 0}, {"max_width": "wide"}])
 def test_bad_settings(settings):
-    with pytest.raises(InputError, match="must be at least 1"):
+    with pytest.raises(InputError, match="at least 1"):
         BlockKrylov(**settings)
 
 

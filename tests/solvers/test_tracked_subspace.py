@@ -119,7 +119,20 @@ def test_polar_factor():
     assert np.allclose(R, R.mT)
 
 
-@pytest.mark.parametrize("settings", [{"oversample": -1}, {"mixes": 0}, {"mixes": "many"}, {"momentum": -1}])
+SETTINGS_THAT_ARE_WRONG = [
+    {"oversample": -1},
+    {"oversample": 2.5},
+    {"oversample": "a"},
+    {"mixes": 0},
+    {"mixes": "many"},
+    {"mixes": True},
+    {"momentum": -1},
+    {"momentum": "fast"},
+    {"momentum": float("nan")},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS_THAT_ARE_WRONG, ids=str)
 def test_bad_settings(settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         TrackedSubspace(**settings)

@@ -12,6 +12,7 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import LinearRound, PushSum
+from eigenmesh.averaging._base import require_falling
 from eigenmesh.averaging._push_sum import CHANCE, Probes, PushSumAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import NetworkSequence, Weights
@@ -111,7 +112,7 @@ class Changing(Flooding):
         probes, mix = Probes.drawn(self.n_nodes, self._push_sums), self._new_mix()
         self._push_sums += 1
         mixed, first = probes.start[list(self.ids)], probes.error(probes.start, np.ones((self.n_nodes, 1))).max()
-        taken, rounds = 0, self._forecast()
+        taken, rounds, largest = 0, self._forecast(), np.inf
         while True:
             for _ in range(rounds):
                 sums, mixed, y = mix(sums, mixed, y)
@@ -120,10 +121,11 @@ class Changing(Flooding):
             averaged = (sums / y.reshape(len(y), *[1] * (sums.ndim - 1))).astype(array.dtype)
             result, values = follows(averaged)
             agreed = self.worst(np.hstack([error[:, np.newaxis], self._rows(values)]))
-            largest = float(agreed[0, 0])
+            before, largest = largest, float(agreed[0, 0])
             self._contraction = min(max((largest / first) ** (1 / taken), 1e-3), 1 - 1e-9)
             if largest <= self.accuracy:
                 break
+            require_falling(largest, before, self.accuracy)
             rounds = rounds_to_contract(self.accuracy / largest, self._contraction) + 1
         rounds = taken + self.flood_rounds
         messages_per_round, in_turn_per_round = (

@@ -90,16 +90,20 @@ class Peers(Network):
 
     def _combine(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         part = self._part(exchange)
-        message = arrays if self._rider is None else (*arrays, self._rider)
-        stacks = self.transport.gather(message, part.links)
-        if self._rider is not None:
-            self._rider = _largest(stacks[-1])
-        return tuple([part.total(stack) for stack in stacks[: len(arrays)]])
+        return tuple([part.total(stack) for stack in self._gathered(arrays, part.links)])
 
     def _combine_both(self, first: LinearRound, second: LinearRound, X: Array, S: Array) -> tuple[Array, Array]:
         parts = self._part(first), self._part(second)
-        stacks = self.transport.gather((X, S), parts[0].links)
+        stacks = self._gathered((X, S), parts[0].links)
         return parts[0].total(stacks[0]), parts[1].total(stacks[1])
+
+    def _gathered(self, arrays: tuple[Array, ...], links: Links) -> Sequence[Array]:
+        """The arrays of this node and its neighbours, (senders, ...) each; a rider travels in the same messages."""
+        if self._rider is None:
+            return self.transport.gather(arrays, links)
+        *stacks, riders = self.transport.gather((*arrays, self._rider), links)
+        self._rider = _largest(riders)
+        return stacks
 
     def require_time(self) -> None:
         """Nothing: a transport that works only in rounds raises its own error."""

@@ -187,11 +187,13 @@ def watch_residual(network: Network, state: Any) -> Watch:
     return Watch(state, residual, healthy=not bool(np.any(np.isnan(residual))))
 
 
-def require_positive(name: str, value: Any) -> None:
+def require_positive(name: str, value: Any, also: str = "") -> None:
+    """Raise InputError unless the value is a positive number; ``also`` names what else would be valid."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
-        raise InputError(f"{name} = {value!r} must be a finite number above 0.")
+        raise InputError(f"{name} = {value!r} must be a finite number above 0{also and f', or {also}'}.")
 
 
-def require_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} = {value!r} must be a whole number of at least 1.")
+def require_count(name: str, value: Any, least: int = 1, also: str = "") -> None:
+    """Raise InputError unless the value is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} = {value!r} must be a whole number of at least {least}{also and f', or {also}'}.")

@@ -15,9 +15,8 @@ from eigenmesh.certificate._krylov import asymmetry, bordered, leading_pairs, lo
 from eigenmesh.certificate._signs import own_signs
 from eigenmesh.data import Covariance
 from eigenmesh.data._pooled import product_to_average
-from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
-from eigenmesh.solvers._base import Traits, Watch
+from eigenmesh.solvers._base import Traits, Watch, require_count
 from eigenmesh.solvers._bases import gaussian_coefficients, write_widened
 from eigenmesh.solvers._rayleigh_ritz import RayleighRitz
 
@@ -90,10 +89,10 @@ class BlockKrylov(RayleighRitz):
     traits: ClassVar[Traits] = Traits(few_exchanges=True, averages_products=True, integers=True, expected_products=12)
 
     def __post_init__(self) -> None:
-        if self.oversample < 1:
-            raise InputError(f"oversample = {self.oversample} must be at least 1: the certificate needs l_(K+1).")
-        if self.max_width is not None and self.max_width < 1:
-            raise InputError(f"max_width = {self.max_width} must be at least 1.")
+        # With none the certificate could not see l_{K+1}.
+        require_count("oversample", self.oversample)
+        if self.max_width is not None:
+            require_count("max_width", self.max_width, also="None")
 
     def columns(self, n_components: int, n_features: int) -> int:
         return min(n_components + self.oversample, n_features)

@@ -10,10 +10,9 @@ from eigenmesh.arrays import Array, column_norms
 from eigenmesh.certificate import Common
 from eigenmesh.certificate._bounds import gaps_from_ritz
 from eigenmesh.data import Covariance
-from eigenmesh.errors import InputError
 from eigenmesh.networks import Network
 from eigenmesh.networks._mixes import Mixes
-from eigenmesh.solvers._base import Solver, Traits, Watch
+from eigenmesh.solvers._base import Solver, Traits, Watch, require_count, require_positive
 from eigenmesh.solvers._bases import widened
 from eigenmesh.solvers._shared_ritz import SharedRitz, ritz_of_average
 
@@ -91,12 +90,12 @@ class TrackedSubspace(Solver):
     traits: ClassVar[Traits] = Traits(few_exchanges=True, early=EARLY, expected_products=30)
 
     def __post_init__(self) -> None:
-        if self.oversample < 0:
-            raise InputError(f"oversample = {self.oversample} must be at least 0.")
-        if self.mixes != "auto" and not (isinstance(self.mixes, int) and self.mixes >= 1):
-            raise InputError(f'mixes = {self.mixes!r} must be a whole number of at least 1, or "auto".')
-        if self.momentum != "auto" and not 0 <= self.momentum < np.inf:
-            raise InputError(f'momentum = {self.momentum!r} must be a finite number of at least 0, or "auto".')
+        require_count("oversample", self.oversample, least=0)
+        if self.mixes != "auto":
+            require_count("mixes", self.mixes, also='"auto"')
+        # Without momentum it is plain subspace iteration.
+        if self.momentum != "auto" and self.momentum != 0:
+            require_positive("momentum", self.momentum, also='0 or "auto"')
 
     def columns(self, n_components: int, n_features: int) -> int:
         return min(n_components + self.oversample, n_features)
@@ -113,7 +112,7 @@ class TrackedSubspace(Solver):
         width = self.columns(k, d)
         common = widened(ea.to_numpy(basis[0, ...]), width, seed)
         X = ea.like(np.broadcast_to(common, (n_nodes, d, width)), basis)
-        drawn = np.random.default_rng([seed, k]).standard_normal((1, d, 1))
+        drawn = np.random.default_rng([seed, k, 1]).standard_normal((1, d, 1))
         outside = _outside(covariance, X, ea.everywhere(ea.like(drawn, basis), n_nodes), FIRST_PRODUCTS)
         CX, y = covariance.apply(X), xp.ones((n_nodes, 1, 1), dtype=basis.dtype, device=basis.device)
         added = xp.concat([CX, X.mT @ CX], axis=-2)
