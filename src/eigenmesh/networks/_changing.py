@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import LinearRound, PushSum
-from eigenmesh.averaging._base import require_falling
+from eigenmesh.averaging._base import only_rounding_left
 from eigenmesh.averaging._push_sum import CHANCE, Probes, PushSumAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import NetworkSequence, Weights
@@ -22,12 +22,16 @@ from eigenmesh.networks._running_sums import RunningSums
 
 T = TypeVar("T")
 
+# Accuracy of later push sums, as a multiple of the error that rounding left in one: it grows with the rounds.
+ABOVE_ROUNDING = 4.0
+
 
 class Changing(Flooding):
     """Hold all M nodes of a ``NetworkSequence`` in NumPy arrays of shape (M, ...).
 
     ``mix`` uses the weights of the current round, ``worst`` floods (``Flooding``), and ``mean`` is a push sum that
-    continues until it has reached its accuracy (``PushSum``).
+    continues until it has reached its accuracy (``PushSum``). If rounding errors prevent that, ``average.accuracy`` is
+    the accuracy that was reached.
     """
 
     def __init__(self, sequence: NetworkSequence, averaging: PushSum | None = None) -> None:
@@ -111,7 +115,8 @@ class Changing(Flooding):
         sums, y = np.asarray(array, dtype=np.float64), np.ones((len(self.ids), 1))
         probes, mix = Probes.drawn(self.n_nodes, self._push_sums), self._new_mix()
         self._push_sums += 1
-        mixed, first = probes.start[list(self.ids)], probes.error(probes.start, np.ones((self.n_nodes, 1))).max()
+        # A single node has its mean from the start.
+        mixed, first = probes.start[list(self.ids)], probes.error(probes.start, np.ones((self.n_nodes, 1))).max() or 1.0
         taken, rounds, largest = 0, self._forecast(), np.inf
         while True:
             for _ in range(rounds):
@@ -125,7 +130,10 @@ class Changing(Flooding):
             self._contraction = min(max((largest / first) ** (1 / taken), 1e-3), 1 - 1e-9)
             if largest <= self.accuracy:
                 break
-            require_falling(largest, before, self.accuracy)
+            if only_rounding_left(largest, before):
+                self.accuracy = ABOVE_ROUNDING * largest
+                # ``follows`` may use the accuracy of the average, so it is called again.
+                self.average = PushSumAverage(0, 0, 0, self.accuracy)
             rounds = rounds_to_contract(self.accuracy / largest, self._contraction) + 1
         rounds = taken + self.flood_rounds
         messages_per_round, in_turn_per_round = (
