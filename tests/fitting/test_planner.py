@@ -240,6 +240,13 @@ def test_what_shows_covariances_is_listed_but_never_taken(digits):
     assert "send covariances as such are not considered" in planned.reason
 
 
+def test_what_the_weights_do_not_suit_is_left_out(digits):
+    data = replace(data_of(digits[0]), weights=graphs.pull(graphs.random_out(10, seed=0)))
+    planned = plan(Request(2, seed=0), data)
+    assert planned.best.solver == "block-krylov"
+    assert "tracked-subspace" not in {line.solver for line in planned.forecasts}
+
+
 def test_seconds_follow_the_costs(digits):
     data = data_of(digits[0], topology="cycle", n_nodes=20)
     far = plan(Request(5, costs=Costs(latency_s=1.0, bandwidth_bytes_s=1e12, flops_s=1e15)), data).best

@@ -5,8 +5,9 @@ import pytest
 
 from eigenmesh import graphs, run
 from eigenmesh.data import gaussian, paper_spectrum, unlike_nodes
+from eigenmesh.errors import GraphError
 from eigenmesh.networks import Changing, Stacked
-from eigenmesh.solvers import BlockKrylov, FastPCA, TrackedSubspace
+from eigenmesh.solvers import SADOT, SDOT, BlockKrylov, DeEPCA, FastPCA, SequentialDistributedPower, TrackedSubspace
 from eigenmesh.solvers._fast_pca import pseudo_gradient
 from problems import angles, from_parts, make_problem
 
@@ -99,6 +100,15 @@ def test_fast_pca_pushes_and_pulls_where_weights_do_one_alone(rule):
         S = S + H - before
         np.testing.assert_allclose(state.X, X, rtol=0, atol=1e-12)
         np.testing.assert_allclose(state.S, S, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "solver", [TrackedSubspace(), TrackedSubspace(mixes=3), DeEPCA(), SDOT(), SADOT(), SequentialDistributedPower()]
+)
+def test_mixing_that_would_change_the_sum_is_refused(solver):
+    problem, graph = make_problem(paper_spectrum(20, K, 0.8), M), graphs.random_out(M, seed=1)
+    with pytest.raises(GraphError, match=r"columns of these weights do not sum to 1.*use push or balanced weights"):
+        run(solver, problem.covariance(), Stacked(graphs.pull(graph)), K, max_rounds=100)
 
 
 def test_a_look_that_begins_from_the_spare_columns_is_shorter(monkeypatch):

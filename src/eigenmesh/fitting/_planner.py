@@ -108,8 +108,11 @@ def _rehearse_all(
 
 def _others(chosen: Solver, workload: Workload) -> list[Solver]:
     """Solvers to forecast in addition to block Krylov."""
-    usual: list[Solver] = [TrackedSubspace()]
-    if isinstance(workload.weights, Weights) or workload.weights.reliable:
+    weights, usual = workload.weights, list[Solver]()
+    # It refuses weights whose columns do not sum to one.
+    if not isinstance(weights, Weights) or weights.keeps_mean:
+        usual.append(TrackedSubspace())
+    if isinstance(weights, Weights) or weights.reliable:
         usual.append(FastPCA())
     if workload.n_features <= LARGEST_FEATURES:
         usual.append(TreeCovariance())

@@ -16,7 +16,7 @@ from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._gossip import ChebyshevAverage, GossipAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
-from eigenmesh.errors import InputError
+from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks._all_reduce import AllReducing
 from eigenmesh.networks._integers import Bound, InIntegers
@@ -94,8 +94,15 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """Bound on the probability that any average so far was less accurate than claimed."""
         return 0.0
 
+    def require_sums_kept(self) -> None:
+        """Raise GraphError unless mixing conserves the sum over all nodes: the columns of the weights must sum to one."""
+        if not self.weights.keeps_mean:
+            what = "columns of these weights do not sum to 1, so mixing does not conserve the sum over all nodes"
+            raise GraphError(f"{what}; use push or balanced weights, or the solver block-krylov, which does not mix.")
+
     def mixes(self, rounds: int, before: Mixes | None = None) -> Mixes:
         """The given number of mixing rounds; messages of the mixes ``before`` that are still on their way count."""
+        self.require_sums_kept()
         if not self.weights.averages:
             return PushMixes(rounds, self.contraction**rounds, self.mix)
         if self.weights.symmetric:

@@ -64,6 +64,9 @@ class Changing(Flooding):
         mixed_X, mixed_S = self._mixed((rows, columns), (X, S))
         return (X + mixed_X) / 2, (S + mixed_S) / 2
 
+    def require_sums_kept(self) -> None:
+        """Weights of the moment keep them."""
+
     def _require_reliable(self) -> None:
         if not self.sequence.reliable:
             raise InputError("this solver cannot run over links that lose messages; use the solver tracked-subspace.")

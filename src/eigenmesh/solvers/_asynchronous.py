@@ -79,6 +79,7 @@ class Asynchronous(Solver):
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> PacedState:
         network.require_time()
+        network.require_sums_kept()
         patience = round(self.patience_s / self.tick_s)
         # Each node needs its own covariance, even if one process holds several nodes.
         parts = getattr(covariance, "parts", (covariance,))

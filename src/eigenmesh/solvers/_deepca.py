@@ -74,6 +74,7 @@ def fast_mix(network: Network, Z: Array, rounds: int) -> Array:
     eigenvalues, the first round may enlarge their part, so a single round need not shrink anything. With one-way links
     the eigenvalues are complex and acceleration would diverge: there eta is 0, which is plain mixing.
     """
+    network.require_sums_kept()
     root = math.sqrt(1 - network.weights.spectrum.beta**2) if network.weights.symmetric else 1.0
     eta = (1 - root) / (1 + root)
     before = Z

@@ -101,6 +101,7 @@ def plain_mix(network: Network, Z: Array, rounds: int) -> tuple[Array, Array]:
     The last round changes the distance e from the mean by ``(W - I) W^-1 e``, so e is at most
     ``max |w / (1 - w)|`` times that change, over the eigenvalues w of W besides 1.
     """
+    network.require_sums_kept()
     before = Z
     for _ in range(rounds):
         before, Z = Z, network.mix(Z)
