@@ -3,6 +3,7 @@
 import networkx as nx
 import numpy as np
 import pytest
+from scipy import sparse
 
 from eigenmesh import graphs
 from eigenmesh.errors import GraphError
@@ -96,3 +97,21 @@ def test_a_notebook_shows_the_first_rounds():
     assert "12 nodes; links go both ways, 10% lost, up to 2 rounds late" in shown
     assert [picture.count("<line") for picture in shown.split("<svg")[1:]] == [0, 11, 0]
     assert '<line x1="' in SEQUENCES["one way"]._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "links",
+    [None, "cycle", np.full((12, 12), "x"), np.full((12, 12), np.nan), [[1, 0], [1]], graphs.metropolis(ER)],
+    ids=["nothing", "a name", "words", "not a number", "no matrix", "weights"],
+)
+def test_what_a_function_gives_in_place_of_links_is_named_with_its_round(links):
+    sequence = NetworkSequence(12, lambda round_: ER if round_ < 3 else links)
+    with pytest.raises(GraphError, match=r"links_at\(3\) gives a \w+ that is no links; give a networkx graph"):
+        [sequence.weights_at(round_) for round_ in range(4)]
+
+
+def test_a_matrix_of_links_may_be_sparse_and_its_numbers_do_not_count():
+    linked = nx.to_numpy_array(ER)
+    for matrix in (linked, -0.3 * linked, sparse.csr_array(linked), linked + np.eye(12), linked.tolist()):
+        weights = NetworkSequence(12, lambda round_, matrix=matrix: matrix).weights_at(0)
+        np.testing.assert_array_equal(weights, SEQUENCES["static"].weights_at(0))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import Any
 
 import networkx as nx
 import numpy as np
+from scipy import sparse
 
 from eigenmesh._text import html_paragraphs
 from eigenmesh.errors import GraphError
@@ -35,7 +37,8 @@ class NetworkSequence:
         M.
     links_at : callable
         Function of the round, counted from 0, that returns the links (M, M), true where the node of the column sends to
-        that of the row; or a networkx graph of the nodes 0..M-1. It must return the same links at every node.
+        that of the row; or a networkx graph of the nodes 0..M-1. Any number but 0 is a link. It must return the same
+        links at every node.
     one_way : bool
         True if links are one-way.
     loss : float
@@ -90,8 +93,7 @@ class NetworkSequence:
 
     def weights_at(self, round_: int) -> np.ndarray:
         """Weights W(t) of a round: (M, M), columns sum to one; nodes may have no link at all."""
-        given = self.links_at(round_)
-        links = adjacency(given).toarray() > 0 if isinstance(given, nx.Graph) else np.asarray(given, dtype=bool)
+        links = _links_of(self.links_at(round_), round_)
         if links.shape != (self.n_nodes, self.n_nodes):
             raise GraphError(f"round {round_} has links of shape {links.shape}; there are {self.n_nodes} nodes.")
         if not self.one_way and (links != links.T).any():
@@ -112,6 +114,20 @@ class NetworkSequence:
             arrives = (rng.random(shape) < share) & (rng.random(shape) >= self.loss)
             copies.append(np.where(arrives, late, -1))
         return copies[: 2 if self.duplicates else 1]
+
+
+def _links_of(given: Any, round_: int) -> Links:
+    """The links that ``links_at`` returned for a round, (M, M), from a graph or a matrix of numbers, 0 for no link."""
+    if isinstance(given, nx.Graph):
+        return np.asarray(adjacency(given).toarray() > 0)
+    try:
+        links = np.asarray(given.toarray() if sparse.issparse(given) else given)
+    except ValueError:
+        links = np.array(None)
+    if links.dtype.kind not in "biuf" or not np.isfinite(links).all():
+        fix = "give a networkx graph, or a matrix (M, M) of true and false"
+        raise GraphError(f"links_at({round_}) gives a {type(given).__name__} that is no links; {fix}.")
+    return np.asarray(links != 0)
 
 
 def over_time(network: nx.Graph | Weights | NetworkSequence) -> NetworkSequence:
