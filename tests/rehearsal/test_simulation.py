@@ -115,6 +115,18 @@ def test_work_that_is_down_meanwhile_takes_longer():
     laws.column_s[0] = 1.0
     assert laws.works(0, 1, 0.0) == pytest.approx(3.0)
     assert laws.works(0, 1, 1.0) == pytest.approx(3.5)
+    # The second time it is down comes only because of the first.
+    laws = laws_of(ROUGH, hosts, (Fault("crash", 0.5, "a", "", 2.0), Fault("crash", 2.75, "a", "", 3.0)))
+    laws.column_s[0] = 1.0
+    assert laws.works(0, 1, 0.0) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("name", AT_OWN_PACE)
+def test_who_is_gone_in_the_middle_of_its_work_does_not_make_the_run_last_for_ever(name):
+    faults = tuple(Fault("kill", 2.0, node) for node in NAMES)
+    found, _ = play(AT_OWN_PACE[name](tol=TOL), conditions(product_ms=60_000.0, faults=faults))
+    assert "node 0, 1, 2, 3, 4, 5 is gone for ever" in found.why
+    assert found.seconds < 3.0
 
 
 def test_speeds_are_spread_as_asked_for():

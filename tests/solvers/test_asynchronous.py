@@ -171,6 +171,14 @@ def test_without_time_they_are_refused_by_name():
         pca.fit(np.vstack(PARTS))
 
 
+@pytest.mark.parametrize("transport", [None, "threads"])
+def test_on_a_network_that_changes_they_are_refused_with_what_to_use(transport):
+    network = graphs.links_up(graphs.cycle(M), 0.8)
+    pca = DecentralizedPCA(K, solver=Asynchronous(), topology=network, transport=transport)
+    with pytest.raises(InputError, match=r"need links that stay the same.*use the solver tracked-subspace"):
+        pca.fit(np.vstack(PARTS))
+
+
 @pytest.mark.parametrize("settings", [{"tick_s": 0}, {"tick_s": -1}, {"tol": 0}, {"patience_s": 0.01}])
 def test_wrong_settings_are_named(settings):
     with pytest.raises(InputError, match=next(iter(settings))):

@@ -64,6 +64,10 @@ class Changing(Flooding):
         mixed_X, mixed_S = self._mixed((rows, columns), (X, S))
         return (X + mixed_X) / 2, (S + mixed_S) / 2
 
+    def require_time(self) -> None:
+        what = "nodes at their own pace need links that stay the same, and this network changes or loses messages"
+        raise InputError(f"{what}; use the solver tracked-subspace, or eigenmesh simulate with a file of conditions.")
+
     def require_sums_kept(self) -> None:
         """Weights of the moment keep them."""
 

@@ -143,7 +143,8 @@ class InVirtualTime(Stacked):
             if self.watcher is not None:
                 self.watcher(node)
             done_at = self.laws.works(node.rank, node.work_columns, self.time.now)
-            self.time.at(done_at, self._finish, node, work)
+            if done_at < math.inf:
+                self.time.at(done_at, self._finish, node, work)
         elif node.ready_to_meet and not node.working:
             self._joined.setdefault(node.rank, self.time.now)
 

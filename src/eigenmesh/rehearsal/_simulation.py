@@ -90,9 +90,12 @@ class ConditionLaws:
     def works(self, node: int, columns: int, at: float) -> float:
         taken = columns * self.column_s[node] * drawn_factor(self._hosts[self._names[node]], self._random)
         begins = self.awake(node, at)
-        # What is down stops, and goes on with its work when it is back.
-        lost = sum(end - start for start, end in self._downtimes[self._names[node]] if begins < start < begins + taken)
-        return begins + taken + lost
+        ends = begins + taken
+        for start, end in sorted(self._downtimes[self._names[node]]):
+            if begins < start < ends:
+                # What is down stops, and goes on with its work when it is back.
+                ends += end - start
+        return ends
 
     def awake(self, node: int, at: float) -> float:
         return _over(self._downtimes[self._names[node]], at)
