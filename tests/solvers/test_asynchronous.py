@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.data import Shards, build_covariance, paper_spectrum, pooled_moments, unlike_nodes
 from eigenmesh.errors import DeadlineError, InputError
+from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.metrics import largest_angle
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import AT_OWN_PACE, Asynchronous, Deadlines, TrackedSubspace
 from eigenmesh.solvers._paced_node import PacedNode
 from eigenmesh.solvers._step_reports import StepReports
+from eigenmesh.transports import run_threads
 
 M, D, K = 5, 8, 2
 PARTS = unlike_nodes(paper_spectrum(D, K, 0.7), [200] * M, 0)
@@ -169,6 +174,62 @@ def test_without_time_they_are_refused_by_name():
     pca = DecentralizedPCA(K, solver=Asynchronous(), n_nodes=M)
     with pytest.raises(InputError, match='Stacked has none; use transport="threads", or eigenmesh simulate'):
         pca.fit(np.vstack(PARTS))
+
+
+class Stopping:
+    """A covariance whose product, after a few, does what it is told."""
+
+    def __init__(self, covariance, products, then):
+        self._covariance, self._left, self._then = covariance, products, then
+
+    def apply(self, X):
+        self._left -= 1
+        if self._left < 0:
+            self._then()
+        return self._covariance.apply(X)
+
+    def __getattr__(self, name):
+        return getattr(self._covariance, name)
+
+
+def ends_of(solver, then, timeout_s) -> dict[int, str]:
+    """Why each node has ended where the products of node 2 stop."""
+    data, request = NodeData(Shards.from_list(PARTS), WEIGHTS), Request(K, solver=solver, seed=0, max_rounds=100_000)
+    ends = {}
+
+    def node(transport):
+        prepared = prepare(request, data.at_node(transport))
+        if transport.rank == 2:
+            prepared = replace(prepared, covariance=Stopping(prepared.covariance, 20, then))
+        try:
+            return fit(prepared)
+        except Exception as error:
+            ends[transport.rank] = str(error)
+            raise
+
+    with pytest.raises(Exception, match=r"disk|has worked for"):
+        run_threads(M, node, timeout_s)
+    return ends
+
+
+@pytest.mark.parametrize("name", AT_OWN_PACE)
+def test_a_node_that_fails_in_the_middle_ends_all_with_its_reason(name):
+    def fail():
+        raise OSError("the disk is gone")
+
+    ends = ends_of(AT_OWN_PACE[name](tick_s=0.002), fail, 60.0)
+    assert len(ends) == M
+    assert all("the disk is gone" in end for end in ends.values())
+
+
+def test_a_product_that_never_ends_ends_the_run_with_the_name_of_the_node():
+    over = threading.Event()
+    try:
+        ends = ends_of(Asynchronous(tick_s=0.002), over.wait, 1.0)
+    finally:
+        over.set()
+    assert len(ends) == M
+    assert all("node 2 has worked for 1 s on one product" in end for end in ends.values())
 
 
 @pytest.mark.parametrize("transport", [None, "threads"])

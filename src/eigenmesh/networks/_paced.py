@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from eigenmesh.errors import DeadlineError
 from eigenmesh.transports._base import Transport
 
 # Arrays that one node sends to one neighbour.
@@ -58,10 +59,15 @@ class Pace:
 
 
 def drive(node: Paced, transport: Transport, pace: Pace) -> int:
-    """Drive a node in real time until it is ready to meet and idle; returns its ticks. Work runs in another thread."""
-    ticks, tick_at, work = 0, time.monotonic(), None
+    """Drive a node in real time until it is ready to meet and idle; returns its ticks. Work runs in another thread.
+
+    Work that takes longer than the transport's deadline ends the run: the neighbours still hear this node, and would
+    wait for its product for ever.
+    """
+    ticks, tick_at, end_at, work = 0, time.monotonic(), math.inf, None
     future: Future[Any] | None = None
-    with ThreadPoolExecutor(1, thread_name_prefix=f"work-{node.rank}") as pool:
+    pool = ThreadPoolExecutor(1, thread_name_prefix=f"work-{node.rank}")
+    try:
         while node.working or not node.ready_to_meet:
             if time.monotonic() >= tick_at:
                 _post_tick(node, transport)
@@ -73,8 +79,14 @@ def drive(node: Paced, transport: Transport, pace: Pace) -> int:
                 node.end(future.result())
                 future = None
             if future is None and (work := node.begin()) is not None:
-                future = pool.submit(work)
+                future, end_at = pool.submit(work), time.monotonic() + transport.deadline_s
+            if future is not None and time.monotonic() > end_at:
+                what = f"node {node.rank} has worked for {transport.deadline_s:g} s on one product"
+                raise DeadlineError(f"{what}; it is stuck, or has too many samples.")
             take_in(node, transport, tick_at - time.monotonic())
+    finally:
+        # If the run has failed, do not wait for work that may be stuck.
+        pool.shutdown(wait=False)
     # A last message, so that the neighbours learn that all are ready.
     _post_tick(node, transport)
     return ticks + 1

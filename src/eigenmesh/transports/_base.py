@@ -53,6 +53,8 @@ class Transport(ABC):
     reduces: ClassVar[bool] = False
     # Whether links may be others in every round; not where preparing them costs more than a round.
     changes_links: ClassVar[bool] = False
+    # Seconds that a node at its own pace may work without an end, where ``post`` is implemented.
+    deadline_s: float = 60.0
 
     # A subclass sets these, or overrides the properties.
     _rank: int

@@ -60,7 +60,7 @@ class ThreadTransport(Transport):
     def __init__(self, hub: ThreadHub, rank: int) -> None:
         if not 0 <= rank < hub.size:
             raise InputError(f"rank = {rank} must be from 0 to {hub.size - 1}.")
-        self._hub, self._rank, self._size = hub, rank, hub.size
+        self._hub, self._rank, self._size, self.deadline_s = hub, rank, hub.size, hub.timeout_s
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         self._hub.check()
