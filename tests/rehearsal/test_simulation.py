@@ -125,7 +125,7 @@ def test_work_that_is_down_meanwhile_takes_longer():
 def test_who_is_gone_in_the_middle_of_its_work_does_not_make_the_run_last_for_ever(name):
     faults = tuple(Fault("kill", 2.0, node) for node in NAMES)
     found, _ = play(AT_OWN_PACE[name](tol=TOL), conditions(product_ms=60_000.0, faults=faults))
-    assert "node 0, 1, 2, 3, 4, 5 is gone for ever" in found.why
+    assert "node 0, 1, 2, 3, 4, 5 is gone forever" in found.why
     assert found.seconds < 3.0
 
 

@@ -95,7 +95,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         return 0.0
 
     def require_sums_kept(self) -> None:
-        """Raise GraphError unless mixing conserves the sum over all nodes: the columns of the weights must sum to one."""
+        """Raise GraphError unless mixing conserves the sum over all nodes, so the columns of the weights sum to one."""
         if not self.weights.keeps_mean:
             what = "columns of these weights do not sum to 1, so mixing does not conserve the sum over all nodes"
             raise GraphError(f"{what}; use push or balanced weights, or the solver block-krylov, which does not mix.")
