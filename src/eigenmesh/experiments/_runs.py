@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeAlias
 
+import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
 from eigenmesh.arrays import Array
@@ -74,6 +75,8 @@ def follow(method: Method, comparison: Comparison, rounds: int, events: EventLog
         network = (UncountedChecks if uncounted else Stacked)(prepared.network.weights, prepared.averaging)
     else:
         network = network_over(prepared.weights, None, prepared.averaging)
+        # The set-up of a fit, which is not counted, finds how fast the network is.
+        network.mean(np.zeros((network.n_nodes, 1)))
     request = replace(prepared.request, tol=TOL, max_rounds=rounds)
     fitted = fit(
         replace(prepared, request=request, solver=method.solver, network=network, set_up=Traffic()),
