@@ -73,7 +73,7 @@ def folder(write_csv, tmp_path, samples):
         (("fit", "data.csv", "few.csv", "--nodes", "3", "--out", "r.npz"), ("2 files", "not 3", "leave out --nodes")),
         (("fit", "data.csv", "few.csv", "--split", "label", "--out", "r.npz"), ("2 files", "leave out --split")),
         (("fit", "data.csv", "few.csv", "--topology", "three.txt", "--out", "r.npz"), ("2 files", "not 3")),
-        (("fit", "data.csv", "digits", "--out", "r.npz"), ("digits is a data set", "name it alone")),
+        (("fit", "data.csv", "digits", "--out", "r.npz"), ("digits is a data set", "only this data set")),
         (("fit", "constant.csv", "--out", "r.npz"), ("total variance is zero",)),
         (("fit", "one_constant.csv", "--scale", "--out", "r.npz"), ("--scale", "column 3 ('c3')", "drop")),
     ],

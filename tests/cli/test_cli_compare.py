@@ -54,7 +54,11 @@ def test_solvers_are_read_with_their_settings():
         ("deepca:mixes", InputError, "written deepca:field=value; got 'mixes'"),
         ("deepca:", InputError, "written deepca:field=value"),
         ("deepca:mixes=", InputError, "written deepca:field=value"),
-        ("deepca:mixes=many", InputError, "mixes of deepca must be a number, or auto where it can be; got 'many'"),
+        (
+            "deepca:mixes=many",
+            InputError,
+            "mixes of deepca must be a number, or auto where the solver allows it; got 'many'",
+        ),
         ("deepca:mixes=0", InputError, "mixes = 0 must be a whole number of at least 1"),
         ("deepca:mixes=2.5", InputError, "mixes = 2.5 must be a whole number"),
         ("fast-pca:step_size=-1", InputError, "step_size = -1 must be"),
@@ -133,7 +137,7 @@ def test_nodes_of_their_own_and_other_covariances(call, write_csv, tmp_path, sam
         (["-k", "7"], "--components = 7 must be at most 6"),
         (["--out", "x.gif"], "pictures end in .png, .svg, .pdf"),
         (["--out", "nowhere/x.csv"], "there is no folder nowhere"),
-        (["--out", "data.npy/x"], "cannot make the folder data.npy/x"),
+        (["--out", "data.npy/x"], "cannot create the folder data.npy/x"),
         (["--solvers", "krasulina"], "--components = 5 must be 1 for the solver krasulina"),
     ],
 )

@@ -59,7 +59,7 @@ def test_demo_that_does_not_converge_says_so(call, tmp_path):
         (("--split", "fairly"), ("'fairly'", "random")),
         (("--solver", "x"), ("fast-pca",)),
         (("--out", "d.gif"), ("'.gif'", ".png, .svg, .pdf")),
-        (("--out", "file/d.png"), ("cannot make the folder file",)),
+        (("--out", "file/d.png"), ("cannot create the folder file",)),
     ],
 )
 def test_demo_refuses_bad_input(call, tmp_path, words, said):

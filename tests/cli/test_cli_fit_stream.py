@@ -77,14 +77,14 @@ def test_labels_are_nodes(call, write_csv, samples):
 def test_a_sketch_says_that_nothing_is_certified(call, folder):
     done = call("fit", folder, "--stream", "--sketch", 4, "-k", 2)
     assert done.exit_code == 1
-    assert "nothing is certified: the products were those of a sketch" in done.stderr
+    assert "nothing is certified: the products were computed from a sketch" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["days", "--batch-rows", "5"], "--batch-rows goes with --stream"),
-        (["days", "all.npy", "--stream"], "all.npy is no folder, but others are"),
+        (["days", "--batch-rows", "5"], "--batch-rows needs --stream"),
+        (["days", "all.npy", "--stream"], "all.npy is not a folder, but other sources are"),
         (["empty", "--stream"], "empty has no file to read"),
         (["days", "--stream", "--forgetting", "0"], "forgetting = 0.0 must be"),
         (["days", "--stream", "--missing", "mean"], "needs all samples at once"),
@@ -92,7 +92,7 @@ def test_a_sketch_says_that_nothing_is_certified(call, folder):
         (["days", "--stream", "--by-label"], "no labels to split by"),
         (["days", "--stream", "--transport", "mpi"], "every node reads its own"),
         (["few.npy", "--stream", "-k", "3"], "are too few"),
-        (["days", "--stream", "--weight-column", "c0"], "a stream counts every row once"),
+        (["days", "--stream", "--weight-column", "c0"], "--stream, which counts every row once"),
         (["days", "--stream", "--partition", "features"], "a stream is split by samples"),
     ],
 )

@@ -53,7 +53,7 @@ def test_every_site_gets_its_own_folder_and_the_authority_another(call):
         load_credentials(site.tls, name)
     keys = {content for name, content in _files(Path("mesh")).items() if "key" in name}
     assert len(keys) == 4
-    for words in ("calls bergen at pca.bergen", "Secret: key.pem", "ca.key. Who has it", "then run: eigenmesh"):
+    for words in ("calls bergen at pca.bergen", "Secret: key.pem", "ca.key. Whoever has it", "then run: eigenmesh"):
         assert words in done.output
 
 

@@ -51,7 +51,7 @@ def test_quiet_has_no_progress_but_alerts():
     messages, said = make_voice(terminal=True, quiet=True)
     with messages.progress() as show, messages.waiting("reading"):
         assert show is None
-    messages.tell("result")
+    messages.print("result")
     assert said.getvalue() == ""
     messages.alert("careful", style="yellow")
     assert "careful" in said.getvalue()

@@ -82,4 +82,4 @@ def test_conditions_are_refused_where_they_cannot_be_played(call, tmp_path, samp
     (tmp_path / "conditions.toml").write_text(LOSSY)
     done = call("plan", "data.npy", "--nodes", 4, *options, "--conditions", "conditions.toml")
     assert done.exit_code == 2
-    assert "--conditions goes with a whole number of components, and without masks" in " ".join(done.stderr.split())
+    assert "--conditions needs a whole number for --components and --privacy open" in " ".join(done.stderr.split())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._simulate import _tell
+from eigenmesh.cli._simulate import _print_tables
 from eigenmesh.iteration import StopReason
 from eigenmesh.rehearsal._simulation import Simulated
 
@@ -51,7 +51,7 @@ def test_the_table_is_whole_at_eighty_columns(monkeypatch, capsys):
     certificate = SimpleNamespace(error_bound=1.2e-7)
     result = SimpleNamespace(stop_reason=StopReason.MAX_ROUNDS, certificate=certificate)
     curve = np.array([[987.64, 1e-7], [12345.6, 1e-11]])
-    _tell(Messages.of(), {"tracked-subspace": Simulated(result, "", 987654.0, curve, 1, 999_900_000)})
+    _print_tables(Messages.of(), {"tracked-subspace": Simulated(result, "", 987654.0, curve, 1, 999_900_000)})
     cells = capsys.readouterr().out.splitlines()[3].split()
     assert cells == [
         "tracked-subspace",

@@ -53,7 +53,7 @@ def test_an_audit_without_fault_says_so(do):
         "bergen sent 3 messages with 15.4 kB to 1 neighbours",
         "No message had the shape of samples (500 rows of 64)",
         "No message had the shape of a covariance (64 x 64)",
-        "No neighbour got more than 30 columns of 64 numbers",
+        "No neighbour received more than 30 columns of 64 numbers",
         "1 x 64 x 10 float64",
         "The largest message had 5.1 kB: DATA to oslo.",
     ):
@@ -66,7 +66,7 @@ def test_an_audit_without_fault_says_so(do):
     [
         (((1, 64, 64),), 1, "1 messages had the shape of a covariance"),
         (((1, 500, 64),), 2, "2 messages had the shape of samples"),
-        (((1, 64, 10),), 6, "oslo got 54 or more columns of 64 numbers"),
+        (((1, 64, 10),), 6, "oslo received 54 or more columns of 64 numbers"),
     ],
 )
 def test_an_audit_that_shows_too_much_says_so(do, shapes, messages, said):
@@ -79,19 +79,19 @@ def test_where_columns_are_split_the_audit_looks_for_loadings(do):
     done = do("audit", "audit.jsonl")
     assert "No message had the shape of loadings of this site's 64 columns" in done.stdout
     assert "No message had the shape of a Gram matrix (499 x 499)" in done.stdout
-    assert "No neighbour got more than 30 columns of 499 numbers" in done.stdout
+    assert "No neighbour received more than 30 columns of 499 numbers" in done.stdout
     assert done.stderr == ""
     _audit_file(((1, 499, 10),), messages=7, partition="features", privacy="masked")
-    assert "All sites now know scores of all samples, number of columns" in do("audit", "audit.jsonl").stdout
+    assert "All sites now know at most scores of all samples, number of columns" in do("audit", "audit.jsonl").stdout
     _audit_file(((1, 64, 5),), partition="features", n_samples=300)
     assert "3 messages had the shape of loadings" in do("audit", "audit.jsonl").stderr
     _audit_file(((1, 499, 10),), messages=7, partition="features", n_samples=500)
-    assert "oslo got 64 or more columns of 499 numbers" in do("audit", "audit.jsonl").stderr
+    assert "oslo received 64 or more columns of 499 numbers" in do("audit", "audit.jsonl").stderr
 
 
 def test_a_site_with_few_samples_shows_its_covariance_sooner(do):
     _audit_file(((1, 64, 10),), n_samples=25)
-    assert "oslo got 25 or more columns of 64 numbers" in do("audit", "audit.jsonl").stderr
+    assert "oslo received 25 or more columns of 64 numbers" in do("audit", "audit.jsonl").stderr
 
 
 def test_an_audit_of_a_masked_run_says_what_all_sites_know_and_that_nobody_knows_a_number_of_this_one(do):
@@ -100,13 +100,13 @@ def test_an_audit_of_a_masked_run_says_what_all_sites_know_and_that_nobody_knows
     done = do("audit", "audit.jsonl")
     assert (done.exit_code, done.stderr) == (0, "")
     for words in (
-        "Masked: what this site added to a sum left it under a mask; nobody has learned a number of this site alone.",
-        "All sites now know N, mean, variances, and the pooled covariance on at most 60 of 64 dimensions, by 60 "
-        "columns of products at most.",
+        "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone.",
+        "All sites now know at most N, mean, variances, and the pooled covariance on at most 60 of 64 dimensions, by "
+        "60 columns of products.",
         "1 x 64 x 10 uint64",
     ):
         assert words in done.stdout
-    assert "can be worked out" not in done.stdout
+    assert "can be computed" not in done.stdout
     assert "were lost" not in done.stdout
     (run,) = json.loads(do("audit", "audit.jsonl", "--json").stdout)["runs"]
     assert (run["privacy"], run["by_neighbour"]["oslo"]["columns"]) == ("masked", 60)
@@ -116,7 +116,7 @@ def test_an_audit_of_a_masked_run_that_lost_a_site_says_what_became_known_of_it(
     _audit_file(((1, 64, 10),), messages=7, privacy="masked", epochs=2)
     said = do("audit", "audit.jsonl").stdout
     assert "the pooled covariance on all 64 dimensions" in said
-    assert "Sites were lost in this run: the others know more of them, as their number of samples, mean" in said
+    assert "Sites were lost during this run, and the others know more about them: their number of samples" in said
 
 
 def test_an_audit_as_numbers_and_damaged_lines(do):
@@ -129,7 +129,7 @@ def test_an_audit_as_numbers_and_damaged_lines(do):
 
 def test_a_changed_audit_ends_with_status_1_and_says_where(do):
     _audit_file(((1, 64, 10),))
-    assert "4 lines and no hash is wrong; the last has SHA-256 " in do("audit", "audit.jsonl").stdout
+    assert "4 lines and no hash is wrong; the last line has SHA-256 " in do("audit", "audit.jsonl").stdout
     lines = Path("audit.jsonl").read_bytes().splitlines(keepends=True)
     Path("audit.jsonl").write_bytes(b"".join([*lines[:2], *lines[3:]]))
     done = do("audit", "audit.jsonl")
@@ -172,7 +172,7 @@ def test_status_says_how_the_run_goes(do, site):
     [
         ({"waiting": True, "waited_s": 12.0}, "Waiting for oslo, for 12 s so far."),
         ({"written": 1e9}, "has written nothing for "),
-        ({"pid": 2**22 + 1}, "is gone without a word"),
+        ({"pid": 2**22 + 1}, "ended without reporting it"),
         ({"phase": "parked", "message": "Ctrl-C at oslo"}, "The run ended here 0 s ago: parked."),
     ],
 )

@@ -158,11 +158,11 @@ def test_monitoring_writes_t2_and_spe_and_says_what_is_beyond_the_limits(call, t
     spe = np.array(rows)[:, 4].astype(float)
     assert spe[:10].min() > 300 > 30 > spe[10:].max()
     done = call(*transform, "out.npz")
-    assert "SPE has no limit here" in done.output
+    assert "SPE has no limit with this model" in done.output
     np.testing.assert_allclose(np.load(tmp_path / "out.npz")["spe"], spe)
     assert call(*transform, "out.npy").exit_code == 2
     without = ("transform", "today.csv", "--model", "pca.npz", "--quiet-samples", "quiet.csv", "--out", "x.csv")
-    assert "is for --monitor" in call(*without).stderr
+    assert "needs --monitor" in call(*without).stderr
 
 
 def test_new_samples_are_corrected_and_else_their_shrinkage_is_named(call, tmp_path):
@@ -173,7 +173,10 @@ def test_new_samples_are_corrected_and_else_their_shrinkage_is_named(call, tmp_p
     assert call("fit", "fitted.npy", "-k", 1, "--nodes", 2, "--out", "pca.npz").exit_code == 0
     transform = ("transform", "new.npy", "--model", "pca.npz", "--out", "s.npy")
     done = call(*transform)
-    assert "40 samples of 90 features: scores of others are too small; --new-samples" in done.output
+    assert (
+        "40 samples of 90 features: scores of other samples are too small; correct them with --new-samples"
+        in done.output
+    )
     plain = np.load(tmp_path / "s.npy")
     done = call(*transform, "--new-samples")
     assert "too small" not in done.output

@@ -226,10 +226,10 @@ def ancestors(pid: int) -> list[int]:
 
 def test_what_cannot_be_launched_is_said(call):
     for words, message in {
-        ("--", "graph", "cycle"): "nodes run 'fit' alone, not 'graph'",
+        ("--", "graph", "cycle"): "nodes can only run 'fit', not 'graph'",
         ("--transport", "smoke", "--", "fit", "digits"): "unknown transport 'smoke'",
-        ("--", "fit", "digits", "--transport", "mpi"): "launch gives --transport to the nodes itself",
-        ("--", "fit", "digits", "--nodes=3"): "launch gives --nodes to the nodes itself",
+        ("--", "fit", "digits", "--transport", "mpi"): "launch passes --transport to the nodes",
+        ("--", "fit", "digits", "--nodes=3"): "launch passes --nodes to the nodes",
     }.items():
         done = call("launch", *words)
         assert done.exit_code == 2
@@ -253,7 +253,7 @@ def test_transports_that_need_more_than_a_name_are_not_started(call):
 
 def test_unknown_transports_and_patterns_without_a_number_are_errors(call):
     assert "unknown transport 'smoke'" in call("fit", "digits", "--transport", "smoke").stderr
-    assert "say how many there are with --nodes" in call("fit", "a-{rank}.npy").stderr
+    assert "give the number of nodes with --nodes" in call("fit", "a-{rank}.npy").stderr
 
 
 def test_simulation_takes_a_pattern_too(call, tmp_path, rows):

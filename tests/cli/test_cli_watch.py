@@ -167,7 +167,7 @@ def test_the_folder_of_a_site_is_not_waited_for(call, tmp_path):
     (tmp_path / "oslo" / "site.toml").touch()
     done = call("watch", "oslo")
     assert done.exit_code == 2
-    assert "no run writes there; give oslo/site.toml" in " ".join(done.output.split())
+    assert "to which no run writes; give oslo/site.toml" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("name", ["out", "later.jsonl"])

@@ -72,7 +72,7 @@ def test_a_network_file_takes_the_fingerprints_and_each_site_takes_them_from_the
     assert dict(read_site(path).fingerprints) == pins
     # A site.toml that is made from it later has them too.
     assert site_toml(read_network_file(network), "oslo") == site_toml(read_network_file(network), "oslo", pins)
-    with pytest.raises(InputError, match="of keys that exist, and init would make others"):
+    with pytest.raises(InputError, match="of existing keys, and init would create new keys"):
         make_network(network, tmp_path / "again")
     network.write_text(network.read_text().replace('trondheim = "', '# "'))
     with pytest.raises(InputError, match="has fingerprints, but none of trondheim"):

@@ -202,7 +202,7 @@ def test_survivors_finish_with_the_data_that_are_left(tmp_path, alike):
         for name in left:
             assert mesh.numbers(name)["lost_sites"] == ["tromso"]
             assert mesh.numbers(name)["whole"] is False
-            assert "tromso were lost on the way" in mesh.said(name)
+            assert "tromso were lost during the run" in mesh.said(name)
         # The lost site comes back to a run that went on without it: it is told so, and reports nothing as whole.
         assert not (mesh.out("tromso") / "result.npz").exists()
 

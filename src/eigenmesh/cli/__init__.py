@@ -1,4 +1,4 @@
-"""The ``eigenmesh`` command: where strings become objects."""
+"""The ``eigenmesh`` command: turns the strings that were typed into objects of the library."""
 
 from eigenmesh.cli._app import app, main
 

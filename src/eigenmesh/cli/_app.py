@@ -11,28 +11,28 @@ from eigenmesh.cli._exit_codes import BAD_INPUT, INTERRUPTED, PIPE_CLOSED
 from eigenmesh.cli._warnings import alert, warnings_shown
 from eigenmesh.errors import EigenmeshError
 
-# What `eigenmesh --help` says of each command. `eigenmesh fit` is the function `fit` of the module `_fit`.
+# Help line of each command in `eigenmesh --help`. `eigenmesh fit` is the function `fit` of the module `_fit`.
 COMMANDS = {
     "demo": "Watch 20 nodes find the components of handwritten digits.",
     "fit": "Find the principal components of data that are spread over nodes.",
-    "graph": "Look at a network before using it: diameter, spectral gap, cost of an average.",
-    "plan": "Forecast rounds, bytes, memory and time of every solver, and say which is best.",
-    "compare": "Set solvers against each other: what each costs, and how near it gets.",
-    "reproduce": "Run the experiments of the FAST-PCA paper again, and check its claims.",
+    "graph": "Describe a network: diameter, spectral gap, cost of an average.",
+    "plan": "Forecast rounds, bytes, memory and time of every solver, and name the best.",
+    "compare": "Compare solvers on the same data: error against cost.",
+    "reproduce": "Repeat the experiments of the FAST-PCA paper, and check its claims.",
     "simulate": "Run solvers on data in virtual time: latency, loss, slow nodes, outages.",
     "launch": "Start the nodes of a run on this machine, and wait for them.",
     "transform": "Project samples onto the components of a saved model.",
-    "init": "Make what every site of a network needs: key, certificate and site.toml.",
+    "init": "Create the key, the certificate and the site.toml of every site of a network.",
     "sign": "Sign a site's certificate request with the network's own authority.",
     "pin": "Write the fingerprints of all sites' keys into a site.toml or network.toml.",
-    "renew": "Make a certificate with new dates for the same site and key.",
+    "renew": "Issue a certificate with new dates for the same site and key.",
     "revoke": "Revoke the certificates of a site whose key was lost or stolen.",
-    "rehearse": "Play a run on a network in virtual time: what it takes, how it ends.",
-    "check": "Look at everything that a run needs at this site: a dry run.",
+    "rehearse": "Simulate a run of sites in virtual time: how long it takes, how it ends.",
+    "check": "Check everything that a run needs at this site, without starting it.",
     "peer": "Take part in a run as one site; its samples stay where they are.",
-    "watch": "Serve a page that shows a run: the network, bounds, traffic, who waits.",
+    "watch": "Serve a page that shows a run: network, bounds, traffic, who waits.",
     "status": "Show how the run is going at this site.",
-    "audit": "Sum up what left a site: how much, to whom, of which kinds and shapes.",
+    "audit": "Summarise what left a site: how much, to whom, of which kinds and shapes.",
 }
 MARKUP: Final = "markdown"
 VERSION_HELP = "Print the version and stop."
@@ -42,7 +42,7 @@ class LazyCommand(TyperCommand):
     """A command whose module is imported when it is called, so that ``eigenmesh --help`` need not wait for NumPy."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the real command, which takes it from here."""
+        """The context of the real command, which parses the arguments and runs."""
         return self.loaded().make_context(info_name, args, parent=parent, **extra)
 
     def loaded(self) -> Any:
@@ -54,7 +54,7 @@ class LazyCommand(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """Commands whose mistakes in the input end with one line and status 2, not with a traceback."""
+    """All commands. Errors in the input end with one line and exit status 2, not with a traceback."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -62,7 +62,7 @@ class Commands(TyperGroup):
             self.commands[name] = LazyCommand(name, help=text, rich_markup_mode=MARKUP)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; any error that was not raised on purpose goes on up."""
+        """Run a command. Errors of the library and interrupts are reported in one line; all others are not caught."""
         try:
             with warnings_shown(_option_names):
                 return super().invoke(ctx)
@@ -80,7 +80,7 @@ def _option_names(message: str) -> str:
     return option_names(message)
 
 
-# A traceback with local variables would print samples; the plain one does not.
+# Typer's own tracebacks show local variables, and so could print samples; plain tracebacks do not.
 app = typer.Typer(
     cls=Commands,
     rich_markup_mode=MARKUP,
@@ -102,11 +102,11 @@ def about(
 ) -> None:
     """Exact PCA over data that stays where it is.
 
-    Nodes of a network hold samples, talk to their neighbours alone, and all end with the principal components
-    of the pooled samples, with a certificate of how near they are.
+    The nodes of a network hold samples and talk only to their neighbours. At the end every node has the principal
+    components of the pooled samples, and a certificate that bounds their error.
 
-    Start with **eigenmesh demo**; then **eigenmesh fit** on data of your own, **eigenmesh plan** to see
-    what it would cost, and **eigenmesh graph** to look at a network. Each has its own **--help**.
+    Start with **eigenmesh demo**. Then use **eigenmesh fit** on your own data, **eigenmesh plan** to see
+    what a fit would cost, and **eigenmesh graph** to look at a network. Each command has its own **--help**.
     """
 
 
@@ -115,7 +115,7 @@ def main() -> None:
     try:
         app(prog_name="eigenmesh")
     except SystemExit as end:
-        # Rich and Typer both leave with 1, which has another meaning here.
+        # Rich and Typer both exit with status 1 here, which means "not converged" for eigenmesh.
         if isinstance(end.__context__, BrokenPipeError):
             end.code = PIPE_CLOSED
         raise

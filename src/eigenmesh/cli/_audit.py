@@ -1,4 +1,4 @@
-"""``eigenmesh audit``: what has left a site, in plain words."""
+"""``eigenmesh audit``: a summary of the messages that left a site."""
 
 import json
 from dataclasses import asdict
@@ -16,18 +16,19 @@ from eigenmesh.masking import known_of_all
 from eigenmesh.report._tables import new_table
 from eigenmesh.sites._audit_summary import Chain, Count, RunSummary, summary
 
-AuditFile = Annotated[Path, argument("FILE", "audit.jsonl of a site.")]
-AsJson = Annotated[bool, option(None, None, "Print plain numbers on standard output instead.", "--json")]
+AuditFile = Annotated[Path, argument("FILE", "The audit.jsonl of a site.")]
+AsJson = Annotated[bool, option(None, None, "Print the summary as JSON instead.", "--json")]
+# Shapes and broken lines that are listed at most.
 MOST_SHAPES = 12
 
 
 @plain_errors()
 def audit(file: AuditFile, as_json: AsJson = False) -> None:
-    """Sum up what left a site: how much, to whom, of which kinds and shapes.
+    """Summarise what left a site: how much, to whom, of which kinds and shapes.
 
-    The file has a line for every message: when, to whom, its kind, round, shapes, bytes and SHA-256. This command adds
-    them up, run by run, and says whether any message had the shape of samples or of a covariance. Each line has the
-    hash of the one before it; the command says where that chain is broken, and ends with status 1 if it is.
+    The file has one line per message: time, receiver, kind, round, shapes, bytes and SHA-256. This command adds them up
+    for each run, and says whether any message had the shape of samples or of a covariance. Each line contains the hash
+    of the line before it; the command says where that chain is broken. Exit status: 1 if the chain is broken.
 
     Examples:
 
@@ -41,23 +42,23 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
     else:
         messages = Messages.of()
         for run in found.runs:
-            _tell(messages, run)
-        messages.tell(_chain(found.chain))
+            _print_run(messages, run)
+        messages.print(_chain(found.chain))
         for line in _damage(found.chain, found.damaged):
             messages.alert(line, style="yellow")
     if found.chain.broken:
         raise typer.Exit(BROKEN_CHAIN)
 
 
-def _tell(messages: Messages, run: RunSummary) -> None:
-    messages.tell(_sentence(run))
-    messages.tell(_neighbours(run))
-    messages.tell(_shapes(run))
+def _print_run(messages: Messages, run: RunSummary) -> None:
+    messages.print(_sentence(run))
+    messages.print(_neighbours(run))
+    messages.print(_shapes(run))
     for line in _words(run):
-        messages.tell(line)
+        messages.print(line)
     for line in _warnings(run):
         messages.alert(line, style="yellow")
-    messages.tell()
+    messages.print()
 
 
 def _chain(chain: Chain) -> str:
@@ -66,18 +67,18 @@ def _chain(chain: Chain) -> str:
     follows = (
         f" The file continues {chain.follows}, whose last line has SHA-256 {chain.after}." if chain.follows else ""
     )
-    return f"{chain.lines:,} lines{unlinked}{broken}; the last has SHA-256 {chain.head}.{follows}"
+    return f"{chain.lines:,} lines{unlinked}{broken}; the last line has SHA-256 {chain.head}.{follows}"
 
 
 def _damage(chain: Chain, damaged: list[int]) -> list[str]:
     lines = []
     if chain.broken:
         where = ", ".join(map(str, chain.broken[:MOST_SHAPES]))
-        what = "what comes before was changed, taken out or put in after it was written"
+        what = "lines before it were changed, removed or inserted after they were written"
         lines.append(f"warning: the chain of hashes is broken at line {where}: {what}.")
     if damaged:
         unread = f"{len(damaged)} lines could not be read (the first is line {damaged[0]})"
-        lines.append(f"warning: {unread}, as after a crash; what they stood for is not counted.")
+        lines.append(f"warning: {unread}, for example because of a crash; their messages are not counted.")
     return lines
 
 
@@ -117,9 +118,9 @@ def _words(found: RunSummary) -> list[str]:
         size, kind, to = readable_bytes(found.largest["bytes"]), found.largest["kind"], found.largest["to"]
         lines.append(f"The largest message had {size}: {kind} to {to}.")
     if found.unanswered.messages:
-        lines.append(f"{found.unanswered.messages:,} calls met nobody and are not counted.")
+        lines.append(f"{found.unanswered.messages:,} calls were not answered and are not counted.")
     if found.again.messages:
-        lines.append(f"{found.again.messages:,} messages went again over a link that had broken.")
+        lines.append(f"{found.again.messages:,} messages were sent again after a link had broken.")
     if not found.sample_shaped:
         lines.append(f"No message had the shape of samples ({found.n_samples:,} rows of {found.n_features:,}).")
     if not found.covariance_shaped:
@@ -130,21 +131,21 @@ def _words(found: RunSummary) -> list[str]:
         return lines + _learned(found)
     most = max((count.columns for count in found.by_neighbour.values()), default=0)
     if most < found.enough_columns:
-        shown = f"They show this site's {matrix} on that many of its {d} dimensions at most."
-        lines.append(f"No neighbour got more than {most:,} columns of {d} numbers. {shown}")
+        shown = f"They show this site's {matrix} in at most that many of its {d} dimensions."
+        lines.append(f"No neighbour received more than {most:,} columns of {d} numbers. {shown}")
     return lines
 
 
 def _learned(found: RunSummary) -> list[str]:
-    """What a masked run has told whom."""
+    """What the other sites learned from a masked run."""
     lines = [
-        "Masked: what this site added to a sum left it under a mask; nobody has learned a number of this site alone.",
-        f"All sites now know {known_of_all(found.pooled_columns, found.length, found.by_columns)} at most.",
+        "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone.",
+        f"All sites now know at most {known_of_all(found.pooled_columns, found.length, found.by_columns)}.",
     ]
     if len(found.by_epoch) > 1:
         own = "number of columns, total variance" if found.by_columns else "number of samples, mean, variances"
-        what = f"{own} and some products follow from the difference of the two sums"
-        lines.append(f"Sites were lost in this run: the others know more of them, as their {what}.")
+        what = f"their {own} and some products follow from the difference of the two sums"
+        lines.append(f"Sites were lost during this run, and the others know more about them: {what}.")
     return lines
 
 
@@ -159,9 +160,9 @@ def _warnings(found: RunSummary) -> list[str]:
         return lines
     many = [name for name, count in found.by_neighbour.items() if count.columns >= found.enough_columns]
     if many:
-        got = f"{found.enough_columns:,} or more columns of {found.length:,} numbers"
-        risk = f"If these are products with this site's own {matrix}, it can be worked out from them."
-        lines.append(f"note: {', '.join(sorted(many))} got {got}. {risk}")
+        received = f"{found.enough_columns:,} or more columns of {found.length:,} numbers"
+        risk = f"If these are products with this site's own {matrix}, it can be computed from them."
+        lines.append(f"note: {', '.join(sorted(many))} received {received}. {risk}")
     return lines
 
 

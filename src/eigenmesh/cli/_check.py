@@ -15,18 +15,18 @@ from eigenmesh.errors import import_extra
 from eigenmesh.report._tables import new_table
 
 SiteFile = Annotated[Path, argument("SITE.toml", "Settings of the site.")]
-AsJson = Annotated[bool, option(None, None, "Print plain values on standard output instead.", "--json")]
+AsJson = Annotated[bool, option(None, None, "Print the findings as JSON instead.", "--json")]
 STYLES = {"ok": None, "note": "yellow", "problem": "bold red"}
 
 
 @plain_errors()
 def check(site: SiteFile, as_json: AsJson = False) -> None:
-    """Look at everything that a run needs, before it is started: a dry run at this site alone.
+    """Check everything that a run needs at this site, without starting it.
 
-    Settings; certificates and their dates; whether the port is free and the neighbours that this site calls are up and
-    take its certificate; samples, missing entries and constant columns; the out folder and its room; and what a run
-    would send if all sites had samples like these. No number is sent and no file is written. Exit status: 2 if there is
-    a problem.
+    It checks the settings; the certificates and their dates; whether the port is free; whether the neighbours that this
+    site calls answer and accept its certificate; the samples, missing entries and constant columns; the out folder and
+    its free space; and how much a run would send if all sites had samples like these. No sample or result is sent, and
+    no file is written. Exit status: 2 if there is a problem.
 
     Examples:
 
@@ -51,8 +51,8 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
         table.show_header = False
         for finding in findings:
             table.add_row(finding.about, finding.verdict, one_line(finding.text), style=STYLES[finding.verdict])
-        messages.tell(table)
+        messages.print(table)
         ready = f"{described.name} is ready: eigenmesh peer {site}"
-        messages.tell(f"Problems found: {problems}." if problems else ready)
+        messages.print(f"Problems found: {problems}." if problems else ready)
     if problems:
         raise typer.Exit(BAD_INPUT)

@@ -37,7 +37,7 @@ from eigenmesh.solvers._bases import random_basis
 DEFAULT_SOLVERS = "fast-pca,deepca,block-krylov"
 DEFAULT_OUT = (Path("out/compare"),)
 
-SOLVERS_HELP = f"Which, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. From: {', '.join(SOLVERS)}."
+SOLVERS_HELP = f"Names, with settings: fast-pca:step_size=0.1,sa-dot:start=2,cap=30,oi. From: {', '.join(SOLVERS)}."
 OUT_HELP = "A folder for pictures and tables; or a file, .png, .svg, .pdf or .csv (the table). Can be repeated."
 
 Solvers = Annotated[str, option(METHOD, "NAME[:FIELD=VALUE],...", SOLVERS_HELP)]
@@ -66,12 +66,12 @@ def compare(
     out: Out = list(DEFAULT_OUT),  # noqa: B006 - Typer copies it
     quiet: options.Quiet = False,
 ) -> None:
-    """Set solvers against each other: what it costs each to get how near to the true components.
+    """Compare solvers on the same data: how much each costs to reach a given error.
 
-    All get the same data, network and start. The error is the mean over nodes and components of the squared sine of
-    the angle to the truth, which this command, unlike the nodes, knows. Centralised methods (oi, seq-pm, krasulina,
-    sanger) run in one place on the pooled data and count one unit per iteration. **--averaging auto** takes the exact
-    average with the fewest rounds, or a tree if bytes are counted.
+    All solvers get the same data, network and start. The error is the squared sine of the angle to the true component,
+    averaged over nodes and components; this command computes the truth from the pooled data, which no node could.
+    Centralised methods (oi, seq-pm, krasulina, sanger) run in one place on the pooled data and count one unit per
+    iteration. **--averaging auto** takes the exact average with the fewest rounds, or a tree if bytes are counted.
 
     Examples:
 
@@ -88,7 +88,7 @@ def compare(
     request = Request.parse(
         n_components=components or DEFAULT_COMPONENTS,
         at_most=components is None,
-        # Covariances are held in the way that suits the method with the most products.
+        # The covariance is stored in the form that suits the solver that multiplies with it most often.
         solver=max((method.solver for method in methods), key=lambda solver: solver.traits.expected_products),
         averaging="tree" if cost == "bytes" and find_name(averaging, ["auto"]) else averaging,
         max_rounds=max_rounds,
@@ -102,21 +102,21 @@ def compare(
     problem = read_problem(
         messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
     )
-    with messages.waiting("finding the truth"):
+    with messages.waiting("computing the true components"):
         comparison = _comparison(request, problem)
-    messages.tell(facts_table(problem.facts(comparison.prepared.moments.n_samples)))
+    messages.print(facts_table(problem.facts(comparison.prepared.moments.n_samples)))
     curves = _run(messages, methods, comparison, max_rounds)
     rows = [CostRow.of(method, [curve]) for method, curve in curves]
-    messages.tell(cost_table(rows, cost))
+    messages.print(cost_table(rows, cost))
     for path in _write(files, problem, rows, curves, cost):
-        messages.tell(f"wrote {path}")
+        messages.print(f"wrote {path}")
     if files.undrawn is not None:
         messages.alert(f"no picture: {files.undrawn}", style="yellow")
 
 
 @dataclass
 class Files:
-    """Where pictures and tables go; ``undrawn`` says why there will be no pictures."""
+    """Where pictures and tables go; ``undrawn`` is the reason if no pictures can be drawn."""
 
     pictures: list[Path] = field(default_factory=list)
     costs: list[Path] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Files:
 
     @classmethod
     def checked(cls, out: Sequence[Path], inputs: Sequence[str]) -> Files:
-        """Raise now if any could not be written later, or would overwrite an input."""
+        """Raise now if any file could not be written later, or would overwrite an input."""
         files = cls()
         for path in out:
             if path.is_dir() or not path.suffix:
@@ -171,7 +171,7 @@ def _run(
 def _write(
     files: Files, problem: Problem, rows: Sequence[CostRow], curves: Sequence[tuple[Method, Curve]], cost: str
 ) -> list[Path]:
-    # What sends nothing has no place on an axis of bytes.
+    # Centralised methods send nothing, so they are left out where the axis counts bytes.
     lines: list[Line] = [line_of(m, [c], cost) for m, c in curves if not (cost == "bytes" and m.centralised)]
     for path in files.costs:
         save_text(path, costs_csv([(problem.name, rows)]))
@@ -223,4 +223,4 @@ def _value(name: str, key: str, text: str) -> Any:
             return kind(text)
         except ValueError:
             continue
-    raise InputError(f"{key} of {name} must be a number, or auto where it can be; got {text!r}.")
+    raise InputError(f"{key} of {name} must be a number, or auto where the solver allows it; got {text!r}.")

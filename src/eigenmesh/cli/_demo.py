@@ -1,4 +1,4 @@
-"""``eigenmesh demo``: the main job, from data to a picture, without any input."""
+"""``eigenmesh demo``: a complete fit, from data to picture and report, that needs no input."""
 
 from pathlib import Path
 from typing import Annotated
@@ -37,22 +37,22 @@ def demo(
     solver: Annotated[str, option(None, "NAME", f"{', '.join(SOLVERS)}.")] = "block-krylov",
     max_rounds: Annotated[int, option(None, "N", "Budget of neighbour exchanges.", min=1)] = DEFAULT_MAX_ROUNDS,
     seed: Annotated[int, option(None, "N", "Seed of split, graph and start.", min=0)] = 0,
-    out: Annotated[Path, option(None, "FILE", "The picture, .png, .svg or .pdf; its folder is made.")] = Path(
+    out: Annotated[Path, option(None, "FILE", "The picture, .png, .svg or .pdf; its folder is created.")] = Path(
         "out/demo.png"
     ),
     report: Annotated[
-        Path | None, option(None, "FILE.html", "The page of the run; by default beside the picture.", "--report")
+        Path | None, option(None, "FILE.html", "The report; by default next to the picture.", "--report")
     ] = None,
     live: Live = False,
     peers: Annotated[
-        int | None, option(None, "M", "Instead: processes with certificates on this machine, one killed on the way.")
+        int | None, option(None, "M", "Run M real processes with certificates instead, and kill one during the run.")
     ] = None,
 ) -> None:
-    """Watch 20 nodes find the components of handwritten digits that none of them has all of.
+    """Watch 20 nodes find the components of handwritten digits, each holding only some of the images.
 
-    1,797 images are split over the nodes of a random network. The nodes talk to their neighbours alone and end with
-    the components of the pooled images. The table sets the bound that they certify by themselves beside the true
-    angle, which takes all images in one place to know.
+    1,797 images are split over the nodes of a random network. The nodes talk only to their neighbours and end with
+    the components of the pooled images. The table shows the bound that the nodes certify themselves, next to the true
+    angle, which only this command can compute, because it has all images in one place.
 
     Examples:
 
@@ -75,26 +75,26 @@ def demo(
     topology = canonical_name("topology", topology, TOPOLOGIES)
     request = Request.parse(n_components=components, solver=solver, max_rounds=max_rounds, random_state=seed)
     if report is not None:
-        # Before a folder is made.
+        # Checked before any folder is created.
         require_report(report)
     picture = _picture_path(out)
     page_file = require_report(report or out.with_suffix(".html"))
     problem = read_problem(messages, [DATA_SET], request.layout_seed, split=split, nodes=nodes, topology=topology)
     prepared = prepare(request, problem.data)
-    messages.tell(facts_table(problem.facts(prepared.moments.n_samples)))
+    messages.print(facts_table(problem.facts(prepared.moments.n_samples)))
     truth = _pooled_eigenvectors(problem, components)
-    told: list[Entry] = []
+    entries: list[Entry] = []
     with messages.page(problem.title) as page:
         planned = problem.planned(request)
-        with messages.log(None, page, told.append) as log:
+        with messages.log(None, page, entries.append) as log:
             if planned is not None:
                 log.emit(planned)
             fitted = fit(prepared, events=log, reference=truth)
             log.emit(fitted.result.ended)
         node_vectors = np.swapaxes(fitted.result.node_components, 1, 2)
-        messages.tell_fit(fitted, np.sqrt(sin_squared(node_vectors, truth).max(axis=0)))
+        messages.print_fit(fitted, np.sqrt(sin_squared(node_vectors, truth).max(axis=0)))
         _draw(messages, fitted, problem, picture)
-        messages.tell(f"wrote {write_fit_report(page_file, told, fitted, problem)}")
+        messages.print(f"wrote {write_fit_report(page_file, entries, fitted, problem)}")
     if not fitted.result.converged:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -105,11 +105,11 @@ def _draw(messages: Messages, fitted: Fit, problem: Problem, picture: Path | Mis
         return
     held = f"held by {fitted.result.n_nodes} nodes ({problem.split} split)"
     title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
-    messages.tell(f"wrote {save_picture(problem.picture(fitted, title), picture)}")
+    messages.print(f"wrote {save_picture(problem.picture(fitted, title), picture)}")
 
 
 def _picture_path(path: Path) -> Path | MissingExtraError:
-    """The path with its folder made; or what is missing to draw, which is no reason not to run."""
+    """Create the folder and return the path; if matplotlib is missing, the error: the demo runs without a picture."""
     make_folder(path.parent)
     try:
         return require_picture(path)

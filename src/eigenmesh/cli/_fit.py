@@ -76,12 +76,12 @@ def fit(
 ) -> None:
     """Find the principal components of data that are spread over nodes.
 
-    The answer is that of PCA on the pooled samples, within **--tol**, and comes with a certificate for which no node
-    needed the truth. The nodes are simulated in this process, and what they would send is counted; with **--transport**
-    they are threads or processes that exchange real messages.
+    The result is that of PCA on the pooled samples, within **--tol**. It comes with a certificate, which the nodes
+    compute without knowing the truth. By default the nodes are simulated in this process, and the bytes that they would
+    send are counted; with **--transport** they are threads or processes that exchange real messages.
 
-    Exit status: 0 if the certificate reached the tolerance; 1 if not, and the files are written all the same;
-    2 for input that cannot be worked with, and nothing is written.
+    Exit status: 0 if the certificate reached the tolerance; 1 if not, but all files are written; 2 for invalid
+    input, and no file is written.
 
     Examples:
 
@@ -103,7 +103,7 @@ def fit(
     outputs = Outputs(out, json_file, plot, events, report)
     outputs.check(data)
     if transport is None and outputs.has_rank:
-        raise InputError("{rank} in the name of an output is for nodes that are processes or threads: --transport.")
+        raise InputError("{rank} in the name of an output needs nodes that are processes or threads; add --transport.")
     engine = None if transport is None else transport_kind(transport, device)
     settings: dict[str, Any] = {
         "n_components": parse_components(components) or DEFAULT_COMPONENTS,
@@ -123,7 +123,7 @@ def fit(
     request = Request.parse(at_most=components is None, **settings)
     split = split_name(split, by_label)
     if batches is not None:
-        # The estimator, and with it scikit-learn, takes longer to import than all that another fit needs.
+        # Imported only here: the estimator needs scikit-learn, which is slow to import.
         from eigenmesh.cli._fit_stream import fit_stream
 
         where: Any = {"transport": transport, "topology": topology, "nodes": nodes, "split": split, "weights": weights}
@@ -131,7 +131,7 @@ def fit(
         converged = fit_stream(messages, outputs, data, table, batches, **where, **settings)
         raise typer.Exit(0 if converged else NOT_CONVERGED)
     if transport is not None and split is None and is_one_table(data):
-        # Nodes that read their own samples read consecutive rows.
+        # Each node reads only its own samples, so they are consecutive rows of the file.
         split = "contiguous"
     read = partial(
         read_problem,
@@ -164,7 +164,7 @@ def fit(
 
 
 def _of_node(link: Transport, messages: Messages, outputs: Outputs) -> tuple[Messages, Outputs]:
-    """Node 0 prints, and writes where nodes have no files of their own."""
+    """Messages and outputs of one node: only node 0 prints, and only it writes files without {rank} in their name."""
     return (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
 
 
@@ -176,9 +176,9 @@ def _at_every_node(
     problem: Problem,
     about: dict[str, Any],
 ) -> bool:
-    """All nodes in this process, each with its own samples; whether node 0 converged."""
+    """Run all nodes in this process, each with its own samples; True if node 0 converged."""
 
-    # Ctrl-C, which ends the page, comes to this thread alone.
+    # The page is served from this thread, because only the main thread receives Ctrl-C, which ends it.
     with messages.page(problem.title) as page:
 
         def node(link: Transport) -> bool:
@@ -202,12 +202,12 @@ def _carry_out(
     problem: Problem,
     about: dict[str, Any],
 ) -> bool:
-    """Prepare, say what will be done, do it, say what came out and write it; whether it converged."""
+    """Prepare the fit, print its settings, run it, print and write the result; True if it converged."""
     with messages.waiting("preparing"):
         prepared = prepare(request, problem.data)
-    messages.tell(facts_table(_facts(prepared, problem)))
-    told: list[Entry] = []
-    keep = None if outputs.report is None else told.append
+    messages.print(facts_table(_facts(prepared, problem)))
+    entries: list[Entry] = []
+    keep = None if outputs.report is None else entries.append
     watched = page is not None or keep is not None or outputs.events is not None
     planned = problem.planned(request) if watched else None
     with messages.log(outputs.events, page, keep) as log:
@@ -215,18 +215,18 @@ def _carry_out(
             log.emit(planned)
         fitted = run_fit(prepared, events=log)
         log.emit(fitted.result.ended)
-    # The pixels of an image are looked at in a picture.
-    messages.tell_fit(fitted, loadings=problem.name not in IMAGE_SHAPES)
+    # Loadings of single pixels say little; components of images are shown in the picture.
+    messages.print_fit(fitted, loadings=problem.name not in IMAGE_SHAPES)
     written = outputs.write(model_of(fitted), fit_numbers(fitted, {**problem.asked(fitted), **about}))
     if outputs.picture is not None:
         title = f"{problem.title}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"
         written.append(save_picture(problem.picture(fitted, title), outputs.picture))
     if outputs.report is not None:
-        written.append(write_fit_report(outputs.report, told, fitted, problem))
+        written.append(write_fit_report(outputs.report, entries, fitted, problem))
     if outputs.events is not None:
         written.append(outputs.events)
     for path in written:
-        messages.tell(f"wrote {path}")
+        messages.print(f"wrote {path}")
     return fitted.result.converged
 
 

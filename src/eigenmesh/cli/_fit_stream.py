@@ -1,4 +1,4 @@
-"""``eigenmesh fit --stream``: batches from folders, or from files in pieces."""
+"""``eigenmesh fit --stream``: batches are the files of folders, or runs of rows of files."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ TITLE = "PCA of a stream"
 
 
 class BatchOfTables(NamedTuple):
-    """The samples of one batch, by source; None where a source has none. Its name is its id."""
+    """One table per source, None if the source has no samples in this batch; the name identifies the batch."""
 
     name: str
     tables: Sequence[Table | None]
 
 
 def batches_of(data: Sequence[str], options: TableOptions, batch_rows: int | None) -> Iterator[BatchOfTables]:
-    """Batches in order: of folders the files, those of the same name together; of files so many rows at a time."""
+    """Batches in order. In folders, files of the same name are one batch; of files, every ``batch_rows`` rows are."""
     folders = [Path(name).is_dir() for name in data]
     if any(folders) and not all(folders):
-        raise InputError(f"{data[folders.index(False)]} is no folder, but others are; give folders or files only.")
+        raise InputError(
+            f"{data[folders.index(False)]} is not a folder, but other sources are; give only folders or only files."
+        )
     if all(folders):
         found = [{file.name: file for file in Path(name).iterdir() if kind_of(file) in READERS} for name in data]
         names = sorted(set().union(*found))
@@ -79,40 +81,42 @@ def fit_stream(
     split: str | None,
     **settings: Any,
 ) -> bool:
-    """Fit every batch, say how it went, and write what there is at the end; whether the last one converged."""
+    """Fit every batch, print a line for each, and write the final result; True if the last batch converged."""
     if table.weight_column is not None:
-        raise InputError("--weight-column goes with a fit of all samples; a stream counts every row once.")
+        raise InputError("--weight-column cannot be used with --stream, which counts every row once; leave it out.")
     graph = read_edge_list(topology, nodes)
     settings |= {"topology": graph or topology, "n_nodes": None if graph else nodes, **asked.of_the_estimator}
     engine = None if transport is None else transport_kind(transport, settings["device"])
     with ExitStack() as stack:
         if engine is not None and engine.run_nodes is None:
             if len(data) != 1 or not has_rank(data[0]):
-                raise InputError(f"with --transport {engine.name} every node reads its own: name it site-{{rank}}.")
+                raise InputError(
+                    f"with --transport {engine.name} every node reads its own data; name it like site-{{rank}}."
+                )
             link = stack.enter_context(transport_by_name(engine.name, device=settings["device"]))
             note_node(link.rank)
             messages, outputs = (messages if link.rank == 0 else Messages.silent()), outputs.of_rank(link.rank)
             data, settings["transport"] = [with_rank(data[0], link.rank)], link
         elif engine is not None:
             settings["transport"] = engine.name
-        page, told = stack.enter_context(messages.page(TITLE)), list[Entry]()
-        with event_log(outputs.events, page, None if outputs.report is None else told.append) as events:
+        page, entries = stack.enter_context(messages.page(TITLE)), list[Entry]()
+        with event_log(outputs.events, page, None if outputs.report is None else entries.append) as events:
             settings["on_event"] = lambda entry: events.emit(entry.event)
             pca = DecentralizedPCA(split=split or DEFAULT_SPLIT, **settings)
             by_label = split is not None and isinstance(split_by_name(split), LabelSplit)
             for batch in batches_of(data, table, asked.batch_rows):
-                messages.tell(_counted(pca, batch, by_label))
+                messages.print(_fit_batch(pca, batch, by_label))
             if not hasattr(pca, "components_"):
                 raise DataError(f"n_samples = {pca.n_samples_seen_} in all batches are too few for n_components.")
             events.emit(pca.result_.ended)
-        _write(messages, outputs, pca, data, told)
+        _write(messages, outputs, pca, data, entries)
         return bool(pca.result_.converged)
 
 
-def _counted(pca: DecentralizedPCA, batch: BatchOfTables, by_label: bool) -> str:
-    """Count one batch, and say in a line what it was and how good the components are now."""
+def _fit_batch(pca: DecentralizedPCA, batch: BatchOfTables, by_label: bool) -> str:
+    """Fit one batch; one line about it and about the components after it."""
     with warnings.catch_warnings():
-        # What they say is in the line.
+        # The line has the same information.
         warnings.simplefilter("ignore", ConvergenceWarning)
         pca.partial_fit(**_samples(batch.tables, by_label), batch=batch.name)
     words = [f"{batch.name}: {pca.n_samples_seen_:,} samples"]
@@ -126,11 +130,11 @@ def _counted(pca: DecentralizedPCA, batch: BatchOfTables, by_label: bool) -> str
 
 
 def _samples(tables: Sequence[Table | None], by_label: bool) -> dict[str, Any]:
-    """Samples, labels and nodes as ``partial_fit`` takes them."""
+    """Keyword arguments of ``partial_fit``: samples with their labels or nodes."""
     first = next(table for table in tables if table is not None)
     if len(tables) > 1:
-        none = np.empty((0, first.source.shape[1]), dtype=first.source.dtype)
-        empty = as_source(none, feature_names=first.feature_names)
+        no_rows = np.empty((0, first.source.shape[1]), dtype=first.source.dtype)
+        empty = as_source(no_rows, feature_names=first.feature_names)
         return {"X": [empty if table is None else table.source for table in tables]}
     if by_label and first.labels is None:
         raise InputError(f"{first.name} has no labels to split by; name their column with --label-column.")
@@ -138,10 +142,10 @@ def _samples(tables: Sequence[Table | None], by_label: bool) -> dict[str, Any]:
 
 
 def _write(
-    messages: Messages, outputs: Outputs, pca: DecentralizedPCA, data: Sequence[str], told: Sequence[Entry]
+    messages: Messages, outputs: Outputs, pca: DecentralizedPCA, data: Sequence[str], entries: Sequence[Entry]
 ) -> None:
     fitted, stream = pca.fitted_, {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
-    messages.tell_fit(fitted, loadings=True)
+    messages.print_fit(fitted, loadings=True)
     about = {**stream, "n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}
     written = outputs.write(model_of(fitted), fit_numbers(fitted, about))
     if outputs.picture is not None and isinstance(pca.weights_, Weights):
@@ -151,6 +155,6 @@ def _write(
         written.append(save_picture(figure, outputs.picture))
     if outputs.report is not None:
         seen = f"{', '.join(data)}: {pca.n_samples_seen_:,} samples of {pca.n_features_in_:,} features"
-        written.append(write_report(outputs.report, told, fitted, TITLE, {"data": seen}))
+        written.append(write_report(outputs.report, entries, fitted, TITLE, {"data": seen}))
     for path in [*written, *([] if outputs.events is None else [outputs.events])]:
-        messages.tell(f"wrote {path}")
+        messages.print(f"wrote {path}")

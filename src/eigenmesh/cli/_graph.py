@@ -1,4 +1,4 @@
-"""``eigenmesh graph``: what a network is like, and what an average over it costs."""
+"""``eigenmesh graph``: properties of a network, and the cost of an average over it."""
 
 from typing import Annotated
 
@@ -22,11 +22,11 @@ def graph(
     seed: Annotated[int, options.option(None, "N", "Fixes a random graph.", min=0)] = 0,
     plot: options.PictureFile = None,
 ) -> None:
-    """Look at a network before using it: size, diameter, spectral gap and what one exact average costs.
+    """Describe a network: size, diameter, spectral gap and the cost of one exact average.
 
     **beta** is the factor by which one round of mixing shrinks disagreement; a gap 1 - beta near 0 means slow gossip.
-    No average can take fewer rounds than the **diameter**. A tree sends the fewest messages, and relies on each of
-    its links.
+    No average takes fewer rounds than the **diameter**. A tree sends the fewest messages, but fails if any of its
+    links fails.
 
     Examples:
 
@@ -45,11 +45,11 @@ def graph(
         topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
         drawn = graphs.topology(topology, nodes or DEFAULT_NODES, seed=seed)
     network = graphs.weighting(weights, drawn)
-    messages.tell(facts_table(_facts(network, topology, resolved(weights, drawn))))
-    messages.tell(averaging_table(network))
+    messages.print(facts_table(_facts(network, topology, resolved(weights, drawn))))
+    messages.print(averaging_table(network))
     if plot is not None:
         names = [str(drawn.nodes[node].get("name", node)) for node in range(network.n_nodes)]
-        messages.tell(f"wrote {save_picture(network_picture(network, names, title=topology), plot)}")
+        messages.print(f"wrote {save_picture(network_picture(network, names, title=topology), plot)}")
 
 
 def _facts(network: graphs.Weights, topology: str, weights: str) -> dict[str, str]:

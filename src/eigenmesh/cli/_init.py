@@ -24,27 +24,27 @@ from eigenmesh.sites._site import (
     SITE_FILE,
 )
 
-REQUESTS_HELP = "Make keys and certificate requests only, for sites with their own authority."
+REQUESTS_HELP = "Create only keys and certificate requests, for sites with their own authority."
 Days = Annotated[int | None, option(None, "N", "Days that certificates are valid; 825 by default.", min=1)]
 
 
 @plain_errors()
 def init(
     network: Annotated[Path | None, argument("NETWORK.toml", "Sites, addresses, links and settings.")] = None,
-    out: Annotated[Path | None, option(None, "DIR", "Where to put the folders of the sites.", "--out")] = None,
+    out: Annotated[Path | None, option(None, "DIR", "Folder for the folders of the sites.", "--out")] = None,
     requests: Annotated[bool, option(None, None, REQUESTS_HELP, "--requests")] = False,
-    only: Annotated[str | None, option(None, "NAME", "Make one folder alone: that of a site, or ca.")] = None,
+    only: Annotated[str | None, option(None, "NAME", "Create only one folder: that of a site, or ca.")] = None,
     days: Days = None,
     example: Annotated[bool, option(None, None, "Print a NETWORK.toml to start from, and stop.", "--example")] = False,
 ) -> None:
-    """Make what every site of a network needs: a key, a certificate and a site.toml.
+    """Create the key, the certificate and the site.toml of every site of a network.
 
-    A private certificate authority is made for the network, in a folder of its own; a site's folder holds nothing that
-    belongs to another. Keys can be read by their owner alone. Existing files are never overwritten: either everything
-    is written, or nothing.
+    A private certificate authority is created for the network, in its own folder; a site's folder contains nothing of
+    another site. Keys can be read only by their owner. Existing files are never overwritten: either everything is
+    written, or nothing.
 
-    With **--requests** no authority is made: each site has its request signed by its own, or by
-    **eigenmesh sign**. With **--only** a site makes its own key where it will be used, so that it never travels.
+    With **--requests** no authority is created: each site has its request signed by its own authority, or with
+    **eigenmesh sign**. With **--only** a site creates its key on its own machine, so that the key never leaves it.
 
     Examples:
 
@@ -68,11 +68,11 @@ def init(
     else:
         files = _with_authority(described, chosen, out, days)
     write_new(files)
-    _tell(messages, described, chosen, out, requests, only)
+    _print_next_steps(messages, described, chosen, out, requests, only)
 
 
 def make_network(path: Path, out: Path) -> None:
-    """Everything for all sites of a network that a file describes, without a word."""
+    """Write everything for all sites of a network that a file describes, and print nothing."""
     network = read_network_file(path)
     write_new(_with_authority(network, network.names, out))
 
@@ -80,12 +80,11 @@ def make_network(path: Path, out: Path) -> None:
 def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | None) -> tuple[str, ...]:
     """Names of the sites to make folders for."""
     if requests and days is not None:
-        raise InputError("--days is decided by whoever signs the requests; leave it out with --requests.")
-    if network.fingerprints and not requests and only is None:
-        fix = "leave the table out to begin anew, or have new requests signed: --requests"
         raise InputError(
-            f"{network.path} has [fingerprints] of keys that are there, and init would make others; {fix}."
+            "--days cannot be used with --requests: whoever signs the requests sets the dates; leave it out."
         )
+    if network.fingerprints and not requests and only is None:
+        raise _has_fingerprints(network)
     if only is None:
         return network.names
     if only == CA_FOLDER and not requests:
@@ -94,8 +93,13 @@ def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | 
         raise UnknownNameError("site", only, network.names)
     if not requests:
         fix = f"use --requests --only {only}, and have the request signed with eigenmesh sign"
-        raise InputError(f"--only {only} would make an authority for one site; {fix}.")
+        raise InputError(f"--only {only} would create an authority for one site only; {fix}.")
     return (only,)
+
+
+def _has_fingerprints(network: NetworkFile) -> InputError:
+    fix = "remove that table to start over, or use --requests and have the new requests signed"
+    return InputError(f"{network.path} has [fingerprints] of existing keys, and init would create new keys; {fix}.")
 
 
 def _with_request(network: NetworkFile, name: str, folder: Path) -> list[NewFile]:
@@ -115,8 +119,7 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
     from eigenmesh.transports.tls._keyring import key_fingerprint
 
     if network.fingerprints and names:
-        fix = "leave the table out to begin anew, or have new requests signed: --requests"
-        raise InputError(f"{network.path} has [fingerprints] of keys that exist, and init would make others; {fix}.")
+        raise _has_fingerprints(network)
     authority = make_certificate_authority(f"eigenmesh {network.path.stem}", sites=network.names)
     own = authority.certificate_and_key
     files = [NewFile(out / CA_FOLDER / CA_KEY, own.key, private=True)]
@@ -136,29 +139,33 @@ def _with_authority(network: NetworkFile, names: tuple[str, ...], out: Path, day
     return [*files, NewFile(out / CA_FOLDER / ISSUED_FILE, log, private=True)]
 
 
-def _tell(
+def _print_next_steps(
     messages: Messages, network: NetworkFile, names: tuple[str, ...], out: Path, requests: bool, only: str | None
 ) -> None:
-    """Say what was made, what goes to whom, and what is secret."""
+    """Print what was created, where each folder goes, and what is secret."""
     facts = {f"{out / name}": f"for {name}: {_links(network, name)}" for name in names}
     if not requests:
-        facts[f"{out / CA_FOLDER}"] = "the certificate authority: for the operator of the network alone"
-    messages.tell(facts_table(facts))
-    messages.tell()
+        facts[f"{out / CA_FOLDER}"] = "the certificate authority: only for the operator of the network"
+    messages.print(facts_table(facts))
+    messages.print()
     if requests:
-        messages.tell(f"Have each {REQUEST_FILE} signed, and put the certificate beside it as {CERTIFICATE_FILE}.")
-        messages.tell(f"Put the certificates of all authorities that sign into {AUTHORITY_FILE} at every site.")
-        messages.tell(f"Then pin the certificates of all sites at each: eigenmesh pin {SITE_FILE} CERT.pem ...")
+        messages.print(f"Have each {REQUEST_FILE} signed, and put the certificate next to it as {CERTIFICATE_FILE}.")
+        messages.print(f"Put the certificates of all authorities that sign into {AUTHORITY_FILE} at every site.")
+        messages.print(f"Then pin the certificates of all sites at each site: eigenmesh pin {SITE_FILE} CERT.pem ...")
     elif only == CA_FOLDER:
-        messages.tell(f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}")
-        messages.tell(f"Send {AUTHORITY_FILE} to every site, with its certificate.")
+        messages.print(
+            f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}"
+        )
+        messages.print(f"Send {AUTHORITY_FILE} to every site, with its certificate.")
     else:
-        messages.tell("Send each site its own folder, over a channel that nobody else reads, and delete it here.")
+        messages.print("Send each site its own folder, over a private channel, and delete it here.")
     if names:
-        messages.tell("At each site: set the data file in site.toml, then run: eigenmesh check site.toml")
-        messages.tell(f"Secret: {KEY_FILE} in each folder. Who has it can pass for that site.")
+        messages.print("At each site: set the data file in site.toml, then run: eigenmesh check site.toml")
+        messages.print(f"Secret: {KEY_FILE} in each folder. Whoever has it can impersonate that site.")
     if not requests:
-        messages.tell(f"Most secret: {out / CA_FOLDER / CA_KEY}. Who has it can pass for any site; keep it offline.")
+        messages.print(
+            f"Most secret: {out / CA_FOLDER / CA_KEY}. Whoever has it can impersonate any site; keep it offline."
+        )
 
 
 def _links(network: NetworkFile, name: str) -> str:

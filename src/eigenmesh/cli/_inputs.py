@@ -1,4 +1,4 @@
-"""From what was typed to data, splits, graphs and settings, or an error that says what to type instead."""
+"""Parse arguments of the command line into data, splits, graphs and settings; errors say what to type instead."""
 
 import os
 from collections.abc import Sequence
@@ -43,14 +43,14 @@ def parse_step_size(text: str) -> float | str:
 
 
 def split_name(split: str | None, by_label: bool) -> str | None:
-    """What --split and --by-label say together."""
+    """The name of the split that --split and --by-label ask for."""
     if by_label and split is not None and not isinstance(split_by_name(split), LabelSplit):
         raise InputError(f"--by-label is --split label, but --split {split} was given too; leave one out.")
     return "label" if by_label else split
 
 
 def parse_split(split: str | None, n_files: int, seed: int) -> Split | None:
-    """The split that was asked for, or None where every file is a node."""
+    """The split that was asked for; None if there is one file per node."""
     if n_files == 1:
         return split_by_name(split or DEFAULT_SPLIT, seed)
     if split is not None:
@@ -61,13 +61,15 @@ def parse_split(split: str | None, n_files: int, seed: int) -> Split | None:
 def read_data(
     data: Sequence[str], options: TableOptions, n_nodes: int | None, split: Split | None, kind: type[Shards] = Shards
 ) -> tuple[str, Shards]:
-    """What the data are called, and the samples of every node: of one table that is split, or of one file per node."""
+    """A name for the data, and the samples of every node: from one table that is split, or from one file per node."""
     if split is not None:
         table = read_one(data[0], options)
         return table.name, split_table(table, n_nodes, split, kind)
     for name in data:
         if is_dataset(name) and not Path(name).is_file():
-            raise InputError(f"{name} is a data set, one of {len(data)} sources; name it alone, or give files only.")
+            raise InputError(
+                f"{name} is a data set, but {len(data)} sources were given; give only this data set, or only files."
+            )
     if n_nodes not in (None, len(data)):
         fix = f"leave out --nodes, or give a network of {len(data)} nodes"
         raise InputError(f"{len(data)} files are {len(data)} nodes, one per file, not {n_nodes}; {fix}.")
@@ -78,8 +80,8 @@ def read_one(name: str, options: TableOptions, share: tuple[int, int] | None = N
     """A data set or the table in a file, by name; ``share = (i, n)`` takes the i-th of n runs of its rows."""
     if is_dataset(name):
         if options != TableOptions():
-            fix = "leave out --label-column, --drop and other options of tables"
-            raise InputError(f"the data set {name} has its own labels, and all of it is used; {fix}.")
+            fix = "leave out --label-column, --drop and the other options of tables"
+            raise InputError(f"the data set {name} has its own labels, and all its columns are used; {fix}.")
         table = load(name)
         return table.take(consecutive_rows(table.n_samples, share))
     if not Path(name).exists() and kind_of(Path(name)) not in READERS and not _is_path(name):
@@ -88,7 +90,7 @@ def read_one(name: str, options: TableOptions, share: tuple[int, int] | None = N
 
 
 def split_table(table: Table, n_nodes: int | None, split: Split, kind: type[Shards] = Shards) -> Shards:
-    """What every node has; one node per label where the split is by label and nothing else was asked for."""
+    """The samples of every node. A split by label has one node per label, unless another number is asked for."""
     if issubclass(kind, FeatureShards):
         usual = len(split.sizes) if isinstance(split, SizesSplit) else max(1, min(DEFAULT_NODES, table.source.shape[1]))
         return kind.from_array(table.source, n_nodes or usual, split, weights=table.weights)
@@ -103,7 +105,7 @@ def split_table(table: Table, n_nodes: int | None, split: Split, kind: type[Shar
 
 
 def read_edge_list(topology: str, n_nodes: int | None = None) -> nx.Graph | None:
-    """Graph of an edge-list file, or None where the topology is a name."""
+    """Graph of an edge-list file; None if the topology is a name."""
     if find_name(topology, graphs.TOPOLOGIES) is not None:
         return None
     if not (Path(topology).is_file() or _is_path(topology)):
@@ -116,5 +118,5 @@ def read_edge_list(topology: str, n_nodes: int | None = None) -> nx.Graph | None
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text that may be a name looks like a path."""
+    """Whether the text looks like a path rather than a name."""
     return bool(Path(text).suffix) or os.sep in text or "/" in text

@@ -1,4 +1,4 @@
-"""``eigenmesh launch``: start the nodes of a network as processes of this machine, and leave none behind."""
+"""``eigenmesh launch``: run the nodes of a network as processes on this machine, and leave none running."""
 
 import contextlib
 import os
@@ -26,16 +26,16 @@ from eigenmesh.events import EventReader, Listener
 from eigenmesh.transports import TRANSPORTS
 
 LAUNCHERS = {name: kind.launcher for name, kind in TRANSPORTS.items() if kind.launcher is not None}
-TRANSPORT_HELP = f"What a node is: {', '.join(f'{TRANSPORTS[name].description} ({name})' for name in LAUNCHERS)}."
-Words = Annotated[list[str], argument("-- fit DATA ...", "What every node is to run.")]
-NodesToStart = Annotated[int, option(None, "M", "How many nodes to start.", min=1)]
+TRANSPORT_HELP = f"How a node runs: {', '.join(f'{TRANSPORTS[name].description} ({name})' for name in LAUNCHERS)}."
+Words = Annotated[list[str], argument("-- fit DATA ...", "The command that every node runs.")]
+NodesToStart = Annotated[int, option(None, "M", "Number of nodes to start.", min=1)]
 TransportToStart = Annotated[str, option(None, "|".join(LAUNCHERS), TRANSPORT_HELP, "--transport")]
-# The one command that nodes can run together.
+# The only command that nodes can run together.
 COMMAND = "fit"
-# What all processes of one launch carry in their environment, so that none is overlooked at the end.
+# Environment variable that marks all processes of one launch, so that all of them are ended.
 MARK = "EIGENMESH_LAUNCH"
 POLL_S = 0.2
-# How long processes that were asked to end may take.
+# How long processes may take to end after SIGTERM.
 GRACE_S = 5.0
 
 
@@ -44,8 +44,8 @@ def launch(
 ) -> None:
     """Start M nodes on this machine, each a process (or a thread) with its own part of the data, and wait for them.
 
-    Node 0 reports. If one node fails or is killed, all end, and so does this command, with the status of the failure;
-    nothing is left running. On a cluster start the nodes with the cluster's own mpiexec, srun or torchrun instead.
+    Node 0 prints the result. If one node fails or is killed, all nodes end, and this command ends with the exit status
+    of the failure; nothing is left running. On a cluster, start the nodes with its mpiexec, srun or torchrun instead.
 
     Examples:
 
@@ -60,14 +60,14 @@ def launch(
     transport = canonical_name("transport", transport, LAUNCHERS)
     kind = TRANSPORTS[transport]
     if words[0] != COMMAND:
-        raise InputError(f"nodes run {COMMAND!r} alone, not {words[0]!r}: eigenmesh launch ... -- fit DATA")
+        raise InputError(f"nodes can only run {COMMAND!r}, not {words[0]!r}: eigenmesh launch ... -- fit DATA")
     for name in ("--transport", "--nodes"):
         if any(word.partition("=")[0] == name for word in words):
-            raise InputError(f"launch gives {name} to the nodes itself; write it before the --.")
-    # A process that starts all nodes itself must be told how many; launchers know.
+            raise InputError(f"launch passes {name} to the nodes; write it before the --.")
+    # A single process that runs all nodes needs their number; mpiexec and torchrun have it already.
     count = ["--nodes", str(nodes)] if kind.run_nodes is not None else []
     command = [*LAUNCHERS[transport](nodes), "-m", "eigenmesh", *words, *count, "--transport", transport]
-    # BLAS threads of many processes would fight for the cores.
+    # Without this, the BLAS threads of all processes would compete for the cores.
     environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // nodes)), **kind.environment, **os.environ}
     with tempfile.TemporaryDirectory(prefix="eigenmesh-") as folder:
         processes = Processes(command, environment, Path(folder))
@@ -79,7 +79,7 @@ def launch(
 
 
 class Processes:
-    """An engine's starter (mpiexec, torchrun) and all that it starts: one stream of words, one status."""
+    """A starter (mpiexec, torchrun) and all processes that it starts, with merged output and one exit status."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], folder: Path) -> None:
         self.command, self.folder, self.mark = list(command), folder, uuid.uuid4().hex
@@ -88,7 +88,7 @@ class Processes:
         self.environment = {**environment, MARK: self.mark, NODES_FOLDER: str(folder)}
 
     def run(self, messages: Messages, page: Listener | None = None) -> int:
-        """Start, pass words on, wait; end everything on an interrupt. Gives the exit status."""
+        """Start the processes, pass on their output and wait; end them on an interrupt. Returns the exit status."""
         watched = page is not None or (messages.notices.is_terminal and not messages.quiet)
         environment = {**self.environment, **({PROGRESS_FILE: str(self.progress)} if watched else {})}
         starter = subprocess.Popen(
@@ -97,7 +97,7 @@ class Processes:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Engines write in whatever encoding they like; a reader that gave up would hold them up.
+            # The encoding is unknown, and a reader that raised an error would block the processes.
             errors="replace",
             start_new_session=True,
         )
@@ -107,26 +107,26 @@ class Processes:
                 with self._passed_on(starter), _watched(messages, page, self.progress) if watched else nothing:
                     status = starter.wait()
             except KeyboardInterrupt:
-                # What the engine says about being ended is of no use to anybody.
+                # The starter's own messages about being ended would only confuse.
                 self._silenced.set()
                 messages.alert("interrupted.", style="yellow")
                 status = INTERRUPTED
             finally:
                 self._end(starter)
-        # A starter that was itself killed by signal 9 gives -9; a shell would say 137.
+        # Popen reports death by signal 9 as -9; a shell reports 137.
         return status if status >= 0 else 128 - status
 
     @contextlib.contextmanager
     def _passed_on(self, starter: subprocess.Popen[str]) -> Iterator[None]:
-        """Pass on what the processes say; what several nodes say in the same words is said once."""
-        said: set[str] = set()
+        """Pass on the output of the processes; a line that several nodes write to standard error is shown once."""
+        seen: set[str] = set()
 
         def once(line: str) -> str:
-            again = line.strip() != "" and line in said
-            said.add(line)
+            again = line.strip() != "" and line in seen
+            seen.add(line)
             return "" if again else self._with_node(line)
 
-        # MPICH tells of a killed process on the standard output.
+        # MPICH reports a killed process on standard output, so the node is added there too.
         streams = [(starter.stdout, sys.stdout, self._with_node), (starter.stderr, sys.stderr, once)]
         threads = [threading.Thread(target=self._pass, args=stream, daemon=True) for stream in streams]
         for thread in threads:
@@ -138,14 +138,14 @@ class Processes:
     def _pass(self, source: IO[str], target: IO[str], change: Callable[[str], str]) -> None:
         with source:
             for line in source:
-                # Read to the end even if nobody takes the words, or the processes would wait for a reader.
+                # Read to the end even if nothing can be written: otherwise the pipe fills and the processes block.
                 with contextlib.suppress(OSError, ValueError):
                     if not self._silenced.is_set():
                         target.write(change(line))
                         target.flush()
 
     def _with_node(self, line: str) -> str:
-        """The line, with the node where it speaks of a process by its number."""
+        """The line, with the number of the node added if it names a process by its PID."""
         found = re.search(r"\bPID (\d+)", line)
         try:
             node = (self.folder / f"{found.group(1)}.node").read_text() if found else ""
@@ -154,7 +154,7 @@ class Processes:
         return f"{line.rstrip()} (node {node})\n" if node else line
 
     def _end(self, starter: subprocess.Popen[str]) -> None:
-        """End the starter if it still runs, then whatever it left."""
+        """End the starter if it still runs, then all processes that it left behind."""
         if starter.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(starter.pid, signal.SIGTERM)
@@ -169,7 +169,7 @@ class Processes:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that carry the mark, where the system lets one look (Linux)."""
+    """Processes of this user with the mark in their environment; only Linux shows it."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -180,7 +180,7 @@ def marked(mark: str) -> list[int]:
 
 @contextlib.contextmanager
 def _watched(messages: Messages, page: Listener | None, progress: Path) -> Iterator[None]:
-    """Show live, and on the page, the events that node 0 writes."""
+    """Show the events that node 0 writes, as live progress and on the page."""
     stop, reader = threading.Event(), EventReader(progress)
 
     def follow() -> None:

@@ -1,4 +1,4 @@
-"""What a command says, and where: results on standard output, the rest on standard error."""
+"""Output of commands: results on standard output; progress, warnings and errors on standard error."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     from eigenmesh.fitting import Fit
     from eigenmesh.watch import Feed
 
-# Seconds between two lines of progress where there is no terminal to redraw.
+# Seconds between two lines of progress if the output is not a terminal.
 LINE_EVERY_S = 10.0
 
-# Where a command that was launched with others writes its progress, for the launcher to show.
+# Environment variable: the file to which node 0 of a launch writes its progress, for the launcher to show.
 PROGRESS_FILE = "EIGENMESH_PROGRESS"
-# A folder in which every launched node notes the number of its process; some engines name processes and not nodes.
+# Environment variable: the folder in which every launched node records its PID, because mpiexec and torchrun may name a
+# failed process only by that.
 NODES_FOLDER = "EIGENMESH_NODES"
 
-# What the library calls its settings, and what they are called on the command line.
+# Names of settings in the library, and the matching options of the command line.
 OPTION_NAMES = {
     'pass missing="mean"': "use --missing mean",
     'step_size="auto"': "--step-size auto",
@@ -59,14 +60,14 @@ OPTION_NAMES = {
 
 
 def option_names(message: str) -> str:
-    """The message with settings called as on the command line."""
+    """The message with the names of settings replaced by those of options."""
     longest = sorted(OPTION_NAMES, key=len, reverse=True)
     pattern = "|".join(rf"(?<![\w/-]){re.escape(name)}(?![\w/]|\.\w)" for name in longest)
     return re.sub(pattern, lambda found: OPTION_NAMES[found.group()], message)
 
 
 def note_node(rank: int) -> None:
-    """Note in a launch's folder which process this node is."""
+    """Record the PID of this node in the folder of its launch."""
     folder = os.environ.get(NODES_FOLDER)
     if folder is not None:
         with suppress(OSError):
@@ -75,7 +76,7 @@ def note_node(rank: int) -> None:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors and warnings without names of options: ``n_components`` in a file is not --components."""
+    """Report errors and warnings unchanged: ``n_components`` in a settings file must not become --components."""
     try:
         with warnings_shown():
             yield
@@ -86,7 +87,7 @@ def plain_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Messages:
-    """Two consoles: ``results`` for what was asked for, ``notices`` for progress, warnings and errors."""
+    """Two consoles: ``results`` for the results, ``notices`` for progress, warnings and errors."""
 
     results: Console
     notices: Console
@@ -95,54 +96,54 @@ class Messages:
 
     @classmethod
     def of(cls, quiet: bool = False, machine_output: bool = False, live: bool = False) -> Messages:
-        """Messages of a command; with machine output standard output is kept free for it."""
+        """Messages of a command; with ``machine_output``, standard output is reserved for JSON."""
         notices = Console(stderr=True, highlight=False)
         return cls(notices if machine_output else Console(highlight=False), notices, quiet, live)
 
     @classmethod
     def silent(cls) -> Messages:
-        """For the nodes that leave the talking to node 0."""
+        """For all nodes but node 0, which print nothing."""
         return cls(Console(quiet=True), Console(quiet=True), quiet=True)
 
-    def tell(self, content: RenderableType = "") -> None:
-        """Print a result, unless asked to be quiet."""
+    def print(self, content: RenderableType = "") -> None:
+        """Print a result, unless quiet."""
         if not self.quiet:
-            # Away from a terminal lines are left whole, for whoever searches them.
+            # Lines are wrapped only in a terminal, so that files and pipes can be searched.
             self.results.print(content, markup=False, soft_wrap=_is_line(content, self.results))
 
     def alert(self, text: str, style: str) -> None:
         """Print a warning or an error, quiet or not."""
         self.notices.print(text, style=style, markup=False, soft_wrap=_is_line(text, self.notices))
 
-    def tell_fit(self, fitted: Fit, true_sines: np.ndarray | None = None, loadings: bool = False) -> None:
-        """What came out, what it cost, why the run ended, and what to know about the components."""
+    def print_fit(self, fitted: Fit, true_sines: np.ndarray | None = None, loadings: bool = False) -> None:
+        """Print the components, their cost, why the run ended, what it disclosed, and warnings."""
         result, certificate = fitted.result, fitted.result.certificate
-        self.tell(components_table(certificate, fitted.total_variance, true_sines))
+        self.print(components_table(certificate, fitted.total_variance, true_sines))
         if loadings and fitted.facts.feature_names is not None:
-            self.tell(loadings_table(largest_loadings(fitted)))
-        self.tell(traffic_table(result.traffic, result.traffic_by_phase))
+            self.print(loadings_table(largest_loadings(fitted)))
+        self.print(traffic_table(result.traffic, result.traffic_by_phase))
         advice = option_names(result.stop_reason.advice)
         if result.converged:
-            self.tell(f"Converged in {result.iterations:,} iterations, {result.wall_s:.2g} s. {advice}")
+            self.print(f"Converged in {result.iterations:,} iterations, {result.wall_s:.2g} s. {advice}")
         else:
             reason, bound = result.stop_reason.label.replace("_", " "), f"bounded by {certificate.error_bound:.2g}"
-            angles = f"the angles to the true components are {bound}, not by tol = {fitted.request.tol:g}"
+            angles = f"the sines of the angles to the true components are {bound}, above tol = {fitted.request.tol:g}"
             self.alert(f"not converged ({reason}): {angles}. {advice}", style="yellow")
         for line in certificate.disclosure.words:
-            self.tell(line)
+            self.print(line)
         for warning in certificate.warnings:
             self.alert(f"note: {warning}.", style="yellow")
 
     def waiting(self, text: str) -> AbstractContextManager[Any]:
-        """A moving sign while something that has no progress of its own goes on."""
+        """A spinner, in a terminal, during work that reports no progress itself."""
         if self.quiet or not self.notices.is_terminal:
             return nullcontext()
         return self.notices.status(text)
 
     @contextmanager
     def progress(self) -> Iterator[Listener | None]:
-        """A listener that shows how a run is going: a live line in a terminal, else a line now and then."""
-        # Who launches it decides what is shown; nodes that leave the talking to node 0 have no console.
+        """A listener that shows the progress of a run: a live line in a terminal, otherwise one line every 10 s."""
+        # A launched node 0 writes its events to a file, for the launcher to show; the other nodes show nothing.
         followed = None if self.notices.quiet else os.environ.get(PROGRESS_FILE)
         if followed is not None:
             with JsonlWriter(followed) as writer:
@@ -153,21 +154,21 @@ class Messages:
             with live_progress(self.notices) as show:
                 yield show
         else:
-            yield self._line_now_and_then()
+            yield self._regular_lines()
 
     @contextmanager
     def log(self, path: Path | None = None, *listeners: Listener | None) -> Iterator[EventLog]:
-        """A log of events that shows how a run is going, and is told to a file, if there is a path, and to others."""
+        """A log of events that shows the progress of a run, and writes the events to ``path`` and to the listeners."""
         with self.progress() as show, event_log(path, show, *listeners) as log:
             yield log
 
     @contextmanager
     def page(self, title: str) -> Iterator[Feed | None]:
-        """A page to tell of a run, if it is to be live; in a terminal it stays after what is inside, until Ctrl-C."""
+        """With ``live``, serve a page and yield its feed; in a terminal the page stays after the run, until Ctrl-C."""
         if not self.live:
             yield None
             return
-        # Commands without a page, a peer's above all, do without a server too.
+        # Imported only here: commands without a page, above all a peer, should not load a web server.
         from eigenmesh.watch import Feed, PageServer
 
         feed = Feed()
@@ -179,7 +180,7 @@ class Messages:
                 with suppress(KeyboardInterrupt):
                     threading.Event().wait()
 
-    def _line_now_and_then(self) -> Listener:
+    def _regular_lines(self) -> Listener:
         last, max_rounds = time.monotonic(), 0
 
         def show(entry: Entry) -> None:
@@ -196,7 +197,7 @@ class Messages:
 
     @contextmanager
     def counted_progress(self, totals: Mapping[str, int], done: Mapping[str, int]) -> Iterator[Callable[[str], None]]:
-        """Give a function to call with the kind of each piece that is finished; some of each kind are done already."""
+        """Yield a function to call with the kind of each run that finishes; ``done`` counts those finished before."""
         if self.quiet:
             yield lambda kind: None
         elif self.notices.is_terminal:
@@ -207,9 +208,9 @@ class Messages:
                     progress.update(bars[kind], completed=count)
                 yield lambda kind: progress.advance(bars[kind])
         else:
-            yield self._count_now_and_then(totals, done)
+            yield self._regular_counts(totals, done)
 
-    def _count_now_and_then(self, totals: Mapping[str, int], done: Mapping[str, int]) -> Callable[[str], None]:
+    def _regular_counts(self, totals: Mapping[str, int], done: Mapping[str, int]) -> Callable[[str], None]:
         counts, last = dict(done), time.monotonic()
 
         def finish(kind: str) -> None:

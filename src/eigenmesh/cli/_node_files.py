@@ -1,4 +1,4 @@
-"""Files that commands write: checked before the work, written whole after it; their names may have a node's {rank}."""
+"""Output files of commands: checked before the work, written after it; names may contain {rank}, a node's number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
 
 
 def has_rank(text: str) -> bool:
-    """Whether a name has a place for the number of the node: {rank}, or {rank:03d} with leading zeros."""
+    """Whether a name contains {rank}, or {rank:03d} with leading zeros."""
     return RANK.search(text) is not None
 
 
@@ -29,26 +29,26 @@ def with_rank(text: str, rank: int) -> str:
 
 
 def is_one_table(data: Sequence[str]) -> bool:
-    """Whether one file or data set is to be split, and not one file per node."""
+    """Whether the data are one file or data set to split, rather than one file per node."""
     return len(data) == 1 and not has_rank(data[0]) and len(expand(data)) == 1
 
 
 def files_of_all_nodes(data: Sequence[str], n_nodes: int | None) -> list[str]:
-    """The names with {rank} filled in for all nodes, and patterns such as site-*.csv with the files that they match."""
+    """The files of all nodes: {rank} is filled in, and patterns such as site-*.csv are expanded."""
     if not has_rank(data[0]):
         return list(map(str, expand(data)))
     if n_nodes is None:
-        raise InputError(f"{data[0]} names one file per node; say how many there are with --nodes.")
+        raise InputError(f"{data[0]} names one file per node; give the number of nodes with --nodes.")
     return [with_rank(data[0], rank) for rank in range(n_nodes)]
 
 
 def make_folder(folder: Path) -> Path:
-    """Make the folder of --out, with those above it; it may exist."""
+    """Create the folder of --out and its parents; it may exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnreadableFileError(
-            f"cannot make the folder {folder}: {error.strerror}; choose another --out."
+            f"cannot create the folder {folder}: {error.strerror}; choose another --out."
         ) from error
     return folder
 
@@ -62,7 +62,7 @@ def require_report(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a fit writes the model, numbers, the picture, the events and the report; None where not asked for."""
+    """Where a fit writes the model, the numbers, the picture, the events and the report; None for no such file."""
 
     model: Path | None
     numbers: str | None
@@ -71,7 +71,7 @@ class Outputs:
     report: Path | None = None
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Raise now if any of them could not be written later, or would overwrite another or an input."""
+        """Raise now if any file could not be written later, or would overwrite another output or an input."""
         if self.model is not None and self.model.suffix.lower() != ".npz":
             raise InputError(f"--out {self.model} must end in .npz.")
         taken = {str(Path(name).resolve()): "an input" for name in inputs}
@@ -91,12 +91,12 @@ class Outputs:
         return any(has_rank(str(name)) for name in astuple(self))
 
     def of_rank(self, rank: int) -> Outputs:
-        """What one node of many writes: its own files where their names have {rank}; else node 0 alone writes."""
+        """The files that one node writes: files with {rank} in their name, and at node 0 all others too."""
         own = [name if has_rank(str(name)) or rank == 0 else None for name in astuple(self)]
         return Outputs(*(None if name is None else type(name)(with_rank(str(name), rank)) for name in own))
 
     def write(self, model: Model, numbers: dict[str, Any]) -> list[Path]:
-        """Write the model and the numbers, and give the paths of what was written."""
+        """Write the model and the numbers; returns the paths of the files written."""
         written = []
         if self.model is not None:
             write_model(self.model, model)

@@ -1,4 +1,4 @@
-"""The options of commands with their help texts: one alias each, shared between commands."""
+"""Options with their help texts, one type alias each, shared between commands."""
 
 import functools
 import inspect
@@ -22,14 +22,20 @@ STARTED_BY_NAME = [kind for kind in TRANSPORTS.values() if kind.starts_by_name]
 
 
 def option(panel: str | None, metavar: str | None, text: str, *names: str, **more: Any) -> Any:
-    """An option in a panel of the help. Without names it has the name of its parameter; a flag has no ``metavar``."""
+    """An option in a panel of the help, called like its parameter unless there are ``names``.
+
+    ``metavar`` is the placeholder of its value in the help; a flag has none.
+    """
     return typer.Option(*names, metavar=metavar or "", help=text, rich_help_panel=panel, **more)
 
 
 def takes_options(
     place: str, options: Mapping[str, Any], read: Callable[..., Any]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace one parameter of a command by these options, None by default; ``read`` turns their values into it."""
+    """Replace one parameter of a command by several options, whose values ``read`` converts into the parameter.
+
+    All options are None by default.
+    """
 
     def expanded(command: Callable[..., None]) -> Callable[..., None]:
         given = inspect.signature(command, eval_str=True).parameters.values()

@@ -1,4 +1,4 @@
-"""``eigenmesh peer``: one site's part in a run with other organisations."""
+"""``eigenmesh peer``: take part in a run with other organisations, as one site."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from eigenmesh.sites._site import Site
     from eigenmesh.sites._status import Status
 
-SiteFile = Annotated[Path, options.argument("SITE.toml", "What eigenmesh init has made.")]
-FRESH_HELP = "Begin this run anew: set aside its journals and result. Needed at all sites."
+SiteFile = Annotated[Path, options.argument("SITE.toml", "Settings of the site, as eigenmesh init writes them.")]
+FRESH_HELP = "Start this run over: set aside its journals and result. Needed at all sites."
 Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
 FOLLOW_HELP = (
-    "Stay, and take in what arrives, batch by batch: files that are moved into a folder, lines that are added to a "
-    "text file, or lines from standard input (-)."
+    "Keep running, and process new samples batch by batch: files that are moved into a folder, lines that are added to "
+    "a text file, or lines from standard input (-)."
 )
 Follow = Annotated[Path | None, options.option(None, "WHERE", FOLLOW_HELP, "--follow")]
-# Waits that are shorter than this are not worth a word.
+# Shorter waits are not reported.
 SHORT_WAIT_S = 2.0
 
 
@@ -48,19 +48,19 @@ def peer(
     report: options.ReportFile = None,
     live: options.Live = False,
 ) -> None:
-    """Take part in a run beside this site's data, which do not leave it.
+    """Take part in a run as one site; its samples stay where they are.
 
-    Neighbours are called or waited for, over mutual TLS; all must be set up for the same run. The result, its
-    certificate, the audit of everything that left, a log and the status are written to the site's out folder. A peer
-    that was stopped or killed goes on where it was when it is started again.
+    The peer calls its neighbours, or waits for their calls, over mutual TLS; all sites must have the same settings of
+    the run. The result, its certificate, the audit of everything that left, a log and the status are written to the
+    site's out folder. A peer that was stopped or killed continues from its journal when it is started again.
 
-    With **--follow** the peer stays: files that are moved into a folder, or lines that are added to a text file or come
-    over standard input, are taken in batch by batch, and after each the result is that of everything so far at all
-    sites.
+    With **--follow** the peer keeps running: files that are moved into a folder, or lines that are added to a text file
+    or arrive on standard input, are processed batch by batch. After each batch the result is that of all samples so far
+    at all sites.
 
-    Exit status: 0 if the certificate reached the tolerance; 1 if not; 2 for input that cannot be worked with, or
-    neighbours that are set up otherwise; 4 if the run was ended by another site or lost its neighbours; 5 if this site
-    cannot resume what its neighbours are in the middle of; 75 if it was stopped or parked, and a restart will continue.
+    Exit status: 0 if the certificate reached the tolerance; 1 if not; 2 for invalid input, or if the neighbours have
+    other settings; 4 if another site ended the run or the neighbours were lost; 5 if this site cannot resume the run
+    that its neighbours are in; 75 if it was stopped or parked, and a restart will continue.
 
     Examples:
 
@@ -80,7 +80,7 @@ def peer(
     import_extra("cryptography", "peers", "eigenmesh peer")
     from eigenmesh.sites._site import read_site
 
-    # Messages of neighbours, results and logs are for the owner of this process alone.
+    # Journals, results and logs may be read only by the owner of this process.
     os.umask(0o077)
     described = read_site(site)
     signal.signal(signal.SIGTERM, interrupt)
@@ -94,7 +94,7 @@ def peer(
 
 @contextmanager
 def _page(messages: Messages, site: Path, report: Path | None) -> Iterator[None]:
-    """The page of the run, if it is asked for; else nothing that a page needs is imported."""
+    """Show the run on a page or write its report, if asked for; otherwise nothing that a page needs is imported."""
     if not messages.live and report is None:
         yield
         return
@@ -107,22 +107,22 @@ def _page(messages: Messages, site: Path, report: Path | None) -> Iterator[None]
 def _take_part(
     messages: Messages, described: Site, site: Path, take_part: Callable[..., Outcome | None]
 ) -> Outcome | None:
-    """The run itself, with its log, and what is said of it."""
+    """Run, with a log file and progress, and print the outcome."""
     with logged(described.out.folder / "peer.log"), _shown(messages) as show, _last_words(messages, site):
         outcome = take_part(show)
     if outcome is not None:
-        _tell(messages, outcome)
+        _print_outcome(messages, outcome)
     return outcome
 
 
 def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome | None]:
-    """One run on the file that the site names."""
+    """One run, on the file that the site's settings name."""
     from eigenmesh.sites._peer import Peer
 
     taking_part = Peer(site)
     if fresh:
         for path in taking_part.run_folder.set_aside():
-            messages.tell(f"set aside {path}")
+            messages.print(f"set aside {path}")
 
     def take_part(show: Any) -> Outcome:
         taking_part.reporter.listener = show
@@ -132,30 +132,30 @@ def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome 
 
 
 def _followed(messages: Messages, site: Path, source: Path, fresh: bool) -> Callable[..., Outcome | None]:
-    """One batch after the other, until the site leaves."""
+    """One run per batch, until the site leaves."""
     from eigenmesh.sites._follow import Follower
 
     follower = Follower(site, source, fresh=fresh)
 
     def take_part(show: Any) -> None:
-        def tell(batch: int, outcome: Outcome) -> None:
+        def print_batch(batch: int, outcome: Outcome) -> None:
             what = f"put off: {outcome.put_off}" if outcome.put_off else "done"
             wrong = "" if outcome.put_off or outcome.converged else "; it is not certified to tol"
             messages.alert(f"batch {batch} of {len(outcome.members)} sites is {what}{wrong}", style="none")
 
-        follower.listener, follower.tell = show, tell
+        follower.listener, follower.tell = show, print_batch
         follower.warn = lambda text: messages.alert(f"note: {one_line(text)}", style="yellow")
         handover = follower.run()
-        messages.tell("This site has left.")
+        messages.print("This site has left.")
         if handover is not None:
-            messages.tell(f"Give {handover} to its heir, who moves it into the folder that it follows.")
+            messages.print(f"Give {handover} to the site's heir, who moves it into the folder that it follows.")
 
     return take_part
 
 
 @contextmanager
 def _last_words(during: Messages, site: Path) -> Iterator[None]:
-    """What is said, and the exit status, when a run ends without a result."""
+    """Report why a run ended without a result, and set the exit status."""
     from eigenmesh.sites._peer import STOPPED
 
     try:
@@ -169,7 +169,7 @@ def _last_words(during: Messages, site: Path) -> Iterator[None]:
         raise typer.Exit(PARKED) from error
     except CannotResumeError as error:
         during.alert(f"cannot resume: {one_line(str(error))}", style="bold red")
-        during.alert(f"begin anew at all sites: eigenmesh peer --fresh {site}", style="yellow")
+        during.alert(f"start over at all sites: eigenmesh peer --fresh {site}", style="yellow")
         raise typer.Exit(CANNOT_RESUME) from error
     except DisagreementError:
         raise
@@ -178,33 +178,33 @@ def _last_words(during: Messages, site: Path) -> Iterator[None]:
         raise typer.Exit(ENDED) from error
 
 
-def _tell(messages: Messages, outcome: Outcome) -> None:
-    """What came out, and of whose samples."""
+def _print_outcome(messages: Messages, outcome: Outcome) -> None:
+    """Print the result, and which sites it includes."""
     if outcome.fit is None:
-        messages.tell("The result of this run is there already; give the run another name to do it again.")
+        messages.print("This run already has a result; give the run another name to repeat it.")
     else:
-        messages.tell_fit(outcome.fit, loadings=True)
+        messages.print_fit(outcome.fit, loadings=True)
     notes = []
     if outcome.missing:
-        lost = f"{', '.join(outcome.missing)} were lost on the way"
-        notes.append(f"this is the PCA of {', '.join(outcome.members)} alone; {lost}.")
+        lost = f"{', '.join(outcome.missing)} were lost during the run"
+        notes.append(f"this is the PCA of {', '.join(outcome.members)} only; {lost}.")
     if outcome.owed:
         fix = "when they are started again, start this site too, so that they can finish"
         notes.append(f"{', '.join(outcome.owed)} may not have everything yet; {fix}.")
     for note in notes:
         messages.alert(f"note: {note}", style="yellow")
     for path in outcome.written:
-        messages.tell(f"wrote {path}" if outcome.fit is not None else f"see {path}")
+        messages.print(f"wrote {path}" if outcome.fit is not None else f"see {path}")
 
 
 @contextmanager
 def _shown(messages: Messages) -> Iterator[Any]:
-    """A listener that shows the status: one live line in a terminal, else a line now and then."""
+    """A listener that shows the status: one live line in a terminal, otherwise a line every 10 s."""
     if messages.quiet:
         yield None
     elif messages.notices.is_terminal:
         with messages.notices.status("connecting") as live:
-            # As text, or a neighbour's words in brackets would be taken for a style.
+            # As Text, because Rich would read words in brackets, which a neighbour may send, as markup.
             yield lambda status: live.update(Text(in_words(status)))
     else:
         yield _lines(messages)
@@ -225,7 +225,7 @@ def _lines(messages: Messages) -> Any:
 
 
 def in_words(status: Status) -> str:
-    """One line: where the run is, and whom it waits for."""
+    """One line: phase, round, residual, bytes, and the neighbours it waits for."""
     words = [f"{status.phase}: round {status.round:,} of at most {status.max_rounds:,}"]
     if status.residual == status.residual:
         words.append(f"residual {status.residual:.1e}")

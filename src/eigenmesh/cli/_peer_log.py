@@ -1,4 +1,4 @@
-"""The log file of a peer: one JSON object per line, bounded, whoever knocks at its port."""
+"""The log file of a peer: one JSON object per line, of bounded size even if strangers keep calling its port."""
 
 import json
 import logging
@@ -12,15 +12,16 @@ from pathlib import Path
 from eigenmesh._text import one_line
 
 LOG_BYTES, LOG_FILES = 10_000_000, 3
-# Lines of one kind about strangers that are refused, in so many seconds; the rest is counted.
+# At most MOST_REFUSALS lines of each kind about refused callers are logged in REFUSALS_EVERY_S; the rest are counted.
 MOST_REFUSALS, REFUSALS_EVERY_S = 20, 60.0
-# How the lines begin: strangers without a certificate, who may be many, do not hide those with one.
+# How the lines of each kind begin. Callers without a certificate may be many, so they are counted separately and do not
+# hide those with one.
 REFUSALS = ("refused a TLS handshake", "refused ")
 
 
 @contextmanager
 def logged(path: Path) -> Iterator[None]:
-    """Everything that eigenmesh logs to a file."""
+    """Write everything that eigenmesh logs to a file."""
     logger = logging.getLogger("eigenmesh")
     handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
     handler.setFormatter(_AsJson())
@@ -36,7 +37,7 @@ def logged(path: Path) -> Iterator[None]:
 
 
 class _LogFile(logging.handlers.RotatingFileHandler):
-    """A disk that fails costs lines of the log; it neither ends the run nor hides how that ends."""
+    """If the disk fails, lines of the log are lost, but the run goes on and its outcome is reported."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
@@ -48,7 +49,7 @@ class _LogFile(logging.handlers.RotatingFileHandler):
 
 
 class FewRefusals(logging.Filter):
-    """Lets only some lines about refused strangers through, so that they cannot push all others out of the log.
+    """Passes only some lines about refused callers, so that they cannot push all other lines out of the log.
 
     The first line after a pause says how many were left out.
     """

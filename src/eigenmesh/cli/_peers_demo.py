@@ -1,4 +1,4 @@
-"""``eigenmesh demo --peers``: real peer processes with real certificates, one killed and restarted on the way."""
+"""``eigenmesh demo --peers``: real peer processes with certificates; one is killed and restarted during the run."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from eigenmesh.report._tables import sites_table
 
 NAMES = ("oslo", "bergen", "tromso", "bodo", "voss", "hamar", "narvik", "molde", "alta", "lom", "vardo")
 COMPONENTS = 3
-# A step short enough that the run takes some seconds: an exact solver would be done before anyone could disturb it.
 TOL = 1e-8
+# FAST-PCA with a short step takes some seconds; an exact solver would end before a site could be killed. FAST-PCA mixes
+# blocks, which cannot be masked.
 SETTINGS = {"n_components": COMPONENTS, "tol": TOL, "max_rounds": 20000, "patience_s": 60, "solver": "fast-pca"}
-# FAST-PCA takes long enough to watch; it mixes, which masks do not go with.
 SETTINGS["privacy"] = "open"
 STEP_SIZE = 0.001
 KILL_AT_ROUND = 200
-# Says that a folder is from a demo, and may be removed by the next one.
+# A file that marks the folder of a demo, which the next demo may remove.
 MARKER = ".eigenmesh-demo"
 LIMIT_S = 300.0
 
 
 def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path) -> bool:
-    """Make a network of sites, run it, kill one site and start it again; True if all ended with the pooled answer.
+    """Run a network of sites, kill one and start it again; True if all sites find the components of the pooled data.
 
-    The page and the report are those of a neighbour of that site.
+    The page and the report are those of a neighbour of the killed site.
     """
     import_extra("cryptography", "peers", "a demo with peers")
     if not 3 <= n_peers <= len(NAMES):
         raise InputError(f"--peers {n_peers} must be between 3 and {len(NAMES)}.")
     sites = _Sites(messages, NAMES[:n_peers], folder)
-    messages.tell(
+    messages.print(
         f"{n_peers} sites in {folder}, in a ring, each with a key, a certificate and its part of 1,797 images."
     )
     with shown(messages, folder / sites.names[n_peers // 2 - 1] / "site.toml", report):
@@ -58,7 +58,7 @@ def demo_with_peers(messages: Messages, n_peers: int, folder: Path, report: Path
 
 @signals_interrupt()
 def _run(messages: Messages, sites: _Sites) -> None:
-    """Run the sites, with one of them killed and started again on the way."""
+    """Run the sites; kill one of them during the run and start it again."""
     victim = sites.names[len(sites.names) // 2]
     try:
         for name in sites.names:
@@ -66,10 +66,10 @@ def _run(messages: Messages, sites: _Sites) -> None:
         sites.wait_for_round(victim, KILL_AT_ROUND)
         sites.processes[victim].kill()
         sites.processes[victim].wait()
-        messages.tell(f"killed {victim} at round {sites.round(victim):,}; the others wait for it")
+        messages.print(f"killed {victim} at round {sites.round(victim):,}; the others wait for it")
         time.sleep(2)
         sites.start(victim)
-        messages.tell(f"started {victim} again; it goes on from its journal")
+        messages.print(f"started {victim} again; it continues from its journal")
         sites.wait_for_all()
     finally:
         sites.end()
@@ -82,11 +82,11 @@ class _Sites:
         self.messages, self.names, self.folder = messages, names, folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.samples = load("digits").X
-        # A demo that was run before is in the way; a folder of the user's own is not to be touched.
+        # The folder of an earlier demo is removed; any other folder is left alone.
         if (folder / MARKER).exists():
             shutil.rmtree(folder)
         if folder.exists():
-            raise InputError(f"{folder} is in the way and was not made by this demo; move it, or give another --out.")
+            raise InputError(f"{folder} exists and was not created by this demo; move it, or choose another --out.")
         folder.mkdir(parents=True)
         (folder / MARKER).touch()
         (folder / "network.toml").write_text(_network(names))
@@ -115,8 +115,8 @@ class _Sites:
         deadline = time.monotonic() + LIMIT_S
         with self.messages.waiting("peers are starting and working"):
             while self.round(name) < wanted:
-                self._require(self.processes[name].poll() is None, name, "ended before it could be disturbed")
-                self._require(time.monotonic() < deadline, name, f"has not come to round {wanted}")
+                self._require(self.processes[name].poll() is None, name, "ended before it could be killed")
+                self._require(time.monotonic() < deadline, name, f"has not reached round {wanted}")
                 time.sleep(0.05)
 
     def wait_for_all(self) -> None:
@@ -127,7 +127,7 @@ class _Sites:
                     status = process.wait(max(0.1, deadline - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     status = None
-                self._require(status == 0, name, "did not end well")
+                self._require(status == 0, name, "failed or did not end in time")
 
     def _require(self, right: bool, name: str, words: str) -> None:
         if not right:
@@ -140,7 +140,7 @@ class _Sites:
             process.wait()
 
     def compare(self) -> bool:
-        """Set what every site has found beside the components of the pooled samples, which no site could compute."""
+        """Print a table that compares every site's result with the components of the pooled samples."""
         vectors = np.linalg.eigh(np.cov(self.samples, rowvar=False))[1][:, ::-1][:, :COMPONENTS]
         rows: dict[str, tuple[str, ...]] = {}
         worst = 0.0
@@ -152,12 +152,16 @@ class _Sites:
             size = sum(json.loads(line).get("bytes", 0) for line in sent)
             rows[name] = (f"{numbers['error_bound']:.1e}", f"{sine:.1e}", f"{len(sent):,}", readable_bytes(size))
             worst = max(worst, sine)
-        self.messages.tell(sites_table(rows))
+        self.messages.print(sites_table(rows))
         if worst <= TOL:
-            self.messages.tell(f"All {len(self.names)} sites have the components of the pooled images, to {worst:.1e}.")
+            self.messages.print(
+                f"All {len(self.names)} sites have the components of the pooled images, to {worst:.1e}."
+            )
         else:
-            self.messages.tell(f"The worst angle is {worst:.1e}, above {TOL:g}.")
-        self.messages.tell(f"look further: eigenmesh audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}")
+            self.messages.print(f"The worst angle is {worst:.1e}, above {TOL:g}.")
+        self.messages.print(
+            f"to see what a site sent: eigenmesh audit {self.folder / self.names[0] / 'out' / 'audit.jsonl'}"
+        )
         return worst <= TOL
 
 
@@ -174,7 +178,7 @@ def _network(names: tuple[str, ...]) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that the system has free now; all are held until the last is found, so that none comes twice."""
+    """Free ports. All sockets stay open until the last port is found, so that no port comes twice."""
     held = [socket.socket() for _ in range(count)]
     try:
         for each in held:

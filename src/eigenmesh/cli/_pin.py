@@ -1,4 +1,4 @@
-"""``eigenmesh pin``: the fingerprints of all sites' keys in a site.toml or network.toml."""
+"""``eigenmesh pin``: write the fingerprints of all sites' keys into a site.toml or network.toml."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,11 +19,11 @@ def pin(
 ) -> None:
     """Write the fingerprints of sites' keys into a site.toml or a network.toml.
 
-    With them a site takes no other key for another site, whatever the certificate authority signs. A masked run needs
-    those of all sites, the same at all of them. Certificates are made after the network is described: once all have
-    theirs, pin them in the network.toml, which is not secret, and at each site take them from there. A renewed
-    certificate has the same fingerprint; a site with a new key needs to be pinned again everywhere. Compare the
-    fingerprints over a channel that the authority does not control.
+    A site accepts no other key for a pinned site, whatever the certificate authority signs. A masked run needs the
+    fingerprints of all sites, the same at every site. Once all sites have their certificates, pin them in the
+    network.toml, which is not secret, and copy them from there at each site. A renewed certificate has the same
+    fingerprint; a site with a new key must be pinned again everywhere. Compare the fingerprints over a channel that the
+    authority does not control.
 
     Examples:
 
@@ -37,5 +37,7 @@ def pin(
     text, fingerprints = pinned(file, sources)
     save_text(file, text)
     messages = Messages.of()
-    messages.tell(facts_table(fingerprints))
-    messages.tell(f"wrote these to {file}; compare them over a channel that the authority does not control.")
+    messages.print(facts_table(fingerprints))
+    messages.print(
+        f"wrote these fingerprints to {file}; compare them over a channel that the authority does not control."
+    )

@@ -1,4 +1,4 @@
-"""``eigenmesh plan``: what a fit would cost, before it is run."""
+"""``eigenmesh plan``: forecast the cost of a fit."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -18,7 +18,7 @@ from eigenmesh.errors import InputError
 from eigenmesh.fitting import Request
 from eigenmesh.fitting import plan as make_plan
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
-from eigenmesh.rehearsal._simulation import simulate as play
+from eigenmesh.rehearsal._simulation import simulate as run_in_virtual_time
 from eigenmesh.report._tables import facts_table, plan_table
 
 
@@ -47,12 +47,14 @@ def plan(
     gflops: options.Gigaflops = options.GFLOPS,
     memory_gb: options.Memory = options.MEMORY_GB,
     conditions: ConditionsPath = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every averaging, not only each solver's best.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every averaging, not only each solver's best.")
+    ] = False,
 ) -> None:
-    """Forecast rounds, bytes, memory and time of every solver with every averaging, and say which one a fit takes.
+    """Forecast rounds, bytes, memory and time of every solver with every averaging, and name the one that a fit uses.
 
-    A few thousand of the samples are solved first, without any message, to see how hard the problem is. Nothing is
-    fitted and nothing is written. **eigenmesh fit** with the same options takes the method that is marked.
+    The planner first solves the problem on a few thousand of the samples, without any message, to see how hard it is.
+    Nothing is fitted and nothing is written. **eigenmesh fit** with the same options uses the method that is marked.
 
     Examples:
 
@@ -60,8 +62,8 @@ def plan(
 
     - `eigenmesh plan samples.npy -k 10 --topology cycle --latency-ms 80 --bandwidth-mbit 10`
 
-    - `eigenmesh plan samples.npy -k 10 --conditions conditions.toml` also plays solvers that wait for each other and
-      solvers that do not under these latencies, losses, speeds and outages, and says which is the quickest.
+    - `eigenmesh plan samples.npy -k 10 --conditions conditions.toml` also simulates solvers that wait for each other
+      and solvers that do not, under these latencies, losses, speeds and outages, and says which is the quickest.
     """
     messages = Messages.of()
     request = Request.parse(
@@ -84,17 +86,21 @@ def plan(
     )
     under = None if conditions is None else conditions_of(problem, conditions)
     if under is not None and (request.masked or not isinstance(request.n_components, int)):
-        raise InputError("--conditions goes with a whole number of components, and without masks; leave them out.")
+        raise InputError(
+            "--conditions needs a whole number for --components and --privacy open; change these, or leave it out."
+        )
     with messages.waiting("planning") as sign:
         planned = make_plan(request, problem.data, report=None if sign is None else sign.update)
-    messages.tell(facts_table({**problem.facts(planned.n_samples), "components": f"{planned.n_components:g}"}))
-    messages.tell(plan_table(planned, everything))
-    messages.tell(f"{planned.reason} Forecast from {planned.rehearsed_on}.")
+    messages.print(facts_table({**problem.facts(planned.n_samples), "components": f"{planned.n_components:g}"}))
+    messages.print(plan_table(planned, everything))
+    messages.print(f"{planned.reason} Forecast from {planned.rehearsed_on}.")
     if under is not None:
-        names, laws = under
+        names, given = under
         asked = replace(request, averaging=Tree())
         found = {}
         for each in solvers_named(DEFAULT_SOLVERS, tol):
-            with messages.waiting(f"playing {each.name}"):
-                found[each.name] = play(replace(asked, solver=each), problem.data, laws, names, seed=seed or 0)
-        messages.tell(in_order(found))
+            with messages.waiting(f"simulating {each.name}"):
+                found[each.name] = run_in_virtual_time(
+                    replace(asked, solver=each), problem.data, given, names, seed=seed
+                )
+        messages.print(in_order(found))

@@ -1,4 +1,4 @@
-"""A problem as the command line states it: data at the nodes of a network."""
+"""The problem that the command line describes: data at the nodes of a network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from eigenmesh.transports import Transport
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Data sets whose samples are images, to draw components as such.
+# Data sets whose samples are images; their components are drawn as images.
 IMAGE_SHAPES = {"digits": (8, 8), "mnist": (28, 28), "cifar10": (32, 32)}
 
 EVERYTHING = TableOptions()
@@ -35,9 +35,9 @@ EVERYTHING = TableOptions()
 
 @dataclass(frozen=True)
 class Problem:
-    """Who holds what and who is linked to whom, with the words that were used for it.
+    """Samples of the nodes and links between them, with the names that were typed for data, topology and split.
 
-    The shards are those of all nodes or, with a transport, of one.
+    The shards are those of all nodes; with a transport, only those of this node.
     """
 
     name: str
@@ -49,16 +49,16 @@ class Problem:
 
     @property
     def title(self) -> str:
-        """What a page or a picture of its fit is called."""
+        """Title of pages and pictures."""
         return f"PCA of {self.name}"
 
     @property
     def data(self) -> NodeData:
-        """What a fit is prepared from."""
+        """The data and network from which a fit is prepared."""
         return node_data(self.shards, self.weights, self.transport)
 
     def facts(self, n_samples: float) -> dict[str, str]:
-        """What it is, in words, with N samples over all nodes."""
+        """A description in words; ``n_samples`` counts those of all nodes."""
         by_columns = isinstance(self.shards, FeatureShards)
         what = "columns" if by_columns else "samples"
         sizes = [block.n_features if by_columns else block.n_rows for block in self.shards.blocks]
@@ -71,7 +71,7 @@ class Problem:
         }
 
     def asked(self, fitted: Fit) -> dict[str, Any]:
-        """What was asked of its fit, in plain values."""
+        """The settings of its fit, for JSON."""
         request = fitted.request
         return {
             "data": self.name,
@@ -89,7 +89,7 @@ class Problem:
         }
 
     def planned(self, request: Request) -> Planned | None:
-        """The planner's forecast of its fit, where all nodes are here and it costs little."""
+        """The planner's forecast of its fit, if all nodes are in this process and the forecast costs little."""
         return planned(request, self.data) if self.transport is None else None
 
     def picture(self, fitted: Fit, title: str) -> Figure:
@@ -117,7 +117,7 @@ def read_problem(
     partition: str = "samples",
     transport: Transport | None = None,
 ) -> Problem:
-    """Check all names, then read the data and lay the network; with a transport, read this node's data alone."""
+    """Check all names, then read the data and build the network; with a transport, read only this node's data."""
     if transport is not None:
         if nodes not in (None, transport.size):
             raise InputError(f"{transport.size} processes are {transport.size} nodes; leave out --nodes {nodes}.")
@@ -145,10 +145,10 @@ def read_problem(
 def _read_node(
     files: Sequence[str], options: TableOptions, split: Split | None, transport: Transport, kind: type[Shards]
 ) -> tuple[str, Shards]:
-    """What the data are called, and the samples of one node.
+    """A name for the data, and the samples of one node.
 
-    Without a split it has a file, and no other is looked at. Else it has a run of rows of the one file, or what the
-    split gives it.
+    Without a split the node reads its own file only. A contiguous split of one file reads only this node's rows; any
+    other split reads the whole file and takes this node's part.
     """
     rank, size = transport.rank, transport.size
     if split is None:
@@ -174,7 +174,7 @@ def _read_node(
 
 
 def _graph_of(edge_list: nx.Graph | None, topology: str, shards: Shards, seed: int) -> tuple[nx.Graph, Shards]:
-    """The network of the nodes; an edge list may name them, or is put in the order of their names."""
+    """The network, and the shards with node names: nodes of an edge list are matched by name, or give the names."""
     if edge_list is None:
         return graphs.topology(topology, shards.n_nodes, seed=seed), shards
     graph = in_order_of(edge_list, shards.node_names)

@@ -1,4 +1,4 @@
-"""``eigenmesh rehearse``: a run on a network, in virtual time, before anything real is started."""
+"""``eigenmesh rehearse``: simulate a run of sites in virtual time."""
 
 import json
 from pathlib import Path
@@ -22,19 +22,19 @@ from eigenmesh.report._tables import facts_table, new_table
 from eigenmesh.sites import read_network_file
 
 DATA = options.DATA
-SAMPLES_HELP = "How many at each site: one number, or one per site in the order of the file, such as 500,800,200."
-CONDITIONS_HELP = "Latency, bandwidth, loss, speeds, outages, kills; by default links of 20 ms and nothing goes wrong."
-GAP_HELP = "Variance after component K as a share of the one before: the nearer to 1, the more rounds."
+SAMPLES_HELP = "Number of samples per site: one number, or one per site in the order of the file, such as 500,800,200."
+CONDITIONS_HELP = "Latency, bandwidth, loss, speeds, outages, kills; by default links of 20 ms and no faults."
+GAP_HELP = "Variance of component K+1 divided by that of component K: the nearer to 1, the more rounds."
 NetworkPath = Annotated[Path | None, argument("NETWORK.toml", "The network, as eigenmesh init reads it.")]
 ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
 Features = Annotated[int, option(DATA, "D", "Columns of the made-up samples.", "--features", min=2)]
 Samples = Annotated[str, option(DATA, "N|N,N,..", SAMPLES_HELP, "--samples")]
 Gap = Annotated[float, option(DATA, "SHARE", GAP_HELP, "--gap")]
 SeedOption = Annotated[int, option(DATA, "N", "Fixes samples, jitter and losses.", "--seed", min=0)]
-AsJson = Annotated[bool, option(OUTPUT, None, "Print plain values on standard output instead.", "--json")]
-Example = Annotated[bool, option(OUTPUT, None, "Print a file of conditions and stop.", "--example")]
+AsJson = Annotated[bool, option(OUTPUT, None, "Print the forecast as JSON instead.", "--json")]
+Example = Annotated[bool, option(OUTPUT, None, "Print an example of a conditions file and stop.", "--example")]
 STATUS = {"converged": 0, "killed": 0, "not converged": NOT_CONVERGED, "parked": PARKED, "ended": ENDED}
-# What is worst for the run comes first.
+# Exit statuses, the worst first.
 WORST = (ENDED, PARKED, NOT_CONVERGED, 0)
 
 
@@ -52,12 +52,12 @@ def rehearse(
     as_json: AsJson = False,
     example: Example = False,
 ) -> None:
-    """Play a run on a network in virtual time: how long it would take, how it would end, who would wait for whom.
+    """Simulate a run of sites in virtual time: how long it would take, how it would end, who would wait for whom.
 
     All sites run in this process, with the real protocol and the real solver on made-up samples; nothing is sent. A
     page or a report shows what one of the sites would see, in virtual seconds.
 
-    Exit status: as that of a real peer, the worst of all sites that are not killed.
+    Exit status: the worst exit status of a peer, over all sites that are not killed.
 
     Examples:
 
@@ -76,16 +76,16 @@ def rehearse(
     sites, edges = described.names, described.edges
     under = Conditions.usual(sites, edges) if conditions is None else read_conditions(conditions, sites, edges)
     tables = made_up(described, features, _sizes(samples, sites), gap, seed)
-    title, told = f"Rehearsal of {network}", list[Entry]()
+    title, entries = f"Rehearsal of {network}", list[Entry]()
     with messages.page(title) as page:
-        with messages.waiting("rehearsing"), event_log(events, page, told.append) as log:
+        with messages.waiting("rehearsing"), event_log(events, page, entries.append) as log:
             found = forecast(described, under, dict(zip(sites, tables, strict=True)), seed, log.listeners)
         if as_json:
             typer.echo(json.dumps(_numbers(found), indent=2))
         else:
-            _tell(messages, found)
+            _print_forecast(messages, found)
         if report is not None:
-            save_page(report, title, told, facts=_facts(found))
+            save_page(report, title, entries, facts=_facts(found))
         for path in filter(None, (report, events)):
             messages.alert(f"wrote {path}", style="none")
     statuses = {STATUS.get(site.end, ENDED) for site in found.sites.values()}
@@ -103,19 +103,19 @@ def _sizes(samples: str, sites: tuple[str, ...]) -> tuple[int, ...]:
     return sizes
 
 
-def _tell(messages: Messages, found: RunForecast) -> None:
+def _print_forecast(messages: Messages, found: RunForecast) -> None:
     table = new_table("site", "ends", "after s", "rounds", "work s", "waits s", "most for", left=2)
     table.columns[1].no_wrap = True
     for name, site in found.sites.items():
         most, waits = next(iter(site.waits_s), "-"), sum(site.waits_s.values())
         numbers = f"{site.at_s:,.2f}", f"{site.rounds:,}", f"{site.computes_s:,.2f}", f"{waits:,.2f}"
         table.add_row(name, site.end, *numbers, most, style=None if site.end == "converged" else "yellow")
-    messages.tell(table)
+    messages.print(table)
     links = new_table("from", "to", "messages", "bytes", "sent again", left=2)
     for (sender, receiver), (count, size, resent) in found.links.items():
         links.add_row(sender, receiver, f"{count:,}", readable_bytes(size), f"{resent:,}")
-    messages.tell(links)
-    messages.tell(facts_table(_facts(found)))
+    messages.print(links)
+    messages.print(facts_table(_facts(found)))
     for name, site in found.sites.items():
         if site.why:
             messages.alert(f"{name} {site.end}: {one_line(site.why)}", style="yellow")

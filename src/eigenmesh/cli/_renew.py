@@ -1,4 +1,4 @@
-"""``eigenmesh renew``: a certificate with new dates for the same site and key."""
+"""``eigenmesh renew``: issue a certificate with new dates for the same site and key."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,14 +14,14 @@ from eigenmesh.sites._site import CA_FOLDER, CERTIFICATE_FILE
 
 @plain_errors()
 def renew(
-    certificate: Annotated[Path, argument("CERT.pem", "The site's present certificate, expired or not.")],
+    certificate: Annotated[Path, argument("CERT.pem", "The site's current certificate, expired or not.")],
     ca: AuthorityPath = Path(CA_FOLDER),
-    out: Annotated[Path, option(None, "FILE", "Where to put the new one.")] = Path("renewed.pem"),
+    out: Annotated[Path, option(None, "FILE", "Where to write the new certificate.")] = Path("renewed.pem"),
     days: Days = None,
 ) -> None:
-    """Make a certificate with new dates for the same site and the same key.
+    """Issue a certificate with new dates for the same site and key.
 
-    Neither the old certificate nor the new one is secret. A certificate that was revoked is not renewed.
+    Neither the old certificate nor the new one is secret. A revoked certificate cannot be renewed.
 
     Example:
 
@@ -39,4 +39,4 @@ def renew(
         raise InputError(f"{certificate} is revoked; {name} needs a new key and a signed request: eigenmesh sign.")
     folder.record(renewed, "renew")
     write_new([NewFile(out, renewed)])
-    Messages.of().tell(f"wrote {out}: {name} puts it in the place of its {CERTIFICATE_FILE} before the next start.")
+    Messages.of().print(f"wrote {out}: {name} replaces its {CERTIFICATE_FILE} with it before the next start.")

@@ -1,4 +1,4 @@
-"""``--report``: a fit as one HTML file, with its components, certificate and the commands to repeat it."""
+"""``--report``: one HTML file with the components of a fit, its certificate and the command to repeat it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from eigenmesh.events import Entry
 from eigenmesh.fitting import Fit, model_of
 from eigenmesh.model_file import Model
 
-# What a report shows at most, so that it stays below a megabyte.
+# Limits that keep a report below a megabyte.
 MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
 NOTHING: Mapping[str, Any] = {}
 
 
 def write_fit_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem: Problem) -> Path:
-    """Write the report of a fit, of which these events have been told."""
+    """Write the report of a fit with these events."""
     facts, scores = problem.facts(fitted.moments.n_samples), _scores(fitted, problem)
     more = {} if scores is None else {"scores": scores}
     seed = [] if fitted.request.seed is not None else ["--seed", str(fitted.result.seed)]
@@ -42,16 +42,17 @@ def write_report(
     more: Mapping[str, Any] = NOTHING,
     drawn: Sequence[str] = (),
 ) -> Path:
-    """Write the report of a run that has ended with this fit; its features are pixels if there is a shape.
+    """Write the report of a fit; with a shape, its features are the pixels of images.
 
-    ``more`` is shown with its components, ``drawn`` with the command to repeat it.
+    ``more`` is added to what the page shows of the components. ``drawn`` are options added to the command to repeat it,
+    such as the seed that was drawn.
     """
     found = components_of(model_of(fitted), fitted.result.certificate.error_bounds.tolist(), shape)
     return save_page(path, title, entries, drawn, components={**found, **more}, facts=facts)
 
 
 def save_page(path: Path, title: str, entries: Sequence[Entry], drawn: Sequence[str] = (), **about: Any) -> Path:
-    """Write the page of these events; ``about`` as for ``report_page``, ``drawn`` are options to repeat it with."""
+    """Write the page of these events; ``about`` is passed to ``report_page``, ``drawn`` to ``how_to_repeat``."""
     from eigenmesh.watch import report_page
 
     save_text(path, report_page(title, entries, repeat=how_to_repeat(drawn), **about))
@@ -59,7 +60,7 @@ def save_page(path: Path, title: str, entries: Sequence[Entry], drawn: Sequence[
 
 
 def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] | None = None) -> dict[str, Any]:
-    """What a page shows of components: shares, bounds, and images or the features of largest weight."""
+    """What a page shows of components: shares of the variance, bounds, and images or the largest loadings."""
     found: dict[str, Any] = {"shares": model.explained_variance_ratio.tolist(), "bounds": list(bounds)}
     first = model.components[:MOST_COMPONENTS]
     if shape is not None:
@@ -71,7 +72,7 @@ def components_of(model: Model, bounds: Sequence[float], shape: tuple[int, int] 
 
 
 def _scores(fitted: Fit, problem: Problem) -> dict[str, Any] | None:
-    """Some samples of every node on the first two components; None where they are not all here."""
+    """Scores of some samples of every node on the first two components; None if this process has one node only."""
     shards, moments = problem.shards, fitted.moments
     if problem.transport is not None or len(fitted.result.components) < 2:
         return None
@@ -88,7 +89,7 @@ def _scores(fitted: Fit, problem: Problem) -> dict[str, Any] | None:
 
 
 def how_to_repeat(drawn: Sequence[str] = ()) -> dict[str, Any]:
-    """The command that is running, with what was drawn, and the versions that it runs with."""
+    """The running command with the drawn options added, and the versions of the packages it uses."""
     python = platform.python_version()
     versions = f"eigenmesh {__version__}, Python {python}, NumPy {np.__version__}, SciPy {scipy.__version__}."
     return {"commands": [shlex.join(["eigenmesh", *sys.argv[1:], *drawn])], "versions": versions}

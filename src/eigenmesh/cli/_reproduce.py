@@ -1,4 +1,4 @@
-"""``eigenmesh reproduce``: the figures of the paper, and its methods where the data of the nodes differ."""
+"""``eigenmesh reproduce``: the experiments of the paper, and further ones on harder data and networks."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -32,26 +32,26 @@ from eigenmesh.report._pictures import matplotlib
 
 ALL, UNLIKE, CHANGING, STREAMING = "all", "unlike", "changing", "streaming"
 CHOICES = (*FIGURES, ALL, UNLIKE, CHANGING, STREAMING)
-# Experiments that are not from the paper, with the title of their page and their usual number of trials.
+# Experiments that are not from the paper, with the title of their page and their default number of trials.
 OWN = {
     UNLIKE: ("Decentralised PCA when the data of the nodes differ", 1),
     CHANGING: ("Decentralised PCA on networks that go one way, change or lose messages", 3),
 }
 TRIALS = 10
-# Exit status when part of what was asked for could not be made.
+# Exit status if part of the experiments could not be run.
 INCOMPLETE = 1
 
 WHAT_HELP = (
     "fig1: distinct eigenvalues; fig2: nearly equal ones; fig3: MNIST and CIFAR-10; all: these three; unlike: "
     "nodes whose data differ; changing: networks that go one way, change or lose messages; streaming: one pass over "
-    "samples that arrive, beside published methods."
+    "a stream of samples, compared with published methods."
 )
 TRIALS_HELP = f"Monte-Carlo trials; {TRIALS} by default, {OWN[UNLIKE][1]} for unlike, {OWN[CHANGING][1]} for changing."
 ROUNDS_HELP = (
-    "Budget of a run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike, 3,000 for changing."
+    "Budget of rounds per run; by default 15,000 for fig1 and fig2, 1,000 for fig3, 600 for unlike, 3,000 for changing."
 )
-QUICK_HELP = "With unlike and changing: small, without MNIST; with streaming: a tenth of the samples."
-CACHE_HELP = "Where finished runs are kept; by default the folder cache in --out."
+QUICK_HELP = "For unlike and changing: small data, without MNIST; for streaming: a tenth of the samples."
+CACHE_HELP = "Folder of finished runs; by default the folder cache in --out."
 
 
 def reproduce(
@@ -60,23 +60,22 @@ def reproduce(
     rounds: Annotated[int | None, option(None, "N", ROUNDS_HELP, min=1)] = None,
     seed: Annotated[int, option(None, "N", "Fixes data, graphs and starts of all trials.", min=0)] = 0,
     jobs: Annotated[int | None, option(None, "N", "Processes; by default one per core.", min=1)] = None,
-    out: Annotated[Path, option(None, "FOLDER", "For page, pictures and tables; it is made.")] = Path(
+    out: Annotated[Path, option(None, "FOLDER", "Folder for page, pictures and tables; it is created.")] = Path(
         "out/experiments"
     ),
     cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
     quick: Annotated[bool, option(None, None, QUICK_HELP, "--quick")] = False,
     quiet: Annotated[bool, option(None, None, "Print only warnings and errors.", "--quiet", "-q")] = False,
 ) -> None:
-    """Run the experiments of the FAST-PCA paper again, and check its claims against the numbers.
+    """Repeat the experiments of the FAST-PCA paper, and check its claims against the numbers.
 
-    Makes one page, **WHAT.html**, that needs no network to be read, with pictures, tables of what it cost each method
-    to reach an error, and a verdict on each claim; and the same as .png, .svg and .csv. Finished runs are kept, so
-    that an interrupted experiment goes on where it was.
+    Writes one page, **WHAT.html**, that can be read offline, with pictures, tables of the cost of each method to reach
+    an error, and a verdict on each claim; and the same as .png, .svg and .csv. Finished runs are stored, so that an
+    interrupted experiment can continue.
 
-    MNIST and CIFAR-10 are looked for in the folder that **EIGENMESH_DATA** names.
+    MNIST and CIFAR-10 are searched in the folder that **EIGENMESH_DATA** names.
 
-    Exit status: 0 if all was made; 1 if data were missing, and the rest was made all the same; 2 for input that
-    cannot be worked with.
+    Exit status: 0 if everything was run; 1 if data were missing, but the rest was run; 2 for invalid input.
 
     Examples:
 
@@ -95,19 +94,19 @@ def reproduce(
     if what == STREAMING:
         for name, value in {"--rounds": rounds, "--jobs": jobs, "--cache": cache}.items():
             if value is not None:
-                raise InputError(f"{name} has no meaning for streaming, whose runs are short; leave it out.")
+                raise InputError(f"{name} cannot be used with streaming, whose runs are short; leave it out.")
         reproduce_streaming(messages, out, trials or STREAMING_TRIALS, seed, quick)
         return
     experiments = _experiments(what, rounds, quick)
     trials = trials or (OWN[what][1] if what in OWN else TRIALS)
-    # What is needed at the very end is looked for first.
+    # matplotlib is needed only at the end; if it is missing, fail now.
     matplotlib("figure")
     make_folder(out)
     store = Store.open(cache or out / "cache")
     runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
     results, missing = _carry_out(messages, runs, store, jobs or usable_cores())
     chapters = [_chapter(experiment, results, missing) for experiment in experiments]
-    _tell(messages, chapters)
+    _print_tables(messages, chapters)
     command = f"eigenmesh reproduce {what}{' --quick' if quick else ''} --trials {trials} --seed {seed}"
     about = {
         "command": command + (f" --rounds {rounds}" if rounds else ""),
@@ -115,7 +114,7 @@ def reproduce(
         "made by": f"eigenmesh {__version__}",
     }
     for path in _write(out, what, chapters, about):
-        messages.tell(f"wrote {path}")
+        messages.print(f"wrote {path}")
     if missing:
         raise typer.Exit(INCOMPLETE)
 
@@ -127,14 +126,14 @@ def _experiments(what: str, rounds: int | None, quick: bool) -> list[Experiment]
         return [changing_experiment(rounds, quick)]
     if quick:
         small = f"make {what} small with --trials 1 --rounds 500"
-        raise InputError(f"--quick goes with unlike, changing and streaming; {small}.")
+        raise InputError(f"--quick can only be used with unlike, changing and streaming; {small}.")
     return [make(rounds) for name, make in FIGURES.items() if what in (name, ALL)]
 
 
 def _carry_out(
     messages: Messages, runs: dict[str, list[TrialRun]], store: Store, jobs: int
 ) -> tuple[Results, dict[str, str]]:
-    """The curves of all runs, kept ones and new ones; and what data were missing, by name, with what to do."""
+    """Curves of all runs, stored and new; and by name of each missing data set, a message that says how to get it."""
     everything = [run for each in runs.values() for run in each]
     results = kept_runs(everything, store)
     wanted = [run for run in everything if run not in results]
@@ -175,20 +174,20 @@ def _panel(panel: Panel, results: Results, missing: dict[str, str], best: bool) 
     return PanelResult(panel, rows, lines)
 
 
-def _tell(messages: Messages, chapters: Sequence[Chapter]) -> None:
+def _print_tables(messages: Messages, chapters: Sequence[Chapter]) -> None:
     for chapter in chapters:
         experiment = chapter.experiment
         for result in chapter.panels:
             if result.rows:
                 title = f"{experiment.name}, {result.panel.title}"
-                messages.tell(cost_table(result.rows, "rounds", title, settings=experiment.name in OWN))
+                messages.print(cost_table(result.rows, "rounds", title, settings=experiment.name in OWN))
         if chapter.findings:
-            messages.tell(experiment.title)
-            messages.tell(claims_table(chapter.findings))
+            messages.print(experiment.title)
+            messages.print(claims_table(chapter.findings))
 
 
 def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, str]) -> list[Path]:
-    """Pictures and tables of each experiment, and the page of all of them."""
+    """Write the pictures and tables of each experiment, and one page for all."""
     written = []
     for chapter in chapters:
         name, made = chapter.experiment.name, [result for result in chapter.panels if result.rows]
@@ -211,7 +210,7 @@ def _write(out: Path, what: str, chapters: Sequence[Chapter], about: dict[str, s
 
 
 def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path]:
-    """One picture per figure; of experiments of our own one per data set."""
+    """Draw one picture per figure of the paper; for experiments that are not from the paper, one per data set."""
     experiment, written = chapter.experiment, []
     own = experiment.name in OWN
     for data, group in groupby(made, key=lambda result: _data_name(result.panel) or "synthetic" if own else ""):

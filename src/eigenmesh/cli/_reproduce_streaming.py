@@ -1,4 +1,4 @@
-"""``eigenmesh reproduce streaming``: one pass over a stream, beside the methods of the literature."""
+"""``eigenmesh reproduce streaming``: one pass over a stream, compared with published methods."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, q
     with messages.counted_progress(totals, dict.fromkeys(totals, 0)) as finish:
         results = [StreamResult(panel, streaming_rows(panel, trials, seed, finish)) for panel in panels]
     for result in results:
-        messages.tell(streaming_table(result))
+        messages.print(streaming_table(result))
     about = {
         "command": f"eigenmesh reproduce streaming{' --quick' if quick else ''} --trials {trials} --seed {seed}",
         "trials": f"{trials}, each with new samples, graph and start; medians",
@@ -42,4 +42,4 @@ def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, q
         save_text(out / name, text)
         written.append(out / name)
     for path in written:
-        messages.tell(f"wrote {path}")
+        messages.print(f"wrote {path}")

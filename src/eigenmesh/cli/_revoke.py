@@ -1,4 +1,4 @@
-"""``eigenmesh revoke``: no site is to trust a certificate any longer."""
+"""``eigenmesh revoke``: revoke the certificates of a site."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +15,10 @@ def revoke(
     name: Annotated[str, argument("NAME", "The site whose key was lost or stolen.")],
     ca: AuthorityPath = Path(CA_FOLDER),
 ) -> None:
-    """Revoke all certificates of a site so far, and write the list of revoked ones, signed by the authority.
+    """Revoke all certificates of a site, and write the list of revoked certificates, signed by the authority.
 
-    Every site puts the list beside its ca.pem; running peers read it at once. The site itself makes a new key, and has
-    its request signed.
+    Every site puts the list next to its ca.pem; running peers read it at once. The revoked site creates a new key and
+    has a new request signed.
 
     Example:
 
@@ -29,5 +29,7 @@ def revoke(
 
     new = AuthorityFolder(ca).revoke(name)
     messages = Messages.of()
-    messages.tell(f"revoked {len(new)} certificates of {name}: {', '.join(f'{serial:x}' for serial in new) or 'none'}.")
-    messages.tell(f"Send {ca / REVOKED_FILE} to all sites, to lie beside {AUTHORITY_FILE}; it is not secret.")
+    messages.print(
+        f"revoked {len(new)} certificates of {name}: {', '.join(f'{serial:x}' for serial in new) or 'none'}."
+    )
+    messages.print(f"Send {ca / REVOKED_FILE} to all sites, to put next to their {AUTHORITY_FILE}; it is not secret.")

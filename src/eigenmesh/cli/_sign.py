@@ -1,4 +1,4 @@
-"""``eigenmesh sign``: a certificate for a site that made its own key."""
+"""``eigenmesh sign``: issue a certificate for a site that created its own key."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,15 +15,15 @@ AuthorityPath = Annotated[Path, option(None, "DIR", "Folder of the authority, wi
 
 @plain_errors()
 def sign(
-    request: Annotated[Path, argument("REQUEST.pem", "What the site sent.")],
-    name: Annotated[str, option(None, "NAME", "The site that sent it; the request must name it alone.")],
+    request: Annotated[Path, argument("REQUEST.pem", "The certificate request that the site sent.")],
+    name: Annotated[str, option(None, "NAME", "The site that sent it; the request must have this name and no other.")],
     ca: AuthorityPath = Path(CA_FOLDER),
-    out: Annotated[Path, option(None, "FILE", "Where to put the certificate.")] = Path(CERTIFICATE_FILE),
+    out: Annotated[Path, option(None, "FILE", "Where to write the certificate.")] = Path(CERTIFICATE_FILE),
     days: Days = None,
 ) -> None:
     """Sign a site's certificate request with the network's own authority.
 
-    Make sure first that the request came from the site: whoever gets this certificate can pass for it.
+    First make sure that the request came from the site: whoever has the certificate and its key can impersonate it.
 
     Example:
 
@@ -37,4 +37,4 @@ def sign(
     signed = folder.authority.sign(read_file(request), name, days or SITE_CERTIFICATE_DAYS)
     folder.record(signed, "sign")
     write_new([NewFile(out, signed)])
-    Messages.of().tell(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")
+    Messages.of().print(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")

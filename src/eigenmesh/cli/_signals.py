@@ -1,4 +1,4 @@
-"""Signals that end a command: what it has started is cleared away first."""
+"""Signals that end a command are handled like Ctrl-C, so that the command can clean up first."""
 
 import signal
 from collections.abc import Iterator
@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 
 def interrupt(number: int, frame: object) -> None:
-    """Take a signal as Ctrl-C."""
+    """Signal handler that raises KeyboardInterrupt, as Ctrl-C does."""
     raise KeyboardInterrupt(f"stopped by signal {number}")
 
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """SIGTERM ends what is inside as Ctrl-C does, also where a shell has told its background jobs to ignore that."""
+    """SIGTERM and SIGINT raise KeyboardInterrupt inside; also in background jobs, for which shells ignore SIGINT."""
     before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

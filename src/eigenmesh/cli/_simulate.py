@@ -1,4 +1,4 @@
-"""``eigenmesh simulate``: solvers on data in virtual time, under given conditions."""
+"""``eigenmesh simulate``: run solvers on data in virtual time, under given conditions."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from eigenmesh.graphs import Weights
 from eigenmesh.iteration import DEFAULT_TOL
 from eigenmesh.rehearsal._conditions import Conditions, read_conditions
 from eigenmesh.rehearsal._simulation import Simulated
-from eigenmesh.rehearsal._simulation import simulate as play
+from eigenmesh.rehearsal._simulation import simulate as run_in_virtual_time
 from eigenmesh.report import save_picture
 from eigenmesh.report._seconds_picture import seconds_picture
 from eigenmesh.report._tables import facts_table, new_table
 from eigenmesh.solvers import AT_OWN_PACE, SOLVERS, BlockKrylov, Solver
 
 DEFAULT_SOLVERS = "block-krylov,tracked-subspace,deadlines,asynchronous"
-CONDITIONS_HELP = "Latency, bandwidth, loss, speeds, outages, kills; eigenmesh rehearse --example prints one."
-SOLVERS_HELP = f"Which: {', '.join([*SOLVERS, *AT_OWN_PACE])}. Only the last two do without waiting for each other."
+CONDITIONS_HELP = "Latency, bandwidth, loss, speeds, outages, kills; eigenmesh rehearse --example prints such a file."
+SOLVERS_HELP = f"From: {', '.join([*SOLVERS, *AT_OWN_PACE])}. Only in the last two do nodes not wait for each other."
 TICK_HELP = "Time between two ticks of deadlines and asynchronous; by default 100 and 50."
 ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
 SolverNames = Annotated[str, option(METHOD, "NAME,...", SOLVERS_HELP, "--solvers")]
 TickMs = Annotated[float | None, option(METHOD, "MS", TICK_HELP, "--tick-ms")]
-AsJson = Annotated[bool, option(OUTPUT, None, "Print plain values on standard output instead.", "--json")]
+AsJson = Annotated[bool, option(OUTPUT, None, "Print the results as JSON instead.", "--json")]
 MOST_ROUNDS = 20_000
-# What the quickest relies on.
-WAY = {BlockKrylov.name: " (which needs every link of a tree)"}
+# Added to the name of a solver in the last sentence.
+REMARKS = {BlockKrylov.name: " (which needs every link of a tree)"}
 
 
 @takes_table
@@ -72,11 +72,13 @@ def simulate(
     live: options.Live = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run solvers on data in virtual time: how long each would take, what it would send, how near it gets.
+    """Run solvers on data in virtual time: how long each takes, how much it sends, and how accurate it is.
 
-    Links and machines are as the conditions say. **block-krylov** sums over a tree and **tracked-subspace** mixes, both
-    in rounds that wait for every message; **deadlines** closes a round after a tick, **asynchronous** has none. Nodes
-    are called 0, 1, 2, ... in the conditions, or as their files. Exit status 1 if a certificate misses the tolerance.
+    The file of conditions describes links and machines; there, nodes are called 0, 1, 2, ..., or like their files.
+    **block-krylov** sums over a tree and **tracked-subspace** mixes, both in rounds that wait for every message;
+    **deadlines** closes a round after a tick; **asynchronous** has no rounds.
+
+    Exit status: 1 if a certificate does not reach the tolerance.
 
     Examples:
 
@@ -107,31 +109,32 @@ def simulate(
         topology=topology,
     )
     names, under = conditions_of(problem, conditions)
-    with messages.waiting("finding the truth"):
+    with messages.waiting("computing the true components"):
         prepared = prepare(request, problem.data)
         pooled = pooled_covariance(prepared.covariance, prepared.facts.n_nodes)
         _, truth = leading_eigenvectors(pooled, int(prepared.n_components))
     title = f"{problem.title}, in virtual time"
-    facts, found, told = problem.facts(prepared.moments.n_samples), {}, list[Entry]()
+    facts, found, entries = problem.facts(prepared.moments.n_samples), {}, list[Entry]()
     with messages.page(title) as page:
-        with event_log(events, page, told.append) as log:
+        with event_log(events, page, entries.append) as log:
             at_start = EventLog(*log.listeners, clock=lambda: 0.0)
             for latency in under.latencies:
                 at_start.emit(latency)
             for solver in chosen:
-                with messages.waiting(f"playing {solver.name}"):
+                with messages.waiting(f"simulating {solver.name}"):
                     asked = replace(request, solver=solver)
-                    found[solver.name] = play(asked, problem.data, under, names, truth, seed, log.listeners)
+                    result = run_in_virtual_time(asked, problem.data, under, names, truth, seed, log.listeners)
+                    found[solver.name] = result
         if as_json:
             typer.echo(json.dumps({name: _numbers(each) for name, each in found.items()}, indent=2))
         else:
-            messages.tell(facts_table(facts))
-            _tell(messages, found)
-            messages.tell(in_order(found))
+            messages.print(facts_table(facts))
+            _print_tables(messages, found)
+            messages.print(in_order(found))
         if plot is not None:
             _draw(plot, problem, found)
         if report is not None:
-            save_page(report, title, told, facts=facts)
+            save_page(report, title, entries, facts=facts)
         for path in filter(None, (plot, report, events)):
             messages.alert(f"wrote {path}", style="none")
     converged = all(each.result is not None and each.result.converged for each in found.values())
@@ -139,7 +142,7 @@ def simulate(
 
 
 def conditions_of(problem: Problem, path: Path | None) -> tuple[tuple[str, ...], Conditions]:
-    """Names of the nodes, and the conditions of a file, or the usual ones, for their links and machines."""
+    """Names of the nodes, and the conditions of their links and machines: from a file, or the default ones."""
     names = problem.shards.node_names or tuple(str(node) for node in range(problem.shards.n_nodes))
     if not isinstance(problem.weights, Weights):
         raise InputError("conditions need a network that stays the same; choose another --topology.")
@@ -148,15 +151,15 @@ def conditions_of(problem: Problem, path: Path | None) -> tuple[tuple[str, ...],
 
 
 def in_order(found: dict[str, Simulated]) -> str:
-    """In one sentence: the solvers that were certified, the quickest first."""
+    """A sentence that lists the certified solvers, the quickest first."""
     certified = {name: each for name, each in found.items() if each.result is not None and each.result.converged}
     order = sorted(certified, key=lambda name: certified[name].seconds)
-    words = (f"{name}{WAY.get(name, '')} in {_seconds(certified[name].seconds)}" for name in order)
+    words = (f"{name}{REMARKS.get(name, '')} in {_seconds(certified[name].seconds)}" for name in order)
     return f"Certified under these conditions, the quickest first: {', '.join(words) or 'none'}."
 
 
 def solvers_named(text: str, tol: float, tick_ms: float | None = None) -> list[Solver]:
-    """Solvers from their names, with commas between them; those at their own pace meet for this tolerance."""
+    """Solvers from their names, separated by commas; the tolerance and the tick go to those without common rounds."""
     if tick_ms is not None and not 0 < tick_ms < 1e9:
         raise InputError(f"tick_ms = {tick_ms} must be a number above 0.")
     kinds: dict[str, Any] = {**SOLVERS, **AT_OWN_PACE}
@@ -170,9 +173,9 @@ def solvers_named(text: str, tol: float, tick_ms: float | None = None) -> list[S
     return found
 
 
-def _tell(messages: Messages, found: dict[str, Simulated]) -> None:
+def _print_tables(messages: Messages, found: dict[str, Simulated]) -> None:
     table = new_table("solver", "ends", "to 1e-6", "to 1e-10", "in all", "payload", "bound", left=2)
-    # So that all of it is within 80 columns.
+    # Narrow enough for 80 columns.
     table.collapse_padding = True
     for column in table.columns:
         column.no_wrap = True
@@ -181,14 +184,14 @@ def _tell(messages: Messages, found: dict[str, Simulated]) -> None:
         to = (_seconds(each.seconds_to(goal)) for goal in (1e-6, 1e-10))
         bound = "-" if each.result is None else f"{each.result.certificate.error_bound:.1e}"
         table.add_row(name, end, *to, _seconds(each.seconds), readable_bytes(each.bytes), bound)
-    messages.tell(table)
+    messages.print(table)
     for name, each in found.items():
         if each.why:
             messages.alert(f"{name}: {one_line(each.why)}", style="yellow")
 
 
 def _seconds(seconds: float) -> str:
-    """At most eight letters; a dash for never."""
+    """A time in at most eight characters; a dash for never."""
     if seconds >= 1e5:
         return f"{seconds / 3600:,.0f} h" if seconds < 1e9 else "-"
     return f"{seconds:,.1f} s" if seconds < 1e3 else f"{seconds:,.0f} s"

@@ -19,16 +19,16 @@ from eigenmesh.sites._site import read_site
 from eigenmesh.sites._status import Status, health, plain_values, read_status
 
 SiteFile = Annotated[Path, argument("SITE.toml", "Settings of the site.")]
-AsJson = Annotated[bool, option(None, None, "Print plain values on standard output instead.", "--json")]
+AsJson = Annotated[bool, option(None, None, "Print the status as JSON instead.", "--json")]
 LONGEST_REASON = 300
 
 
 @plain_errors()
 def status(site: SiteFile, as_json: AsJson = False) -> None:
-    """Show how the run is going at this site: round, residual, neighbours, whom it waits for, bytes.
+    """Show how the run is going at this site: round, residual, bytes, neighbours, and whom it waits for.
 
-    Reads a file that the running peer keeps up to date; asks nobody over the network. It says so if the file is stale
-    or the process is gone.
+    Reads a file that the running peer keeps up to date; nothing is sent over the network. Warns if the file is stale
+    or the process has ended.
 
     Example:
 
@@ -43,8 +43,8 @@ def status(site: SiteFile, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(plain, indent=2, allow_nan=False))
         return
     messages = Messages.of()
-    messages.tell(facts_table(_facts(found, now)))
-    messages.tell(_neighbours(found, now))
+    messages.print(facts_table(_facts(found, now)))
+    messages.print(_neighbours(found, now))
     for neighbour in found.neighbours:
         if neighbour.refusal and not neighbour.connected and not found.ended:
             messages.alert(f"{neighbour.name}: {one_line(neighbour.refusal, LONGEST_REASON)}", style="yellow")
@@ -52,7 +52,7 @@ def status(site: SiteFile, as_json: AsJson = False) -> None:
     if style:
         messages.alert(line, style=style)
     else:
-        messages.tell(line)
+        messages.print(line)
 
 
 def _facts(found: Status, now: float) -> dict[str, str]:
@@ -73,7 +73,7 @@ def _facts(found: Status, now: float) -> dict[str, str]:
 
 def _neighbours(found: Status, now: float) -> Table:
     table = new_table("neighbour", "link", "last heard", "round trip", "at round", "sent", "received", left=2)
-    # So that all of it is within 80 columns.
+    # Narrow enough for 80 columns.
     table.collapse_padding = True
     for neighbour in found.neighbours:
         troubled = not found.ended and (neighbour.waiting or not neighbour.connected)
@@ -94,10 +94,10 @@ def _row(neighbour: NeighbourStatus, now: float) -> tuple[str, ...]:
 
 
 def _words(found: Status, state: str, now: float) -> tuple[str, str]:
-    """What it comes to, and in which colour to say it: none for good news."""
+    """A sentence about the state of the run, and its colour; none if all is well."""
     age = _ago(found.written, now)
     if state == "gone":
-        return f"The process {found.pid} is gone without a word; start eigenmesh peer again to resume.", "bold red"
+        return f"Process {found.pid} ended without reporting it; start eigenmesh peer again to resume.", "bold red"
     if state == "stale":
         return f"Process {found.pid} has written nothing for {age}; it may be stopped, or stuck.", "yellow"
     if state == "ended":

@@ -11,20 +11,21 @@ from eigenmesh.cli._options import STREAM, option, takes_options
 from eigenmesh.errors import InputError
 
 STREAM_HELP = (
-    "Batch by batch: the files of a folder in the order of their names (several folders: one per node), or a file in "
-    "pieces. After each batch the components are those of all samples so far."
+    "Read the data batch by batch: the files of a folder in the order of their names (several folders: one per node), "
+    "or runs of rows of a file. After each batch the components are those of all samples so far."
 )
 OPTIONS: dict[str, Any] = {
     "stream": Annotated[bool | None, option(STREAM, None, STREAM_HELP, "--stream")],
-    "batch_rows": Annotated[int | None, option(STREAM, "N", "Rows of a file per batch; 1,000 if absent.", min=1)],
+    "batch_rows": Annotated[int | None, option(STREAM, "N", "Rows of a file per batch; 1,000 by default.", min=1)],
     "sketch": Annotated[
-        int | None, option(STREAM, "ROWS", "Keep a sketch of so many rows per node: not exact, not certified.", min=1)
+        int | None,
+        option(STREAM, "ROWS", "Keep only a sketch of this many rows per node: not exact, not certified.", min=1),
     ],
     "averages_per_batch": Annotated[
-        int | None, option(STREAM, "N", "Budget, 2 or more; as many as --tol needs if absent.", min=2)
+        int | None, option(STREAM, "N", "Budget, at least 2; by default as many as --tol needs.", min=2)
     ],
     "forgetting": Annotated[
-        float | None, option(STREAM, "SHARE", "What a sample still counts after one more batch; 1 if absent.")
+        float | None, option(STREAM, "SHARE", "Factor on the weight of a sample per later batch; 1 by default.")
     ],
     "window": Annotated[int | None, option(STREAM, "N", "Only the last N batches count.", min=1)],
     "store": Annotated[
@@ -35,7 +36,7 @@ OPTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What was asked of a stream; None where nothing was."""
+    """Options of a stream; None where an option was not given."""
 
     batch_rows: int | None
     sketch: int | None
@@ -46,13 +47,13 @@ class StreamOptions:
 
     @property
     def of_the_estimator(self) -> dict[str, Any]:
-        """Those that ``DecentralizedPCA`` knows by the same name."""
+        """The given options that are parameters of ``DecentralizedPCA``, under the same names."""
         asked = {name: value for name, value in vars(self).items() if value is not None}
         return {name: value for name, value in asked.items() if name != "batch_rows"}
 
 
 def takes_stream(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options in the place of its parameter ``batches``: StreamOptions, or None for no stream."""
+    """Replace the parameter ``batches`` of a command by these options; it gets StreamOptions, or None for no stream."""
     return takes_options("batches", OPTIONS, _read)(command)
 
 
@@ -61,5 +62,5 @@ def _read(*, stream: bool | None, **values: Any) -> StreamOptions | None:
         return StreamOptions(**values)
     for field in fields(StreamOptions):
         if values[field.name] is not None:
-            raise InputError(f"--{field.name.replace('_', '-')} goes with --stream; add it, or leave this out.")
+            raise InputError(f"--{field.name.replace('_', '-')} needs --stream; add --stream, or leave it out.")
     return None

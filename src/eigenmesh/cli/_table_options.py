@@ -1,4 +1,4 @@
-"""The options that say how tables are read, for every command that reads one."""
+"""The options for reading tables, shared by all commands that read one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from eigenmesh.cli._options import DATA, option, takes_options
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 
-LIST = "names, or numbers from 0, with commas between"
+LIST = "names, or numbers from 0, separated by commas"
 Text = str | None
 # Parameters of a command, in the order of its help.
 OPTIONS: dict[str, Any] = {
     "columns": Annotated[Text, option(DATA, "A,B,..", f"Use these columns, in this order: {LIST}.")],
     "drop": Annotated[Text, option(DATA, "A,B,..", f"Leave these columns out: {LIST}.")],
-    "id_column": Annotated[Text, option(DATA, "NAME", "Column that names the samples; it is carried into scores.")],
+    "id_column": Annotated[
+        Text, option(DATA, "NAME", "Column with the names of the samples; it is copied to the scores.")
+    ],
     "label_column": Annotated[Text, option(DATA, "NAME", "Column of labels: its name, or its number from 0.")],
     "weight_column": Annotated[
-        Text, option(DATA, "NAME", "Column that says how many samples a row stands for; 1 if absent.")
+        Text, option(DATA, "NAME", "Column of sample weights: how many samples a row stands for; 1 by default.")
     ],
     "category": Annotated[
         list[str] | None,
@@ -26,32 +28,30 @@ OPTIONS: dict[str, Any] = {
             DATA, "NAME=A,B,..", "A column of categories and its levels, one column of 0 and 1 each. Can be repeated."
         ),
     ],
-    "delimiter": Annotated[
-        Text, option(DATA, "SIGN", "What separates fields; found by itself if absent. tab for a tab.")
-    ],
-    "decimal": Annotated[Text, option(DATA, ".|,", "Decimal mark; found by itself if absent.")],
-    "layer": Annotated[Text, option(DATA, "NAME", "Dataset of a .h5 file, or layer of a .h5ad file; X if absent.")],
-    "encoding": Annotated[Text, option(DATA, "NAME", "Of text files, such as latin-1; UTF-8 if absent.")],
+    "delimiter": Annotated[Text, option(DATA, "SIGN", "Separator of fields; detected by default. tab for a tab.")],
+    "decimal": Annotated[Text, option(DATA, ".|,", "Decimal mark; detected by default.")],
+    "layer": Annotated[Text, option(DATA, "NAME", "Dataset of a .h5 file, or layer of a .h5ad file; X by default.")],
+    "encoding": Annotated[Text, option(DATA, "NAME", "Encoding of text files, such as latin-1; UTF-8 by default.")],
 }
 
 
 def takes_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all options of tables in the place of its parameter ``table``, a TableOptions."""
+    """Replace the parameter ``table`` of a command by all options of tables; it gets a TableOptions."""
     return takes_options("table", OPTIONS, read_options)(command)
 
 
 def read_options(
     *, columns: str | None, drop: str | None, category: Sequence[str] | None, delimiter: str | None, **texts: str | None
 ) -> TableOptions:
-    """What was typed, as the library takes it."""
+    """The typed texts as TableOptions."""
     lists = {
         name: None if text is None else list(map(_column, _words(text) or [""]))
         for name, text in (("columns", columns), ("drop", drop))
     }
-    beside = {name: _column(text) for name, text in texts.items() if text is not None and name.endswith("_column")}
+    special = {name: _column(text) for name, text in texts.items() if text is not None and name.endswith("_column")}
     plain = {name: text for name, text in texts.items() if not name.endswith("_column")}
     sign = "\t" if delimiter in ("tab", r"\t") else delimiter
-    return TableOptions.of(**lists, **beside, **plain, delimiter=sign, categories=dict(map(_category, category or ())))
+    return TableOptions.of(**lists, **special, **plain, delimiter=sign, categories=dict(map(_category, category or ())))
 
 
 def _words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""``eigenmesh transform``: project samples onto components that were saved."""
+"""``eigenmesh transform``: project samples onto saved components."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +20,14 @@ from eigenmesh.data._scores_file import save_scores, scores_file
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._saved_model import SavedModel, load_model
 
-MODEL_HELP = "A model: eigenmesh fit --out, a peer's result.npz, or DecentralizedPCA.save."
-OUT_HELP = "Where to put the scores: .npz, .npy, .csv; .eigenvec of a .bed or .pgen, or a copy of the .h5ad with them."
+MODEL_HELP = "A model, from eigenmesh fit --out, a peer's result.npz or DecentralizedPCA.save."
+OUT_HELP = "File for the scores: .npz, .npy, .csv; .eigenvec for a .bed or .pgen; for an .h5ad, a copy that has them."
 MISSING_HELP = "Empty and infinite entries: an error, the pooled mean, or scores that fit the other entries best."
 WHITEN_HELP = "Give the scores of each component unit variance."
-NEW_HELP = "The samples were not in the fit: correct their scores, which else are drawn towards zero."
-MONITOR_HELP = "Write T2 and SPE of each sample beside its scores, and say how many are beyond their limits of 1 %."
-QUIET_HELP = "With --monitor: samples that nothing is wrong with, not in the fit, for the limit of SPE."
-# Files of results that are for one kind of data alone.
+NEW_HELP = "Correct the scores of samples that were not in the fit; without it they are biased towards zero."
+MONITOR_HELP = "Write T2 and SPE of each sample next to its scores, and say how many are above their 1 % limits."
+QUIET_HELP = "With --monitor: normal samples that were not in the fit, to set the limit of SPE."
+# Formats of scores that are only for certain formats of data.
 FORMS = {EIGENVEC: (".bed", ".pgen"), H5AD: (H5AD,)}
 
 
@@ -46,8 +46,9 @@ def transform(
 ) -> None:
     """Project samples onto saved components: the scores of each sample, one column per component.
 
-    Samples are centred with the pooled mean of the model, and scaled as it was. Where both have names, the columns of
-    the model are taken by name, in any order, and others are left out. **--id-column** goes into the scores.
+    Samples are centred with the pooled mean of the model, and scaled like the samples of the fit. If the model and the
+    data both have column names, columns are matched by name, in any order, and all others are left out.
+    **--id-column** is copied to the scores.
 
     Examples:
 
@@ -71,7 +72,7 @@ def transform(
             f"--out {out} is for the scores of a {kinds} file, without --whiten; choose .csv, .npz or .npy."
         )
     if quiet_samples is not None and not monitor:
-        raise InputError(f"--quiet-samples {quiet_samples} is for --monitor; add it, or leave both out.")
+        raise InputError(f"--quiet-samples {quiet_samples} needs --monitor; add --monitor, or leave it out.")
     if monitor and out.suffix.lower() not in (".csv", ".npz"):
         raise InputError(f"--out {out} cannot store T2 and SPE; with --monitor choose .csv or .npz.")
     require_writable(out if form in FORMS else scores_file(out))
@@ -86,33 +87,35 @@ def transform(
         messages.alert(f"warning: {data} has no column names, so their order could not be checked.", style="yellow")
     project = saved.transform_new if new_samples else saved.project_source
     scores = project(read.source, str(data))
-    beside: dict[str, np.ndarray] = {}
+    distances: dict[str, np.ndarray] = {}
     if monitor:
-        quiet_ones = None if quiet_samples is None else read_table(quiet_samples, **how)
-        beside = monitored(saved, read, quiet_ones, messages)
+        normal = None if quiet_samples is None else read_table(quiet_samples, **how)
+        distances = monitored(saved, read, normal, messages)
     if form == EIGENVEC:
         written = save_plink(out, data, saved.model_, scores)
     elif form == H5AD:
         written = [save_h5ad(out, data, saved.model_, scores, table.layer)]
     else:
-        written = [save_scores(out, scores, read, table, beside)]
+        written = [save_scores(out, scores, read, table, distances)]
     listed = ", ".join(map(str, written))
-    messages.tell(f"wrote {listed}: {len(scores):,} samples, {saved.n_components_} components")
+    messages.print(f"wrote {listed}: {len(scores):,} samples, {saved.n_components_} components")
     if not new_samples and (saved.n_samples_ or np.inf) < saved.n_features_in_:
         few = f"{saved.n_samples_:,} samples of {saved.n_features_in_:,} features"
-        messages.tell(f"note: the model is of {few}: scores of others are too small; --new-samples corrects them")
+        messages.print(
+            f"note: the model is from {few}: scores of other samples are too small; correct them with --new-samples"
+        )
 
 
-def monitored(saved: SavedModel, read: Table, quiet: Table | None, messages: Messages) -> dict[str, np.ndarray]:
-    """T2 and SPE to write beside the scores; says how many are beyond their limits."""
-    found, spe_beyond = saved.distances(read.source, read.name), saved.spe_limit_
-    if quiet is not None:
-        usual = saved.distances(quiet.source, quiet.name).spe
-        spe_beyond = spe_limit(float(usual.mean()), float(usual.var()))
-    for name, values, limit in (("T2", found.t2, saved.t2_limit_), ("SPE", found.spe, spe_beyond)):
+def monitored(saved: SavedModel, read: Table, normal: Table | None, messages: Messages) -> dict[str, np.ndarray]:
+    """T2 and SPE of each sample; prints how many are above their limits. ``normal`` samples set the limit of SPE."""
+    found, limit_of_spe = saved.distances(read.source, read.name), saved.spe_limit_
+    if normal is not None:
+        usual = saved.distances(normal.source, normal.name).spe
+        limit_of_spe = spe_limit(float(usual.mean()), float(usual.var()))
+    for name, values, limit in (("T2", found.t2, saved.t2_limit_), ("SPE", found.spe, limit_of_spe)):
         if limit is None:
-            messages.tell(f"{name} has no limit here: give samples that nothing is wrong with by --quiet-samples")
+            messages.print(f"{name} has no limit with this model; give normal samples with --quiet-samples")
         else:
             share = np.mean(values > limit)
-            messages.tell(f"{name} is above its limit of {limit:.4g} in {share:.1%} of the samples (1 % is usual)")
+            messages.print(f"{name} is above its limit of {limit:.4g} in {share:.1%} of the samples (1 % is usual)")
     return {"t2": found.t2, "spe": found.spe}

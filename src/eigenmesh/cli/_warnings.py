@@ -1,4 +1,4 @@
-"""How warnings about data, and last words, are shown on the command line."""
+"""How warnings about data, and final messages, are shown on the command line."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,9 +11,9 @@ from eigenmesh.errors import DataWarning
 
 
 @contextmanager
-def warnings_shown(in_words: Callable[[str], str] = str) -> Iterator[None]:
-    """Show each warning about data once, in the words of who is at the command line."""
-    said: set[str] = set()
+def warnings_shown(rewrite: Callable[[str], str] = str) -> Iterator[None]:
+    """Show each warning about data once, after ``rewrite`` has put in the names of options."""
+    seen: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)
         usual = warnings.showwarning
@@ -21,9 +21,9 @@ def warnings_shown(in_words: Callable[[str], str] = str) -> Iterator[None]:
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if not issubclass(category, DataWarning):
                 usual(message, category, *place, **more)
-            elif str(message) not in said:
-                said.add(str(message))
-                alert(f"warning: {in_words(str(message))}", style="yellow")
+            elif str(message) not in seen:
+                seen.add(str(message))
+                alert(f"warning: {rewrite(str(message))}", style="yellow")
 
         warnings.showwarning = show
         yield
@@ -31,6 +31,6 @@ def warnings_shown(in_words: Callable[[str], str] = str) -> Iterator[None]:
 
 def alert(text: str, style: str) -> None:
     """One line on standard error."""
-    # Not through `_messages`: an interrupt may come while that is being imported.
+    # Does not use `_messages`, because an interrupt may arrive while that is being imported.
     console = Console(stderr=True, highlight=False)
     console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)

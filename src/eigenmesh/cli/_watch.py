@@ -1,4 +1,4 @@
-"""``eigenmesh watch``: a page that shows a run as it goes."""
+"""``eigenmesh watch``: a page that shows a run live."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from eigenmesh.watch import Feed, PageServer, follow
 from eigenmesh.watch._server import LOOPBACK
 
 EVENTS_FILE = "events.jsonl"
-# The audit is summed up again no sooner than after so many times what that took.
+# Pause before the audit is summarised again, as a multiple of the time that a summary took.
 REST = 20.0
 
 RunPath = Annotated[Path, argument("RUN", "A site.toml, a peer's out folder, or a file of --events.")]
-Port = Annotated[int, option(None, "PORT", "0 for any free one.", min=0, max=65535)]
-Host = Annotated[str, option(None, "ADDRESS", "Other machines can reach the page at any but 127.0.0.1.")]
-Opened = Annotated[bool, option(None, None, "Open it in the browser of this machine.", "--open")]
+Port = Annotated[int, option(None, "PORT", "Port of the page; 0 for any free one.", min=0, max=65535)]
+Host = Annotated[str, option(None, "ADDRESS", "With any but 127.0.0.1, other machines can reach the page.")]
+Opened = Annotated[bool, option(None, None, "Open the page in a browser.", "--open")]
 
 
 Report = Annotated[
     Path | None,
-    option(None, "FILE.html", "Write the page as it is now, in one file, instead of serving it.", "--report"),
+    option(None, "FILE.html", "Write the page in its current state to one file, instead of serving it.", "--report"),
 ]
 
 
@@ -42,8 +42,8 @@ Report = Annotated[
 def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = False, report: Report = None) -> None:
     """Serve a page on this machine that shows a run: the network, the certified bound, traffic, who waits for whom.
 
-    It reads files that the run writes, and disturbs nobody. It may be started before the run, or long after its end.
-    The address has a token: who does not know it sees nothing. The page stays until Ctrl-C.
+    It reads files that the run writes, and does not disturb the run. It can be started before the run, or long after
+    its end. The address contains a token; without it, nothing is shown. The page stays until Ctrl-C.
 
     Examples:
 
@@ -58,13 +58,13 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
         require_report(report)
     source = _source(run)
     if report is not None:
-        messages.tell(f"wrote {_write(report, source)}")
+        messages.print(f"wrote {_write(report, source)}")
         return
     if host != LOOPBACK:
-        messages.alert("anybody who reaches this machine and knows the address can see the page.", style="yellow")
+        messages.alert("anybody who can reach this machine and knows the address can see the page.", style="yellow")
     feed, stop = Feed(), threading.Event()
     with PageServer(feed, source.title, host, port) as server:
-        messages.tell(f"watch it at {server.address}")
+        messages.print(f"watch it at {server.address}")
         if not EventReader(source.events).new():
             messages.alert(f"waiting for the run: there is no event in {source.events} yet.", style="yellow")
         if opened:
@@ -75,7 +75,7 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
 
 @contextmanager
 def shown(messages: Messages, run: Path, report: Path | None) -> Iterator[None]:
-    """The page of the run that goes on inside, if it is to be live; however it ends, its report, if there is a path."""
+    """Show the run inside on a page, if live; write its report however it ends, if there is a path."""
     source = _source(run)
     with messages.page(source.title) as feed, _followed(source, feed):
         try:
@@ -83,15 +83,15 @@ def shown(messages: Messages, run: Path, report: Path | None) -> Iterator[None]:
         finally:
             if report is not None:
                 try:
-                    messages.tell(f"wrote {_write(report, source)}")
+                    messages.print(f"wrote {_write(report, source)}")
                 except (EigenmeshError, OSError) as error:
-                    # The run's own end, and its exit status, are of more interest.
+                    # Not raised, because that would hide how the run itself ended.
                     messages.alert(f"no report: {error}", style="yellow")
 
 
 @contextmanager
 def _followed(source: WatchedRun, feed: Feed | None) -> Iterator[None]:
-    """Tell a feed of a run, in another thread."""
+    """Send the events of a run to a feed, in another thread."""
     if feed is None:
         yield
         return
@@ -106,9 +106,10 @@ def _followed(source: WatchedRun, feed: Feed | None) -> Iterator[None]:
 
 
 class WatchedRun(NamedTuple):
-    """Where events are, what the page is called, who says what has left the site, and the folder of its result.
+    """The files of a run, and what its page shows.
 
-    ``forecast`` is of a run whose events tell none.
+    ``look`` summarises what has left the site, ``results`` is the folder of the result, and ``forecast`` plans the run
+    if its events have no forecast.
     """
 
     events: Path
@@ -118,19 +119,19 @@ class WatchedRun(NamedTuple):
     forecast: Callable[[], Planned | None] = lambda: None
 
     def follow(self, feed: Feed, stop: threading.Event) -> None:
-        """Tell a feed of the run, until ``stop``."""
+        """Send the events of the run to a feed, until ``stop``."""
         for entry in self.first_entry(EventReader(self.events).new()):
             feed(entry)
         follow(self.events, feed, stop, self.look)
 
     def first_entry(self, entries: Sequence[Entry]) -> list[Entry]:
-        """What is told before these entries: the forecast, if there is one."""
+        """The forecast, if there is one, as an entry to put before these."""
         planned, at_s = self.forecast(), entries[0].time_s if entries else time.time()
         return [] if planned is None else [Entry(at_s, planned)]
 
 
 def _write(report: Path, source: WatchedRun) -> Path:
-    """Write the report of what has happened so far."""
+    """Write the report of the events so far."""
     entries = EventReader(source.events).new()
     if not entries:
         raise InputError(f"there is no event in {source.events} yet; start the run first.")
@@ -152,10 +153,12 @@ def _source(run: Path) -> WatchedRun:
         return WatchedRun(out.events, title, left_by(out.audit), out.folder, cache(lambda: forecast(site)))
     if run.is_dir():
         if (run / "site.toml").exists():
-            raise InputError(f"{run} is the folder of a site, and no run writes there; give {run / 'site.toml'}.")
+            raise InputError(
+                f"{run} is the folder of a site, to which no run writes; give {run / 'site.toml'} instead."
+            )
         return WatchedRun(run / EVENTS_FILE, f"Run in {run.resolve().name}", left_by(run / "audit.jsonl"), run)
     if run.exists() or (run.suffix == ".jsonl" and run.parent.is_dir()):
-        # One that is empty so far may be of a run that has just begun.
+        # An empty file may be of a run that has just started.
         if run.exists() and run.stat().st_size and not EventReader(run).new():
             raise InputError(f"{run} has no events; give a site.toml, a peer's out folder, or a file of --events.")
         return WatchedRun(run, f"Run in {run.name}", lambda last: None)
@@ -163,9 +166,9 @@ def _source(run: Path) -> WatchedRun:
 
 
 def left_by(audit: Path) -> Callable[[bool], dict[str, Any] | None]:
-    """A look at what has left a site by its audit; None if there is none, or if it is too early to look again.
+    """A function that summarises what has left a site by its audit; ``last`` forces a new summary.
 
-    The last look is never too early.
+    It returns None if there is no audit, or if it is too early to read it again.
     """
     next_look = 0.0
 
