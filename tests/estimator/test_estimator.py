@@ -200,7 +200,7 @@ def test_verbose_and_callback(digits, capfd):
 
 def test_a_budget_that_ends_first_warns_and_keeps_the_result(digits):
     with pytest.warns(
-        ConvergenceWarning, match=r"max_rounds\): the angles .* bounded by .*tol = 1e-06.*Raise max_rounds"
+        ConvergenceWarning, match=r"max_rounds\): the sines of the angles .* bounded by .*tol = 1e-06.*Raise max_rounds"
     ):
         ours = DecentralizedPCA(3, max_rounds=5).fit(digits[0])
     assert ours.stop_reason_ is StopReason.MAX_ROUNDS

@@ -98,20 +98,21 @@ class Certificate:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Caveats about the components, one phrase each."""
-        notes = ["nothing is certified: the products were those of a sketch"] if self.sketched else []
+        notes = ["nothing is certified: the products were computed from a sketch"] if self.sketched else []
         for index, cluster in enumerate(self.clusters):
             names = ", ".join(str(k + 1) for k in cluster)
             if self.open_cluster and index == len(self.clusters) - 1:
                 value, one = f"an eigenvalue (about {self.values[cluster[-1]]:.3g})", len(cluster) == 1
-                belongs = f"component {names} belongs" if one else f"components {names} belong"
+                share = f"component {names} shares" if one else f"components {names} share"
                 choice = f"{'it is' if one else 'they are'} one choice out of many"
-                notes.append(f"{belongs} to {value} that goes on beyond component {len(self.values)}: {choice}")
+                notes.append(f"{share} {value} with directions beyond component {len(self.values)}: {choice}")
             else:
                 certain = "their span is certain, the vectors inside it are not"
                 notes.append(f"components {names} have eigenvalues too close to tell apart: {certain}")
         if self.next_value > self.values[-1] and not self.open_cluster:
             than = f"({self.next_value:.6g}) than component {len(self.values)} ({self.values[-1]:.6g})"
-            notes.append(f"a direction outside the components has more variance {than}: they are not the leading ones")
+            more = f"a direction outside the components has more variance {than}"
+            notes.append(f"{more}: the components are not the leading ones")
         elif self.chance > LARGEST_CHANCE and self.error_bound >= 1:
             chance = f"{self.chance:.1g}, above {LARGEST_CHANCE:g}"
             notes.append(f"nothing is certified: the chance that a leading direction was missed is {chance}")

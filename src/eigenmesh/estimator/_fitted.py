@@ -56,6 +56,8 @@ class Fitted(Projection):
     def _warn_unless_converged(self) -> None:
         if not self.result_.converged:
             reason, bound = self.stop_reason_, self.certificate_.error_bound
-            message = f"stopped after {self.traffic_.rounds} rounds ({reason.label}): "
-            message += f"the angles to the true components are bounded by {bound:.2g}, not by tol = {self.tol:g}. "
-            warn_user(message + reason.advice, ConvergenceWarning)
+            angles = f"the sines of the angles to the true components are bounded by {bound:.2g}"
+            message = (
+                f"stopped after {self.traffic_.rounds} rounds ({reason.label}): {angles}, above tol = {self.tol:g}."
+            )
+            warn_user(f"{message} {reason.advice}", ConvergenceWarning)

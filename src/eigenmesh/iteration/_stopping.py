@@ -16,21 +16,21 @@ class StopReason(Enum):
     CONVERGED = "Every node's components are certified to be within tol of the true ones."
     MAX_ROUNDS = (
         "The round budget ended before the certificate reached tol. Raise max_rounds, loosen tol, or use a better "
-        'connected network; if the solver makes one round an iteration, use solver="auto", which takes far fewer '
-        "rounds on unlike nodes and on sparse networks. The certificate says how good the components are as they stand."
+        'connected network. If the solver makes one round per iteration, use solver="auto": it needs far fewer rounds '
+        "if the data of the nodes differ or the network is sparse. The certificate bounds the error of the components."
     )
     STALLED = (
         "The residual stopped falling before the certificate reached tol: the eigenvalues are too close for this "
-        'solver, or the precision is used up. Use solver="auto", a looser tol, another n_components, or float64 data.'
+        'solver, or rounding errors dominate. Use solver="auto", a looser tol, another n_components, or float64 data.'
     )
     DIVERGED = (
-        "The iterates blew up; the components are those of the last sound check. Use a smaller step_size, or "
-        'step_size="auto", which shortens the step by itself; with deepca, more mixes; or solver="auto".'
+        "The iterates diverged; the components are those of the last check before that. Use a smaller step_size, or "
+        'step_size="auto", which shortens the step when needed; with deepca, more mixes; or solver="auto".'
     )
 
     SKETCHED = (
-        "Nothing is certified: the products were those of a sketch, which drops what it has no room for. Leave out "
-        "sketch for exact components, or give it more rows."
+        "Nothing is certified: the products were computed from a sketch, which keeps only part of the data. Leave out "
+        "sketch for exact components, or give it more rows for better ones."
     )
 
     @property
