@@ -185,7 +185,7 @@ def test_every_node_of_a_transport_plans_what_the_fit_does(digits, topology, sol
     for planned, fitted in run_threads(4, node):
         method = (fitted.result.solver, fitted.averaging)
         assert (planned.best.solver, planned.best.averaging) == (simulated.solver, simulated.averaging) == method
-        assert planned.rehearsed_on == "50 samples of this node alone"
+        assert planned.rehearsed_on == "50 samples of this node only"
 
 
 def test_a_node_with_too_few_samples_plans_on_made_up_ones(digits):
@@ -196,8 +196,8 @@ def test_a_node_with_too_few_samples_plans_on_made_up_ones(digits):
         return plan(Request(4), NodeData(shards.take([transport.rank]), weights, transport))
 
     first, second = run_threads(2, node)
-    assert first.rehearsed_on == "100 samples of this node alone"
-    assert "made up" in second.rehearsed_on
+    assert first.rehearsed_on == "100 samples of this node only"
+    assert "made-up" in second.rehearsed_on
     assert (first.best.solver, first.best.averaging) == (second.best.solver, second.best.averaging)
     assert np.isfinite(second.best.rounds)
 
@@ -237,7 +237,7 @@ def test_what_shows_covariances_is_listed_but_never_taken(digits):
     assert cheapest.solver == "tree-covariance"
     assert cheapest.shows_covariances
     assert not planned.best.shows_covariances
-    assert "send covariances as such are not considered" in planned.reason
+    assert "send covariance matrices are not considered" in planned.reason
 
 
 def test_what_the_weights_do_not_suit_is_left_out(digits):

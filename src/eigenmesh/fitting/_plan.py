@@ -72,6 +72,6 @@ class Plan:
             + [readable_bytes(value) if math.isfinite(value) else "inf" for value in (one.bytes, one.memory_bytes)]
             for one in self.forecasts
         ]
-        table = html_table(["solver", "averaging", "rounds", "seconds", "sent", "memory of a node"], rows)
+        table = html_table(["solver", "averaging", "rounds", "seconds", "sent", "memory per node"], rows)
         chosen = f"{self.best.solver} with {self.best.averaging} averaging: {self.reason}"
         return f"<div>{html_paragraphs([chosen])}{table}{html_paragraphs([self.rehearsed_on])}</div>"

@@ -160,13 +160,13 @@ class _Forecaster:
             return ""
         up_and_down = tree_rounds(sequence)
         if not math.isfinite(up_and_down):
-            return " No links that come back again and again make a tree."
+            return " The links that keep coming back do not form a tree."
         links = 2 * (sequence.n_nodes - 1)
         tree = PushSumAverage(math.ceil(up_and_down), links, math.ceil(up_and_down), 0.0)
         run = self.rehearsal.rehearsed
         price = self._price(run, tree)
         seconds = self._seconds(run, price)
-        wins = "less: make such links if you can" if seconds < best.seconds else "not less"
+        wins = "less: set up such links if you can" if seconds < best.seconds else "not less"
         over, takes = "a tree whose messages are sent again until they arrive", f"{price.rounds:.0f} rounds"
         return f" Over {over} {run.solver.name} would take about {takes} and {seconds:.2g} s, which is {wins}."
 
@@ -193,16 +193,16 @@ def _reason(best: Forecast, request: Request) -> str:
     costs, method = request.costs, f"{best.solver} with {best.averaging} averaging"
     speed = f"at {costs.latency_s * 1e3:g} ms per round and {costs.bandwidth_bytes_s * 8 / 1e6:g} Mbit/s"
     if request.solver is not None and request.averaging is not None:
-        words = f"{method} is what was asked for"
+        words = f"{method} was requested"
     else:
         fixed = "solver" if request.solver is not None else "averaging" if request.averaging is not None else None
-        words = f"{method} takes the least time {speed}{f' with the {fixed} that was asked for' if fixed else ''}"
+        words = f"{method} takes the least time {speed}{f' with the requested {fixed}' if fixed else ''}"
     if math.isfinite(best.rounds):
         words += f": about {best.rounds:.0f} rounds and {best.seconds:.2g} s."
     else:
         words += f", but does not reach the tolerance within {request.max_rounds:,} rounds."
     if request.solver is None:
-        words += " Solvers that send covariances as such are not considered."
+        words += " Solvers that send covariance matrices are not considered."
     if best.memory_bytes > costs.memory_bytes:
         words += f" It needs {best.memory_bytes:.2g} bytes of memory, more than the {costs.memory_bytes:.2g} allowed."
     return words
@@ -211,5 +211,5 @@ def _reason(best: Forecast, request: Request) -> str:
 def _rehearsed_on(rehearsal: Rehearsal, data: NodeData) -> str:
     rows = rehearsal.prepared.moments.n_samples
     if rehearsal.made_up:
-        return f"{rows:,} samples that are made up, since this node has too few"
-    return f"{rows:,} samples of {'all nodes' if data.transport is None else 'this node alone'}"
+        return f"{rows:,} made-up samples, because this node has too few"
+    return f"{rows:,} samples of {'all nodes' if data.transport is None else 'this node only'}"
