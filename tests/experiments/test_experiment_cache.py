@@ -136,5 +136,5 @@ def test_no_jobs_and_no_folder_are_refused(tmp_path, runs, store):
     with pytest.raises(InputError, match="jobs = 0 must be at least 1"):
         make_runs(runs, store, jobs=0, report=lambda run: None)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UnreadableFileError, match="cannot make the folder"):
+    with pytest.raises(UnreadableFileError, match="cannot create the folder"):
         Store.open(tmp_path / "file" / "kept")

@@ -126,7 +126,7 @@ def test_page_is_whole_self_contained_and_names_every_method():
     page = assert_self_contained(html)
     assert len(page.pictures) == 4
     text = " ".join(page.text)
-    for words in (*EIGHT, "Title & more", "eigenmesh <x>", "Erdős–Rényi, gap 0.97", "borne out", experiment.says):
+    for words in (*EIGHT, "Title & more", "eigenmesh <x>", "Erdős–Rényi, gap 0.97", "supported", experiment.says):
         assert words in text
     for row in panels[0].rows:
         assert f"{row.typical('rounds')[0]:,.0f}" in page.text
@@ -161,7 +161,7 @@ def test_page_says_plainly_when_a_claim_rests_on_counting():
     findings = check_claims([(panel.title, rows)], nearly_equal=False)
     html = figures_page("t", [Chapter(experiment, [PanelResult(panel, rows, lines)], findings)], {})
     assert (
-        "Figure 1: “FAST-PCA is close to centralised OI” is borne out as the paper counts, and not borne out when "
+        "Figure 1: “FAST-PCA is close to centralised OI” is supported as the paper counts, and not supported when "
         "every matrix is counted." in html
     )
 

@@ -49,7 +49,7 @@ def test_samples_are_drawn_by_node_with_arrows_for_features():
     assert sorted(lines) == ["site 0", "site 1", "site 2"]
     assert np.array_equal(lines["site 1"], scores[1::3])
     assert {"height", "weight", "age"} <= set(texts(figure))
-    with pytest.raises(InputError, match="one component"):
+    with pytest.raises(InputError, match="needs two components"):
         scores_picture(scores[:, :1], nodes)
     with pytest.raises(InputError, match="2 nodes for 60 samples"):
         scores_picture(scores, nodes[:2])

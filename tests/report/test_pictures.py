@@ -114,7 +114,7 @@ def test_convergence_picture_shows_the_history_tol_and_the_certificate(result):
     history = [record for record in result.history if np.isnan(record.bound)]
     assert len(history) == len(result.history) - 1
     checks = [record for record in history if np.isfinite(record.residual)]
-    rounds, values = line_of(axes, "what the nodes see")
+    rounds, values = line_of(axes, "estimate of the nodes")
     assert rounds.tolist() == [record.rounds for record in checks]
     np.testing.assert_allclose(values, [r.residual / result.certificate.gaps.min() for r in checks])
     rounds, values = line_of(axes, "true error")

@@ -148,7 +148,7 @@ def test_the_time_over_a_link_is_that_of_the_events(browser):
         shown = {one.get_attribute("data-trip"): one.text_content() for one in page.locator("#map text.trip").all()}
         assert shown == {"oslo bergen": "43.2 ms", "bergen molde": "2.5 s"}
         titles = page.locator("#map line title").all_text_contents()
-        assert [title.partition("there and back in ")[2] for title in titles] == ["43.2 ms", "2.5 s", ""]
+        assert [title.partition("round trip ")[2] for title in titles] == ["43.2 ms", "2.5 s", ""]
         assert cells(page, "#links tr")[:3] == [
             ["neighbour", "bergen", "molde"],
             ["link", "up", "up"],
@@ -158,7 +158,7 @@ def test_the_time_over_a_link_is_that_of_the_events(browser):
             line.get_attribute("data-link"): line.get_attribute("data-look") for line in page.locator("#map line").all()
         }
         assert looks == {"oslo bergen": "up", "bergen molde": "unseen", "molde oslo": "up"}
-        assert "there and back over a link" in page.inner_text("#map-legend")
+        assert "round trip over a link" in page.inner_text("#map-legend")
         assert page.evaluate(WITHIN) == []
         no_serious_finding(page)
 

@@ -103,5 +103,5 @@ def test_a_stream_that_broke_goes_on_where_it_was(server):
 
 
 def test_a_port_that_is_taken_is_named(server):
-    with pytest.raises(InputError, match=f"127.0.0.1:{server.port}: .*take another"):
+    with pytest.raises(InputError, match=f"127.0.0.1:{server.port}: .*choose another"):
         PageServer(Feed(), "second", port=server.port)

@@ -1,1 +1,1 @@
-"""The experiments of the literature: settings -> problems -> runs -> tables -> claims."""
+"""Experiments of published papers, and our own: settings -> problems -> runs -> tables -> claims."""

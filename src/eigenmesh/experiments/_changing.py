@@ -1,4 +1,4 @@
-"""Networks that go one way, change or lose messages: the methods that can work there, with nothing set by hand."""
+"""Networks that go one way, change or lose messages: the methods that work there, with automatic settings."""
 
 from itertools import product
 
@@ -6,7 +6,7 @@ from eigenmesh import solvers
 from eigenmesh.experiments._networks import CHANGING
 from eigenmesh.experiments._settings import DataSet, Experiment, Method, Panel, Synthetic
 
-# FAST-PCA as published needs messages that arrive.
+# Networks that lose messages; FAST-PCA, as published, does not work on them.
 LOSSY = ("10 % lost", "30 % lost")
 ROUNDS, QUICK_ROUNDS = 3000, 600
 
@@ -37,7 +37,7 @@ def _facts(rounds: int, n_nodes: int, quick: bool) -> dict[str, str]:
     images = "" if quick else "; MNIST, 784 features, K = 10, scaled so that the largest eigenvalue is 1"
     return {
         "data": f"synthetic: 20 features, K = 5, gap 0.8, 1,000 samples per node, alike or unlike{images}",
-        "networks": f"{n_nodes} nodes; random graphs have p = 0.5, fresh ones p = 0.2; weights of the moment are "
+        "networks": f"{n_nodes} nodes; random graphs have p = 0.5, fresh ones p = 0.2; the weights of each round are "
         "Metropolis, or 1 / (1 + out-degree) where links go one way",
         "budget": f"{rounds:,} rounds per run",
         "settings": "all automatic; checks of the residual are counted; averages are exact over trees where links "

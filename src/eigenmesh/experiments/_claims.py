@@ -13,14 +13,15 @@ from eigenmesh.experiments._tables import CostRow
 OURS = "FAST-PCA"
 # Costs within this factor of each other count as close.
 FACTOR = 2.0
-# Between our cost and theirs; an infinite cost means never, and at most one of them is.
+# Relations between our cost and theirs. An infinite cost means that the target was never reached; at most one of the
+# two is infinite.
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "ahead": lambda ours, theirs: ours < theirs,
     "close": lambda ours, theirs: ours <= FACTOR * theirs,
     "alike": lambda ours, theirs: max(ours, theirs) <= FACTOR * min(ours, theirs),
 }
-# A method has stopped if its error fell by less than STANDSTILL in the second half of its run. It has stopped short
-# if another method's error is SHORT_OF times lower.
+# A method has stopped if its error fell by less than a factor of STANDSTILL in the second half of its run. It has
+# stopped short if another method's error is SHORT_OF times lower.
 STANDSTILL, SHORT_OF = 2.0, 10.0
 # The paper counts one unit per round, whatever is sent in it; equal counting takes one unit per matrix.
 PAPER_UNIT, EQUAL_UNIT = "rounds", "matrices"
@@ -29,10 +30,10 @@ PAPER_UNIT, EQUAL_UNIT = "rounds", "matrices"
 class ClaimVerdict(Enum):
     """Whether the numbers support a claim; the value is the text of a report."""
 
-    HOLDS = "borne out"
-    PARTLY = "borne out in part"
-    FAILS = "not borne out"
-    OPEN = "cannot be told"
+    HOLDS = "supported"
+    PARTLY = "supported in part"
+    FAILS = "not supported"
+    OPEN = "undecided"
 
 
 class Evidence(NamedTuple):
@@ -73,11 +74,11 @@ _RANK = {ClaimVerdict.HOLDS: 0, ClaimVerdict.PARTLY: 1, ClaimVerdict.OPEN: 1, Cl
 
 
 def combined(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
-    """The common verdict, if all that are not open agree; else partly."""
-    told = {verdict for verdict in verdicts if verdict is not ClaimVerdict.OPEN}
-    if not told:
+    """The common verdict, if all that are not open agree; otherwise partly."""
+    decided = {verdict for verdict in verdicts if verdict is not ClaimVerdict.OPEN}
+    if not decided:
         return ClaimVerdict.OPEN
-    return told.pop() if len(told) == 1 else ClaimVerdict.PARTLY
+    return decided.pop() if len(decided) == 1 else ClaimVerdict.PARTLY
 
 
 def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: bool) -> list[JudgedClaim]:
@@ -98,19 +99,19 @@ def check_claims(panels: Sequence[tuple[str, Sequence[CostRow]]], nearly_equal: 
         findings.append(JudgedClaim(claim, paper, equal))
     both = [(title, rows["DSA"], rows[OURS]) for title, rows in tables if {"DSA", OURS} <= rows.keys()]
     evidence = tuple(Evidence(title, *stops_short(theirs, ours)) for title, theirs, ours in both)
-    findings.append(JudgedClaim("DSA stops at a neighbourhood, below which FAST-PCA goes", evidence))
+    findings.append(JudgedClaim("DSA stops at a neighbourhood, and FAST-PCA gets closer", evidence))
     return [finding for finding in findings if finding.paper]
 
 
 def compare_costs(ours: CostRow, theirs: CostRow, unit: str, relation: str) -> tuple[ClaimVerdict, str]:
     """Whether one of ``RELATIONS`` holds between two costs at each target that either method reached."""
     pairs = zip(TARGETS, ours.typical(unit), theirs.typical(unit), strict=True)
-    told = [(target, a, b) for target, a, b in pairs if np.isfinite(a) or np.isfinite(b)]
-    if not told:
+    reached = [(target, a, b) for target, a, b in pairs if np.isfinite(a) or np.isfinite(b)]
+    if not reached:
         return ClaimVerdict.OPEN, f"neither reaches {goal(TARGETS[0])}"
-    good = [RELATIONS[relation](a, b) for _, a, b in told]
+    good = [RELATIONS[relation](a, b) for _, a, b in reached]
     verdict = ClaimVerdict.HOLDS if all(good) else ClaimVerdict.PARTLY if any(good) else ClaimVerdict.FAILS
-    return verdict, "; ".join(_compared(*entry) for entry in told)
+    return verdict, "; ".join(_compared(*entry) for entry in reached)
 
 
 def _compared(target: float, ours: float, theirs: float) -> str:

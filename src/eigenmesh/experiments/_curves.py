@@ -1,4 +1,4 @@
-"""Error against cost of one run of one method, and the folder that keeps finished runs."""
+"""Error against cost of one run of one method, and the folder that stores finished runs."""
 
 from __future__ import annotations
 
@@ -110,11 +110,13 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UnreadableFileError(f"cannot make the folder {folder}: {error.strerror}; choose another.") from error
+            raise UnreadableFileError(
+                f"cannot create the folder {folder}: {error.strerror}; choose another."
+            ) from error
         return cls(folder)
 
     def path(self, run: TrialRun) -> Path:
-        """File of a run: readable words, and a digest of its description."""
+        """File of a run, named after panel, method and trial, with a digest of all settings."""
         digest = hashlib.sha256(run.description().encode()).hexdigest()[:16]
         return self.folder / f"{run.panel.name}-{run.method.name}-trial{run.trial}-{digest}.npz"
 
@@ -127,8 +129,8 @@ class Store:
                 curve = Curve(*(arrays[name] for name in Curve._fields))
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
-        sound = len(curve.error) > 0 and all(column.shape == curve.error.shape for column in curve)
-        return curve if sound else None
+        is_valid = len(curve.error) > 0 and all(column.shape == curve.error.shape for column in curve)
+        return curve if is_valid else None
 
     def save(self, run: TrialRun, curve: Curve) -> None:
         save_arrays(self.path(run), {**curve._asdict(), "description": np.str_(run.description())})

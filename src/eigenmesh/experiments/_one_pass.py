@@ -1,4 +1,4 @@
-"""Streaming PCA as published: one pass, an estimate per node, and an average of gradients for every few samples."""
+"""Published methods of streaming PCA: one pass, an estimate per node, an average of gradients for every few samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SampleStream:
     gap: float
 
     def parts(self, ticks: int) -> Iterator[np.ndarray]:
-        """The samples of so many ticks at a time: (ticks, M, d)."""
+        """The samples in parts of ``ticks`` ticks each: (ticks, M, d)."""
         for first in range(0, len(self.samples), ticks):
             yield self.samples[first : first + ticks]
 
@@ -37,7 +37,7 @@ class OnePass(Protocol):
     """A method that sees every sample once."""
 
     def estimates(self, stream: SampleStream) -> Iterator[tuple[np.ndarray, Traffic]]:
-        """Estimates (nodes, d, K) after every part of the stream, and all that was sent so far."""
+        """Estimates (nodes, d, K) after every part of the stream, with the traffic so far."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class OnePass(Protocol):
 
 @dataclass(frozen=True)
 class Stepped:
-    """Steps ``g_t = c / (L + t)`` with ``c = c_0 / (2 gap)``, after ``ticks`` samples per node each."""
+    """Step sizes ``g_t = c / (L + t)`` with ``c = c_0 / (2 gap)``, and one step per ``ticks`` samples of each node."""
 
     c_0: float
     offset: float
@@ -136,7 +136,7 @@ class EveryBatch:
 
 @dataclass(frozen=True)
 class InOnePlace:
-    """scikit-learn's ``IncrementalPCA`` at one node, to which all others send their samples, a message per batch."""
+    """scikit-learn's ``IncrementalPCA`` at one node; all others send it their samples, one message per batch."""
 
     ticks: int
 

@@ -21,9 +21,9 @@ from eigenmesh.networks import Network, Stacked
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._bases import random_basis
 
-# Exact averages with the fewest rounds, whatever their bytes.
+# Costs under which the average with the fewest rounds is chosen, however many bytes it sends.
 ROUNDS_ALONE = Costs(bandwidth_bytes_s=math.inf)
-# Largest d whose pooled covariance is formed to find its eigenvectors; beyond, by Lanczos iteration.
+# Largest d for which the pooled covariance is formed to find its eigenvectors; for larger d, Lanczos iteration is used.
 DENSE_FEATURES = 2000
 
 
@@ -60,7 +60,7 @@ class KnownData:
         return Size(int(self.moments.n_samples), self.moments.n_features), None
 
     def check(self, request: Request) -> None:
-        """Every request can be done."""
+        """Every request is possible."""
 
     def network(self, averaging: Averaging) -> Network:
         return network_over(self.weights, None, averaging)

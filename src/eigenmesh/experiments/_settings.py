@@ -39,8 +39,11 @@ class Method:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Gaussian samples with the paper's spectrum; ``equal``: its first k eigenvalues all one; ``unlike``: each node has
-    samples along directions of its own (``unlike_nodes``)."""
+    """Gaussian samples with the paper's spectrum.
+
+    ``equal``: the first k eigenvalues are all 1. ``unlike``: each node has samples along its own directions
+    (``unlike_nodes``).
+    """
 
     gap: float
     equal: bool = False
@@ -61,7 +64,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Panel:
-    """Methods on one kind of problem with one budget: one pair of axes of a figure."""
+    """Methods on one kind of problem with one budget: one plot of a figure."""
 
     name: str
     title: str

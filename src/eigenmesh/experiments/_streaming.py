@@ -20,9 +20,9 @@ from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers._bases import random_basis
 
-# Points of a curve: estimates of single samples are too many to look at all.
+# Points of a curve; not every estimate is measured, because there may be one per sample.
 POINTS = 150
-# The steps of the published methods: c_0 and L of c_0 / (2 gap) / (L + t). The best of them is shown.
+# Step sizes of the published methods: c_0 and L of c_0 / (2 gap) / (L + t). The best pair is shown.
 GRID = tuple((c_0, offset) for c_0 in (2.0, 4.0) for offset in (50.0, 500.0))
 OURS = "partial_fit"
 STREAM_UNITS = {"samples": "samples at all nodes so far", "messages": "messages over all links"}
@@ -47,7 +47,7 @@ class StreamMethod:
 
 @dataclass(frozen=True)
 class StreamPanel:
-    """Gaussian samples, one per node at each tick, on a random graph; K eigenvalues from 1, then gap times less."""
+    """Gaussian samples, one per node at each tick, on a random graph; eigenvalue K + 1 is gap times eigenvalue K."""
 
     title: str
     gap: float
@@ -117,7 +117,7 @@ def streaming_panels(n_samples: int | None = None) -> tuple[StreamPanel, ...]:
 
 
 def _grid(label: str, method: Any) -> list[StreamMethod]:
-    # Fewer, larger steps where each of them has more samples.
+    # With more samples per step there are fewer steps, so the step size has to fall sooner.
     return [StreamMethod(label, replace(method, c_0=c_0, offset=offset / method.ticks)) for c_0, offset in GRID]
 
 
@@ -125,17 +125,17 @@ def follow_stream(method: StreamMethod, panel: StreamPanel, seed: int, trial: in
     """One pass of a method over the samples of a trial."""
     stream = panel.drawn(seed, trial)
     n_parts = -(-len(stream.samples) // method.method.ticks)
-    looked_at = set(np.unique(np.geomspace(1, n_parts, min(POINTS, n_parts)).astype(int)).tolist())
+    measured = set(np.unique(np.geomspace(1, n_parts, min(POINTS, n_parts)).astype(int)).tolist())
     points = []
     for part, (estimate, sent) in enumerate(method.method.estimates(stream), start=1):
-        if part in looked_at:
+        if part in measured:
             seen = min(part * method.method.ticks, len(stream.samples)) * panel.n_nodes
             points.append((seen, sent.messages, sent.bytes, mean_error(estimate, stream.truth)))
     return StreamCurve(*np.array(points).T)
 
 
 def streaming_rows(panel: StreamPanel, trials: int, seed: int, report: Callable[[str], None]) -> list[StreamRow]:
-    """All methods on all trials, each with the setting of its grid that ends with the least median error."""
+    """All methods on all trials, each with the setting of its grid that ends with the smallest median error."""
     rows = []
     for method in panel.methods:
         rows.append(StreamRow(method, [follow_stream(method, panel, seed, trial) for trial in range(trials)]))
@@ -145,7 +145,7 @@ def streaming_rows(panel: StreamPanel, trials: int, seed: int, report: Callable[
 
 
 def streaming_csv(parts: Sequence[tuple[str, Sequence[StreamRow]]]) -> str:
-    """What every method ends with, one line per part and method."""
+    """Final error and traffic as CSV, one line per part and method."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(["part", "method", "settings", "error", "messages", "bytes", "trials"])

@@ -1,4 +1,4 @@
-"""Pictures of components: how much each explains, what is in it, where samples lie; and of what nodes and links did."""
+"""Pictures of components: explained variance, loadings and scores; and of the nodes' disagreement and traffic."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart by those who do not see red or green; with markers, so that eight nodes need no colour at all.
+# Colours that colour-blind readers can distinguish; with the markers, eight nodes need no colour at all.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6BB1", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MOST_FEATURES, MOST_LINKS, MOST_COMPONENTS = 12, 20, 6
 
 
 def scree_picture(shares: np.ndarray) -> Figure:
-    """Share of the variance of each component, and of all up to it: shares of shape (K,)."""
+    """Share of the variance that each component explains, and the cumulative share: shares of shape (K,)."""
     figure = new_figure(6.5, 4.2)
     axes: Axes = figure.subplots()
     places = np.arange(1, len(shares) + 1)
@@ -37,7 +37,7 @@ def scree_picture(shares: np.ndarray) -> Figure:
 
 
 def loadings_picture(components: np.ndarray, names: Sequence[str], most: int = MOST_FEATURES) -> Figure:
-    """The features of largest weight of the first components: components (K, d), names of d features."""
+    """The largest loadings of the first components: components (K, d), names of the d features."""
     if len(names) != components.shape[1]:
         raise InputError(f"{len(names)} names for {components.shape[1]} features; give one for each.")
     shown, names = components[:MOST_COMPONENTS], short_names(names)
@@ -67,7 +67,7 @@ def scores_picture(
     With components (K, d) and names of features it is a biplot: arrows for the features of largest weight.
     """
     if scores.shape[1] < 2:
-        raise InputError("scores of one component cannot be drawn in a plane; fit two.")
+        raise InputError("a picture of scores needs two components, but there is one; fit at least two.")
     if len(nodes) != len(scores):
         raise InputError(f"{len(nodes)} nodes for {len(scores)} samples; give one for each.")
     figure = new_figure(7.5, 6.0)
@@ -106,7 +106,7 @@ def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | Non
     mean = node_components.mean(axis=0)
     mean /= np.linalg.norm(mean, axis=1, keepdims=True)
     own = node_components / np.linalg.norm(node_components, axis=2, keepdims=True)
-    # As the norm of a difference, since 1 - cos^2 has no digits left where nodes agree.
+    # The norm of a difference, because 1 - cos^2 would lose all digits where nodes agree.
     away = own - np.einsum("mkd,kd->mk", own, mean)[:, :, None] * mean
     sines = np.maximum(np.linalg.norm(away, axis=2), 1e-17)
     figure = new_figure(7.0, 4.2)
@@ -123,7 +123,7 @@ def disagreement_picture(node_components: np.ndarray, nodes: Sequence[str] | Non
 
 
 def traffic_picture(links: Mapping[tuple[str, str], int]) -> Figure:
-    """Bytes of each link, most first: both directions together."""
+    """Bytes of each link, both directions together, largest first."""
     sums: dict[tuple[str, str], int] = {}
     for (sender, receiver), count in links.items():
         pair = min(sender, receiver), max(sender, receiver)

@@ -75,7 +75,7 @@ class Axis(NamedTuple):
 
 
 def errors_picture(panels: Sequence[Axis], title: str = "", columns: int = 2) -> Figure:
-    """Figure with one pair of axes per panel, ``columns`` side by side, and one legend for all."""
+    """Figure with one plot per panel, ``columns`` side by side, and one legend for all."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(max(5.0 * columns, 6.6), 3.7 * rows + 1.2)
@@ -113,7 +113,7 @@ def draw_errors(axes: Axes, panel: Axis) -> None:
     costs = (max(1.0, 0.9 * first, last / panel.ratio), max(1.1 * last, 10.0))
     axes.set(xscale="log", yscale="log", xlim=costs, ylim=(panel.least, 2))
     draw_frame(axes, f"{AXES[panel.unit]} (log scale)", "error: mean of sin²(angle)")
-    # Over many decades they show nothing, and they take most of the drawing time.
+    # Over many decades minor ticks show nothing, and they take most of the drawing time.
     axes.minorticks_off()
     set_heading(axes, panel.title, panel.subtitle)
 

@@ -106,7 +106,7 @@ def _chapter(chapter: Chapter) -> list[str]:
     if trials > 1:
         parts.append(page.small(f"Lines: median of {trials} trials. Shades: from quartile to quartile."))
     cards = "".join(_claim(finding) for finding in chapter.findings)
-    parts += ["<h3>Is it borne out?</h3>", f'<div class="claims">{cards}</div>', page.small(CLAIMS_RULE)]
+    parts += ["<h3>Do the numbers support it?</h3>", f'<div class="claims">{cards}</div>', page.small(CLAIMS_RULE)]
     parts.append("<h3>Cost to reach an error</h3>")
     for result in made:
         rows = [_grouped_row(row) for row in result.rows]

@@ -1,4 +1,4 @@
-"""Names in pictures: short ones that differ, placed so that none lies on another."""
+"""Names in pictures: shortened but different, and placed so that they do not overlap."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_LETTERS = 18
-# So that lines do not cross a name.
+# Background of a name, so that lines do not cross it.
 BEHIND_NAMES = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-# Marks the names that may be moved.
+# The gid of names that may be moved.
 MOVABLE = "name"
-# Beside a point, and how the text is aligned there.
+# Sides of a point, and how the text is aligned there.
 SIDES = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
 ALIGNED_X, ALIGNED_Y = {0: "center", 1: "left", -1: "right"}, {0: "center", 1: "bottom", -1: "top"}
 
 
 def short_names(names: Sequence[object], most: int = MOST_LETTERS) -> list[str]:
-    """Names of at most so many letters: long ones lose their end or, if they begin alike, what they have in common.
+    """Names shortened to ``most`` letters: long names lose their end or, if they begin alike, the common beginning.
 
-    Different names stay different: where neither cut tells them apart, they get numbers.
+    Different names stay different: if they would be equal after both cuts, they get numbers.
     """
     texts = [str(name) for name in names]
     alike = [len(set(letters)) == 1 for letters in zip(*texts, strict=False)]
-    # Some letters before the first that differs are kept, so that it can be recognised.
+    # Some letters before the first different one are kept, so that the name can be recognised.
     start = max(0, [*alike, False].index(False) - most // 2)
     ends = [text if len(text) <= most else f"{text[: most - 1]}…" for text in texts]
     middles = [text if len(text) <= most else f"…{text[start : start + most - 2]}…" for text in texts]
@@ -42,16 +42,16 @@ def short_names(names: Sequence[object], most: int = MOST_LETTERS) -> list[str]:
 
 
 def draw_name(axes: Axes, text: str, point: np.ndarray, offset: np.ndarray, **style: Any) -> None:
-    """Put a name beside a point, some typographic points away, until :func:`part_names` finds its place."""
+    """Put a name next to a point; ``offset`` is in typographic points. :func:`part_names` may move it later."""
     look: Any = {"textcoords": "offset points", "xytext": (offset[0], offset[1]), "gid": MOVABLE}
     axes.annotate(text, (point[0], point[1]), **look, **style).set_in_layout(False)
 
 
 def part_names(figure: Figure) -> None:
-    """Move each name to the side of its point where it is in the picture and on no other name or legend.
+    """Move each name to a side of its point where it is inside the picture and covers no other name or legend.
 
-    Sides are tried from that where it was put; if possible it lies on no other named point either. A name that finds no
-    side is left out. The names that come first have the choice.
+    The side on which it was put is tried first; sides where it would cover no other named point are preferred. A name
+    without a free side is hidden. Names are placed in order, so earlier ones choose first.
     """
     figure.draw_without_rendering()
     names: list[Any] = figure.findobj(lambda artist: artist.get_gid() == MOVABLE)
@@ -72,14 +72,14 @@ def _around(name: Any) -> Any:
 
 
 def _place(name: Any, taken: list[Any]) -> Any:
-    """Move a name where it is free; its box there, or None."""
+    """Move a name to a free side and return its box there; None if no side is free."""
     put = np.array(name.xyann)
     page = name.axes.figure.bbox
     for side in sorted(SIDES, key=lambda side: -float(put @ side) / np.hypot(*side)):
         x, y = side
         name.xyann = tuple(np.hypot(*put) * np.array(side) / np.hypot(*side))
         name.set(ha=ALIGNED_X[x], va=ALIGNED_Y[y])
-        # Letters are a little wider or narrower at other resolutions.
+        # Padded, because letters are a little wider or narrower at other resolutions.
         box = name.get_window_extent().padded(2)
         inside = page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
         if inside and not any(box.overlaps(other) for other in taken):

@@ -21,7 +21,7 @@ KAMADA_KAWAI_NODES = 80
 # Points on paper per unit of a picture, and the smallest circle that a number fits into.
 POINTS = 150
 LABELLED_POINTS = 11
-# Beyond this, an SVG stores the links as pixels.
+# With more links than this, an SVG stores them as pixels.
 VECTOR_LINKS = 5000
 
 

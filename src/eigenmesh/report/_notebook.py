@@ -1,4 +1,4 @@
-"""Live progress of a run in a notebook: plain HTML that is replaced as the run goes on."""
+"""Live progress of a run in a notebook: plain HTML that is replaced during the run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from eigenmesh._text import html_paragraphs, readable_bytes
 from eigenmesh.events import Ended, Entry, Listener, Record, Started
 
 Show = Callable[[str], object]
-# At most so often a browser is bothered.
+# Shortest time between two updates.
 EVERY_S = 0.2
 WIDTH, HEIGHT = 480, 120
-# Points of a curve; the page of a run has all of them.
+# Most points of a curve; the page of a run has all of them.
 MOST_POINTS = 400
 CURVES = {"bound": ("#0072b2", "certified bound"), "residual": ("#d55e00", "residual")}
 
 
 def notebook() -> Callable[[str], Show] | None:
-    """What puts HTML into the notebook that runs this code, and gives a way to replace it; None outside of one."""
+    """A function that shows HTML in the current notebook and returns one that replaces it; None outside a notebook."""
     marimo = sys.modules.get("marimo")
     if marimo is not None and marimo.running_in_notebook():
         return _in_marimo
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    # A shell in a terminal has no kernel, and a live line of its own.
+    # IPython in a terminal has no kernel; there the live line of the terminal is used.
     return None if getattr(shell, "kernel", None) is None else _in_jupyter
 
 
@@ -51,7 +51,7 @@ def _in_marimo(html: str) -> Show:
 
 @contextmanager
 def notebook_progress(put: Callable[[str], Show], keep: bool) -> Iterator[Listener]:
-    """Give a listener that shows the run in a notebook while it lasts, and how it went after that, if ``keep``."""
+    """Yield a listener that shows the run in a notebook; with ``keep``, its last state stays after the run."""
     picture, last = _Picture(), 0.0
     show = put(picture.html())
 
@@ -69,7 +69,7 @@ def notebook_progress(put: Callable[[str], Show], keep: bool) -> Iterator[Listen
 
 
 class _Picture:
-    """What has happened so far, in a sentence and two curves on a logarithmic scale."""
+    """The run so far, as a sentence and two curves on a logarithmic scale."""
 
     def __init__(self) -> None:
         self.started: Started | None = None

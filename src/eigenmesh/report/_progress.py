@@ -1,4 +1,4 @@
-"""Live progress of a run in the terminal, or in the notebook that it is in."""
+"""Live progress of a run, in the terminal or in a notebook."""
 
 import math
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from eigenmesh.report._notebook import notebook, notebook_progress
 
 @contextmanager
 def live_progress(console: Console | None = None, keep: bool = True) -> Iterator[Listener]:
-    """Give a listener that shows rounds, residual and traffic while the fit lasts.
+    """Yield a listener that shows rounds, residual and traffic during the fit.
 
-    In a notebook it shows curves, and after the fit how it went, if ``keep``; elsewhere a line on standard error.
+    In a notebook it shows curves, which stay after the fit with ``keep``; elsewhere a line on standard error.
     """
     put = None if console is not None else notebook()
     if put is not None:
@@ -46,7 +46,7 @@ def _line(console: Console) -> Iterator[Listener]:
             if isinstance(event, Started):
                 progress.update(task, total=event.max_rounds)
             elif isinstance(event, Record):
-                # Where the residual was not measured, the last one stays.
+                # If the residual was not measured, the last one stays.
                 measured: Any = {"residual": f"{event.residual:.1e}"} if math.isfinite(event.residual) else {}
                 progress.update(task, completed=event.rounds, sent=f"{readable_bytes(event.bytes)} sent", **measured)
 

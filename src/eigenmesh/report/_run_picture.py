@@ -114,7 +114,7 @@ def residual_scale(certificate: Certificate) -> tuple[float, str]:
     """
     gaps = certificate.gaps[np.isfinite(certificate.gaps)]
     if len(gaps) and gaps.min() > 0:
-        return float(gaps.min()), "what the nodes see: largest residual / smallest gap"
+        return float(gaps.min()), "estimate of the nodes: largest residual / smallest gap"
     return max(float(certificate.values[0]), np.finfo(float).tiny), "largest residual / largest eigenvalue"
 
 
@@ -138,9 +138,9 @@ def _draw_certificates(axes: Axes, history: tuple[Record, ...], end_of_run: int)
     """Shade the rounds of certificates, in which the iterates do not change."""
     rounds = [record.rounds for record in history]
     usual = float(np.median(np.diff(rounds))) if len(rounds) > 1 else 0.0
-    # A check adds to the usual distance; a certificate takes several times as many rounds.
+    # A check adds some rounds to an iteration; a certificate takes several times as many.
     spans = [(a, b - usual) for a, b in pairwise(rounds) if b - a > 2 * usual + 10]
     spans.append((rounds[-1] if rounds else 0, end_of_run))
     for number, (start, end) in enumerate(spans):
-        label = "a certificate is being made" if number == 0 else None
+        label = "a certificate is computed" if number == 0 else None
         axes.axvspan(start, end, color="0.9", linewidth=0, zorder=0, label=label)

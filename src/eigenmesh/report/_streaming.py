@@ -1,4 +1,4 @@
-"""Streams of samples: the table of what every method ends with, the picture and the page."""
+"""Experiments on streams of samples: table of the final errors and costs, picture and page."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEADINGS = ("method", "settings", "error", "messages", "payload", "x error", "x messages")
-# Samples differ from their distribution, so no method gets below this with the samples of these streams.
+# Smallest error of the pictures. The streams are finite samples of a distribution, so no method gets below this.
 LEAST = 3e-4
-# Ratio of the two ends of an axis: from a message per node to a thousand for each that partial_fit sends.
+# Ratio of the two ends of an axis: from one message per node to a thousand times as many as partial_fit sends.
 AXIS_RATIO = 1_000_000
 WORDS = (
     "Every node gets one sample at a time, and no method keeps any. The error is the mean over nodes and components of "
     "the squared sine of the angle to the eigenvectors of the distribution. partial_fit gives the components of all "
-    "samples so far. The published methods are shown at the best step of a grid, chosen by their error at the end. "
-    "IncrementalPCA gets all samples in one place, a message per node and batch. Messages are directed sends over a "
-    "link. The last two columns are what partial_fit has, times so much."
+    "samples so far. The published methods are shown with the best step size of a grid, chosen by their final error. "
+    "IncrementalPCA gets all samples in one place, with one message per node and batch. A message goes over one link "
+    "in one direction. The last two columns are relative to partial_fit."
 )
 
 
@@ -38,13 +38,13 @@ class StreamResult(NamedTuple):
 
 
 def streaming_cells(result: StreamResult) -> list[list[str]]:
-    """One row per method: medians at the end of the stream, and what they are beside those of ``partial_fit``."""
+    """One row per method: medians at the end of the stream, and their ratios to those of ``partial_fit``."""
     ours = next(row for row in result.rows if row.method.label == OURS)
     cells = []
     for row in result.rows:
         error, messages, sent = (row.at_end(what) for what in ("error", "messages", "bytes"))
-        beside = [f"{error / ours.at_end('error'):.3g}", f"{messages / ours.at_end('messages'):.3g}"]
-        numbers = [f"{error:.2e}", f"{messages:,.0f}", readable_bytes(sent), *beside]
+        ratios = [f"{error / ours.at_end('error'):.3g}", f"{messages / ours.at_end('messages'):.3g}"]
+        numbers = [f"{error:.2e}", f"{messages:,.0f}", readable_bytes(sent), *ratios]
         cells.append([row.method.label, row.method.words, *numbers])
     return cells
 
@@ -58,7 +58,7 @@ def streaming_table(result: StreamResult) -> Table:
 
 
 def streaming_picture(results: Sequence[StreamResult]) -> Figure:
-    """Per panel the error against samples, and beside it against messages."""
+    """For each panel, the error against samples and, next to it, against messages."""
     return errors_picture(
         [_axis(result, unit) for result in results for unit in STREAM_UNITS], "One pass over a stream"
     )

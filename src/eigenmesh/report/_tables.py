@@ -35,7 +35,7 @@ def components_table(certificate: Certificate, total_variance: float, true_sines
 
 
 def loadings_table(loadings: list[dict[str, float]]) -> Table:
-    """One row per component: its features of largest weight."""
+    """One row per component: its largest loadings."""
     table = new_table("component", "largest loadings", left=2)
     table.columns[1].overflow = "fold"
     for k, weights in enumerate(loadings[:LONGEST]):
@@ -92,7 +92,7 @@ def new_table(*headings: str, left: int = 0) -> Table:
 
 
 def plan_table(plan: Plan, everything: bool = False) -> Table:
-    """Forecast cost of each solver with its best averaging or with all of them, cheapest first; the taken line too."""
+    """Forecast cost of each solver with its best averaging, or with all, cheapest first; the chosen line is marked."""
     table = new_table("solver", "averaging", "rounds", "payload", "memory", "seconds", "", left=2)
     table.collapse_padding = True
     for column in table.columns:

@@ -1,4 +1,4 @@
-"""The page of a run: live, over a server on this machine, or as one file that shows a run after it has ended."""
+"""The page of a run: live, from a server on this machine, or as one file that shows the run after its end."""
 
 from eigenmesh.watch._document import page_of, report_page
 from eigenmesh.watch._feed import Feed, follow

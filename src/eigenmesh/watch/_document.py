@@ -1,4 +1,4 @@
-"""The page as one HTML document: style, script and data are inside, and nothing is fetched from anywhere."""
+"""The page as one HTML document: style, script and data are embedded, and nothing is fetched from elsewhere."""
 
 import base64
 import hashlib
@@ -12,28 +12,28 @@ from typing import Any
 
 from eigenmesh.events import Entry, to_json
 
-# Events of a report; of a longer run every n-th record is kept, and all other events.
+# Most events of a report; of a longer run, every n-th record and all other events are kept.
 MOST_EVENTS = 4000
 
 
 def page_of(title: str, run: dict[str, Any]) -> str:
-    """The page for a title and what it is to show: ``events``, or ``live`` with the address of a stream of them."""
-    # "</script>" within a string would end the element that holds the data.
+    """The page of a run, which has ``events``, or ``live``: the address of a stream of events."""
+    # "</script>" inside a string would end the script element that contains the data.
     data = json.dumps(run, allow_nan=False).replace("<", "\\u003c")
     parts = {"STYLE": _part("page.css"), "SCRIPT": _part("page.js"), "RUN": data, "TITLE": escape(title)}
     page = _part("page.html")
     head, *rest = page.split("__")
-    # The odd pieces are names, as the page itself has no double underscore.
+    # The template has double underscores only around names, so every second piece is a name.
     return head + "".join(parts[piece] if number % 2 == 0 else piece for number, piece in enumerate(rest))
 
 
 def report_page(title: str, entries: Sequence[Entry], **about: Any) -> str:
-    """A run after its end, to be opened from disk; ``about`` has facts, components, how to repeat it."""
+    """The page of these events as a file to open from disk; ``about`` has facts, components and how to repeat it."""
     return page_of(title, {"events": _thinned([json.loads(to_json(entry)) for entry in entries]), **about})
 
 
 def _thinned(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of many events every n-th record and the traffic of the last fit; of many fits the network where it changes."""
+    """Fewer events: every n-th record, the traffic of the last fit only, and each network only where it changes."""
     starts = [number for number, event in enumerate(events) if event["kind"] == "started"]
     for before, number in reversed(list(pairwise(starts))):
         same = {name for name in ("nodes", "links") if events[number][name] == events[before][name]}
@@ -48,7 +48,7 @@ def _thinned(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @cache
 def policy() -> str:
-    """What a browser may run and fetch on the page: its own style, script and stream."""
+    """The content security policy: the browser may use only the page's own style, script and stream."""
     script, style = _hash("page.js"), _hash("page.css")
     own = f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:"
     return f"{own}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -1,4 +1,4 @@
-"""What a page is told: lines of events as they come, from a run in this process or from a file that grows."""
+"""The feed of a page: lines of events as they arrive, from a run in this process or from a file that grows."""
 
 import json
 import threading
@@ -8,17 +8,17 @@ from typing import Any
 
 from eigenmesh.events import Entry, EventReader, to_json
 
-# Events that are sent to a page in one piece.
+# Most events in one message to a page.
 MOST_AT_ONCE = 500
 LOOK_EVERY_S = 0.5
-# A browser takes a connection without news for dead.
+# Longest time without a message: browsers close connections that stay silent.
 ALIVE_S = 15.0
 
 
 class Feed:
-    """Keeps everything that was told, so that a page may be opened at any time. As a listener it takes entries.
+    """A listener that keeps all events, so that a page can be opened at any time.
 
-    ``left`` is what has left a site, as a page shows it; None if that is not known.
+    ``_left`` is the summary of what has left the site, as JSON; None if it is not known.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Feed:
         self._news = threading.Condition()
 
     def __call__(self, entry: Entry) -> None:
-        """Take one event."""
+        """Add one event."""
         with self._news:
             self._lines.append(to_json(entry))
             self._news.notify_all()
@@ -39,24 +39,24 @@ class Feed:
             self._news.notify_all()
 
     def close(self) -> None:
-        """Tell all pages that nothing more will come."""
+        """End the stream of all pages."""
         with self._news:
             self._closed = True
             self._news.notify_all()
 
     def messages(self, seen: int = 0) -> Iterator[str]:
-        """Server-sent events after the first ``seen`` lines, until the feed is closed; waits for what is to come."""
-        told: str | None = None
+        """Server-sent events after the first ``seen`` lines; waits for new ones until the feed is closed."""
+        shown: str | None = None
         while True:
             with self._news:
-                if seen >= len(self._lines) and self._left == told and not self._closed:
+                if seen >= len(self._lines) and self._left == shown and not self._closed:
                     self._news.wait(ALIVE_S)
                 lines, left, closed = self._lines[seen : seen + MOST_AT_ONCE], self._left, self._closed
             seen += len(lines)
             if lines:
                 yield f"event: run\nid: {seen}\ndata: [{','.join(lines)}]\n\n"
-            if left is not None and left != told:
-                told = left
+            if left is not None and left != shown:
+                shown = left
                 yield f"event: left\ndata: {left}\n\n"
             elif not lines:
                 if closed:
@@ -66,9 +66,10 @@ class Feed:
 
 
 def follow(path: Path, feed: Feed, stop: threading.Event, look: Callable[[bool], dict[str, Any] | None]) -> None:
-    """Tell a feed what is written to a file of events, until ``stop`` and once after it.
+    """Pass new lines of a file of events to a feed, until ``stop``, and once more after it.
 
-    ``look`` says what has left the site, or None if that costs too much now; for the last time it is called with True.
+    ``look`` summarises what has left the site, or returns None if that is too expensive now; the last call is with
+    True.
     """
     reader, ends = EventReader(path), False
     left: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Serves the page on this machine, to whoever knows its address with the token."""
+"""Serves the page on this machine, to anybody who knows its address with the token."""
 
 import hmac
 import logging
@@ -17,10 +17,10 @@ from eigenmesh.watch._feed import Feed
 logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-# What a request may take, and how many pages may be open at once.
+# Longest time of a request, and most pages open at once.
 REQUEST_S = 10.0
 MOST_PAGES = 32
-# How long a page may take to get the last events.
+# How long pages may take to get the last events when the server closes.
 LAST_S = 2.0
 HEADERS = {
     "Cache-Control": "no-store",
@@ -32,10 +32,10 @@ HEADERS = {
 
 
 class PageServer:
-    """The page of a feed, from construction to ``close``. Port 0 takes a free one.
+    """Serves the page of a feed, from construction to ``close``. Port 0 takes a free port.
 
-    A request needs the token of ``address``, and must call the server by the name that it was started with: a page of
-    another host, or a name that somebody else points to this machine, gets nothing.
+    A request needs the token of ``address``, and its Host and Origin must be the name that the server was started with.
+    So pages of other hosts, and other names that resolve to this machine (DNS rebinding), are refused.
     """
 
     def __init__(self, feed: Feed, title: str, host: str = LOOPBACK, port: int = 0) -> None:
@@ -44,7 +44,7 @@ class PageServer:
         try:
             self._server = _Server((host, port), self)
         except OSError as error:
-            raise InputError(f"no page can be served at {host}:{port}: {error.strerror}; take another.") from error
+            raise InputError(f"no page can be served at {host}:{port}: {error.strerror}; choose another.") from error
         self.port = int(self._server.server_address[1])
         names = {host, "localhost"} if host == LOOPBACK else {host}
         self.hosts = {f"{name}:{self.port}" for name in names}
@@ -59,11 +59,11 @@ class PageServer:
         self.close()
 
     def close(self) -> None:
-        """End the streams, once they have everything, and the server."""
+        """End the streams, after they have sent everything, and then the server."""
         self.feed.close()
         deadline = time.monotonic() + LAST_S
         for _ in range(MOST_PAGES):
-            # A stream gives its place back at its end.
+            # A stream releases its place when it ends.
             self.streams.acquire(timeout=max(0.0, deadline - time.monotonic()))
         self._server.shutdown()
         self._thread.join()
@@ -98,16 +98,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, "There is only one page here.")
 
     def _refusal(self, query: str) -> str:
-        """Why the request gets nothing; empty if it may be answered."""
+        """Why the request is refused; empty if it is allowed."""
         page = self.server.page
         if self.headers.get("Host") not in page.hosts:
-            return "This server answers to its own name only."
+            return "This server answers only under its own name."
         origin = self.headers.get("Origin")
         if origin is not None and origin.removeprefix("http://") not in page.hosts:
-            return "Pages of other hosts may not ask."
+            return "Pages of other hosts are refused."
         token = parse_qs(query).get("token", [""])[0]
         if not hmac.compare_digest(token.encode(), page.token.encode()):
-            return "The address lacks the token: use the one that eigenmesh has printed, whole."
+            return "The address lacks the token: use the complete address that eigenmesh has printed."
         return ""
 
     def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
@@ -138,5 +138,5 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.page.streams.release()
 
     def log_message(self, form: str, *values: object) -> None:
-        """Not on standard error, where the run's own words are; and without the token."""
+        """Log requests without the token, and not to standard error, where the output of the run is."""
         logger.debug("page: %s", values[1] if len(values) > 1 else form)

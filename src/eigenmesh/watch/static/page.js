@@ -1,10 +1,10 @@
 "use strict";
-// The state of a run is what its events add up to; everything on the page is drawn from that state.
+// The state of a run is computed from its events; everything on the page is drawn from that state.
 const RUN = JSON.parse(document.getElementById("run").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_POINTS = 500, MOST_LINES = 200, MOST_NAMED = 40, MOST_ROWS = 12, MOST_COLUMNS = 4;
 const $ = (id) => document.getElementById(id);
-// On a telephone pictures are smaller, so that their words are not.
+// On a phone the pictures have fewer units, so that their text stays readable.
 const narrow = matchMedia("(max-width: 34rem)");
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 
@@ -22,7 +22,7 @@ function draw(tag, attributes = {}, ...children) {
   return element;
 }
 
-// 1e-06 as 1e−6: with a minus sign, which no line ends after.
+// 1e-06 as 1e−6: with a minus sign, after which no line is broken.
 const whole = (text) => `${text}`.replace(/(\d)(?:\.0)?e([+-])0*(\d+)/g, (_, digit, sign, power) => `${digit}e${sign === "-" ? "−" : ""}${power}`);
 
 function number(value) {
@@ -44,7 +44,7 @@ const seconds = (value) => (value < 120 ? `${rounded(value)} s` : `${rounded(val
 const milliseconds = (value) => (value < 1 ? `${rounded(1000 * value)} ms` : seconds(value));
 const percent = (share) => `${rounded(100 * share)} %`;
 
-// --- What the events add up to ---
+// --- The state from the events ---
 
 function nothing() {
   return {
@@ -53,12 +53,12 @@ function nothing() {
   };
 }
 
-// Of each curve its points: rounds, seconds since 1970, value.
+// Points of each curve: rounds, seconds since 1970, value.
 const noCurves = () => ({ bound: [], residual: [], error: [] });
 const link = (one, other) => (one < other ? `${one}\n${other}` : `${other}\n${one}`);
 
 function take(state, event) {
-  // A forecast may have been made long before.
+  // A forecast may have been made long before the run, so it does not count as its start.
   if (event.kind !== "planned") state.first ??= event.time_s;
   state.last = event.time_s;
   state.lines.push(event);
@@ -67,7 +67,7 @@ function take(state, event) {
     case "planned": state.next = event; break;
     case "started":
       // A report leaves out a network that is still the same.
-      // A peer that is started again goes on with the same fit.
+      // A peer that is restarted continues the same fit.
       Object.assign(state, { started: { ...state.started, ...event }, planned: state.next ?? (state.members ? state.planned : null), next: null });
       Object.assign(state, { record: null, curves: noCurves(), certified: null, certificate: null, ended: null, links: new Map() });
       state.fits.push({ began: event.time_s, solver: event.solver, averaging: event.averaging, record: null, end: "" });
@@ -109,7 +109,7 @@ function take(state, event) {
   }
 }
 
-// --- What is said ---
+// --- Sentences about the state ---
 
 function bestBound(state) {
   const points = state.curves.bound;
@@ -117,7 +117,7 @@ function bestBound(state) {
   return state.certified && finite(state.certified.bound) ? state.certified.bound : null;
 }
 
-// Of a stream each batch is a fit.
+// In a stream, each batch is a fit.
 const several = (state) => state.fits.length > 1 && !state.batches.length && !state.members;
 
 function stateWords(state) {
@@ -126,7 +126,7 @@ function stateWords(state) {
   const who = several(state) ? `${state.started.solver} is done` : "Done";
   if (state.ended) {
     const { outcome, converged, message } = state.ended;
-    if (outcome === "done") return converged ? `${who}: every component is within ${number(bound)} of the true one, as asked (${number(tol)}).` : `${who}, not certified to ${number(tol)}${near}: ${message}`;
+    if (outcome === "done") return converged ? `${who}: every component is within ${number(bound)} of the true one (target ${number(tol)}).` : `${who}, not certified to ${number(tol)}${near}: ${message}`;
     return `The run has ${outcome === "parked" ? "been parked" : outcome}: ${message || "no reason was given"}`;
   }
   if (!state.started) return state.members ? `Connecting as ${state.members.site}.` : "No event yet.";
@@ -146,21 +146,21 @@ function pace(state) {
 }
 
 function whyWords(state) {
-  if (state.ended) return state.ended.outcome === "done" ? "" : "Start it again once the reason is gone; a peer goes on where it was.";
+  if (state.ended) return state.ended.outcome === "done" ? "" : "Start it again when the problem is solved; a peer continues from its journal.";
   const down = [...state.neighbours.values()].filter((one) => !one.connected);
   const waiting = [...state.neighbours.values()].filter((one) => one.waiting && one.connected);
   if (state.lost.size) return `${[...state.lost.keys()].join(", ")} is lost.`;
-  if (down.length) return `It waits for the link to ${down.map((one) => one.name).join(", ")}${down[0].refusal ? `: ${down[0].refusal}` : ", which is down."}`;
+  if (down.length) return `The run waits for the link to ${down.map((one) => one.name).join(", ")}${down[0].refusal ? `: ${down[0].refusal}` : ", which is down."}`;
   if (waiting.length && state.site?.waiting_since && state.last - state.site.waiting_since > 3) {
-    return `It has waited ${seconds(state.last - state.site.waiting_since)} for ${waiting.map((one) => one.name).join(", ")}.`;
+    return `The run has waited ${seconds(state.last - state.site.waiting_since)} for ${waiting.map((one) => one.name).join(", ")}.`;
   }
   const speed = pace(state);
   if (!speed || !state.started) return "";
-  if (speed.decades < 0.05) return `The ${speed.key} has hardly moved in the last checks: close eigenvalues, a step that is too small, or the limit of the precision.`;
+  if (speed.decades < 0.05) return `The ${speed.key} has hardly changed in the last checks: close eigenvalues, a step that is too small, or the limit of the precision.`;
   const goal = state.started.tol;
   if (speed.key === "bound" && speed.last > goal) {
     const left = Math.log10(speed.last / goal) / speed.perRound;
-    return `At this pace it needs about ${number(Math.ceil(left))} more rounds.`;
+    return `At this rate it needs about ${number(Math.ceil(left))} more rounds.`;
   }
   return "";
 }
@@ -184,7 +184,7 @@ function linkLook(state, one, other) {
   return { kind: sent || !self ? "up" : "unseen", bytes: sent?.bytes ?? 0 };
 }
 
-// Times on the links, the slowest first; one that would cover another is left to the table.
+// Round-trip times on the links, the slowest first; a label that would cover another is shown only in the table.
 function tripLabels(state, pairs, place) {
   const known = pairs.map(([one, other]) => ({ one, other, trip: state.trips.get(link(one, other)) }))
     .filter(({ one, other, trip }) => finite(trip) && place.has(one) && place.has(other)).sort((a, b) => b.trip - a.trip);
@@ -205,7 +205,7 @@ function tripLabels(state, pairs, place) {
 
 const LOOKS = {
   up: { stroke: "var(--blue)", words: "link, wider with more bytes" },
-  unseen: { stroke: "var(--soft)", words: "between other sites: told at the end" },
+  unseen: { stroke: "var(--soft)", words: "between other sites: known at the end" },
   waits: { stroke: "var(--orange)", "stroke-dasharray": "8 4", words: "this site waits for it" },
   down: { stroke: "var(--red)", "stroke-dasharray": "2 5", words: "down" },
   lost: { stroke: "var(--red)", "stroke-dasharray": "2 5", words: "lost" },
@@ -222,7 +222,7 @@ function drawMap(state) {
   const self = state.members?.site;
   const pairs = edges.length ? edges : [...state.neighbours.keys()].map((name) => [self, name]);
   const looks = pairs.map(([one, other]) => linkLook(state, one, other));
-  // Many links in little room are thinner, or they would be one patch.
+  // Many links in a small space are drawn thinner, so that they can be distinguished.
   const most = Math.max(1, ...looks.map((look) => look.bytes)), thin = pairs.length <= MOST_NAMED ? 1 : narrow.matches ? 0.4 : 0.7;
   const counts = {};
   for (const look of looks) counts[look.kind] = (counts[look.kind] ?? 0) + 1;
@@ -235,7 +235,7 @@ function drawMap(state) {
     line.dataset.link = `${one} ${other}`;
     line.dataset.look = looks[at].kind;
     const trip = state.trips.get(link(one, other));
-    line.append(draw("title", {}, `${one} – ${other}: ${words}, ${bytes(looks[at].bytes)}${finite(trip) ? `, there and back in ${milliseconds(trip)}` : ""}`));
+    line.append(draw("title", {}, `${one} – ${other}: ${words}, ${bytes(looks[at].bytes)}${finite(trip) ? `, round trip ${milliseconds(trip)}` : ""}`));
     picture.append(line);
   });
   picture.append(...tripLabels(state, pairs, place));
@@ -255,7 +255,7 @@ function drawMap(state) {
   }
   $("map").replaceChildren(picture);
   const timed = pairs.some(([one, other]) => state.trips.has(link(one, other)));
-  const times = timed ? [make("li", {}, make("span", { class: "trip" }, "ms"), "there and back over a link")] : [];
+  const times = timed ? [make("li", {}, make("span", { class: "trip" }, "ms"), "round trip over a link")] : [];
   $("map-legend").replaceChildren(...Object.keys(counts).map((kind) => sample(LOOKS[kind], LOOKS[kind].words)), ...times);
 }
 
@@ -266,7 +266,7 @@ function sample({ words, ...look }, text) {
 // --- Charts ---
 
 function thinned(points) {
-  // Of each stretch the largest and the smallest, so that no peak is lost.
+  // Keeps the largest and the smallest value of each stretch, so that no peak is lost.
   if (points.length <= MOST_POINTS) return points;
   const kept = [], step = (2 * points.length) / MOST_POINTS;
   for (let start = 0; start < points.length; start += step) {
@@ -282,7 +282,7 @@ function thinned(points) {
 }
 
 function ticks(low, high, whole) {
-  // About five, at 1, 2 or 5 times a power of ten.
+  // About five ticks, at 1, 2 or 5 times a power of ten.
   const least = Math.max((high - low) / 5.5, whole ? 1 : 0), power = 10 ** Math.floor(Math.log10(least));
   const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= least * (1 - 1e-9));
   const found = [];
@@ -293,7 +293,7 @@ function ticks(low, high, whole) {
 function chart(series, { across, label, target = null, mark = null, log = true, bars = false, small = false }) {
   const [width, height] = small || narrow.matches ? [370, 250] : [560, 340], left = 54, right = 14, top = mark === null ? 14 : 20, bottom = 46;
   const all = series.flatMap((one) => one.points);
-  // Below what double precision can tell apart all is alike.
+  // Smaller values are below double precision.
   const scale = log ? (value) => Math.max(LOWEST, Math.log10(value)) : (value) => value;
   const values = all.map((point) => scale(point[1]));
   if (target !== null) values.push(scale(target));
@@ -304,7 +304,7 @@ function chart(series, { across, label, target = null, mark = null, log = true, 
   let [x0, x1] = span(xs), [y0, y1] = span(values);
   if (log) [y0, y1] = [Math.floor(y0), Math.ceil(y1)]; else y0 = Math.min(0, y0);
   [x0, x1] = bars ? [x0 - 0.5, x1 + 0.5] : [Math.min(0, x0), x1];
-  // A mark that is far off would squeeze the curves: it is then pointed at.
+  // A forecast far to the right would squeeze the curves; an arrow points to it instead.
   const near = mark !== null && mark <= FAR * x1;
   if (near) [x0, x1] = [Math.min(x0, mark), Math.max(x1, mark)];
   if (x0 === x1) x1 = x0 + 1;
@@ -348,7 +348,7 @@ const FAR = 4, LOWEST = -17, FORECAST = { stroke: "var(--soft)", "stroke-dasharr
 const CURVES = {
   bound: { look: { stroke: "var(--blue)" }, words: "certified bound on sin(angle)" },
   residual: { look: { stroke: "var(--orange)", "stroke-dasharray": "8 4" }, words: "residual" },
-  error: { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "true error (sin², as the truth was given)" },
+  error: { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "true error (sin²; the true components are known)" },
 };
 
 function drawChart(state) {
@@ -372,8 +372,8 @@ function drawStream(state) {
   const points = (key) => state.batches.filter((one) => finite(one[key])).map((one) => [one.batch, one[key]]);
   const series = [
     { look: { stroke: "var(--blue)" }, words: "variance lost", points: points("variance_lost") },
-    { look: { stroke: "var(--orange)", "stroke-dasharray": "8 4" }, words: "samples beyond the limit of T²", points: points("t2_share") },
-    { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "samples beyond the limit of SPE", points: points("spe_share") },
+    { look: { stroke: "var(--orange)", "stroke-dasharray": "8 4" }, words: "samples above the limit of T²", points: points("t2_share") },
+    { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "samples above the limit of SPE", points: points("spe_share") },
   ];
   const alarms = state.batches.filter((one) => one.alarm);
   const label = `${state.batches.length} batches, ${alarms.length} alarms`;
@@ -386,7 +386,7 @@ function drawStream(state) {
 
 function table(caption, heads, rows) {
   if (narrow.matches && heads.length > MOST_COLUMNS && rows.length < MOST_COLUMNS) {
-    // On a telephone what is wider than high is turned.
+    // On a phone, a table that is wider than high is transposed.
     [heads, ...rows] = heads.map((head, at) => [head, ...rows.map((row) => row[at])]);
   }
   const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)));
@@ -410,8 +410,8 @@ function drawLinks(state) {
     return [key.replace("\n", " – "), sum ? number(sum.messages) : "–", sum ? bytes(sum.bytes) : "–", ...(timed ? [finite(trip) ? milliseconds(trip) : "–"] : [])];
   });
   const caption = `${rows.length > MOST_ROWS ? `The ${MOST_ROWS} of ${rows.length} links` : "Links"} with most bytes, both directions together`;
-  const told = state.links.size ? [] : [make("p", {}, "Traffic by link is told at the end of a fit.")];
-  $("links").replaceChildren(...told, ...(rows.length ? [table(caption, ["link", "messages", "payload", ...(timed ? ["round trip"] : [])], rows.slice(0, MOST_ROWS))] : []));
+  const note = state.links.size ? [] : [make("p", {}, "The traffic by link is known at the end of a fit.")];
+  $("links").replaceChildren(...note, ...(rows.length ? [table(caption, ["link", "messages", "payload", ...(timed ? ["round trip"] : [])], rows.slice(0, MOST_ROWS))] : []));
 }
 
 function drawFits(state) {
@@ -458,7 +458,7 @@ function pixels(values, [rows, columns], words) {
   const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
   const most = Math.max(...values.map(Math.abs)) || 1;
   values.forEach((value, at) => {
-    // Blue for negative, orange for positive weights, white for none.
+    // Blue for negative weights, orange for positive ones, white for zero.
     const share = Math.abs(value) / most, ends = value < 0 ? [0, 95, 153] : [168, 67, 0];
     ends.forEach((end, channel) => { image.data[4 * at + channel] = 255 + share * (end - 255); });
     image.data[4 * at + 3] = 255;
@@ -477,12 +477,12 @@ function drawComponents() {
   const scree = chart([{ look: { stroke: "var(--blue)" }, points: shares }], { across: "component", label: `Share of the variance: ${rows.map((row) => row[1]).join(", ")}`, log: false, bars: true, small: true });
   const parts = [make("div", { class: "figures" }, make("figure", {}, scree, make("figcaption", {}, "Share of the variance of each component")), table("Components", ["component", "share", "together", "bound"], rows))];
   if (found.images) parts.push(make("div", { class: "pixels" }, ...found.images.map((values, at) => pixels(values, found.shape, `component ${at + 1}`))));
-  if (found.loadings) parts.push(make("p", {}, "Features of largest weight in each component:"), make("div", { class: "loadings" }, ...found.loadings.map((pairs, at) => table(`Component ${at + 1}`, ["feature", "loading"], pairs.map(([name, value]) => [name, value.toFixed(4)])))));
+  if (found.loadings) parts.push(make("p", {}, "Largest loadings of each component:"), make("div", { class: "loadings" }, ...found.loadings.map((pairs, at) => table(`Component ${at + 1}`, ["feature", "loading"], pairs.map(([name, value]) => [name, value.toFixed(4)])))));
   if (found.scores) parts.push(scores(found.scores, found.shares));
   $("components").replaceChildren(...parts);
 }
 
-// Colours that those who do not see red or green tell apart, and shapes: 55 nodes are all unlike.
+// Colours that colour-blind readers can distinguish, and shapes: together, 55 nodes all look different.
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f", "#b0306a", "#4b5fd6", "#9a9a2e"];
 const SHAPES = ["M-1,0a1,1 0 1,0 2,0a1,1 0 1,0 -2,0", "M-.9,-.9h1.8v1.8h-1.8z", "M0,-1.2L1.1,.8h-2.2z", "M0,-1.3L1.3,0L0,1.3L-1.3,0z", "M-1.2,-.8h2.4L0,1.2z"];
 
@@ -549,7 +549,7 @@ function render() {
 }
 
 function soon() {
-  // At most five pictures per second, whatever comes in.
+  // The page is drawn at most five times per second.
   if (due) return;
   due = true;
   setTimeout(() => requestAnimationFrame(render), 200);
