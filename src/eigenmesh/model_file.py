@@ -25,7 +25,7 @@ _SHAPES = {
 }
 _NAMES = ("feature_names", "node_names")
 _SCALARS: dict[str, tuple[type, ...]] = {
-    # A whole number, unless weights of samples add up to another.
+    # A float only if the weights of the samples do not add up to a whole number.
     "n_samples": (int, float),
     "all_features": (int,),
     **dict.fromkeys(("noise_variance", "tol", "error_bound", "spe_mean", "spe_variance"), (float,)),
@@ -41,7 +41,7 @@ _DAMAGED = "Copy it again from where it was written, or fit again."
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A fitted model, independent of who fitted it: plain arrays and facts, checked when it is made.
+    """A fitted model as plain arrays and values, checked on creation.
 
     Attributes
     ----------
@@ -52,15 +52,15 @@ class Model:
     noise_variance : mean of the variances beyond K; None if unknown, as in files of version 0.1.
     n_samples : pooled number of samples, or the sum of their weights; None if unknown.
     node_components : the estimate of each node that the writer held, (nodes, K, d), or None.
-    scores : of the samples that were fitted, (N, K), where nodes had other columns of the same samples; else None.
-    all_features : d over all nodes where columns were split over them; the model may have those of one node alone.
+    scores : of the fitted samples, (N, K), if the columns were split over the nodes; otherwise None.
+    all_features : number of columns of all nodes, if columns were split; the model may have those of one node only.
     feature_names, node_names : names of the d features and of all nodes, or None.
-    run_id : which run of peers it is the result of.
+    run_id : the run of peers that produced it, or None.
     whole : False if sites were lost during the run, so that their samples are not in the model.
     converged : whether the error bound reached tol.
-    tol, error_bound : the bound on sin(angle to the true components) that was requested, and the one that was reached.
-    spe_mean, spe_variance : of the squared prediction error of samples that were not fitted, where a stream had some.
-    whiten, missing : how ``transform`` was set up.
+    tol, error_bound : the requested bound on sin(angle to the true components), and the bound that was reached.
+    spe_mean, spe_variance : of the squared prediction error of samples before they were fitted, in a stream, or None.
+    whiten, missing : settings of ``transform``.
     """
 
     components: np.ndarray = field(repr=False)
@@ -107,7 +107,7 @@ class Model:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a user of the model should know first, one sentence each; empty for a model without limitations."""
+        """Limitations of the model, one sentence each."""
         found = []
         if not self.whole:
             remaining = f" ({', '.join(self.node_names)})" if self.node_names else ""
@@ -127,7 +127,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     values = {one.name: getattr(model, one.name) for one in fields(model)}
     arrays = {name: _encoded(name, value) for name, value in values.items() if value is not None}
     arrays["format_version"] = np.asarray(FORMAT_VERSION)
-    # First in the file: a table of contents that lost its end must not look like one of version 0.1.
+    # Written first: a file whose table of contents is cut off must not look like a file of version 0.1.
     first = {"format_version": arrays["format_version"], "digest": np.asarray(_digest(arrays))}
     save_arrays(path, {**first, **arrays})
 
@@ -151,10 +151,10 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # a broken archive makes NumPy and zipfile raise a dozen kinds
-        # What is no zip file is a pickle to NumPy, and it says how to load that in spite of the danger.
-        why = (error or type(error).__name__) if zipfile.is_zipfile(path) else "it is no zip file"
+        # NumPy takes any other file for a pickle, and its message says how to load it in spite of the danger.
+        why = (error or type(error).__name__) if zipfile.is_zipfile(path) else "it is not a zip file"
         found = f"cannot be read as .npz ({why})"
-        raise UnreadableFileError(f"{path} {found}: it is damaged, or no model. {_HINT}") from error
+        raise UnreadableFileError(f"{path} {found}: it is damaged, or not a model. {_HINT}") from error
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> str:
@@ -162,19 +162,19 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
     running = hashlib.sha256()
     for name in sorted(arrays):
         canonical = arrays[name].astype(arrays[name].dtype.newbyteorder("<"), order="C", copy=False)
-        # One line of JSON: the end of a header cannot be taken for the start of the data.
+        # The header is one line of JSON, so it cannot be confused with the data that follow it.
         running.update(json.dumps([name, canonical.dtype.str, canonical.shape]).encode() + b"\n")
         running.update(canonical.tobytes())
     return running.hexdigest()
 
 
 def _require_intact(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Check version and digest, and take both out."""
+    """Check the version and the digest, and remove both."""
     version, digest = arrays.pop("format_version", None), arrays.pop("digest", None)
     if version is None or version.shape or version.dtype.kind != "i" or digest is None:
         raise UnreadableFileError(f"{path} is damaged: it lacks a format version or a digest. {_DAMAGED}")
     if version > FORMAT_VERSION:
-        newer = f"format {version}; this one reads up to {FORMAT_VERSION}"
+        newer = f"format {version}; this version reads up to {FORMAT_VERSION}"
         raise UnreadableFileError(f"{path} was written by a newer eigenmesh ({newer}); upgrade eigenmesh.")
     if _digest({**arrays, "format_version": version}) != str(digest):
         raise UnreadableFileError(f"{path} is damaged or was edited: its digest does not match. {_DAMAGED}")
@@ -198,7 +198,7 @@ def _encoded(name: str, value: Any) -> np.ndarray:
 
 
 def _decoded(name: str, array: np.ndarray) -> Any:
-    """An array of the file as the field of the model that it is."""
+    """The field of a model from its array in the file."""
     if name in _NAMES:
         if array.ndim != 1 or array.dtype.kind != "U":
             raise InputError(f"{name} must be a list of text, but it has shape {array.shape} and dtype {array.dtype}.")

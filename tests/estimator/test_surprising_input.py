@@ -82,6 +82,6 @@ def test_a_number_of_nodes_that_is_not_that_of_the_data_is_refused(parts):
 
 def test_what_is_no_model_is_refused_without_advice_to_unpickle_it(tmp_path):
     WINE.to_csv(tmp_path / "wine.csv")
-    with pytest.raises(UnreadableFileError, match="it is no zip file") as refused:
+    with pytest.raises(UnreadableFileError, match="it is not a zip file") as refused:
         load_model(tmp_path / "wine.csv")
     assert "pickle" not in str(refused.value)

@@ -17,7 +17,7 @@ from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError, import_extra
 from eigenmesh.networks import Traffic
 
-# Operands of one sum: many enough for few tasks, few enough that no worker collects too many arrays.
+# Operands of one sum: more make fewer tasks, but a worker has to hold that many arrays at once.
 FAN_IN = 8
 
 # A function of a block, as Dask holds it, and of the block's number.
@@ -107,7 +107,7 @@ class Blocks:
         name = getattr(getattr(part, "func", part), "__name__", "part").strip("_").replace("_", "-")
         summary = partial(_summary, layout=self.layout, part=part)
         total = self.total(summary, name, sent_bytes=8 * self.n_features)
-        # If all blocks are empty, none knew the shape: this is the 0 for no samples.
+        # If all blocks are empty, the sum is a scalar 0, because an empty block does not know the shape.
         return np.atleast_1d(total)
 
     def total(self, part: BlockPart, name: str, sent_bytes: int) -> np.ndarray:
@@ -133,14 +133,14 @@ class Blocks:
         return total
 
     def _mapped(self, part: BlockPart, name: str) -> Any:
-        """The part applied to every block, under names that a dashboard can show."""
+        """The part applied to every block, in tasks whose names a dashboard can group."""
         delayed = import_extra("dask", "dask", "fitting dask data").delayed
         shared = delayed(part, name=self._key(f"{name}-input"), traverse=False)
         made = {"chunks": ((1,) * self.n_blocks, (1,)), "meta": np.empty((0, 0))}
         return self.array.map_blocks(_at_block, part=shared, name=self._key(name), **made)
 
     def _key(self, name: str) -> str:
-        """A key that Dask groups by its words: ``eigenmesh-product`` in round 3 of this fit."""
+        """A task key that is unique for the round and the fit; Dask's dashboard groups by its first words."""
         return f"eigenmesh-{name}-{self.traffic.rounds}-{self.token}"
 
 
@@ -152,7 +152,7 @@ def is_frame(X: Any) -> bool:
 
 
 def scipy_or_dense(block: Any) -> Any:
-    """A block with arrays of the package ``sparse`` turned into scipy's."""
+    """The block, converted to scipy if it is an array of the package ``sparse``."""
     return block.tocsr() if _is_pydata_sparse(block) else block
 
 

@@ -14,15 +14,15 @@ from eigenmesh.data._moments import moments_about
 from eigenmesh.data._sparse_covariance import require_numpy
 from eigenmesh.data._summaries import count_and_sum
 
-# Rows per d x d product: many, so that adding such matrices costs little compared with computing them.
+# Bytes of the rows per d x d product: many rows, so that adding the matrices costs little compared with computing them.
 FORMING_BYTES = 32 * 2**20
-# Largest ratio of the squared distance from centre to mean to the variance: it is lost as precision.
+# Largest ratio of the squared distance between centre and mean to the variance; that factor is lost in precision.
 LARGEST_SHIFT = 100.0
 
 
 @dataclass(frozen=True, eq=False)
 class BlockOperator:
-    """C_b of one block, at the worker that holds it; None for an empty block."""
+    """The covariance C_b of one block, at the worker that holds the block; None for an empty block."""
 
     covariance: Any
 

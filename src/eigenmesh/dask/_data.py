@@ -23,7 +23,7 @@ from eigenmesh.fitting import DataFacts, Request, Size
 from eigenmesh.networks import Network, Stacked, Traffic
 from eigenmesh.solvers import Solver
 
-# Share of the workers' memory that samples may take, and centred copies as much again.
+# Share of the workers' memory that the samples may take; centred copies may take the same share again.
 MEMORY_SHARE = 0.3
 # A product costs task scheduling besides its flops, and with few columns memory access dominates.
 PASS_COST = 2.0
@@ -56,7 +56,7 @@ class DaskData:
         """Raise if the solver exchanges messages hundreds of times."""
         solver = request.solver
         if solver is not None and not solver.traits.few_exchanges:
-            cost = "exchanges messages hundreds of times, on Dask at tens of milliseconds"
+            cost = "exchanges messages hundreds of times, and on Dask each exchange takes tens of milliseconds"
             raise InputError(f'solver {solver.name!r} {cost}; use solver="auto", or give it the computed array.')
 
     def network(self, averaging: Averaging) -> Network:
@@ -81,7 +81,7 @@ class DaskData:
     def measure(
         self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
-        """One pass over the blocks if that is precise enough, otherwise two for the moments alone."""
+        """One pass over the blocks if that is precise enough; otherwise two for the moments, then the covariance."""
         blocks, (share, _) = self.blocks, self._memory
         if choice.kind is not CovarianceKind.CHUNKED and self._n_bytes <= share:
             blocks = blocks.kept()

@@ -1,4 +1,4 @@
-"""A batch of a stream as dask data: its moments are summed where the blocks are, in one pass."""
+"""A batch of a stream as dask data: the workers sum its moments in one pass over their blocks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from eigenmesh.fitting._monitor import Monitor
 def batch_moments(
     blocks: Blocks, centre: np.ndarray | None, monitor: Monitor | None
 ) -> tuple[Summary | None, np.ndarray | None]:
-    """Moments of all rows, None if there are none, and what the monitor says of them: (1, its width).
+    """Moments of all rows, None if there are no rows, and the sums of the monitor, (1, its width).
 
     With a centre c near the mean, the blocks sum ``n``, ``s = sum (y - c)`` and ``P = sum (y - c)(y - c)^T``; then the
-    mean is ``c + s / n`` and the scatter ``P - s s^T / n``. Without one, a pass before it finds the mean.
+    mean is ``c + s / n`` and the scatter ``P - s s^T / n``. Without a centre, an extra pass first computes the mean.
     """
     d = blocks.n_features
     none = None if monitor is None else np.zeros((1, monitor.width))

@@ -137,7 +137,7 @@ def _read_npy(file: Path, options: TableOptions) -> Table:
 def _read_npz(file: Path, options: TableOptions) -> Table:
     if not zipfile.is_zipfile(file):
         # NumPy takes such a file for a pickle, and its error explains how to load that despite the danger.
-        raise ValueError("it is no zip file, or only the beginning of one")
+        raise ValueError("it is not a zip file, or only the beginning of one")
     # NumPy would not close a file that it cannot read.
     with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
         if {"format", "shape", "data"} <= set(archive.files):

@@ -1,4 +1,4 @@
-"""What happens in a fit, as events: history, progress, status, metrics and event files are made from them."""
+"""Events of a fit. History, progress, status, metrics and event files are all made from them."""
 
 from eigenmesh.events._log import EventLog, EventReader, JsonlWriter, Listener, event_log, on_record
 from eigenmesh.events._schema import (

@@ -1,4 +1,4 @@
-"""The log that all events of a fit go through, and its files: one event per line, readable while they grow."""
+"""The log of all events of a fit, and its files: one event per line, which can be read while they are written."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ Listener: TypeAlias = Callable[[Entry], Any]
 
 
 class EventLog:
-    """Gives every event its time and calls the listeners in order, one entry at a time; any thread may emit."""
+    """Adds the time to every event and passes it to the listeners in order, one at a time; any thread may emit."""
 
     def __init__(self, *listeners: Listener, clock: Callable[[], float] = time.time) -> None:
         self.listeners, self._clock = list(listeners), clock
@@ -26,7 +26,7 @@ class EventLog:
         self._lock = threading.Lock()
 
     def emit(self, event: Event) -> None:
-        """Tell all listeners."""
+        """Pass an event to all listeners."""
         with self._lock:
             if isinstance(event, Started):
                 self._records.clear()
@@ -48,9 +48,9 @@ def on_record(callback: Callable[[Record], Any]) -> Listener:
 
 
 class JsonlWriter:
-    """A listener that writes each event to a file at once, after what is there if ``append``.
+    """A listener that writes each event to a file at once; with ``append``, after the existing lines.
 
-    A disk that fails is no reason to end a run.
+    If the disk fails, it logs a warning and stops writing; the run goes on.
     """
 
     def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
@@ -82,7 +82,7 @@ class JsonlWriter:
 
 
 def is_torn(path: Path) -> bool:
-    """Whether the last line of a file has no end, as a process that was killed may leave it."""
+    """Whether the last line of a file has no newline, as after the death of the process that wrote it."""
     if not path.exists():
         return False
     with path.open("rb") as file:
@@ -91,17 +91,17 @@ def is_torn(path: Path) -> bool:
 
 
 class EventReader:
-    """Reads a file of events, also while it is written."""
+    """Reads a file of events, even while it is written."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path, self._position = Path(path), 0
 
     def new(self) -> list[Entry]:
-        """Entries since the last call; none before there is a file. Lines that a killed process left are skipped."""
+        """Entries since the last call; none if the file does not exist yet. Unreadable lines are skipped."""
         try:
             with open(self.path, "rb") as file:
                 if file.seek(0, os.SEEK_END) < self._position:
-                    # It was begun anew.
+                    # A new run has started the file again.
                     self._position = 0
                 file.seek(self._position)
                 text = file.read()
@@ -118,7 +118,7 @@ class EventReader:
 
 @contextmanager
 def event_log(path: Path | None, *listeners: Listener | None) -> Iterator[EventLog]:
-    """A log that is also written to a file, if there is a path. If the work inside fails, its last event says so."""
+    """A log that also writes to a file, if there is a path. If the code inside raises, the last event reports it."""
     with nullcontext() if path is None else JsonlWriter(path) as writer:
         log = EventLog(*(listener for listener in (*listeners, writer) if listener is not None))
         try:

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, TypeAlias, get_type_hints
 
 from eigenmesh.errors import UnreadableFileError
 
-# Raised when a field changes its meaning. New kinds and new fields with a default do not raise it.
+# Increased when a field changes its meaning; new kinds, and new fields with a default, do not need that.
 VERSION = 1
 
 
 class Started(NamedTuple):
-    """A fit begins, over nodes and links by name; ``n_components`` is K, or the share of the variance to explain."""
+    """A fit starts, on these nodes and links; ``n_components`` is K, or the share of the variance to explain."""
 
     solver: str
     averaging: str
@@ -24,7 +24,7 @@ class Started(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The planner's forecast of the fit that begins next, at ``latency_s`` for a round; infinite if it misses tol."""
+    """The planner's forecast of the fit that starts next, with ``latency_s`` per round; infinite if tol is missed."""
 
     rounds: float
     bytes: float
@@ -33,10 +33,10 @@ class Planned(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One line of a run's history: the cost so far with set-up and checks, and what was measured, else NaN.
+    """One line of a run's history: the cost so far, with set-up and checks, and measured values, NaN if not measured.
 
-    ``residual`` is the largest over nodes and components, ``error`` the paper's mean sin^2 error if the run was given
-    the truth, ``step_size`` the solver's, ``bound`` the certified bound on sin(angle) to the true components.
+    ``residual`` is the largest over nodes and components, ``error`` the paper's mean sin^2 error if the true components
+    are known, ``step_size`` that of the solver, ``bound`` the certified bound on sin(angle) to the true components.
     """
 
     iteration: int
@@ -51,7 +51,7 @@ class Record(NamedTuple):
 
 
 class BoundCertified(NamedTuple):
-    """The nodes have a certificate: a bound on sin(angle) to the true components, and what to know about them."""
+    """The nodes have a certificate: a bound on sin(angle) to the true components, with its warnings."""
 
     rounds: int
     bound: float
@@ -60,15 +60,15 @@ class BoundCertified(NamedTuple):
 
 
 class CertificateInWords(NamedTuple):
-    """The certificate that a fit has ended with, in sentences that stand for themselves."""
+    """The final certificate of a fit, in complete sentences."""
 
     words: tuple[str, ...]
 
 
 class BatchChecked(NamedTuple):
-    """A batch of a stream against those before it: the variance that the last components have lost, and alarms.
+    """A batch of a stream compared with the batches before it: the variance that the last components lose, and alarms.
 
-    ``t2_share`` and ``spe_share`` are the samples beyond the limits of T2 and SPE, of which 1 % is usual.
+    ``t2_share`` and ``spe_share`` are the shares of samples above the limits of T2 and SPE; 1 % is normal.
     """
 
     batch: int
@@ -81,7 +81,7 @@ class BatchChecked(NamedTuple):
 
 
 class LinkTraffic(NamedTuple):
-    """What went over a link in one direction during the whole fit: messages, and bytes of payload."""
+    """Traffic over a link in one direction during the whole fit: messages, and bytes of payload."""
 
     sender: str
     receiver: str
@@ -90,7 +90,7 @@ class LinkTraffic(NamedTuple):
 
 
 class LinkLatency(NamedTuple):
-    """How long a packet takes over a link and back, as the conditions of a run in virtual time have it."""
+    """Round-trip time of a link, as set by the conditions of a run in virtual time."""
 
     one: str
     other: str
@@ -98,7 +98,7 @@ class LinkLatency(NamedTuple):
 
 
 class Members(NamedTuple):
-    """The sites of a run between organisations, as ``site`` knows them; the epoch grows when links are lost."""
+    """The sites of a run between organisations, as ``site`` knows them; the epoch increases when links are lost."""
 
     run: str
     site: str
@@ -108,7 +108,10 @@ class Members(NamedTuple):
 
 
 class SiteStatus(NamedTuple):
-    """The next round of this site, since when it waits for neighbours (0: not), and why it could not resume, if so."""
+    """The next round of this site, since when it has waited for neighbours (0: it does not), and why it cannot resume.
+
+    ``problem`` is empty if it can resume.
+    """
 
     round: int
     waiting_since: float = 0.0
@@ -116,9 +119,9 @@ class SiteStatus(NamedTuple):
 
 
 class NeighbourStatus(NamedTuple):
-    """One neighbour as seen from here; bytes are those of whole frames. Times are seconds since 1970, 0 for never.
+    """One neighbour as seen from this site; bytes count whole frames. Times are seconds since 1970, 0 for never.
 
-    ``round_trip_s`` is how long a packet takes to it and back, as last known; 0 if it never was.
+    ``round_trip_s`` is the last known round-trip time; 0 if none is known.
     """
 
     name: str
@@ -133,7 +136,7 @@ class NeighbourStatus(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Sites were lost: neighbours by name, or none if other sites brought the news."""
+    """Sites were lost: the names of lost neighbours, or none if other sites reported the loss."""
 
     names: tuple[str, ...]
     reason: str
@@ -161,7 +164,7 @@ FitEvent: TypeAlias = (
 SiteEvent: TypeAlias = Members | SiteStatus | NeighbourStatus | Lost
 Event: TypeAlias = FitEvent | SiteEvent | UnknownEvent
 
-# As they are called in files.
+# Names of the kinds in files.
 KINDS: dict[str, type[FitEvent | SiteEvent]] = {
     "planned": Planned,
     "started": Started,
@@ -182,14 +185,14 @@ FLOATS = {kind: [name for name, hint in get_type_hints(KINDS[kind]).items() if h
 
 
 class Entry(NamedTuple):
-    """An event and when it happened, by the clock of the log."""
+    """An event and its time, by the clock of the log."""
 
     time_s: float
     event: Event
 
 
 def to_json(entry: Entry) -> str:
-    """One line, without its end. NaN is null; infinities, which JSON lacks, are "Infinity" and "-Infinity"."""
+    """One line, without newline. NaN becomes null; infinities, which JSON lacks, "Infinity" and "-Infinity"."""
     event = entry.event
     if isinstance(event, UnknownEvent):
         kind, version, values = event.kind, event.version, event.fields
@@ -200,7 +203,7 @@ def to_json(entry: Entry) -> str:
 
 
 def from_json(line: str) -> Entry:
-    """The entry of a line. Fields that are not known are left out; unknown kinds and newer versions are kept whole."""
+    """The entry of a line. Unknown fields are left out; unknown kinds and newer versions become an UnknownEvent."""
     try:
         values = json.loads(line)
         version, kind, time_s = int(values.pop("version")), str(values.pop("kind")), float(values.pop("time_s"))

@@ -1,4 +1,4 @@
-"""Time that passes only from one planned action to the next: hours of a run take a second, and replay exactly."""
+"""Virtual time, which jumps from one planned action to the next: hours of a run take a second, and replay exactly."""
 
 import heapq
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class VirtualTime:
-    """A clock, the actions that are planned on it, and one source of chance.
+    """A clock, the actions planned on it, and one random number generator.
 
-    Actions at the same time happen in the order in which they were planned, so that a seed decides everything.
+    Actions at the same time run in the order in which they were planned, so the seed determines everything.
     """
 
     def __init__(self, seed: int) -> None:
@@ -23,12 +23,12 @@ class VirtualTime:
         self.at(self.now + delay_s, action, *arguments)
 
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Plan an action; one whose time has passed happens next."""
+        """Plan an action; if its time has passed, it runs next."""
         self._count += 1
         heapq.heappush(self._planned, (max(time, self.now), self._count, action, arguments))
 
     def run(self, until: float, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Act until nothing is planned, the time is up, or ``is_over``; False if the time was up."""
+        """Run the actions until none is planned, the time is up, or ``is_over``; False if the time was up."""
         while self._planned and not is_over():
             if self._planned[0][0] > until:
                 return False
