@@ -58,7 +58,7 @@ def test_a_neighbour_that_is_not_up_is_a_note_and_one_that_is_up_is_met(two):
     assert verdicts(findings(two)) == {"neighbour bergen": "note", "privacy": "note"}
     two.start("bergen")
     until(lambda: findings(two)["neighbour bergen"].verdict == "ok", "bergen is never up")
-    assert "takes this site's certificate" in findings(two)["neighbour bergen"].text
+    assert "accepts this site's certificate" in findings(two)["neighbour bergen"].text
     # And its own port is taken.
     assert findings(two, "bergen")["listen"].verdict == "problem"
 
@@ -106,9 +106,9 @@ def test_a_wrong_key_is_one_problem_and_neighbours_are_not_blamed_for_it(two):
 
 
 def test_an_out_folder_that_cannot_be_made_is_a_problem(two):
-    assert "of room; a run like this writes" in findings(two)["out"].text
+    assert "free; a run like this writes" in findings(two)["out"].text
     two.out("oslo").write_text("a file")
-    assert "is a file; choose another one" in findings(two)["out"].text
+    assert "is a file; choose another out.folder" in findings(two)["out"].text
 
 
 def test_data_that_cannot_be_read_hide_no_other_problem(tmp_path):

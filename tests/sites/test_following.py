@@ -54,10 +54,10 @@ def test_a_batch_has_the_sites_that_have_joined_and_not_left(site):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ('leaves = 7\nheir = "bod"\n', "'bod' is no site"),
+        ('leaves = 7\nheir = "bod"\n', "'bod' is not a site"),
         ('heir = "oslo"\n', "oslo cannot be the heir of trondheim"),
-        ("leaves = 3\n", "of two sites each knows"),
-        ("joins = 8\nleaves = 8\n", "leaves in batch 8, before it is in"),
+        ("leaves = 3\n", "with two sites each finds"),
+        ("joins = 8\nleaves = 8\n", "leaves in batch 8, before it joins"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused_by_name(site, lines, said):
@@ -109,7 +109,7 @@ def test_a_ledger_says_the_same_after_a_restart(tmp_path):
     assert (second.batch, second.n_new, second.released) == (5, 0, 4)
     assert Ledger.read(path, 0) == second
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(UnreadableFileError, match=r"ledger\.json, which says what was counted, is damaged"):
+    with pytest.raises(UnreadableFileError, match=r"ledger\.json, the list of counted files, is damaged"):
         Ledger.read(path, 0)
 
 
@@ -164,7 +164,7 @@ def test_columns_are_put_in_the_order_of_the_first_file(tmp_path, inbox):
 
 def test_a_file_with_a_missing_entry_or_one_that_has_changed_is_named(tmp_path, inbox):
     np.save(tmp_path / "a.npy", np.array([[1.0, np.nan]]))
-    with pytest.raises(DataError, match=r"a\.npy: row 0, column 1 is nan.*Nothing of it was counted"):
+    with pytest.raises(DataError, match=r"a\.npy: row 0, column 1 is nan.*No row of this file was counted"):
         inbox.new((), 0)
     np.save(tmp_path / "a.npy", np.eye(2))
     counted = inbox.new((), 0)
@@ -191,7 +191,7 @@ def test_rows_for_an_heir_have_the_moments_and_nothing_else(shape):
 @pytest.mark.parametrize(
     ("privacy", "new", "least", "said"),
     [
-        ("masked", (10, 10, 9, 0), 2, "2 sites have 10 new samples; at least 3 have to"),
+        ("masked", (10, 10, 9, 0), 2, "2 sites have 10 new samples; at least 3 must"),
         ("masked", (10, 11, 12, 0), 2, "80"),
         ("masked", (0, 10, 10, 10), 81, "all sites have 80 samples together; 81 are needed"),
         ("open", (1, 0, 0, 0), 2, "80"),

@@ -92,7 +92,7 @@ def test_what_was_counted_may_not_change(follow, change, said):
     [
         ("50\n", r"line 2 of .*sensor\.csv after line 2 has 1 fields, expected 2"),
         ("50,x\n", r"column 'bmi' of .*sensor\.csv after line 2 is not numeric: 'x'"),
-        ("50,\n", r"sensor\.csv after line 2: row 0, column 1 \('bmi'\) is nan.*Nothing of it was counted"),
+        ("50,\n", r"sensor\.csv after line 2: row 0, column 1 \('bmi'\) is nan.*No row of this file was counted"),
     ],
 )
 def test_a_bad_line_is_named_and_can_be_repaired(follow, line, said):
@@ -110,7 +110,7 @@ def test_a_bad_line_is_named_and_can_be_repaired(follow, line, said):
 def test_another_source_than_the_ledger_says_is_refused(follow, tmp_path):
     growing = follow()
     growing.place.write_text("1,2\n3,4\n")
-    with pytest.raises(DataError, match=r"monday\.npy was counted in batch 0, and not"):
+    with pytest.raises(DataError, match=r"batch 0 has counted monday\.npy, not lines of"):
         growing.load((CountedFile("monday.npy", "0" * 64, 5, 0),))
     (counted,) = growing.new((), 0)
     (tmp_path / "folder").mkdir()
@@ -150,7 +150,7 @@ def test_a_disk_that_keeps_nothing_ends_the_peer(follow, monkeypatch):
     taken = follow(StandardInput, descriptor=read)
     os.write(write, b"1,2\n")
     until(lambda: taken._failure, "nothing was said")
-    with pytest.raises(UnreadableFileError, match=r"cannot be kept in .*No space left"):
+    with pytest.raises(UnreadableFileError, match=r"cannot be saved to .*No space left"):
         taken.new((), 0)
     os.close(write)
 
@@ -161,10 +161,10 @@ def test_what_cannot_be_followed_is_refused(write_network, tmp_path):
     path.write_text(site_toml(network, "oslo"))
     (tmp_path / "rows.npy").write_bytes(b"")
     for name in ("rows.npy", "none.csv"):
-        with pytest.raises(UnreadableFileError, match=f"{name} cannot be followed; give a folder, a file that grows"):
+        with pytest.raises(UnreadableFileError, match=f"{name} cannot be followed; give an existing folder"):
             Follower(path, tmp_path / name)
     (tmp_path / "rows.csv").write_text("1,2\n")
     add(path, '\n[leaves]\nbergen = 3\n[heirs]\nbergen = "oslo"\n')
     heir = Follower(path, tmp_path / "rows.csv")
-    with pytest.raises(InputError, match="oslo is an heir, and has to follow a folder"):
+    with pytest.raises(InputError, match="oslo is an heir, and must follow a folder"):
         heir.run()

@@ -98,7 +98,7 @@ def test_the_guide_lists_every_setting_with_its_default():
         ('run = "cohort-1"', 'run = "a b"', ("line 1", "'a b'")),
         ('run = "cohort-1"', 'topology = "cycle"', ("must have edges or topology",)),
         ('address = "127.0.0.1:7401"\n', "", ("bergen and trondheim", "neither has an address")),
-        ('address = "127.0.0.1:7401"', 'listen = "127.0.0.1:7401"', ("line 10", "needs the address")),
+        ('address = "127.0.0.1:7401"', 'listen = "127.0.0.1:7401"', ("line 10", "without address; add the address")),
         ("[settings]", "[setings]", ("'setings'", "Did you mean 'settings'?")),
         (SETTINGS, SETTINGS + "n_component = 3\n", ("line 16", "'n_component'", "Did you mean 'n_components'?")),
         ("n_components = 3", "n_components = 0", ("line 16", "settings.n_components = 0", "of at least 1")),

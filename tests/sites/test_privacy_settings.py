@@ -30,7 +30,7 @@ def test_three_sites_are_masked_unless_they_say_otherwise(write_network):
 def test_two_sites_have_to_say_that_they_see_each_other(write_network, lines):
     links = ('[["oslo", "bergen"], ["bergen", "trondheim"], ["trondheim", "oslo"]]', '[["oslo", "bergen"]]')
     two = links, ('[[site]]\nname = "trondheim"\n', "")
-    with pytest.raises(InputError, match="of two sites each knows the other's numbers by subtraction"):
+    with pytest.raises(InputError, match="with two sites each finds the other's numbers by subtraction"):
         read_network_file(write_network(*two, with_settings(*lines)))
     assert read_network_file(write_network(*two, with_settings('privacy = "open"'))).settings.privacy == "open"
 
@@ -52,12 +52,12 @@ def test_what_cannot_be_masked_is_refused_by_name(write_network, line, what):
 def test_the_terms_of_a_run_are_looked_at_before_anybody_is_called(mesh):
     site = read_site(mesh / "oslo" / "site.toml")
     require_terms(site, 5)
-    with pytest.raises(DataError, match="oslo has 5 samples; min_samples_per_site = 6 asks for more"):
+    with pytest.raises(DataError, match="oslo has 5 samples, fewer than min_samples_per_site = 6"):
         require_terms(replace(site, settings=replace(site.settings, min_samples_per_site=6)), 5)
-    with pytest.raises(InputError, match=r"needs \[fingerprints\], else the authority could put another site"):
+    with pytest.raises(InputError, match=r"needs \[fingerprints\], because without them the authority"):
         require_terms(replace(site, fingerprints={}), 5)
     leaving = replace(site, settings=replace(site.settings, on_loss="continue"))
-    with pytest.raises(InputError, match="Each site has to agree to that beforehand"):
+    with pytest.raises(InputError, match="Each site must agree to that first"):
         require_terms(leaving, 5)
     require_terms(replace(leaving, agrees_to_continue=True), 5)
     require_terms(replace(leaving, settings=replace(leaving.settings, privacy="open"), fingerprints={}), 5)

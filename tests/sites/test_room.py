@@ -36,7 +36,7 @@ def test_a_disk_that_is_full_at_the_start_parks_the_run_and_room_lets_it_go_on(t
         said = " ".join(two.said("oslo").split())
         assert "oslo parked the run" in said
         assert "No space left on device" in said
-        assert "Make room, and start it again" in said
+        assert "Free some space, and start it again" in said
         disk.make_room()
         two.start()
         assert set(two.wait().values()) == {0}
@@ -65,8 +65,8 @@ def test_a_check_says_how_much_room_there_is_and_how_much_a_run_needs(two, tmp_p
     with closing(SmallDisk(tmp_path / "disk", "size=4k")) as disk:
         two.out("oslo").symlink_to(disk.folder)
         assert found().verdict == "problem"
-        assert "with 4.1 kB of room; a run like this writes" in found().text
-        assert found().text.endswith("or more: make room")
+        assert "has 4.1 kB free; a run like this writes" in found().text
+        assert found().text.endswith("or more: free some space")
         disk.make_room()
         assert found().verdict == "ok"
         two.start()

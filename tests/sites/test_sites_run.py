@@ -178,7 +178,7 @@ def test_a_site_that_begins_anew_is_not_mixed_into_the_run(tmp_path, alike):
         np.save(mesh.folder("tromso") / "data.npy", three["tromso"][::-1] * 0.5)
         mesh.start("tromso")
         assert mesh.wait("tromso") == {"tromso": BAD_INPUT}
-        assert "own data differ" in mesh.said("tromso")
+        assert "site's data have changed" in mesh.said("tromso")
         shutil.rmtree(mesh.out("tromso"))
         for _ in range(2):
             for name in three:

@@ -149,7 +149,7 @@ def test_metrics_are_served_on_the_loopback_address_alone():
 def test_a_port_that_is_taken_is_an_error_in_words():
     with (
         closing(Metrics(0, "a", "r")) as metrics,
-        pytest.raises(UnreadableFileError, match=r"metrics_port .* take another"),
+        pytest.raises(UnreadableFileError, match=r"metrics_port .* use another"),
     ):
         Metrics(metrics.port, "b", "r")
 
@@ -164,7 +164,7 @@ def test_a_link_that_is_down_keeps_its_round_trip(mesh):
     reporter = Reporter(site)
     reporter.transport = SimpleNamespace(status=lambda: seen.pop(0))
     for connected in (True, False):
-        reporter._look()
+        reporter._poll()
         (told,) = reporter._status.neighbours
         assert (told.connected, told.round_trip_s) == (connected, 0.04)
 
@@ -179,7 +179,7 @@ def test_a_wait_ends_with_its_round_also_if_every_look_meets_one(mesh, monkeypat
     reporter.transport = SimpleNamespace(status=lambda: TransportStatus(next(rounds), False, ("oslo",), "", (), ()))
     since = []
     for _ in range(4):
-        reporter._look()
+        reporter._poll()
         since.append(reporter._status.waiting_since)
     assert since == [100.0, 100.0, 102.0, 102.0]
 

@@ -150,7 +150,7 @@ def test_no_certificate_outlives_its_authority(authority):
 
 def test_certificate_and_key_of_different_authorities_are_refused(authority):
     own, other = authority.certificate_and_key, make_certificate_authority().certificate_and_key
-    with pytest.raises(InputError, match="do not belong together"):
+    with pytest.raises(InputError, match="certificate and key do not match"):
         load_certificate_authority(own.certificate, other.key)
 
 

@@ -1,4 +1,4 @@
-"""Peers of different organisations: site files, the manifest they agree on, the audit and the run."""
+"""Peers at different organisations: site files, the manifest that all sites agree on, the audit file and the run."""
 
 from eigenmesh.sites._names import Address
 from eigenmesh.sites._network_file import NetworkFile, read_network_file

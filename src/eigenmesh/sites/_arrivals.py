@@ -1,4 +1,4 @@
-"""Samples that arrive at a site: what a folder, a file that grows and standard input have in common."""
+"""Samples that keep arriving at a site: the base class for a folder, a growing file and standard input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from eigenmesh.sites._site import DataFile, read_samples
 
 @dataclass
 class Arrivals(ABC):
-    """Samples in a place, and how they are read. ``columns`` are the number and the names of the first ones'."""
+    """A place where samples arrive, and how to read them.
+
+    ``columns`` are the number and the names of the columns of the first samples; all later ones must match them.
+    """
 
     place: Path
     data: DataFile
@@ -30,28 +33,29 @@ class Arrivals(ABC):
 
     @abstractmethod
     def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
-        """What was not counted yet, for this batch; raises if something that was counted has changed."""
+        """Files or lines that are in no batch yet, as entries for this batch; raises if a counted one has changed."""
 
     @abstractmethod
     def load(self, counted: tuple[CountedFile, ...]) -> None:
-        """Read what was counted; raises if it is not there as it was."""
+        """Read everything that was counted; raises if a file is missing or has changed since."""
 
     @abstractmethod
     def stacked(self, counted: tuple[CountedFile, ...]) -> Samples:
-        """The rows of what was counted, in this order."""
+        """All rows that were counted, in this order."""
 
     def _checked(self, path: Path, plain: bool = False) -> Samples:
-        """The rows of a file, with the columns of the first; raises for one that is missing or not finite.
+        """The rows of a file, with columns in the order of the first file; raises for missing columns or entries.
 
-        plain: the options of the site are not for this file.
+        plain: read the file without the site's table options.
         """
         source = (read_table(path) if plain else read_samples(replace(self.data, file=path))).source
         columns = self.columns or (int(source.shape[1]), source.feature_names)
-        source = aligned(source, *columns, str(path), "what came first")
+        source = aligned(source, *columns, str(path), "the samples that came first")
         rows = source.read(slice(0, source.shape[0]))
         if self.missing == "error" and not np.isfinite(stored(rows)).all():
             row, column, value = first_not_finite(rows)
             at = f"{path}: row {row}, {column_label(columns[1], column)}"
-            raise DataError(f'{at} is {value}; take the row out, or set missing = "mean". Nothing of it was counted.')
+            fix = 'remove the row, or set missing = "mean" at all sites'
+            raise DataError(f"{at} is {value}; {fix}. No row of this file was counted.")
         self.columns = columns
         return rows if sparse.issparse(rows) else np.array(rows)

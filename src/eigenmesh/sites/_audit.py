@@ -1,11 +1,11 @@
 """The audit file: one JSON line per message, written before the message leaves the site.
 
-A line of kind START begins a run, or continues one after a restart, and holds the shape of the site's data, so that
-shapes of messages can be judged later. All other lines are messages. Each line has the SHA-256 of the line before it,
-``before``, so that a line that was changed, taken out or put in later breaks the chain.
+A line of kind START begins a run, or continues one after a restart. It holds the shape of the site's data, so that a
+reader can later compare the shapes of messages with it. All other lines are messages. Each line holds the SHA-256 of
+the line before it, in ``before``: a line that is changed, removed or inserted later breaks this chain.
 
-A file that has become too large is given another name, and the next one begins with a line of kind ROTATED: what the
-last file is called, how large it is, and which older ones were deleted. The chain goes on from file to file.
+A file that has become too large is renamed. The next file begins with a line of kind ROTATED: the new name of the old
+file, its size, and the names of still older files that were deleted. The chain continues across files.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# So many full files are kept beside the one that is written.
+# Full files that are kept, in addition to the file being written.
 KEPT_FILES = 9
-# Lines are on the disk after so long at the latest.
+# Longest time until a line is flushed to the disk.
 SYNC_EVERY_S = 1.0
 
 
 class AuditWriter:
-    """Appends lines without a buffer: each is with the operating system when ``record`` returns, and on the disk soon.
+    """Appends lines without a buffer.
 
-    After the first line that cannot be written, every call raises UnreadableFileError. ``data_messages`` counts those
-    with numbers. A new file is begun after ``max_bytes``, if given.
+    When ``record`` returns, the operating system has the line; a thread flushes it to the disk soon after. After the
+    first line that cannot be written, every call raises UnreadableFileError. ``data_messages`` counts the messages that
+    carry numbers. If ``max_bytes`` is given, a new file begins after that many bytes.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class AuditWriter:
             raise
         except OSError as error:
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
-        self._thread = threading.Thread(target=self._sync_now_and_then, name="eigenmesh-audit", daemon=True)
+        self._thread = threading.Thread(target=self._sync_regularly, name="eigenmesh-audit", daemon=True)
         self._thread.start()
         start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
         self._start = _fields({**start, "privacy": privacy, "partition": partition, "pid": os.getpid()})
@@ -79,7 +80,7 @@ class AuditWriter:
             raise
 
     def record(self, sent: Sent) -> None:
-        # Only round and hash change in every message, and they need no quoting; the rest is cached.
+        # Only the round and the hash differ from message to message, and they need no quoting. The rest is cached.
         rest = _message_fields(*sent[:3], *sent[4:8], sent.again)
         self._write(f'{rest},"round":{sent.round},"sha256":"{sent.sha256}"')
         self.messages += 1
@@ -103,13 +104,13 @@ class AuditWriter:
         self.close()
 
     def _open(self) -> list[str]:
-        """Open the file for appending; what has to be its first line if it follows another one."""
+        """Open the file for appending. If it continues another file, return the line that it must begin with."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._file = os.open(self.path, flags, 0o600)
-        # The lines of two processes would break the chain.
+        # Lines written by two processes at once would break the chain.
         lock(self._file, self.path)
         self._size, older = os.fstat(self._file).st_size, self._older()
-        # An empty file is what a crash leaves of the beginning of one.
+        # A crash right after the file was made leaves it empty: it still continues the newest full file.
         last = self.path if self._size or not older else older[-1]
         self._before = hash_of(last_line(last))
         if last == self.path:
@@ -124,7 +125,7 @@ class AuditWriter:
         return sorted(self.path.parent.glob(f"{self.path.stem}-*{self.path.suffix}"))
 
     def _rotate(self) -> None:
-        """Give the file that is full another name, and go on in a new one."""
+        """Rename the full file, and continue in a new one."""
         os.fsync(self._file)
         os.close(self._file)
         self._file = -1
@@ -151,7 +152,7 @@ class AuditWriter:
             if self.failure or self._file < 0:
                 self._raise("it is closed")
             try:
-                # No line may follow an incomplete one, or it would be unreadable too.
+                # Stop after an incomplete line: a line written after it would be unreadable, too.
                 if os.write(self._file, data) < len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
@@ -163,11 +164,11 @@ class AuditWriter:
 
     def _raise(self, reason: str) -> None:
         self._fail(reason)
-        # Without the path: the message also goes to other sites.
+        # Without the path, because this message is also sent to other sites.
         raise UnreadableFileError(f"the audit cannot be written: {self.failure}")
 
-    def _sync_now_and_then(self) -> None:
-        """Bring new lines to the disk, many at a time: messages do not wait for it."""
+    def _sync_regularly(self) -> None:
+        """Flush new lines to the disk, many at a time, so that messages need not wait for the disk."""
         while not self._closing.is_set():
             self._written.wait()
             self._written.clear()
@@ -178,21 +179,21 @@ class AuditWriter:
     def _sync(self) -> None:
         try:
             with self._lock:
-                # The file may be closed meanwhile, as another one is begun.
+                # A duplicate, because rotation may close the file during the flush.
                 file = os.dup(self._file)
             try:
                 os.fsync(file)
             finally:
                 os.close(file)
         except OSError as error:
-            # A device has nothing to bring to a disk.
+            # EINVAL: the path is a device, which has nothing to flush.
             if error.errno != errno.EINVAL:
                 self._fail(error.strerror or str(error))
 
     def _fail(self, reason: str) -> None:
         if not self.failure:
             self.failure = reason
-            logger.error("the audit file %s is not complete: %s", self.path, reason)
+            logger.error("the audit file %s is incomplete: %s", self.path, reason)
 
 
 def _line(fields: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The lines of an audit file, as they are read."""
+"""Reads and parses the lines of an audit file."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 from eigenmesh.errors import UnreadableFileError
 
 START, DATA, ROTATED = "START", "DATA", "ROTATED"
-# What the first line has for the hash of the one before it.
+# In the first line, in the place of the hash of a line before it.
 NO_LINE = "0" * 64
-# A line is a few hundred bytes; a longer one was not written here.
+# A line has a few hundred bytes; a longer one was not written by eigenmesh.
 MAX_LINE_BYTES = 1 << 20
 
 
 def hash_of(line: bytes) -> str:
-    """What the next line has for this one, without its end; NO_LINE for none."""
+    """The hash of a line (without its newline) that goes into the next line; NO_LINE if the line is empty."""
     return hashlib.sha256(line).hexdigest() if line else NO_LINE
 
 
 def last_line(path: Path) -> bytes:
-    """The last line that is not empty, without its end, whole or torn; empty if there is none."""
+    """The last line that is not empty, complete or cut off, without its newline; empty if there is none."""
     if not path.exists():
         return b""
     with path.open("rb") as file:
@@ -35,7 +35,7 @@ def last_line(path: Path) -> bytes:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The lines of an audit file without their ends, one at a time; empty ones are left out."""
+    """The lines of an audit file that are not empty, one at a time, without their newlines."""
     try:
         with Path(path).open("rb") as file:
             while line := file.readline(MAX_LINE_BYTES):

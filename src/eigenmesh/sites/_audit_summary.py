@@ -1,4 +1,4 @@
-"""Totals of an audit file, per run: what was sent to whom, in which shapes, and whether a shape could reveal data."""
+"""Totals of an audit file, per run: what was sent to which site, and which shapes of messages could reveal data."""
 
 import math
 import os
@@ -8,9 +8,9 @@ from typing import Any
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.sites._audit_lines import DATA, NO_LINE, ROTATED, START, hash_of, parse_line, read_lines
 
-# The kind of message that a site calls with: it is on record before there is anybody to hear it.
+# The first message to a neighbour. It is recorded before the site knows whether the neighbour is there.
 CALL = "HELLO"
-# Number of shapes that are listed; a run has about a dozen.
+# Most shapes that are listed; a run has about a dozen.
 MAX_SHAPES = 200
 
 Shape = tuple[int, ...]
@@ -34,13 +34,13 @@ class Count:
 
 @dataclass
 class RunSummary:
-    """Totals of one run: all its starts with the same data.
+    """Totals of one run, over all its starts with the same data.
 
-    ``unanswered`` counts calls to a neighbour that was not there: nothing followed but the next call. They are in no
-    other count. ``partition`` is "features" where all sites have the same samples. ``data`` counts DATA messages sent
-    for the first time, as a run counts its traffic, and ``again`` repeated ones; ``by_epoch`` has both, by membership.
-    ``covariance_shaped``, ``sample_shaped`` and, where columns are split, ``loading_shaped`` count those with an array
-    of such a shape; ``example`` is the first.
+    ``unanswered`` counts calls to a neighbour that was not there: the next message to it was another call. They are in
+    no other count. ``partition`` is "features" where all sites have the same samples. ``data`` counts DATA messages
+    that were sent for the first time, which is how a run counts its traffic; ``again`` counts repeated ones;
+    ``by_epoch`` counts both, per epoch of membership. ``covariance_shaped``, ``sample_shaped`` and, where columns are
+    split, ``loading_shaped`` count DATA messages with an array of that shape; ``example`` is the first such message.
     """
 
     site: str = ""
@@ -68,7 +68,7 @@ class RunSummary:
 
     @property
     def facts(self) -> tuple[str | int, ...]:
-        """What two starts of one run have in common."""
+        """Values that are equal in all starts of one run."""
         return self.site, self.run, self.n_features, self.n_samples, self.privacy, self.partition
 
     @property
@@ -77,30 +77,30 @@ class RunSummary:
 
     @property
     def by_columns(self) -> bool:
-        """Whether sites have other columns of the same samples."""
+        """Whether each site has its own columns of the same samples."""
         return self.partition == "features"
 
     @property
     def length(self) -> int:
-        """How many numbers a vector has: d, or N - 1 where columns are split."""
+        """Length of a vector that sites send: d, or N - 1 where columns are split."""
         return self.n_samples - 1 if self.by_columns else self.n_features
 
     @property
     def pooled_columns(self) -> int:
-        """At most so many columns of products with the pooled covariance are known to all sites of a masked run.
+        """Upper bound on the columns of products with the pooled covariance that all sites of a masked run know.
 
-        A site sends one message for its part of a sum, and others that pass sums on: one neighbour gets all of the
-        former, or all sums come from one.
+        For each sum a site sends its own part to one neighbour, or as the root it sends the sum to all neighbours. So
+        the neighbour that was sent the most columns gives a bound.
         """
         return max((count.columns for count in self.by_neighbour.values()), default=0)
 
     @property
     def enough_columns(self) -> int:
-        """Number of known columns of B from which products C B determine the covariance C.
+        """Number of columns of B that are enough for the products C B to determine the covariance C.
 
-        N_i columns are enough, because they bound the rank of C. And n columns leave (d - n)(d - n + 1) / 2 unknowns,
-        for which the diagonal of C, sent before the run, gives d equations. Where columns are split, C is the Gram
-        matrix of this site's columns: their number bounds its rank, and its diagonal is not sent.
+        N_i columns are enough, because the rank of C is at most N_i. Otherwise n columns leave (d - n)(d - n + 1) / 2
+        unknowns, and the diagonal of C, sent before the run, gives d equations for them. Where columns are split, C is
+        the Gram matrix of this site's columns: their number bounds its rank, and its diagonal is not sent.
         """
         if self.by_columns:
             return max(1, min(self.length, self.n_features))
@@ -139,11 +139,12 @@ class RunSummary:
 
 @dataclass
 class Chain:
-    """Whether each line has the hash of the one before it.
+    """Checks that each line holds the hash of the line before it.
 
-    ``broken`` has the numbers of lines that do not; ``unlinked`` counts whole lines at the start without a hash, which
-    an earlier version wrote. ``head`` is the hash of the last line: who has noted it will find that lines were cut off.
-    ``follows`` is the file that this one continues, and ``after`` the hash of the last line there; empty if none.
+    ``broken`` has the numbers of lines with another hash. ``unlinked`` counts complete lines without a hash at the
+    start of the file, which an earlier version wrote. ``head`` is the hash of the last line: somebody who has a copy of
+    it can tell later whether lines were cut off the end. ``follows`` is the file that this one continues, and ``after``
+    the hash of its last line; both are empty if there is none.
     """
 
     lines: int = 0
@@ -158,7 +159,7 @@ class Chain:
         if entry is not None and entry["kind"] == ROTATED and self.lines == 1:
             self.follows, self.after = entry["file"], str(entry.get("before"))
             self.head = self.after
-        # A line that cannot be read, as a crash leaves it, is covered by the hash in the next one.
+        # A crash may leave a line that cannot be parsed. The hash in the next line covers it.
         if entry is not None and "before" not in entry and self.unlinked == self.lines - 1:
             self.unlinked += 1
         elif entry is not None and entry.get("before") != self.head:
@@ -168,14 +169,14 @@ class Chain:
 
 @dataclass
 class AuditSummary:
-    """The runs of an audit file; ``damaged`` has the numbers of the lines that could not be read."""
+    """The runs of an audit file; ``damaged`` has the numbers of the lines that could not be parsed."""
 
     runs: list[RunSummary] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
     chain: Chain = field(default_factory=Chain)
 
     def __post_init__(self) -> None:
-        # The last call to each neighbour, until it is known whether it was answered.
+        # The last call to each neighbour; the next message to it shows whether the call was answered.
         self._calls: dict[str, dict[str, Any]] = {}
 
     def _add(self, entry: dict[str, Any]) -> None:
@@ -198,8 +199,8 @@ class AuditSummary:
             run._add(entry)
 
     def _start(self, entry: dict[str, Any]) -> None:
-        """Continue the last run if it has this name and these data; else begin another."""
-        self._hang_up()
+        """Continue the last run if it has this name and these data; otherwise begin another."""
+        self._count_open_calls()
         names = str(entry.get("site", "")), str(entry.get("run", ""))
         modes = str(entry.get("privacy", "open")), str(entry.get("partition", "samples"))
         begun = RunSummary(*names, entry["n_features"], entry["n_samples"], *modes, first=entry["at"])
@@ -210,7 +211,8 @@ class AuditSummary:
         last.starts += 1
         last.last = entry["at"]
 
-    def _hang_up(self) -> None:
+    def _count_open_calls(self) -> None:
+        """Calls after which no message followed count as unanswered."""
         for called in self._calls.values():
             self.runs[-1].unanswered.add(called)
         self._calls.clear()
@@ -227,7 +229,7 @@ def summary(path: str | os.PathLike[str]) -> AuditSummary:
             found._add(entry)
     if not any(run.starts for run in found.runs):
         raise UnreadableFileError(f"{path} is not an audit file; give the audit.jsonl of a site's out folder.")
-    found._hang_up()
+    found._count_open_calls()
     return found
 
 

@@ -1,4 +1,4 @@
-"""The folder of a network's certificate authority: its key, what it has issued, and what it has revoked."""
+"""The folder of a network's certificate authority: its key, its log of certificates, and its revocation list."""
 
 import datetime as dt
 import json
@@ -15,7 +15,7 @@ from eigenmesh.sites._x509 import CertificateAuthority, alternative_names, load_
 
 
 class Issued(NamedTuple):
-    """One certificate that an authority has issued; ``why`` is the command that it was made by."""
+    """One certificate that an authority has issued; ``why`` is the command that made it."""
 
     at: str
     why: str
@@ -30,7 +30,7 @@ def issued_line(certificate: bytes, why: str) -> bytes:
     made = load_certificate(certificate)
     (name,) = alternative_names(made)
     now, until = dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), made.not_valid_after_utc.isoformat()
-    # Serial numbers have up to 160 bits, more than JSON readers keep of a number.
+    # As hexadecimal text: a serial number has up to 160 bits, and many JSON readers would round such a number.
     entry = {"at": now, "why": why, "name": name, "serial": f"{made.serial_number:x}", "until": until}
     return json.dumps({**entry, "sha256": made.fingerprint(hashes.SHA256()).hex()}).encode() + b"\n"
 
@@ -45,7 +45,7 @@ class AuthorityFolder:
         )
 
     def record(self, certificate: bytes, why: str) -> None:
-        """Append to the issuance log; before the certificate is given away."""
+        """Append to the issuance log. Call it before the certificate is handed out."""
         with (self.path / ISSUED_FILE).open("ab") as file:
             file.write(issued_line(certificate, why))
 
@@ -57,15 +57,18 @@ class AuthorityFolder:
             return [Issued(**{**entry, "serial": int(entry["serial"], 16)}) for entry in found]
         except (ValueError, TypeError, KeyError) as error:
             raise UnreadableFileError(
-                f"{self.path / ISSUED_FILE} is damaged ({error!r}); take it from a copy."
+                f"{self.path / ISSUED_FILE} is damaged ({error!r}); restore it from a backup."
             ) from error
 
     def revoke(self, name: str) -> list[int]:
-        """Put all certificates of a site so far on the list; their serial numbers. A later one is not on it."""
+        """Revoke all certificates that a site has so far, and return the serial numbers that are new on the list.
+
+        A certificate issued later is not revoked.
+        """
         serials = [one.serial for one in self.issued() if one.name == name]
         if not serials:
             names = sorted({one.name for one in self.issued()})
-            raise InputError(f"no certificate was issued to {name!r}; there are some for: {', '.join(names)}.")
+            raise InputError(f"no certificate was issued to {name!r}; give one of: {', '.join(names)}.")
         path = self.path / REVOKED_FILE
         before: list[int] = []
         number = 1
@@ -82,4 +85,4 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; give the path of such a file.") from error
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; check the path.") from error

@@ -1,4 +1,4 @@
-"""The samples of a site in one batch of a followed run: when it begins, what is in it, and whether it counts."""
+"""The samples of a site in one batch of a followed run: when the batch begins, its files, and whether it counts."""
 
 from __future__ import annotations
 
@@ -28,15 +28,19 @@ LOOK_EVERY_S = 0.2
 
 
 class PutOffError(Exception):
-    """A batch that does not count yet, as all sites know by the same sum; its samples are in the next one."""
+    """A batch that does not count yet; its samples are part of the next one.
+
+    All sites decide this from the same sum, so all of them put the batch off.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class BatchData(NodeData):
-    """Samples of all batches so far, ``n_new`` of them in none that counted.
+    """Samples of all batches so far; ``n_new`` of them were in no batch that counted.
 
-    With masks the first sum is how many sites have ``least_new`` new samples: what changes between two sums is then of
-    three sites or more. The second is the number of samples; with fewer than ``least`` the batch is put off, too.
+    With masks the first sum counts the sites that have at least ``least_new`` new samples. Fewer than three put the
+    batch off, so that the difference between two results never belongs to one or two sites. The second sum is the
+    number of samples; fewer than ``least`` put the batch off, too.
     """
 
     n_new: int = 0
@@ -48,7 +52,7 @@ class BatchData(NodeData):
         if masked:
             ready = self.total(network, [float(self.n_new >= self.least_new)])
             if ready < MIN_SITES:
-                raise PutOffError(f"{ready} sites have {self.least_new} new samples; at least {MIN_SITES} have to.")
+                raise PutOffError(f"{ready} sites have {self.least_new} new samples; at least {MIN_SITES} must.")
         count = self.total(network, [block.count for block in self.shards.blocks])
         if count < self.least:
             raise PutOffError(f"all sites have {count} samples together; {self.least} are needed.")
@@ -56,16 +60,16 @@ class BatchData(NodeData):
 
 
 class Batch:
-    """What has arrived at a site, as it is in the batch that the ledger is at.
+    """The samples of a site in the current batch of its ledger.
 
-    ``since`` is when the last batch was over, by ``time.monotonic``.
+    ``since`` is the end of the last batch, by ``time.monotonic``.
     """
 
     def __init__(self, site: Site, inbox: Arrivals, ledger: Ledger, since: float) -> None:
         self.site, self.inbox, self.ledger, self.since = site, inbox, ledger, since
         while not ledger.files and not inbox.new(ledger.files, ledger.batch):
             time.sleep(LOOK_EVERY_S)
-        # Those that were counted are looked at first, so that all columns are in their order.
+        # Read the counted files first: they decide the order of the columns.
         inbox.load(ledger.files)
         inbox.new(ledger.files, ledger.batch)
         self.n_samples = sum(file.rows for file in ledger.files)
@@ -73,14 +77,14 @@ class Batch:
         self.fingerprint = ledger.fingerprint
 
     def request(self) -> Request:
-        # Samples are always counted: whether a batch counts is decided by that.
+        # Always sum the number of samples, because it decides whether the batch counts.
         request = self.site.settings.request(self.site.data.covariance)
         return replace(request, min_samples=max(1, request.min_samples))
 
     def settle(self, transport: TlsTransport) -> Table:
-        """Wait until it is time here or at a neighbour, write down which files are in, and tell the neighbours.
+        """Wait until the batch begins here or at a neighbour, record its files in the ledger, and notify neighbours.
 
-        So the first site for which it is time begins the batch at all of them.
+        So the first site that is ready begins the batch at all sites.
         """
         while not self.ledger.settled:
             new = self.inbox.new(self.ledger.files, self.ledger.batch)
@@ -96,14 +100,14 @@ class Batch:
 
     def _can_begin(self, names: list[str], n_new: int, begun: bool) -> bool:
         settings, ledger = self.site.settings, self.ledger
-        there = {*names, *(file.name for file in ledger.files)}
-        heirlooms = map(HANDOVER.format, self.site.schedule.handed_over(self.site.name, ledger.batch))
+        present = {*names, *(file.name for file in ledger.files)}
+        inherited = map(HANDOVER.format, self.site.schedule.handed_over(self.site.name, ledger.batch))
         n_samples = n_new + sum(file.rows for file in ledger.files)
-        if n_samples < max(1, settings.min_samples_per_site) or not there.issuperset(heirlooms):
+        if n_samples < max(1, settings.min_samples_per_site) or not present.issuperset(inherited):
             return False
         least = settings.min_new_samples if settings.masked else 1
         enough = 0 < settings.batch_rows <= n_new
-        # What was put off is not tried again before something new has come.
+        # n_new > 0: samples that were put off are not tried again until new ones have arrived.
         late = n_new > 0 and n_new + ledger.n_new >= least and time.monotonic() - self.since >= settings.every_s
         return begun or enough or late
 
@@ -113,7 +117,7 @@ class Batch:
         return BatchData(shards, weights, transport, self.ledger.n_new, settings.min_new_samples, least)
 
     def start(self) -> np.ndarray | None:
-        """The components of the last batch that counted; a fresh random basis after any change of membership."""
+        """The components of the last batch that counted; None, for a random basis, after a change of membership."""
         released, schedule = self.ledger.released, self.site.schedule
         changed = any(released < batch <= self.ledger.batch for batch in schedule.changes)
         if released < 0 or changed or not isinstance(self.site.settings.n_components, int):

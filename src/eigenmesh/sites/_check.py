@@ -1,4 +1,4 @@
-"""A dry run at one site: data, certificates, neighbours within reach, and what a run would send. Nothing is written."""
+"""A dry run at one site: checks data, certificates and neighbours, and forecasts the traffic. Nothing is written."""
 
 import datetime as dt
 import math
@@ -30,7 +30,7 @@ from eigenmesh.transports.tls import manifest_of
 
 Verdict = Literal["ok", "note", "problem"]
 CONNECT_S = 5.0
-# From here on a certificate is worth renewing.
+# A certificate with fewer days left should be renewed.
 SOON_DAYS = 30
 NUMBERS_AT_ONCE = 1 << 22
 MOST_NAMES = 5
@@ -38,7 +38,7 @@ MOST_NAMES = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of a check: about what, whether it is well, and what was found, with the fix if there is one."""
+    """One line of a check: its subject, the verdict, and what was found, with the fix if there is one."""
 
     about: str
     verdict: Verdict
@@ -46,7 +46,7 @@ class Finding:
 
 
 def check(site: Site) -> Iterator[Finding]:
-    """Everything that can be known before a run; a part that fails does not keep the others from being looked at."""
+    """Everything that can be checked before a run. If one part fails, the others are still checked."""
     certificates = list(_certificates(site))
     yield from certificates
     yield from _listening(site)
@@ -87,18 +87,18 @@ def _certificates(site: Site) -> Iterator[Finding]:
     if site.fingerprints:
         yield Finding("fingerprints", "ok", f"of the keys of all {len(site.fingerprints)} sites")
     elif not site.settings.masked:
-        pin = "the authority could make a second site; add them with eigenmesh pin"
-        yield Finding("fingerprints", "note", f"none: {pin}")
+        risk = "the authority could impersonate a site"
+        yield Finding("fingerprints", "note", f"none: {risk}; add them with eigenmesh pin")
 
 
 def _privacy(site: Site, n_samples: int | None = None) -> Finding:
-    """Who would see what, and whether the terms of the run are met here."""
+    """What other sites would see, and whether this site meets the terms of the run."""
     try:
         require_terms(site, n_samples)
     except EigenmeshError as error:
         return Finding("privacy", "problem", str(error))
     if not site.settings.masked:
-        return Finding("privacy", "note", "open: neighbours see what they add up, see the threat model")
+        return Finding("privacy", "note", "open: neighbours see the numbers that they add up; read the threat model")
     colluding = f"; {len(site.sites) - 2} may collude" if len(site.sites) <= ALL_PAIRS_UP_TO else ""
     return Finding("privacy", "ok", f"masked, {mask_rule(len(site.sites))} of {len(site.sites)} sites{colluding}")
 
@@ -119,20 +119,20 @@ def _listening(site: Site) -> Iterator[Finding]:
 
 
 def _out(site: Site, needed: float) -> Finding:
-    """Whether the out folder is there, or can be made, and has room for what a run writes."""
+    """Whether the out folder exists or can be made, and has room for the files of a run."""
     folder = site.out.folder
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not nearest.is_dir():
-        return Finding("out", "problem", f"{folder} cannot be a folder: {nearest} is a file; choose another one")
+        return Finding("out", "problem", f"{folder} cannot be a folder: {nearest} is a file; choose another out.folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        return Finding("out", "problem", f"{folder} cannot be written: {nearest} is not yours; change its owner")
+        return Finding("out", "problem", f"{folder} cannot be written: {nearest} is not writable; change its owner")
     free = shutil.disk_usage(nearest).free
-    room = f"{folder}, with {readable_bytes(free)} of room; a run like this writes {readable_bytes(needed)} or more"
-    return Finding("out", "ok", room) if free > needed else Finding("out", "problem", f"{room}: make room")
+    room = f"{folder} has {readable_bytes(free)} free; a run like this writes {readable_bytes(needed)} or more"
+    return Finding("out", "ok", room) if free > needed else Finding("out", "problem", f"{room}: free some space")
 
 
 def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> Finding:
-    """Shake hands with a neighbour that is called; one that calls is known only when it does."""
+    """Try a TLS handshake with a neighbour that this site calls. One that calls this site cannot be tried."""
     about = f"neighbour {name}"
     if address is None:
         return Finding(about, "ok", f"calls this site at {site.listen}")
@@ -144,11 +144,11 @@ def _neighbour(site: Site, name: str, address: Address | None, usable: bool) -> 
         return Finding(about, "problem", f"{address} is up, but the handshake failed: {one_line(str(error))}")
     except (ConnectionRefusedError, TimeoutError) as error:
         why = error.strerror or f"no answer within {CONNECT_S:g} s"
-        return Finding(about, "note", f"{address} is not up, or a firewall is between: {why}")
+        return Finding(about, "note", f"{address} is not up, or a firewall is in the way: {why}")
     except OSError as error:
         return Finding(about, "problem", f"{address} cannot be reached: {error.strerror or error}")
     until = dt.datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), dt.UTC)
-    return Finding(about, "ok", f"{address} is up and takes this site's certificate; its own ends {until:%Y-%m-%d}")
+    return Finding(about, "ok", f"{address} is up and accepts this site's certificate; its own ends {until:%Y-%m-%d}")
 
 
 def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
@@ -158,14 +158,14 @@ def _shake_hands(site: Site, name: str, address: Address) -> dict[str, object]:
         socket.create_connection((address.host, address.port), CONNECT_S) as plain,
         context.wrap_socket(plain, server_hostname=name) as secure,
     ):
-        # Under TLS 1.3 a listener looks at the caller's certificate last: only its first words say that it was taken.
+        # In TLS 1.3 the listener checks the caller's certificate last: its first byte shows that it was accepted.
         if not secure.recv(1):
-            raise ssl.SSLError("this site's certificate was not taken")
+            raise ssl.SSLError("this site's certificate was not accepted")
         return dict(secure.getpeercert() or {})
 
 
 def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Finding:
-    """Whether a neighbour that is up is set up for the same run; else the fields that differ."""
+    """Whether a neighbour that is up is set up for the same run; otherwise the fields that differ."""
     about = f"manifest of {name}"
     try:
         credentials = load_credentials(site.tls, site.name, site.fingerprints)
@@ -174,27 +174,28 @@ def _manifest(site: Site, ours: Manifest, name: str, address: Address) -> Findin
         return Finding(about, "problem", one_line(str(error)))
     differing = differences(ours, theirs)
     if differing:
-        return Finding(about, "problem", f"it is set up for another run: {one_line('; '.join(differing))}")
+        return Finding(about, "problem", f"it is set up for a different run: {one_line('; '.join(differing))}")
     return Finding(about, "ok", "the same as here")
 
 
 def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterator[Finding]:
     n_samples, n_features = samples.shape
-    named = f"{names[0]} .. {names[-1]}" if names else "without names; data.feature_names can give them"
+    named = f"{names[0]} .. {names[-1]}" if names else "without names; set data.feature_names to name them"
     yield Finding("data", "ok", f"{n_samples:,} samples of {n_features:,} columns, {named}")
     missing, constant = _columns(samples)
     labels = names or tuple(f"column {number}" for number in range(n_features))
     if missing.any():
-        fix = 'set missing = "mean" at all sites, or complete them'
+        fix = 'set missing = "mean" at all sites, or fill them in'
         verdict: Verdict = "problem" if site.settings.missing == "error" else "note"
         yield Finding("missing", verdict, f"{int(missing.sum()):,} entries in {_listed(labels, missing > 0)}; {fix}")
     if constant.any():
-        what = "they cannot be scaled if they are so at all sites" if site.settings.scale else "they add nothing here"
+        scaled = "columns that are constant at all sites cannot be scaled; drop them"
+        what = scaled if site.settings.scale else "constant columns add no variance"
         yield Finding("constant", "note", f"{_listed(labels, constant)}; {what}")
 
 
 def _columns(samples: Source) -> tuple[np.ndarray, np.ndarray]:
-    """Number of entries that are not finite, and whether all others are equal, by column: (d,) each."""
+    """Per column, the number of entries that are not finite, and whether all finite entries are equal: (d,) each."""
     n_samples, d = samples.shape
     missing, low, high = np.zeros(d, dtype=int), np.full(d, math.inf), np.full(d, -math.inf)
     step = max(1, NUMBERS_AT_ONCE // d)
@@ -215,10 +216,10 @@ def _listed(names: tuple[str, ...], which: np.ndarray) -> str:
 
 
 def _traffic(site: Site, samples: Source) -> Generator[Finding, None, Forecast | None]:
-    """What a run would send if all sites had samples like this one's; the forecast, if there is one."""
+    """What a run would send if all sites had samples like those of this site; returns the forecast, if any."""
     request = site.settings.request(site.data.covariance)
     if site.settings.partition == "features":
-        yield Finding("forecast", "note", "scores of all samples become known to all sites; there is no forecast")
+        yield Finding("forecast", "note", "none for split columns; all sites will know the scores of all samples")
         yield from _messages(site, samples.shape[0] - 1)
         return None
     try:
@@ -237,14 +238,13 @@ def _traffic(site: Site, samples: Source) -> Generator[Finding, None, Forecast |
 
 
 def _messages(site: Site, d: int) -> Iterator[Finding]:
-    """How large the largest message is, of vectors of d numbers."""
+    """The size of the largest message, if a vector has d numbers."""
     request = site.settings.request(site.data.covariance)
     k = request.n_components
     if isinstance(k, int) and request.solver is not None:
         size = np.dtype(site.settings.dtype).itemsize * request.solver.largest_message(k, d)
         fits: Verdict = "ok" if size <= MAX_MESSAGE_BYTES else "problem"
         columns = request.solver.columns(k, d)
-        most = "" if fits == "ok" else f", more than the {readable_bytes(MAX_MESSAGE_BYTES)} that a message may have"
-        yield Finding(
-            "messages", fits, f"products of {d:,} x {columns:,}; the largest has {readable_bytes(size)}{most}"
-        )
+        most = "" if fits == "ok" else f", more than the limit of {readable_bytes(MAX_MESSAGE_BYTES)} per message"
+        largest = f"the largest has {readable_bytes(size)}{most}"
+        yield Finding("messages", fits, f"products of {d:,} x {columns:,}; {largest}")

@@ -1,4 +1,4 @@
-"""The links of a site: what the transport is told about the site, its network and its run."""
+"""Connects a site to its neighbours: builds the transport from the site, its network and its run."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint
 
 @dataclass(frozen=True)
 class Connector:
-    """What a site needs to connect in any membership.
+    """Everything that a site needs to connect, with any set of members.
 
-    ``fingerprint`` identifies its data; ``length`` is how many numbers a vector has that sites send.
+    ``fingerprint`` identifies its data; ``length`` is the length of a vector that sites send.
     """
 
     site: Site
@@ -37,7 +37,7 @@ class Connector:
             CertificateKeyring(self.credentials, RevocationList(site.tls.ca).is_revoked, site.fingerprints),
             patience_s=settings.patience_s,
             join_s=settings.join_s,
-            # A live neighbour may itself wait for one that has not joined yet.
+            # A neighbour that is alive may itself be waiting for one that has not joined yet.
             round_s=settings.round_s + settings.join_s,
             on_loss=settings.on_loss,
             masked=settings.masked,

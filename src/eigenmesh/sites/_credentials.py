@@ -1,4 +1,4 @@
-"""A site's key and X.509 certificates, checked before the run: errors that neighbours would meet appear here."""
+"""A site's key and X.509 certificates, checked before the run, so that errors appear here and not at a neighbour."""
 
 import datetime as dt
 import os
@@ -20,7 +20,7 @@ from eigenmesh.transports.tls._keyring import is_signed_by, key_fingerprint
 def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] | None = None) -> Credentials:
     """Read the files and check that they fit together, name this site, are valid now, and that the key is private.
 
-    With fingerprints the key must be the one that the others have pinned.
+    With fingerprints, the key must be the one that the other sites have pinned.
     """
     certificate, key, authorities = (_read(path) for path in (tls.certificate, tls.key, tls.ca))
     _require_private(tls.key)
@@ -42,12 +42,12 @@ def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] |
         raise InputError(f"{tls.certificate} is revoked by {revoked}; make a new key and have its request signed.")
     if (fingerprints or {}).get(name, known := key_fingerprint(own)) != known:
         fix = "pin the certificate again at all sites: eigenmesh pin"
-        raise InputError(f"{tls.certificate} has another key than site.toml has the fingerprint of; {fix}.")
+        raise InputError(f"{tls.certificate} does not match the fingerprint of {name} in site.toml; {fix}.")
     return Credentials(key, certificate, authorities)
 
 
 def dates(path: Path) -> tuple[dt.datetime, dt.datetime]:
-    """From when to when all certificates of a file are valid."""
+    """The first and the last moment at which all certificates of a file are valid."""
     found = _certificates(path, _read(path))
     return max(one.not_valid_before_utc for one in found), min(one.not_valid_after_utc for one in found)
 
@@ -60,7 +60,7 @@ def _read(path: Path) -> bytes:
 
 
 def _require_private(path: Path) -> None:
-    # Windows has no such bits; its access control lists are not checked.
+    # Windows has no such permission bits; its access control lists are not checked.
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
         raise InputError(f"{path} can be read by users other than its owner; run: chmod 600 {path}")
 

@@ -1,14 +1,14 @@
-"""File descriptors that are kept back, so that strangers who open many connections cannot keep a result from disk."""
+"""Reserved file descriptors: strangers who open many connections cannot prevent the result from being written."""
 
 import contextlib
 import os
 
-# A model, its numbers, their temporary files, a folder to flush, the status and the log.
+# Enough for the model, its numbers, their temporary files, a folder to flush, the status and the log.
 SPARE = 32
 
 
 class SpareDescriptors:
-    """Raises the limit of this process as far as it may, and holds some descriptors until they are needed."""
+    """Raises this process's limit on open files as far as allowed, and holds some descriptors until ``release``."""
 
     def __init__(self, count: int = SPARE) -> None:
         with contextlib.suppress(ImportError, ValueError, OSError):
@@ -19,6 +19,6 @@ class SpareDescriptors:
         self._held = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
 
     def release(self) -> None:
-        """Let them be used; may be called more than once."""
+        """Make the descriptors available; may be called more than once."""
         while self._held:
             os.close(self._held.pop())

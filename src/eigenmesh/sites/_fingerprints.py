@@ -1,7 +1,7 @@
-"""Fingerprints of the sites' keys: with them not even the authority can make a second site.
+"""Fingerprints of the sites' keys: with them not even the certificate authority can impersonate a site.
 
-They are in ``site.toml`` of every site, and in ``network.toml`` once all keys are there. A fingerprint is the SHA-256
-of the public key in a certificate, so a renewed certificate has the same one.
+They are in the ``site.toml`` of every site, and in ``network.toml`` once all keys exist. A fingerprint is the SHA-256
+of the public key in a certificate, so renewing a certificate does not change it.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _SECTION = re.compile(rf"\n*^\[{TABLE}\][^\n]*\n(?:(?!\[)[^\n]*\n?)*", re.MULTIL
 
 
 def read_fingerprints(fields: Fields, sites: tuple[str, ...]) -> dict[str, str]:
-    """The table ``[fingerprints]``: of all sites, or of none."""
+    """The table ``[fingerprints]``: it has all sites, or none."""
     table = fields.table(TABLE)
     for name in table.content:
         if name not in sites:
-            raise table.error(name, f"is no site of this network ({', '.join(sites)}).")
+            raise table.error(name, f"is not a site of this network ({', '.join(sites)}); correct or remove it.")
         if not _FINGERPRINT.fullmatch(table.text(name)):
-            raise table.wrong(name, "is no fingerprint: 64 characters of 0-9 and a-f; eigenmesh pin writes it.")
+            raise table.wrong(name, "is not a fingerprint (64 characters of 0-9 and a-f); eigenmesh pin writes it.")
     missing = [name for name in sites if name not in table.content]
     if table.content and missing:
         raise InputError(
-            f"{fields.path} has fingerprints, but none of {', '.join(missing)}; add them with: eigenmesh pin "
+            f"{fields.path} has fingerprints, but not of {', '.join(missing)}; add them with: eigenmesh pin "
             f"{fields.path} {missing[0]}-cert.pem"
         )
     return {name: str(table.content[name]) for name in sites if name in table.content}
 
 
 def section(fingerprints: Mapping[str, str]) -> list[str]:
-    """The lines of the table."""
+    """The lines of the table ``[fingerprints]``."""
     first = f"[{TABLE}]                   # of the keys of all sites; the same at all of them"
     return [first, *(f'{name} = "{value}"' for name, value in fingerprints.items())]
 
 
 def fingerprint_of(path: Path) -> tuple[str, str]:
-    """The site that a certificate names, and the fingerprint of its key."""
+    """The name of the site in a certificate, and the fingerprint of its key."""
     from eigenmesh.sites._authority_folder import read_file
     from eigenmesh.sites._x509 import alternative_names, load_certificate
     from eigenmesh.transports.tls._keyring import key_fingerprint
@@ -55,7 +55,7 @@ def fingerprint_of(path: Path) -> tuple[str, str]:
 
 
 def pinned(path: Path, sources: Iterable[Path]) -> tuple[str, dict[str, str]]:
-    """The text of a site.toml or network.toml with the fingerprints of these sources, and all of them by name.
+    """The text of a site.toml or network.toml with the fingerprints of these sources added, and all fingerprints.
 
     A source is a certificate, or a network.toml that has fingerprints.
     """
@@ -65,7 +65,7 @@ def pinned(path: Path, sources: Iterable[Path]) -> tuple[str, dict[str, str]]:
     for source in sources:
         for name, value in _fingerprints_in(source).items():
             if name not in sites:
-                raise InputError(f"{source} is for {name}, which is no site of {path} ({', '.join(sites)}).")
+                raise InputError(f"{source} is for {name}, which is not a site of {path} ({', '.join(sites)}).")
             known[name] = value
     ordered = {name: known[name] for name in sites if name in known}
     rest = _SECTION.sub("\n", path.read_text(encoding="utf-8")).rstrip("\n")
@@ -77,7 +77,7 @@ def _read(path: Path) -> Fields:
 
 
 def _sites(fields: Fields) -> tuple[str, ...]:
-    """Names of all sites: a site.toml lists them, a network.toml has a table for each."""
+    """Names of all sites: a site.toml has a list of them, a network.toml one table per site."""
     tables = fields.tables("site")
     return tuple(table.text("name") for table in tables) if tables else fields.texts("sites")
 
@@ -88,6 +88,6 @@ def _fingerprints_in(source: Path) -> dict[str, str]:
     fields = _read(source)
     found = read_fingerprints(fields, _sites(fields))
     if not found:
-        fix = f"the coordinator writes it with: eigenmesh pin {source} CERT.pem ..."
+        fix = f"the coordinator adds it with: eigenmesh pin {source} CERT.pem ..."
         raise InputError(f"{source} has no table [{TABLE}]; {fix}")
     return found

@@ -1,4 +1,4 @@
-"""A peer that stays: one run after the other, each on all samples that have arrived so far."""
+"""A peer that keeps running (``eigenmesh peer --follow``): one run per batch, on all samples that have arrived."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ from eigenmesh.sites._terms import require_terms
 
 logger = logging.getLogger(__name__)
 
-# Results of so many batches are kept.
+# Number of batches whose results are kept.
 KEPT_RESULTS = 100
-# The audit of a peer that stays goes on in a new file after so many bytes; its events are begun anew.
+# Size after which the audit of a following peer continues in a new file. After the same size its events file is renamed
+# to events.old.jsonl, and a new one begins.
 AUDIT_BYTES = EVENTS_BYTES = 10_000_000
-# Pauses before a batch is tried again, from the first to the longest.
+# First and longest pause before a batch is tried again.
 PAUSES_S = (0.5, 30.0)
 STANDARD_INPUT = "-"
 
 
 class Follower:
-    """A site that follows a folder, a text file that grows, or standard input ("-").
+    """A site that follows a folder, a growing text file, or standard input ("-").
 
     ``site.toml`` is read again before each batch.
 
-    ``fresh`` sets aside what there is of the batch that is under way. ``listener`` gets the status about every second,
-    ``tell`` the number and the outcome of every batch that is over, and ``warn`` why one is tried again.
+    ``fresh`` sets aside the files of an unfinished batch. ``listener`` gets the status about every second, ``tell`` the
+    number and the outcome of every finished batch, and ``warn`` the reason when a batch is tried again.
     """
 
     def __init__(self, path: Path, source: Path, fresh: bool = False) -> None:
@@ -63,19 +64,19 @@ class Follower:
         self._since, self._tries = time.monotonic(), 0
 
     def run(self) -> Path | None:
-        """Follow until this site leaves; the file for its heir, if there is one."""
+        """Follow until this site leaves; returns the file for its heir, if it has one."""
         while True:
             site = _site(self.path)
             if isinstance(self.inbox, GrowingFile) and site.name in site.schedule.heirs.values():
-                why = "what it inherits is a file of its own"
-                raise InputError(f"{self.path}: {site.name} is an heir, and has to follow a folder: {why}.")
+                why = "the samples that it takes over arrive as a separate file"
+                raise InputError(f"{self.path}: {site.name} is an heir, and must follow a folder: {why}.")
             ledger = Ledger.read(site.out.folder / f"ledger-{site.run}.json", site.schedule.joins.get(site.name, 0))
             if ledger.batch >= site.schedule.leaves.get(site.name, ledger.batch + 1):
                 return self._hand_over(site, ledger)
             self._batch(site.in_batch(ledger.batch), ledger)
 
     def _batch(self, site: Site, ledger: Ledger) -> None:
-        """Take part in one batch; after a failure of links or of another site it is tried again by the next call."""
+        """Take part in one batch. If links or another site fail, the next call tries the same batch again."""
         if site.out.events.exists() and site.out.events.stat().st_size > EVENTS_BYTES:
             os.replace(site.out.events, site.out.events.with_suffix(".old.jsonl"))
         reason = ""
@@ -88,7 +89,7 @@ class Follower:
                     self.fresh = False
                 outcome = peer.run()
                 if outcome.owed:
-                    reason = f"{', '.join(outcome.owed)} may not have everything of it yet"
+                    reason = f"{', '.join(outcome.owed)} may not have received all of its messages yet"
                 else:
                     _publish(site.out, outcome)
                     batch.ledger.done(released=not outcome.put_off)
@@ -98,7 +99,7 @@ class Follower:
             reason = str(error)
         if reason:
             first, longest = PAUSES_S
-            self.warn(f"batch {ledger.batch} goes on: {reason}")
+            self.warn(f"batch {ledger.batch} is tried again: {reason}")
             time.sleep(min(longest, first * 2.0 ** min(self._tries, 10)))
             self._tries += 1
             return
@@ -106,7 +107,7 @@ class Follower:
         self.tell(ledger.batch, outcome)
 
     def _hand_over(self, site: Site, ledger: Ledger) -> Path | None:
-        """Rows with the moments of this site's, which its heir counts from now on."""
+        """Write the file for this site's heir: rows with the same moments as this site's, which the heir counts."""
         if site.name not in site.schedule.heirs:
             return None
         path = site.out.folder / HANDOVER.format(site.name)
@@ -118,23 +119,23 @@ class Follower:
 
 
 def _site(path: Path) -> Site:
-    """The site, if it can follow."""
+    """The site; raises if its settings do not allow --follow."""
     site = read_site(path)
     require_terms(site)
     if site.settings.on_loss != "wait":
-        why = "a site that is lost comes back; one that goes is in [leaves]"
+        why = "a lost site is expected back; name one that goes for good in [leaves]"
         raise InputError(f'{path}: --follow needs on_loss = "wait": {why}.')
     if site.settings.partition != "samples":
-        raise InputError(f'{path}: --follow is for sites with samples of their own; leave out partition = "features".')
+        raise InputError(f'{path}: --follow needs sites with their own samples; remove partition = "features".')
     if site.data.table.weight_column is not None:
-        raise InputError(f"{path}: --follow counts every row once; leave out weight_column.")
+        raise InputError(f"{path}: --follow counts every row once; remove weight_column.")
     if site.schedule.heirs and site.settings.missing != "error":
-        raise InputError(f'{path}: [heirs] needs missing = "error": entries that are missing have no moments.')
+        raise InputError(f'{path}: [heirs] needs missing = "error": rows with missing entries have no moments.')
     return replace(site, out=replace(site.out, audit_bytes=site.out.audit_bytes or AUDIT_BYTES))
 
 
 def arrivals(source: Path, site: Site) -> Arrivals:
-    """What comes to a folder, to a text file that grows, or over standard input."""
+    """The samples that arrive in a folder, at the end of a text file, or on standard input."""
     read, new_lines = (site.data, site.settings.missing), site.out.folder / "new-lines"
     if str(source) == STANDARD_INPUT:
         kept = site.out.folder / f"lines-{site.run}.csv"
@@ -142,7 +143,7 @@ def arrivals(source: Path, site: Site) -> Arrivals:
     if source.is_file() and source.suffix.lower() in GROWING:
         return GrowingFile(source, *read, scratch=new_lines.with_suffix(source.suffix))
     if not source.is_dir():
-        kinds = f"a folder, a file that grows ({', '.join(GROWING)}) that exists, or - for standard input"
+        kinds = f"an existing folder, an existing text file that grows ({', '.join(GROWING)}), or - for standard input"
         raise UnreadableFileError(f"{source} cannot be followed; give {kinds}.")
     inbox = Inbox(source, *read)
     inbox.files()
@@ -150,7 +151,7 @@ def arrivals(source: Path, site: Site) -> Arrivals:
 
 
 def _publish(out: OutFolder, outcome: Outcome) -> None:
-    """The result of a batch that counts as that of the run, and room for those to come."""
+    """Copy the result of a batch that counts to the result of the run, and delete the oldest results."""
     if outcome.put_off:
         return
     latest = replace(out, version=None)

@@ -1,4 +1,4 @@
-"""What a run would take if all sites had samples like those of one: nothing is sent."""
+"""A forecast of what a run would cost, as if all sites had samples like those of this one. Nothing is sent."""
 
 from dataclasses import replace
 
@@ -12,18 +12,18 @@ from eigenmesh.sites._site import Site, read_samples
 
 
 def alike(site: Site, samples: Source) -> NodeData:
-    """All sites of a run in this process, each with these samples."""
+    """The data of a simulated run in which every site has these samples."""
     shards = Shards.from_list([samples] * len(site.sites), node_names=site.sites)
     return NodeData(replace(shards, precision=np.dtype(site.settings.dtype)), site.weights)
 
 
 def forecast(site: Site) -> Planned | None:
-    """The planner's forecast of the run of a site.toml; None where columns are split, or samples are not here."""
+    """The planner's forecast for the run of a site.toml; None where columns are split, or samples cannot be read."""
     if site.settings.partition == "features":
         return None
     try:
         samples = read_samples(site.data).source
     except EigenmeshError:
-        # They may come later, or be known to the peer alone.
+        # The samples may arrive later, or only the peer may be allowed to read them.
         return None
     return planned(site.settings.request(site.data.covariance), alike(site, samples))

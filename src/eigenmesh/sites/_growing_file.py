@@ -1,4 +1,4 @@
-"""A text file that grows: its lines are samples that have arrived, and only whole lines count."""
+"""A text file that grows: each complete line is a sample that has arrived."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from eigenmesh.sites._arrivals import Arrivals
 from eigenmesh.sites._ledger import CountedFile
 
 GROWING = (".csv", ".tsv", ".txt")
-# So many of the last bytes that were read are looked at again before more are.
-LOOKED_AT_AGAIN = 4096
+# Bytes at the end of what was read that are compared again before more are read.
+COMPARED_BYTES = 4096
 
 
 class Chunk(NamedTuple):
-    """Rows that came together, and the SHA-256 of the file up to their end."""
+    """Rows that were read together, and the SHA-256 of the file up to their end."""
 
     end: int
     sha256: str
@@ -30,11 +30,11 @@ class Chunk(NamedTuple):
 
 @dataclass
 class GrowingFile(Arrivals):
-    """Rows of a file as far as it has whole lines. What was read of it may never change.
+    """The rows in the complete lines of a file. The part that was read must never change.
 
-    The end of what is in a batch is in the ledger, with the hash of everything before it: all of that is read again
-    when the site is started again. While it runs, the last bytes that were read are compared before new ones are read.
-    Lines are read by way of the file ``scratch``.
+    The ledger holds the end of the counted part and the hash of everything before it; after a restart that part is read
+    and compared again. While the site runs, the last bytes that were read are compared before new ones are read. New
+    lines are copied to the file ``scratch`` to be parsed.
     """
 
     scratch: Path = field(kw_only=True)
@@ -49,7 +49,7 @@ class GrowingFile(Arrivals):
         return self._chunks[-1].end if self._chunks else 0
 
     def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
-        """The lines that were not counted yet as one entry, none if there are none."""
+        """All lines that are in no batch yet, as one entry; empty if there are none."""
         self.load(counted)
         self._read_on()
         start = counted[-1].end if counted else 0
@@ -63,30 +63,31 @@ class GrowingFile(Arrivals):
     def stacked(self, counted: tuple[CountedFile, ...]) -> np.ndarray:
         self.load(counted)
         inside = [chunk for chunk in self._chunks if chunk.end <= counted[-1].end]
-        # One chunk from now on, so that they do not become ever more.
+        # Keep them as one chunk, so that the list of chunks stays short.
         whole = inside[-1]._replace(rows=np.vstack([chunk.rows for chunk in inside]))
         self._chunks[: len(inside)] = [whole]
         return whole.rows
 
     def _read_on(self, counted: CountedFile | None = None) -> None:
-        """Read what has come since; to the end of what was counted, if that is given."""
+        """Read the lines that have been added; if ``counted`` is given, only up to its end."""
         if counted is not None and (counted.name, counted.end > 0) != (self.place.name, True):
-            raise DataError(f"{counted.name} was counted in batch {counted.batch}, and not {self.place}; follow that.")
+            so_far = f"batch {counted.batch} has counted {counted.name}"
+            raise DataError(f"{so_far}, not lines of {self.place}; follow the same source as before.")
         piece = self._whole_lines(None if counted is None else counted.end)
         if not piece.strip():
             return
         digest = self._hash.copy()
         digest.update(piece)
         if counted is not None and digest.hexdigest() != counted.sha256:
-            raise self._changed(f"its first {counted.end:,} bytes are not those that were counted")
+            raise self._changed(f"its first {counted.end:,} bytes differ from those that were counted")
         rows = self._rows(piece)
         if rows is not None:
-            self._hash, self._last = digest, piece[-LOOKED_AT_AGAIN:]
+            self._hash, self._last = digest, piece[-COMPARED_BYTES:]
             self._n_lines += piece.count(b"\n")
             self._chunks.append(Chunk(self._end + len(piece), digest.hexdigest(), rows))
 
     def _whole_lines(self, end: int | None) -> bytes:
-        """The bytes after those that were read, to the end of the last whole line or to this one."""
+        """The bytes after those that were read, up to ``end``, or to the end of the last complete line if None."""
         start, last = self._end, self._last
         try:
             with self.place.open("rb") as file:
@@ -94,18 +95,18 @@ class GrowingFile(Arrivals):
                     raise self._changed(f"it had {max(start, end or 0):,} bytes or more")
                 file.seek(start - len(last))
                 if file.read(len(last)) != last:
-                    raise self._changed(f"the lines before byte {start:,} are others than before")
+                    raise self._changed(f"the lines before byte {start:,} have changed")
                 found = file.read(-1 if end is None else end - start)
         except OSError as error:
-            raise UnreadableFileError(f"{self.place} cannot be read: {error.strerror}; put it back.") from error
+            raise UnreadableFileError(f"{self.place} cannot be read: {error.strerror}; restore it.") from error
         return found[: found.rfind(b"\n") + 1] if end is None else found
 
     def _changed(self, how: str) -> DataError:
-        fix = "put it back as it was, and only add lines to its end"
+        fix = "restore it, and only append lines"
         return DataError(f"{self.place} was cut or rewritten: {how}; {fix}. Nothing was counted twice.")
 
     def _rows(self, piece: bytes) -> np.ndarray | None:
-        """Rows of some of the lines, None where they are only a header; what is wrong is said of the file itself."""
+        """The rows in some lines; None if they are only a header. Errors name the followed file, not ``scratch``."""
         try:
             if not self._chunks and not self._begun(piece):
                 return None
@@ -119,7 +120,7 @@ class GrowingFile(Arrivals):
             self.scratch.unlink(missing_ok=True)
 
     def _begun(self, piece: bytes) -> bool:
-        """Whether the first lines have a row; then the header is known, and how numbers are written."""
+        """Whether the first lines contain a row. If so, keep the header, the delimiter and the decimal sign."""
         self.scratch.write_bytes(piece)
         dialect = Dialect.of(self.scratch, self.data.table)
         first, _, rest = piece.lstrip().partition(b"\n")

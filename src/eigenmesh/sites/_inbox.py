@@ -1,4 +1,4 @@
-"""A folder whose files are samples that have arrived, one after the other."""
+"""A folder in which samples arrive, file by file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ HANDOVER = "handover-{}.npy"
 class Inbox(Arrivals):
     """The files of a folder, each hashed and read once.
 
-    Files have to be moved into the folder whole. Names that begin with a dot, or end in .tmp or .part, are left alone.
+    Complete files must be moved into the folder. Names that begin with a dot, or end in .tmp or .part, are ignored.
     """
 
     _hashes: dict[tuple[str, int, int], str] = field(default_factory=dict)
     _read: dict[str, Samples] = field(default_factory=dict)
-    _said: set[str] = field(default_factory=set)
+    _reported_copies: set[str] = field(default_factory=set)
 
     def files(self) -> dict[str, Path]:
-        """The files by the hash of their content, in the order of their names; of equal ones the first."""
+        """The files by the hash of their content, in the order of their names; of equal files only the first."""
         found: dict[str, Path] = {}
         try:
             paths = sorted(path for path in self.place.iterdir() if path.is_file())
@@ -44,16 +44,16 @@ class Inbox(Arrivals):
         for path in paths:
             if path.name.startswith(".") or path.suffix in UNFINISHED:
                 continue
-            # A name that is gone by now was that of a file on its way in, or was taken out again.
+            # The file may have been renamed or removed since the folder was listed.
             with contextlib.suppress(FileNotFoundError):
                 first = found.setdefault(self._hash(path), path)
-                if first != path and path.name not in self._said:
-                    self._said.add(path.name)
+                if first != path and path.name not in self._reported_copies:
+                    self._reported_copies.add(path.name)
                     logger.warning("%s has the same content as %s, and is not counted twice.", path, first.name)
         return found
 
     def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
-        """The files that were not counted yet, for this batch; raises for one that was, in part or otherwise."""
+        """The files that are in no batch yet, as entries for this batch; raises if a counted file has changed."""
         files, known = self.files(), {file.sha256 for file in counted}
         waiting = {sha256: path for sha256, path in files.items() if sha256 not in known}
         names = {path.name for path in waiting.values()}
@@ -73,17 +73,17 @@ class Inbox(Arrivals):
         return stacked
 
     def load(self, counted: tuple[CountedFile, ...]) -> None:
-        """Read these files; raises if one is not there as it was counted."""
-        lacking = [file for file in counted if file.sha256 not in self._read]
-        there = self.files() if lacking else {}
-        for file in lacking:
-            if file.sha256 not in there:
+        """Read these files; raises if one is missing or has changed since it was counted."""
+        unread = [file for file in counted if file.sha256 not in self._read]
+        present = self.files() if unread else {}
+        for file in unread:
+            if file.sha256 not in present:
                 raise self._changed(file)
-            self._samples(file.sha256, there[file.sha256])
+            self._samples(file.sha256, present[file.sha256])
 
     def _changed(self, file: CountedFile) -> DataError:
         what = f"{self.place / file.name}, which was counted in batch {file.batch}, is gone or has changed"
-        return DataError(f"{what}; put it back as it was. Files have to be moved in whole.")
+        return DataError(f"{what}; restore it. Move only complete files into the folder.")
 
     def _samples(self, sha256: str, path: Path) -> Samples:
         if sha256 not in self._read:
@@ -100,9 +100,9 @@ class Inbox(Arrivals):
 
 
 def same_moments(rows: np.ndarray) -> np.ndarray:
-    """Rows (n, d) with the number, mean and scatter of these, and nothing else of them.
+    """Rows (n, d) with the same number, mean and scatter as ``rows``; they reveal nothing else about them.
 
-    For ``rows = 1 m^T + U S V^T`` they are ``1 m^T + Q S V^T``, where Q has random orthonormal columns that add to 0.
+    For ``rows = 1 m^T + U S V^T`` they are ``1 m^T + Q S V^T``, where Q has random orthonormal columns that sum to 0.
     """
     mean = rows.mean(axis=0)
     _, sizes, directions = np.linalg.svd(rows - mean, full_matrices=False)

@@ -1,4 +1,4 @@
-"""Which files of a followed folder are in which batch: on the disk before any number of the batch leaves."""
+"""Records which files belong to which batch of a followed run; saved before any number of the batch is sent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from eigenmesh.errors import UnreadableFileError
 
 @dataclass(frozen=True)
 class CountedFile:
-    """A file that was taken into a batch, or the lines that had come to its end by then.
+    """A file that is part of a batch; of a growing file, the lines that were appended since the batch before.
 
-    It is known by the SHA-256 of its content; of a file that grows, of its first ``end`` bytes.
+    ``sha256`` identifies it: the hash of the whole file, or of the first ``end`` bytes of a growing file.
     """
 
     name: str
@@ -27,14 +27,14 @@ class CountedFile:
 
 @dataclass(frozen=True)
 class Ledger:
-    """How far a site has come in a followed run.
+    """The progress of a site in a followed run.
 
     Attributes
     ----------
-    batch : the batch that is under way, or next.
-    settled : whether the files of that batch are written down; then they stay as they are.
-    released : the last batch whose numbers were summed up; -1 before the first.
-    files : those of all batches, in the order of their rows.
+    batch : the current batch, or the next one.
+    settled : whether the files of that batch are recorded; then they no longer change.
+    released : the last batch that counted; -1 before the first.
+    files : the files of all batches, in the order of their rows.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path, first: int) -> Ledger:
-        """What the file says; a site without one begins with its first batch."""
+        """Read the file; without one, the site begins with its first batch."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             files = tuple(CountedFile(**one) for one in content["files"])
@@ -53,28 +53,31 @@ class Ledger:
         except FileNotFoundError:
             return cls(path, first)
         except OSError as error:
-            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
+            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; restore it or its access.") from error
         except (ValueError, KeyError, TypeError) as error:
-            fix = "take it from a copy, or join anew from a later batch on"
-            raise UnreadableFileError(f"{path}, which says what was counted, is damaged ({error}); {fix}.") from error
+            fix = "restore it from a backup, or let this site join again from a later batch"
+            raise UnreadableFileError(f"{path}, the list of counted files, is damaged ({error}); {fix}.") from error
 
     @property
     def n_new(self) -> int:
-        """Rows that were in no batch that was released."""
+        """Rows that were in no batch that counted."""
         return sum(file.rows for file in self.files if file.batch > self.released)
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what was counted before this batch, as JSON: for this site alone, as it would confirm a guess."""
+        """JSON that identifies the files counted before this batch.
+
+        It is never sent: with the hash, another site could confirm a guess about the data.
+        """
         before = [[file.sha256, file.rows] for file in self.files if file.batch < self.batch]
         return json.dumps({"sha256_of_counted": hashlib.sha256(json.dumps(before).encode()).hexdigest()})
 
     def settle(self, files: tuple[CountedFile, ...]) -> Ledger:
-        """With the new files of the batch that is under way."""
+        """Record the new files of the current batch."""
         return replace(self, settled=True, files=(*self.files, *files))._saved()
 
     def done(self, released: bool) -> Ledger:
-        """At the next batch."""
+        """Go on to the next batch; ``released`` says whether the current one counted."""
         last = self.batch if released else self.released
         return replace(self, batch=self.batch + 1, settled=False, released=last)._saved()
 

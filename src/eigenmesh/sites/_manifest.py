@@ -1,6 +1,6 @@
-"""The manifest: what all sites of a run must agree on before it starts, as one text that is the same at every site.
+"""The manifest: everything that all sites of a run must agree on before it starts, as one text.
 
-It contains no number of samples, unless all sites have the same samples; no path and no address.
+It contains no path and no address, and the number of samples only where all sites have the same samples.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description of a run as JSON values; ``text`` is the same at all sites that agree."""
+    """The description of a run as JSON values; sites that agree have the same ``text``."""
 
     content: dict[str, Any]
 
@@ -48,12 +48,12 @@ class Manifest:
     def of(
         cls, site: Site, n_features: int, feature_names: Sequence[str] | None, n_samples: int | None = None
     ) -> Manifest:
-        """The manifest of this site, for data with these columns, or this number of samples where columns are split."""
+        """The manifest of this site, for data with these columns, or with these samples where columns are split."""
         settings, request = site.settings, site.settings.request()
         named = None if feature_names is None else _listed(feature_names)
-        alike: dict[str, Any] = {"n_features": n_features, "feature_names": named}
+        shared: dict[str, Any] = {"n_features": n_features, "feature_names": named}
         if settings.partition == "features":
-            alike = {"n_samples": n_samples}
+            shared = {"n_samples": n_samples}
         followed = {} if site.batch is None else {"batch": site.batch, "min_new_samples": settings.min_new_samples}
         return cls(
             {
@@ -64,7 +64,7 @@ class Manifest:
                 "edges": _listed([" - ".join(edge) for edge in site.edges]),
                 "weights": weights_digest(site.weights),
                 "fingerprints": dict(site.fingerprints) or None,
-                **alike,
+                **shared,
                 "solver": {"name": settings.solver, **_parameters(request.solver)},
                 "averaging": {"name": settings.averaging, **_parameters(request.averaging)},
                 **{name: getattr(settings, name) for name in PLAIN_SETTINGS},
@@ -76,7 +76,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
-        """The manifest in a text that another site has sent; raises InputError if it is not one."""
+        """The manifest in a text from another site; raises InputError if it is not one."""
         if len(text) > MAX_BYTES:
             raise InputError(f"a manifest of {len(text)} characters is too long; at most {MAX_BYTES} are read.")
         try:
@@ -98,7 +98,7 @@ class Manifest:
         return _sha256(self.text)
 
     def batches_to(self, other: Manifest) -> int:
-        """How many batches of one followed run the other is ahead; 0 if they are not of one, or of the same batch."""
+        """How many batches the other manifest is ahead in the same followed run; 0 if they are of different runs."""
         (run, batch), (their_run, theirs) = (
             (one.content.get("run"), one.content.get("batch")) for one in (self, other)
         )
@@ -128,7 +128,7 @@ def weights_digest(weights: Weights) -> str:
 
 
 def differences(ours: Manifest, theirs: Manifest) -> list[str]:
-    """Fields that differ between two manifests, each with both values; empty if and only if the digests are equal."""
+    """The fields that differ between two manifests, with both values; empty if and only if the digests are equal."""
     mine, other = _flat(ours.content), _flat(theirs.content)
     found = []
     for path in sorted({*mine, *other}):
@@ -152,7 +152,7 @@ def _first_difference(ours: list[Any], theirs: list[Any], name: str) -> str:
 
 
 def _listed(values: Sequence[str]) -> Any:
-    """The values, or digests of their parts if they are long, so that a difference can still be located."""
+    """The values; or, if the list is long, digests of parts of it, so that a difference can still be located."""
     listed = [str(value) for value in values]
     if len(canonical(listed)) <= MAX_LIST_BYTES:
         return listed
@@ -163,12 +163,12 @@ def _listed(values: Sequence[str]) -> Any:
 
 
 def _parameters(method: Any) -> dict[str, Any]:
-    """Fields of a solver or an averaging as JSON values; empty if the planner chooses it."""
+    """Fields of a solver or an averaging method as JSON values; empty if the planner chooses it."""
     return {} if method is None else dict(json.loads(json.dumps(dataclasses.asdict(method), default=repr)))
 
 
 def _flat(content: dict[str, Any], before: Path = ()) -> dict[Path, Any]:
-    """Nested objects as one, by path; another site's may be nested deeper, so the depth is bounded."""
+    """Nested objects flattened to one, by path. The depth is bounded, because the content may be another site's."""
     flat: dict[Path, Any] = {}
     for key, value in content.items():
         path = (*before, key)
@@ -180,6 +180,6 @@ def _flat(content: dict[str, Any], before: Path = ()) -> dict[Path, Any]:
 
 
 def _short(value: Any) -> str:
-    """A value for an error message, on one line of bounded length; it may come from another site."""
+    """A value for an error message, on one line of bounded length, because it may come from another site."""
     text = f"{len(value)} values" if isinstance(value, list) else "none" if value is None else canonical(value)
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[: MAX_VALUE_CHARACTERS - 4]}...{text[-1]}"

@@ -11,7 +11,7 @@ import networkx as nx
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import from_networkx, require_connected
 
-# The folder of the certificate authority is next to those of the sites.
+# "ca" is the folder of the certificate authority, next to the folders of the sites.
 RESERVED = ("ca",)
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -21,15 +21,15 @@ def require_name(name: str) -> None:
     """Raise unless the name of a site is valid in an X.509 certificate and as a folder."""
     if not _NAME.fullmatch(name):
         rule = "use 1 to 63 lower-case letters, digits and hyphens, starting with a letter, not ending with a hyphen."
-        raise InputError(f"{name!r} is not a valid name of a site; {rule}")
+        raise InputError(f"{name!r} is not a valid site name; {rule}")
     if name in RESERVED:
         raise InputError(f"{name!r} is reserved for the folder of the certificate authority; choose another name.")
 
 
 def require_run(run: str) -> None:
     if not _RUN.fullmatch(run):
-        rule = "use 1 to 64 letters, digits, dots, hyphens and underscores, first a letter or digit."
-        raise InputError(f"{run!r} is not a valid name of a run; {rule}")
+        rule = "use 1 to 64 letters, digits, dots, hyphens and underscores, starting with a letter or digit."
+        raise InputError(f"{run!r} is not a valid run name; {rule}")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def site_graph(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> nx.Gra
 
 
 def in_order(sites: Sequence[str], edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Links sorted by the order of ``sites``, and so are the two ends of each link."""
+    """Links sorted by the order of ``sites``; the two ends of each link are sorted in the same way."""
     place = {name: number for number, name in enumerate(sites)}
     pairs = [sorted(edge, key=place.__getitem__) for edge in edges]
     return tuple((a, b) for a, b in sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]])))

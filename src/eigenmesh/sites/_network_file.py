@@ -1,4 +1,4 @@
-"""The network file that ``eigenmesh init`` reads, and the ``site.toml`` that it makes of it for each site."""
+"""The network file that ``eigenmesh init`` reads, and the ``site.toml`` that it writes for each site."""
 
 import json
 import os
@@ -43,9 +43,9 @@ name = "trondheim"                # no address: it calls its neighbours, and the
 
 [settings]                        # the same at all sites
 n_components = 5
-partition = "samples"             # "features": sites have other columns of the same samples, in the same order
+partition = "samples"             # "features": each site has its own columns of the same samples, in the same order
 solver = "block-krylov"
-averaging = "tree"                # or "polynomial"; the threat model says who sees what
+averaging = "tree"                # or "polynomial"; the threat model explains who sees what
 tol = 1e-6
 max_rounds = 5000
 scale = false                     # true: divide each column by its pooled standard deviation
@@ -56,7 +56,7 @@ join_s = 3600                     # how long to wait for a neighbour to start
 round_s = 3600                    # how long a neighbour may be alive and send no numbers
 on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it, "continue" finishes without it
 privacy = "masked"                # nobody sees a site's numbers, only sums over all; "open": neighbours see them
-min_samples = 0                   # in all sites together; with fewer the run ends before anything else is sent
+min_samples = 0                   # at all sites together; with fewer, the run ends before anything else is sent
 min_samples_per_site = 0
 # every_s, batch_rows and min_new_samples are for `eigenmesh peer --follow`
 """
@@ -66,7 +66,7 @@ min_samples_per_site = 0
 class NetworkSite:
     """One site of a network file; without an address its neighbours cannot call it.
 
-    ``joins`` and ``leaves`` are batches of a followed run; ``heir`` counts its samples once it has left.
+    ``joins`` and ``leaves`` are batches of a followed run; ``heir`` is the site that counts its samples afterwards.
     """
 
     name: str
@@ -79,7 +79,7 @@ class NetworkSite:
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """A network: sites in order, links between them, settings for all, and fingerprints of keys that are there."""
+    """A network: its sites in order, the links between them, the settings for all, and fingerprints of known keys."""
 
     path: Path
     run: str
@@ -104,9 +104,9 @@ class NetworkFile:
         )
 
     def neighbours(self, name: str) -> dict[str, Address | None]:
-        """Neighbours of a site, each with the address to call; None for one that calls this site.
+        """Neighbours of a site, each with the address to call; None for a neighbour that calls this site.
 
-        Of two linked sites the first in the file calls, unless the other has no address.
+        Of two linked sites, the first in the file calls, unless the other has no address.
         """
         found: dict[str, Address | None] = {}
         for first, second in self.edges:
@@ -140,7 +140,7 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
 def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
     tables = fields.tables("site")
     if not tables:
-        raise InputError(f"{fields.path} has no sites; add a table [[site]] with name and address for each.")
+        raise InputError(f"{fields.path} has no sites; add a table [[site]] with name and address for each site.")
     found: dict[str, NetworkSite] = {}
     for table in tables:
         table.require_known(["name", "address", "listen", "joins", "leaves", "heir"])
@@ -150,7 +150,7 @@ def _sites(fields: Fields) -> tuple[NetworkSite, ...]:
             raise table.wrong("name", "is used by another site; names must be unique.")
         address, listen = _address(table, "address"), _address(table, "listen")
         if address is None and listen is not None:
-            raise table.error("listen", "needs the address at which others reach the site; add address.")
+            raise table.error("listen", "is given without address; add the address at which others reach the site.")
         if address is not None and listen is None:
             # The same port on all interfaces; a loopback address stays one.
             everywhere = Address("::" if ":" in address.host else "0.0.0.0", address.port)
@@ -178,7 +178,7 @@ def _edges(fields: Fields, names: tuple[str, ...], seed: int) -> tuple[tuple[str
 
 
 def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] | None = None) -> str:
-    """The settings of one site: the graph by names, the addresses that it calls, the settings of the run, and keys."""
+    """The ``site.toml`` of one site: the graph, the addresses that it calls, the settings and the fingerprints."""
     listen, neighbours = network.site(name).listen, network.neighbours(name)
     lines = [
         f"# {name}: settings of this site for `eigenmesh peer site.toml`. Paths are relative to this file.",
@@ -194,8 +194,8 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
         lines += ["# Where neighbours call this site.", f"listen = {_value(str(listen))}", ""]
     lines += ["# metrics_port = 9400            # Prometheus metrics, on 127.0.0.1 only"]
     if network.settings.masked and network.settings.on_loss == "continue":
-        lines += ["# The others may go on without a site that is lost, and then learn more of it: its own numbers."]
-        lines += ["agrees_to_continue = false       # the run begins once all sites say true"]
+        lines += ["# The others may continue without a lost site. They then learn more about it: its own numbers."]
+        lines += ["agrees_to_continue = false       # the run begins once all sites set true"]
     lines += [""]
     lines += ["[neighbours]                     # an address to call, or incoming for one that calls this site"]
     lines += [f"{other} = {_value(str(address or INCOMING))}" for other, address in neighbours.items()]
@@ -205,11 +205,11 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
         'file = "data.csv"                # any file that eigenmesh fit reads; it is never sent',
         '# columns = ["age", "bmi"]       # use these, in this order; the same at all sites',
         '# drop = ["address"]             # or leave these out',
-        '# id_column = "patient"          # names the samples in scores; it is no feature',
-        '# label_column = "diagnosis"     # another column that is no feature',
-        '# weight_column = "count"        # how many samples a row stands for; no feature',
+        '# id_column = "patient"          # names the samples in scores; not a feature',
+        '# label_column = "diagnosis"     # another column that is not a feature',
+        '# weight_column = "count"        # how many samples a row stands for; not a feature',
         '# categories.sex = ["f", "m"]    # one column of 0 and 1 per level; the same levels at all sites',
-        '# delimiter = ";"                # these two are found by themselves if left out',
+        '# delimiter = ";"                # delimiter and decimal are detected if left out',
         '# decimal = ","',
         '# feature_names = ["age", "bmi"] # what the columns must be called, in this order',
         "",
@@ -219,7 +219,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
         "",
         "[settings]                       # the same at all sites",
     ]
-    # TOML has no word for "none", which is the default where it is allowed.
+    # TOML cannot express None. Where None is allowed it is the default, so it can be left out.
     settings = {key: value for key, value in vars(network.settings).items() if value is not None}
     lines += [f"{key} = {_value(value)}" for key, value in settings.items() if key != "solver_parameters"]
     if parameters := settings["solver_parameters"]:
@@ -232,5 +232,5 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
 
 
 def _value(value: Any) -> str:
-    """A value in TOML, where numbers, strings and lists are written as in JSON."""
+    """A value in TOML: numbers, strings and lists look the same as in JSON."""
     return json.dumps(value, ensure_ascii=False)

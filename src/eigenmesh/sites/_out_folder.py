@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-# A file of the audit that is smaller holds less than a run.
+# Smallest allowed limit for an audit file: a smaller file would not hold one run.
 LEAST_AUDIT_BYTES = 100_000
 
 
 @dataclass(frozen=True)
 class OutFolder:
-    """The folder that runs write to, and the names of their files; ``run`` names what belongs to one run alone.
+    """The folder that runs write to, and the names of their files.
 
-    ``scores`` is the file for the scores of this site's own samples, None where they are not asked for. ``version`` is
-    the batch of a followed run that the result is of. The audit goes on in a new file after ``audit_bytes``, if given.
+    ``run`` is part of the names of files that belong to one run only. ``scores`` is the file for the scores of this
+    site's own samples, None if they are not wanted. ``version`` is the batch of a followed run whose result is written.
+    The audit continues in a new file after ``audit_bytes``, if given.
     """
 
     folder: Path
@@ -43,12 +44,12 @@ class OutFolder:
 
     @property
     def resume(self) -> Path:
-        """What the run can be resumed from."""
+        """The folder from which the run can be resumed."""
         return self.folder / f"resume-{self.run}"
 
     @property
     def journal(self) -> Path:
-        """What the site has received and said, to resume from."""
+        """Everything that the site has received and sent, from which it resumes after a crash."""
         return self.resume / "journal"
 
     @property

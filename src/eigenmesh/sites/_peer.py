@@ -1,4 +1,4 @@
-"""One site of a run: connect, fit, sign and write the result; after a loss, continue without the lost sites or stop."""
+"""One site in a run: connect, fit, sign and write the result. After a loss it stops or continues without lost sites."""
 
 import hashlib
 import io
@@ -41,16 +41,16 @@ from eigenmesh.transports.tls import TlsTransport
 logger = logging.getLogger(__name__)
 
 START_AGAIN = "Start all sites again once that is fixed."
-# What is signed in the place of a result.
+# Signed instead of a result when a batch is put off.
 PUT_OFF = hashlib.sha256(b"eigenmesh batch put off").hexdigest()
 STOPPED = "stopped by its operator; start all sites again to continue"
 
 
 class Peer:
-    """A site in a run. All checks that need no neighbour are made at construction.
+    """A site in a run. The constructor makes all checks that need no neighbour.
 
-    ``listener`` is called about every second with the status, in another thread. ``own`` are the site's samples, if not
-    those of the file that it names.
+    ``listener`` is called about every second with the status, in another thread. ``own`` are the site's samples; by
+    default those of the file in its ``site.toml``.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Peer:
         self.by_columns = site.settings.partition == "features"
         self.request = own.request()
         self.manifest = Manifest.of(site, own.n_features, own.feature_names, own.n_samples)
-        # Settings are in the run id, so that a run with others has other journals.
+        # The run id depends on the settings, so a run with different settings gets a different journal.
         run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
         self.site = site = replace(site, out=replace(site.out, run=run))
         length = own.n_samples if self.by_columns else own.n_features
@@ -77,7 +77,7 @@ class Peer:
         """Take part until the result is written, or the run is parked, aborted or fails."""
         done = self.files.written_before()
         if done is not None:
-            # What a crash at the very end has left.
+            # A crash after the result was written may have left the folder to resume from.
             self.run_folder.remove()
             return done
         with parked_without_room(self.site.name):
@@ -91,7 +91,7 @@ class Peer:
             except BaseException as error:
                 self.spare.release()
                 self.run_folder.close(audit.data_messages > 0)
-                self.reporter.end(_last_word(error))
+                self.reporter.end(_ended_by(error))
                 raise
             self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
             return outcome
@@ -102,7 +102,7 @@ class Peer:
         return AuditWriter(site.out.audit, site.name, *facts, *modes, site.out.audit_bytes)
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
-        """Run with all sites; after a loss, and if ``on_loss`` is "continue", again with the remaining ones."""
+        """Run with all sites. If sites are lost and ``on_loss`` is "continue", run again with the remaining ones."""
         endpoint = self.connector.connect(audit)
         try:
             transport = TlsTransport(endpoint)
@@ -129,7 +129,7 @@ class Peer:
         except BaseException as error:
             if isinstance(error, LostNeighbourError):
                 self.reporter.log.emit(Lost(error.neighbours, str(error)))
-            # Other sites get the message only if it is about links or settings.
+            # Other sites see the message only if it is about links or settings: others could reveal data or paths.
             public, full = isinstance(error, TransportError | DisagreementError), is_without_room(error)
             reason = str(error) if public else f"{type(error).__name__}; ask its operator."
             endpoint.stop(f"its disk is full. {START_AGAIN}" if full else reason, parks=full)
@@ -179,7 +179,7 @@ def _array(data: bytes) -> np.ndarray | None:
     return np.load(io.BytesIO(data), allow_pickle=False) if data else None
 
 
-def _last_word(error: BaseException) -> Ended:
+def _ended_by(error: BaseException) -> Ended:
     if isinstance(error, KeyboardInterrupt):
         return Ended("stopped", message=STOPPED)
     stopped = "parked" if isinstance(error, ParkedError) else "aborted"

@@ -1,4 +1,4 @@
-"""Reports about every second how a run is going: to the event log, a file, Prometheus and a listener."""
+"""Reports the progress of a run about every second: to the event log, the status file, Prometheus and a listener."""
 
 import math
 import threading
@@ -21,16 +21,16 @@ LOOPBACK = "127.0.0.1"
 LONGEST_PROBLEM = 300
 # Prometheus metrics of a site and of its links: description and value.
 SITE_GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
-    "round": ("Neighbour exchanges so far.", lambda status: status.round),
+    "round": ("Exchanges with neighbours so far.", lambda status: status.round),
     "residual": ("Residual of the last check.", lambda s: s.residual if math.isfinite(s.residual) else math.nan),
-    "sent_bytes": ("Payload that has left the site.", lambda status: status.bytes),
+    "sent_bytes": ("Payload that the site has sent.", lambda status: status.bytes),
     "waiting_seconds": ("How long the current wait for neighbours has lasted.", lambda status: status.waiting_s),
     "running": ("1 during the run, 0 once it has ended.", lambda status: not status.ended),
 }
 LINK_GAUGES: dict[str, tuple[str, Callable[[NeighbourStatus], float]]] = {
     "up": ("1 while the link to the neighbour is up.", lambda link: link.connected),
-    "sent_bytes": ("Payload that went to the neighbour.", lambda link: link.bytes_sent),
-    "round_trip_seconds": ("A packet to the neighbour and back.", lambda link: link.round_trip_s or math.nan),
+    "sent_bytes": ("Payload sent to the neighbour.", lambda link: link.bytes_sent),
+    "round_trip_seconds": ("Round trip time to the neighbour.", lambda link: link.round_trip_s or math.nan),
     "last_heard_timestamp_seconds": ("When the neighbour was last heard.", lambda link: link.last_heard),
 }
 
@@ -53,7 +53,7 @@ class Metrics:
         try:
             self._server, self._thread = prometheus.start_http_server(port, addr=LOOPBACK, registry=registry)
         except OSError as error:
-            raise UnreadableFileError(f"metrics_port {port} cannot be used: {error.strerror}; take another.") from error
+            raise UnreadableFileError(f"metrics_port {port} cannot be used: {error.strerror}; use another.") from error
 
     @property
     def port(self) -> int:
@@ -75,9 +75,9 @@ class Metrics:
 
 
 class Reporter:
-    """The log of a site's events and the status that follows from them; used as a context.
+    """The event log of a site, and the status that follows from the events; a context manager.
 
-    A thread looks at the transport and makes events of what has changed there.
+    A thread polls the transport and emits an event for everything that has changed.
     """
 
     def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
@@ -92,46 +92,46 @@ class Reporter:
         self._ended = threading.Event()
         self._stack = ExitStack()
         self._metrics: Metrics | None = None
-        self._thread = threading.Thread(target=self._tell_all, name="eigenmesh-status", daemon=True)
+        self._thread = threading.Thread(target=self._report_regularly, name="eigenmesh-status", daemon=True)
 
     def __enter__(self) -> Self:
         if self.site.metrics_port is not None:
             self._metrics = Metrics(self.site.metrics_port, self.site.name, self.site.run)
             self._stack.callback(self._metrics.close)
         self.log.listeners.append(self._stack.enter_context(JsonlWriter(self.site.out.events, append=True)))
-        self._tell()
+        self._report()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
-        self._tell()
+        self._report()
         self._stack.close()
 
     def follow(self, transport: TlsTransport, view: Membership) -> None:
-        """Look at this transport from now on."""
+        """Poll this transport from now on."""
         self.transport = transport
         self.log.emit(Members(self.site.run, self.site.name, len(view.lost), view.members, view.missing))
 
     def end(self, last: Ended) -> None:
         self._stop()
-        self._look()
-        # The reason may be another site's words.
+        self._poll()
+        # On one line, because the reason may be text from another site.
         self.log.emit(last._replace(message=one_line(last.message)))
 
     def _stop(self) -> None:
         self._ended.set()
         self._thread.join()
 
-    def _tell_all(self) -> None:
+    def _report_regularly(self) -> None:
         while not self._ended.wait(EVERY_S):
-            self._look()
-            self._tell()
+            self._poll()
+            self._report()
 
     def _take(self, entry: Entry) -> None:
         self._status = self._status.after(entry.event)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         status = replace(self._status, written=time.time())
         write_status(self.site.out.status, status)
         if self._metrics is not None:
@@ -139,19 +139,19 @@ class Reporter:
         if self.listener is not None:
             self.listener(status)
 
-    def _look(self) -> None:
-        """Make events of what has changed at the transport since the last look."""
+    def _poll(self) -> None:
+        """Emit an event for everything that has changed at the transport since the last poll."""
         if self.transport is None:
             return
         now, seen = time.time(), self.transport.status()
-        # Another round is another wait, also where every look has met one.
+        # A new round begins a new wait, even if every poll happened to see a wait.
         since = self._waiting_since if seen.round == self._round else 0.0
         self._waiting_since, self._round = (since or now) if seen.waiting_for else 0.0, seen.round
         before, self._seen = self._seen, (SiteStatus(seen.round, self._waiting_since, seen.journal_problem),)
         for link, trip_s in zip(seen.links, seen.round_trips_s, strict=True):
-            # A link that is down keeps the last one.
+            # A link that is down keeps its last round trip time.
             self._round_trips_s[link.name] = trip_s = trip_s or self._round_trips_s.get(link.name, 0.0)
-            # To a tenth of a second, so that two looks at the same moment agree.
+            # Rounded to a tenth of a second, so that a time computed twice compares as equal.
             heard, waiting = round(max(0.0, now - link.heard_s), 1), link.name in seen.waiting_for
             traffic = (link.round, link.bytes_out, link.bytes_in)
             problem = one_line(link.problem, LONGEST_PROBLEM)

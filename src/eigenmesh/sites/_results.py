@@ -1,4 +1,4 @@
-"""The files that a run leaves at one site: the model, and the numbers that belong to it."""
+"""The result files of a run at one site: the model, the scores and the numbers that belong to it."""
 
 import hashlib
 import json
@@ -25,8 +25,9 @@ from eigenmesh.sites._site import Site
 class Outcome:
     """How a run ended at this site; ``missing`` are the sites that were lost.
 
-    ``fit`` is None if the result was written by an earlier start. Neighbours in ``owed`` may not have received
-    everything yet; the journal is kept for them. ``put_off`` says why a batch of a followed run does not count yet.
+    ``fit`` is None if an earlier start of the run wrote the result. Neighbours in ``owed`` may not have received all
+    messages yet, so the journal is kept for them. ``put_off`` is the reason why a batch of a followed run does not
+    count yet.
     """
 
     fit: Fit | None
@@ -39,13 +40,13 @@ class Outcome:
 
 
 def result_digest(fit: Fit) -> str:
-    """SHA-256 of what all members sign: components, variances and bounds, as float64 in little-endian order."""
+    """The SHA-256 that all members sign: of components, variances and bounds, as little-endian float64."""
     parts = (fit.result.components, fit.result.explained_variance, fit.result.certificate.error_bounds)
     return hashlib.sha256(b"".join(np.ascontiguousarray(part, "<f8").tobytes() for part in parts)).hexdigest()
 
 
 def privacy_numbers(site: Site, fit: Fit, view: Membership) -> dict[str, Any]:
-    """What this run has shown, and to whom: as its certificate says, and more of sites that were lost or have left."""
+    """What this run has revealed, and to whom: the account in its certificate, and that of lost and former sites."""
     shown = fit.result.certificate.disclosure
     if not shown.masked:
         return shown.numbers()
@@ -55,7 +56,7 @@ def privacy_numbers(site: Site, fit: Fit, view: Membership) -> dict[str, Any]:
 
 
 def _between_batches(site: Site) -> dict[str, Any]:
-    """What the results of several batches of a followed run show together."""
+    """What the results of several batches of a followed run reveal together."""
     if site.batch is None:
         return {}
     least, schedule = site.settings.min_new_samples, site.schedule
@@ -67,7 +68,7 @@ def _between_batches(site: Site) -> dict[str, Any]:
 
 
 class ResultFiles:
-    """Writes model, scores and numbers of one run at one site; ``folder`` has its journals."""
+    """Writes model, scores and numbers of one run at one site; ``folder`` holds the run's journal."""
 
     def __init__(self, site: Site, manifest: Manifest, folder: RunFolder) -> None:
         self.site, self.manifest, self.folder = site, manifest, folder
@@ -81,7 +82,7 @@ class ResultFiles:
                 require_writable(path)
 
     def _about(self, view: Membership, signed: dict[str, str]) -> dict[str, Any]:
-        """What marks a run as done; ``signed`` are the members' statements."""
+        """The facts that mark a run as done; ``signed`` are the members' signed statements."""
         return {
             "site": self.site.name,
             "run": self.site.run,
@@ -97,12 +98,12 @@ class ResultFiles:
         }
 
     def put_off(self, view: Membership, signed: dict[str, str], why: str) -> Outcome:
-        """Note that a batch is over, and does not count yet."""
+        """Record that a batch is over and does not count yet."""
         save_json(self.site.out.numbers, {**self._about(view, signed), "converged": False, "put_off": why})
         return Outcome(None, view.members, view.missing, (), False, put_off=why)
 
     def write(self, fit: Fit, view: Membership, signed: dict[str, str], table: Table) -> Outcome:
-        """Write model and scores of the samples, then the numbers."""
+        """Write the model and the scores, and last the numbers, which mark the run as done."""
         out, run_id = self.site.out, self.manifest.run_id.hex()
         about = {**self._about(view, signed), "n_samples": fit.moments.n_samples, "result_sha256": result_digest(fit)}
         model = model_of(fit, run_id=run_id, whole=not view.missing)
@@ -112,7 +113,7 @@ class ResultFiles:
         return Outcome(fit, view.members, view.missing, self._written, fit.result.converged)
 
     def _write_scores(self, model: Model, table: Table) -> None:
-        """Scores of this site's samples with their ids; where columns are split, of all samples, as all sites have."""
+        """Write the scores of this site's samples with their ids; where columns are split, those of all samples."""
         if self.site.out.scores is None:
             return
         scores = model.scores
@@ -127,16 +128,16 @@ class ResultFiles:
         return out.result, out.numbers, *([] if out.scores is None else [out.scores])
 
     def _has_model(self) -> bool:
-        """Whether the model of this run is there; without its numbers the result is damaged."""
+        """Whether the model of this run exists. If its numbers do not, the result is damaged."""
         try:
             return read_model(self.site.out.result).run_id == self.manifest.run_id.hex()
         except UnreadableFileError:
             return False
 
     def written_before(self) -> Outcome | None:
-        """The result of this run, if it is already written and no neighbour can still need this site."""
+        """The result of this run, if it is already written and no neighbour can still need messages of this site."""
         out = self.site.out
-        # Neighbours may still need messages of this site; only with the journal can it send them again.
+        # With a journal, take part again: neighbours may still need messages, which are sent again from the journal.
         if self.folder.has_journal or not (out.numbers.exists() or self._has_model()):
             return None
         try:
@@ -152,10 +153,10 @@ class ResultFiles:
                 changed = f"the data of run {self.site.run!r} have changed since {out.numbers} was written"
                 raise InputError(f"{changed}; {fix}")
             if not put_off and read_model(out.result).run_id != self.manifest.run_id.hex():
-                raise UnreadableFileError(f"{out.result} is of another run than {out.numbers}.")
+                raise UnreadableFileError(f"{out.result} and {out.numbers} belong to different runs.")
         except (UnreadableFileError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
-            fix = "Take both files from a copy, or begin anew at all sites: eigenmesh peer --fresh."
+            fix = "Restore both files from a backup, or start over at all sites: eigenmesh peer --fresh."
             raise UnreadableFileError(f"the result of this run was written, but is damaged: {error} {fix}") from error
         return done

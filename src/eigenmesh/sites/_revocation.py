@@ -1,4 +1,4 @@
-"""Certificates that are no longer trusted: a list beside ``ca.pem``, signed by the authority, read while running."""
+"""Revoked certificates: a list next to ``ca.pem``, signed by the authority, which a running peer reads again."""
 
 import logging
 import re
@@ -17,11 +17,11 @@ _BLOCK = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DO
 
 
 class RevocationList:
-    """What is revoked now; a new list counts as soon as it is in its place, without a restart.
+    """The certificates that are revoked now. A new list takes effect as soon as its file is there, without a restart.
 
-    ``ca`` is the file of trusted authorities. The list, ``revoked.pem`` in the same folder, may hold one list for each;
-    one that is signed by none of them is an error at the start, and later is logged while the last good one counts: a
-    certificate that was revoked once stays so.
+    ``ca`` is the file of trusted authorities. ``revoked.pem``, in the same folder, may hold one list per authority. A
+    list that none of them has signed is an error at the start. Later it is only logged, and the last good list stays in
+    force. A certificate that was revoked once stays revoked.
     """
 
     def __init__(self, ca: Path) -> None:
@@ -31,7 +31,7 @@ class RevocationList:
         self._revoked = self._read()
 
     def is_revoked(self, certificate: bytes | x509.Certificate) -> bool:
-        """Whether a certificate, or PEM, is on the list; looks at the file again if it has changed."""
+        """Whether a certificate, or its PEM, is revoked; reads the file again if it has changed."""
         self._refresh()
         if not isinstance(certificate, x509.Certificate):
             certificate = x509.load_pem_x509_certificate(certificate)
@@ -43,10 +43,10 @@ class RevocationList:
             self._revoked |= self._read()
         except (InputError, UnreadableFileError) as error:
             if self._seen != before:
-                logger.warning("%s The list that was read before still counts.", error)
+                logger.warning("%s The list that was read before stays in force.", error)
 
     def _read(self) -> frozenset[tuple[bytes, int]]:
-        """Issuer and serial number of everything on the list; the old ones if the file has not changed."""
+        """Issuer and serial number of all revoked certificates; those known before if the file has not changed."""
         try:
             facts = self.path.stat()
             seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
@@ -57,16 +57,17 @@ class RevocationList:
         except FileNotFoundError:
             return self._revoked
         except OSError as error:
-            raise UnreadableFileError(f"{self.path} cannot be read: {error.strerror}.") from error
+            raise UnreadableFileError(f"{self.path} cannot be read: {error.strerror}; check its owner.") from error
         try:
             trusted = x509.load_pem_x509_certificates(authorities)
             lists = [x509.load_pem_x509_crl(block) for block in blocks]
         except ValueError as error:
-            raise InputError(f"{self.path} is no list of revoked certificates ({error}); get it again.") from error
+            fix = "get it again from the authority"
+            raise InputError(f"{self.path} is not a list of revoked certificates ({error}); {fix}.") from error
         for one in lists:
             issuers = [ca for ca in trusted if ca.subject == one.issuer]
             if not any(one.is_signature_valid(cast(IssuerKey, ca.public_key())) for ca in issuers):
-                raise InputError(f"{self.path} is not signed by an authority in {self._ca}; get it again from there.")
+                raise InputError(f"{self.path} is not signed by an authority in {self._ca}; get it from the authority.")
         if not lists:
             raise InputError(f"{self.path} holds no list of revoked certificates; get it again, or remove it.")
         return frozenset((one.issuer.public_bytes(), entry.serial_number) for one in lists for entry in one)

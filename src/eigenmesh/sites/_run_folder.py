@@ -1,4 +1,4 @@
-"""What one run at one site can be resumed from: journals and the last membership, in a folder of its own."""
+"""The folder from which a run can be resumed at one site: its journal, and a fingerprint of the site's data."""
 
 import contextlib
 import os
@@ -11,15 +11,14 @@ from eigenmesh.transports.tls._journal import has_rounds, wipe
 from eigenmesh.transports.tls._journal_file import lock
 
 OWN_DATA = "own-data"
-# A journal that nobody needs any more.
+# Name of a journal that is being deleted.
 DONE = "journal-done"
 
 
 class RunFolder:
-    """The folder ``out.resume`` of one run: another run has another, so that none is ever in the way of the next.
+    """The folder ``out.resume`` of one run. Each run has its own, so that an old run never blocks the next.
 
-    ``fingerprint``, as JSON, identifies the site's data. It is kept here to detect that they have changed, and never
-    sent.
+    ``fingerprint``, as JSON, identifies the site's data. It is kept here to detect changes, and is never sent.
     """
 
     def __init__(self, out: OutFolder, fingerprint: str) -> None:
@@ -31,15 +30,15 @@ class RunFolder:
         return any(self.path.glob("journal"))
 
     def open(self) -> None:
-        """Make the folder. One with other data is refused, unless no neighbour's number has come to it."""
+        """Make the folder. An existing one for different data is refused if it has numbers from a neighbour."""
         known = self.path / OWN_DATA
         try:
             if self.path.exists() and not (known.exists() and known.read_text() == self.fingerprint):
                 self._require_unused()
                 if any(map(has_rounds, self.path.glob("journal"))):
-                    back = "go back to the data that it was begun with"
-                    anew = "or begin anew: give the run another name, or use eigenmesh peer --fresh, at all sites."
-                    raise InputError(f"the own data differ from those of {self.path}; {back}, {anew}")
+                    changed = f"this site's data have changed since {self.path} was made"
+                    over = "or start over at all sites: give the run another name, or use eigenmesh peer --fresh."
+                    raise InputError(f"{changed}; restore the data, {over}")
                 self.remove()
             self.path.mkdir(mode=0o700, exist_ok=True)
             self._is_new = not known.exists()
@@ -49,12 +48,12 @@ class RunFolder:
             raise UnreadableFileError(f"cannot use {self.path}: {error.strerror}; choose another folder.") from error
 
     def close(self, sent_numbers: bool) -> None:
-        """Leave nothing of a run that never began: no number has left this site or come to it."""
+        """Remove the folder if the run never began: this site has neither sent nor received a number."""
         if self._is_new and not sent_numbers and not any(map(has_rounds, self.path.glob("journal"))):
             self.remove()
 
     def remove(self) -> None:
-        # Under another name first: a crash on the way must not leave half a journal to resume from.
+        # Rename the journal first: a crash during the deletion must not leave half a journal to resume from.
         with contextlib.suppress(OSError):
             os.replace(self.path / "journal", self.path / DONE)
         for path in self.path.glob("*"):
@@ -62,12 +61,12 @@ class RunFolder:
                 if path.name in ("journal", DONE):
                     wipe(path)
                 path.unlink()
-        # The folder may be a link to another disk; then it stays.
+        # This fails, and may fail, where the folder is a symbolic link to another disk.
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
     def set_aside(self) -> list[Path]:
-        """Give everything of this run other names, which are returned."""
+        """Rename all files of this run, and return their new names."""
         self._require_unused()
         aside = []
         for path in (self.path, self.out.result, self.out.numbers, self.out.scores):

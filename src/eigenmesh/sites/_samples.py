@@ -1,4 +1,4 @@
-"""What a peer computes on: the samples of one file, or of a folder that new files come to."""
+"""The samples that a peer computes on: those of one file, or those of a batch of a followed run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eigenmesh.transports.tls import TlsTransport
 class OwnSamples(Protocol):
     """The samples of a site in one run.
 
-    ``fingerprint`` identifies those that were there before the run; it is kept to detect changes, and never sent.
+    ``fingerprint`` identifies the samples from before the run; it is kept to detect changes, and never sent.
     """
 
     feature_names: tuple[str, ...] | None
@@ -28,7 +28,7 @@ class OwnSamples(Protocol):
     def request(self) -> Request: ...
 
     def settle(self, transport: TlsTransport) -> Table:
-        """The samples that the run is about, from now on always the same; all sites call it first."""
+        """The samples of the run, which no longer change after this call; all sites call it first."""
 
     def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data: ...
 
@@ -37,7 +37,7 @@ class OwnSamples(Protocol):
 
 
 class OneFile:
-    """The samples of the file that ``site.toml`` names, which are all there."""
+    """The samples of the file that ``site.toml`` names."""
 
     def __init__(self, site: Site) -> None:
         self.site, self.table = site, read_samples(site.data)

@@ -25,7 +25,8 @@ Missing = Literal["error", "mean"]
 DType = Literal["float64", "float32"]
 OnLoss = Literal["wait", "abort", "continue"]
 Partition = Literal["samples", "features"]
-# What TLS takes at once, a C int, less the head of a frame. A larger message is refused by its sender, with its size.
+# TLS writes at most a C int of bytes at once; this leaves room for the header of a frame. A sender refuses a larger
+# message, with its size.
 MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)
 
 
@@ -36,19 +37,22 @@ class RunSettings:
     Attributes
     ----------
     n_components : K, or the share of the variance to explain.
-    partition : what sites have of their own: samples of the same features, or features of the same samples.
-    solver_parameters : those that differ from the solver's defaults.
-    averaging : name of an averaging over links; "auto" chooses the fastest for the graph.
-    seed : of the random start; None to have all sites draw it together, so that no data can be made to hide from it.
+    partition : how data are split between sites: by "samples" of the same features, or by "features" of the same
+        samples.
+    solver_parameters : parameters that differ from the solver's defaults.
+    averaging : name of an averaging method over links; "auto" chooses the fastest for the graph.
+    seed : seed of the random start. None: all sites draw it together, so that no site can prepare data that the start
+        misses.
     patience_s : how long to wait for a silent neighbour; join_s : for a neighbour that has not started yet;
         round_s : for a neighbour that is alive but sends no numbers.
-    on_loss : what happens to the run after that.
-    privacy : "masked": nobody sees anything but sums over all sites; "open": neighbours see what they add up; None
-        for "masked", where there are sites enough.
-    min_samples, min_samples_per_site : with fewer, in all or at one site, the run ends before any other number leaves.
-    every_s, batch_rows : in a followed run a site that has new samples begins the next batch after so long, or as soon
-        as it has so many; 0 for time alone. May differ between sites.
-    min_new_samples : with masks a batch counts only if three sites have so many new samples each.
+    on_loss : what happens to the run after that time.
+    privacy : "masked": everybody sees only sums over all sites; "open": neighbours see the numbers that they add up;
+        None: "masked", if there are enough sites.
+    min_samples, min_samples_per_site : with fewer samples, in total or at one site, the run ends before any other
+        number is sent.
+    every_s, batch_rows : in a followed run, a site with new samples begins the next batch after ``every_s``, or as soon
+        as it has ``batch_rows`` of them; 0 for time alone. Both may differ between sites.
+    min_new_samples : with masks, a batch counts only if at least three sites have this many new samples each.
     """
 
     n_components: int | float = 5
@@ -108,11 +112,11 @@ class RunSettings:
         return settings
 
     def for_sites(self, count: int, fields: Fields) -> RunSettings:
-        """With the privacy that so many sites have if nothing else is said; raises where masks hide nothing."""
+        """The settings with the default privacy for this many sites filled in; raises where masks hide nothing."""
         settings = replace(self, privacy=self.privacy or ("masked" if count >= MIN_SITES else None))
         if settings.privacy is None or (settings.masked and count < MIN_SITES):
-            why = "of two sites each knows the other's numbers by subtraction, so masks hide nothing"
-            raise fields.error("privacy", f'{why}; add a third site, or write privacy = "open" if that may be.')
+            why = "with two sites each finds the other's numbers by subtraction, so masks hide nothing"
+            raise fields.error("privacy", f'must be "open": {why}; write that if acceptable, or add a third site.')
         if settings.masked:
             request = settings.request()
             try:
@@ -146,13 +150,13 @@ class RunSettings:
     def largest_message(self, length: int) -> int:
         """Bytes of the largest message: of an iteration, the PCA certificate, the moments or a check.
 
-        ``length`` is how many numbers a vector has: d, or N where columns are split.
+        ``length`` is the length of a vector: d, or N where columns are split.
         """
         d, wanted, solver = length, self.n_components, SOLVERS[self.solver](**self.solver_parameters)
-        # A share of the variance may need all components.
+        # To explain a share of the variance may take all components.
         k = min(wanted, d) if isinstance(wanted, int) else d
         iteration = int(solver.largest_message(k, d))
-        # Moments have up to three numbers per column, of two words each where they are integers.
+        # Moments have up to three numbers per column; as integers, each takes two words.
         return min(8 * (max(iteration, d * max(k, PROBE_COLUMNS), 2 * (3 * d + 1)) + 4096), MAX_MESSAGE_BYTES)
 
 

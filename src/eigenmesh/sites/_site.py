@@ -32,11 +32,11 @@ WHAT = "a site.toml (eigenmesh init makes one for each site)"
 # X.509 files of a site, and its settings.
 CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE, REQUEST_FILE = "cert.pem", "key.pem", "ca.pem", "request.pem"
 SITE_FILE = "site.toml"
-# Beside the file of trusted authorities: certificates that they have revoked.
+# Next to the file of trusted authorities: the certificates that they have revoked.
 REVOKED_FILE = "revoked.pem"
-# The folder of the authority, a name that no site may have, its key and its log of certificates.
+# The folder of the authority (no site may have its name), the authority's key and its log of certificates.
 CA_FOLDER, CA_KEY, ISSUED_FILE = "ca", "ca.key", "issued.jsonl"
-# Written instead of an address if the neighbour calls this site.
+# In the place of an address, if the neighbour calls this site.
 INCOMING = "incoming"
 TABLES = ("neighbours", "tls", "data", "out", "settings", FINGERPRINTS)
 FIELDS = ("name", "run", "sites", "edges", "listen", "metrics_port", "agrees_to_continue", *TABLES, *SCHEDULE)
@@ -45,7 +45,7 @@ TLS_FIELDS = ("certificate", "key", "ca")
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of the X.509 certificate with its chain, of its key, and of the trusted authorities."""
+    """Paths of the site's X.509 certificate with its chain, of its key, and of the trusted authorities."""
 
     certificate: Path
     key: Path
@@ -54,9 +54,9 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class DataFile:
-    """The site's samples and how they are read; sites may differ in both, and in ``covariance``.
+    """The file of the site's samples, and how to read it; sites may differ in both, and in ``covariance``.
 
-    Columns are put in the order of ``feature_names``, which must be their names, or name those of a file without names.
+    Columns are put in the order of ``feature_names``. If the file has no column names, these become the names.
     """
 
     file: Path
@@ -70,10 +70,10 @@ class Site:
     """A site: its name, links, files and settings.
 
     ``sites`` and ``edges`` are the whole graph, needed for its diameter, trees and spectrum. ``neighbours`` has the
-    address of each neighbour that this site calls, and None for one that calls at ``listen``. ``fingerprints`` are
-    those of the keys of all sites, or none. ``agrees_to_continue`` is the word of this site that a masked run may go on
-    without a site that is lost, this one too, although the others then learn more of it. ``batch`` is the number of the
-    run in a followed one.
+    address of each neighbour that this site calls, and None for a neighbour that calls ``listen``. ``fingerprints``
+    are those of the keys of all sites, or empty. ``agrees_to_continue`` means that this site agrees that a masked run
+    continues without a lost site, this one included, although the others then learn more about it. ``batch`` is the
+    number of the batch in a followed run.
     """
 
     path: Path
@@ -94,7 +94,7 @@ class Site:
     batch: int | None = None
 
     def in_batch(self, batch: int) -> Site:
-        """The site in one batch of a followed run: with the sites that are in it, and the links between them."""
+        """The site in one batch of a followed run: with the members of the batch, and the links between them."""
         members = self.schedule.members(self.sites, batch)
         neighbours = {name: address for name, address in self.neighbours.items() if name in members}
         return replace(
@@ -110,7 +110,7 @@ class Site:
 
     @property
     def run_and_batch(self) -> str:
-        """The run by name, for people."""
+        """The name of the run, with the batch if there is one, to show to people."""
         return self.run if self.batch is None else f"{self.run}, batch {self.batch}"
 
     @cached_property
@@ -162,7 +162,7 @@ def read_site(path: str | os.PathLike[str]) -> Site:
 
 
 def read_samples(data: DataFile) -> Table:
-    """The table of the file, its columns in the order of their names where these are given."""
+    """The table in the file, with its columns in the order of ``feature_names``, if given."""
     table = read_table(data.file, **vars(data.table))
     if data.feature_names is None:
         return table
@@ -172,7 +172,10 @@ def read_samples(data: DataFile) -> Table:
 
 
 def fingerprint(data: DataFile) -> str:
-    """SHA-256 of each file that is read, and how it is read, as JSON: for this site alone, it would confirm a guess."""
+    """JSON with the SHA-256 of each file and the options it is read with.
+
+    It is never sent: with the hash, another site could confirm a guess about the data.
+    """
     digests = []
     try:
         for path in all_files_of(data.file):
@@ -211,7 +214,7 @@ def _neighbours(fields: Fields, name: str, edges: tuple[tuple[str, str], ...]) -
 
 
 def _listen(fields: Fields, neighbours: Mapping[str, Address | None]) -> Address | None:
-    """Where neighbours call this site; None if all of them are called."""
+    """The address at which neighbours call this site; None if this site calls all of them."""
     listen = fields.checked("listen", Address.parse, fields.text("listen")) if "listen" in fields else None
     callers = [neighbour for neighbour, address in neighbours.items() if address is None]
     if callers and listen is None:

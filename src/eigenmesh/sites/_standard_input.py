@@ -1,4 +1,4 @@
-"""Lines from standard input, kept in a file that grows: they are on the disk before they count."""
+"""Lines from standard input, copied to a growing file on the disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ READ_BYTES = 2**16
 
 @dataclass
 class StandardInput(GrowingFile):
-    """Whole lines from a descriptor, added to a file by a thread that brings them to the disk.
+    """Complete lines from a descriptor; a thread appends them to a file and flushes it to the disk.
 
-    A line without an end is not kept. A sender that begins anew may send the header of the file again.
+    A last line without a newline is dropped. A sender that restarts may send the header of the file again.
     """
 
     descriptor: int = field(default=0, kw_only=True)
@@ -27,7 +27,7 @@ class StandardInput(GrowingFile):
 
     def __post_init__(self) -> None:
         with self.place.open("ab+") as file:
-            # What a crash has left of a line is not one.
+            # Remove an incomplete line that a crash may have left at the end.
             file.seek(0)
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
         sync_folder(self.place.parent)
@@ -39,7 +39,7 @@ class StandardInput(GrowingFile):
         return super().new(counted, batch)
 
     def _keep(self) -> None:
-        """Until there are no more."""
+        """Copy lines until the input ends."""
         try:
             header, left = self._first_line(), b""
             with self.place.open("ab") as file:
@@ -51,10 +51,10 @@ class StandardInput(GrowingFile):
                         file.flush()
                         os.fsync(file.fileno())
         except OSError as error:
-            self._failure = f"lines from standard input cannot be kept in {self.place}: {error}."
+            self._failure = f"lines from standard input cannot be saved to {self.place}: {error}."
 
     def _first_line(self) -> bytes:
-        """That of the file, if it names the columns."""
+        """The first line of the file, if it is a header."""
         with self.place.open("rb") as file:
             first = file.readline()
         return first if first.strip() and Dialect.of(self.place, self.data.table).has_header else b""

@@ -1,4 +1,4 @@
-"""How a run is going at one site: a small file, replaced atomically, that anyone at the site may read."""
+"""The status of a run at one site: a small file, replaced atomically, that anyone at the site may read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eigenmesh.events import Ended, Event, Lost, Members, NeighbourStatus, Recor
 
 logger = logging.getLogger(__name__)
 
-# A running peer writes its status about every second; after so long without, it is taken to be stuck.
+# A running peer writes its status about every second. An older status means that the peer is stuck.
 STALE_S = 15.0
 LARGEST_BYTES = 1 << 22
 # Phases after which a peer writes no more.
@@ -26,7 +26,7 @@ ENDED = ("done", "stopped", "parked", "aborted", "failed")
 
 @dataclass(frozen=True)
 class Status:
-    """What the events of a peer add up to.
+    """The state of a peer, built from its events.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Status:
     residual : of the last check; NaN before the first.
     bytes : sent by this site since the last change of members.
     waiting_since : start of the current wait, in seconds since 1970; 0 if there is none.
-    message : why it ended, or what it is stuck at.
+    message : why the run ended, or what keeps it from going on.
     """
 
     site: str
@@ -91,7 +91,7 @@ def write_status(path: Path, status: Status) -> bool:
     try:
         save_json(path, plain_values(status))
     except OSError as error:
-        # A full disk is no reason to end the run.
+        # A full disk does not end the run.
         logger.warning("the status file %s cannot be written: %s", path, error.strerror)
         return False
     return True
@@ -115,15 +115,15 @@ def read_status(path: str | os.PathLike[str]) -> Status:
     except FileNotFoundError as error:
         raise UnreadableFileError(f"{path} does not exist: no peer has been started here yet.") from error
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}; check its owner and mode.") from error
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableFileError(f"{path} is not a status file ({error}); a running peer will replace it.") from error
 
 
 def _exists(pid: int) -> bool:
-    """Whether a process of that number runs on this machine; it may be another one by now."""
+    """Whether a process with this number runs on this machine; by now it may be a different program."""
     try:
-        # On other systems os.kill would end the process.
+        # On Windows os.kill would end the process.
         if pid > 0 and os.name == "posix":
             os.kill(pid, 0)
     except PermissionError:
@@ -134,7 +134,7 @@ def _exists(pid: int) -> bool:
 
 
 def health(status: Status, now: float | None = None) -> str:
-    """One word on whether to believe the status: ended, running, stale (no word for long) or gone (no process)."""
+    """How far to trust the status: ended, running, stale (not written for STALE_S) or gone (no such process)."""
     if status.ended:
         return "ended"
     if not _exists(status.pid):

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from eigenmesh._lookup import canonical_name
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
 
-# Settings of a thousand sites are far smaller; a data file given by mistake is refused at once.
+# The settings of a thousand sites are far smaller. A data file given by mistake is refused at once.
 MAX_BYTES = 4 * 2**20
 
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Fields:
     """One table of a TOML file.
 
-    Every getter raises InputError with the value, its bound and its line. ``default=None`` makes a field required.
+    Every getter raises InputError with the line, the value and its bound. ``default=None`` makes a field required.
     """
 
     def __init__(self, path: Path, text: str, content: dict[str, Any], header: str = "", index: int = 0) -> None:
@@ -75,7 +75,7 @@ class Fields:
         """A string; if there are choices, the canonical name of one of them."""
         value = self._value(key, default)
         if not isinstance(value, str) or not value:
-            raise self.wrong(key, "must be a string that is not empty, in quotes.")
+            raise self.wrong(key, "must be a string in quotes, and not empty.")
         return canonical_name(f"{self._full_name(key)} in {self.place(key)}", value, choices) if choices else value
 
     def whole(self, key: str, least: int, default: int | None = None, most: int | None = None) -> int:
@@ -94,7 +94,7 @@ class Fields:
         return float(value)
 
     def at_least(self, key: str, least: float, below: float, default: float | None = None) -> float:
-        """A number from a bound on, that one included, to below another."""
+        """A number of at least ``least`` and less than ``below``."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < below:
             raise self.wrong(key, f"must be a number from {least:g} to below {below:g}.")
@@ -164,7 +164,7 @@ class Fields:
 
 
 def _line_of(text: str, header: str, index: int, key: str) -> int | None:
-    """Line of a field in the usual style; None if it is written in another way, such as in an inline table."""
+    """The line number of a field; None if it is written in an unusual style, such as in an inline table."""
     current, seen = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         if found := re.match(r"\s*\[{1,2}\s*([^\[\]\s]+)\s*\]{1,2}\s*(#.*)?$", line):

@@ -18,7 +18,7 @@ from eigenmesh.sites._names import require_name
 AUTHORITY_CERTIFICATE_DAYS = 3650
 SITE_CERTIFICATE_DAYS = 825
 MIN_RSA_BITS = 2048
-# Clocks of sites differ; a new certificate must be valid where the clock is behind.
+# The clocks of sites differ: a new certificate must also be valid where the clock is slow.
 CLOCK_SLACK = dt.timedelta(hours=1)
 
 PEM = serialization.Encoding.PEM
@@ -59,25 +59,25 @@ class CertificateAuthority:
     def sign(self, request: bytes, name: str, days: int = SITE_CERTIFICATE_DAYS) -> bytes:
         """The certificate (PEM) for a signing request (PEM), which must name only that site.
 
-        Only the key is taken from the request: what the certificate allows is decided here.
+        Only the key is taken from the request. The authority decides what the certificate allows.
         """
         require_name(name)
         return self._certificate(name, _requested_key(request, name), days)
 
     def renew(self, certificate: bytes, days: int = SITE_CERTIFICATE_DAYS) -> tuple[str, bytes]:
-        """The name of the site, and a certificate (PEM) for the same name and key as one of this authority's (PEM)."""
+        """The site's name, and a new certificate (PEM) with the name and key of an old one of this authority (PEM)."""
         old = load_certificate(certificate)
         try:
             old.verify_directly_issued_by(self.certificate)
         except (ValueError, TypeError, InvalidSignature) as error:
             raise InputError(
-                "the certificate is not one of this authority's; have a request signed instead."
+                "the certificate was not issued by this authority; have a request signed instead."
             ) from error
         (name,) = alternative_names(old)
         return name, self._certificate(name, _require_accepted(old.public_key(), name), days)
 
     def revocation_list(self, serials: Iterable[int], number: int) -> bytes:
-        """A list of revoked certificates (PEM, RFC 5280), to be put beside ``ca.pem`` at all sites."""
+        """A list of revoked certificates (PEM, RFC 5280), to be put next to ``ca.pem`` at all sites."""
         now = _now()
         builder = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject).last_update(now)
         builder = builder.next_update(self.certificate.not_valid_after_utc)
@@ -95,7 +95,7 @@ class CertificateAuthority:
         permitted = permitted_names(self.certificate)
         if permitted and name not in permitted:
             sites = ", ".join(permitted)
-            raise InputError(f"this authority is for {sites} alone, not for {name}; make another for a larger network.")
+            raise InputError(f"this authority is only for {sites}, not for {name}; make another for a larger network.")
         builder = _builder(name, self.certificate.subject, key, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
@@ -109,7 +109,7 @@ class CertificateAuthority:
 def make_certificate_authority(
     name: str = "eigenmesh", days: int = AUTHORITY_CERTIFICATE_DAYS, sites: Sequence[str] = ()
 ) -> CertificateAuthority:
-    """A new private authority, which can certify sites, only these if any are given, but no further authorities."""
+    """A new private authority. It can certify sites (only these, if any are given), but no other authorities."""
     key, name = ec.generate_private_key(ec.SECP256R1()), f"{name} authority"[:64]
     builder = _builder(name, _subject(name), key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -128,12 +128,12 @@ def load_certificate_authority(certificate: bytes, key: bytes) -> CertificateAut
     except (ValueError, TypeError) as error:
         raise InputError(f"the authority's certificate or key cannot be read: {error}; give PEM files.") from error
     if not isinstance(private, ec.EllipticCurvePrivateKey) or loaded.public_key() != private.public_key():
-        raise InputError("the authority's certificate and key do not belong together; give those of one authority.")
+        raise InputError("the authority's certificate and key do not match; give the two files of one authority.")
     return CertificateAuthority(loaded, private)
 
 
 def make_certificate_request(name: str) -> CertificateRequest:
-    """A new key and a signing request for it, for a site that has its certificate signed elsewhere."""
+    """A new key and a signing request for it, for a site whose certificate is signed elsewhere."""
     require_name(name)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
@@ -171,7 +171,7 @@ def load_certificate(content: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(content)
     except ValueError as error:
-        raise InputError(f"this is no certificate ({error}); give a PEM file.") from error
+        raise InputError(f"this is not a certificate ({error}); give a PEM file.") from error
 
 
 def permitted_names(authority: x509.Certificate) -> tuple[str, ...]:
