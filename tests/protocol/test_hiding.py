@@ -51,7 +51,7 @@ def test_keys_are_answered_once_all_members_have_shown_theirs(masked):
 def test_a_member_without_a_key_ends_the_run_by_name(masked):
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
     (fail,) = of_kind(masked.step(ep.Keys()), ep.Fail)
-    assert "A shows no key for masks" in str(fail.error)
+    assert "A sent no key for masks" in str(fail.error)
 
 
 def test_a_key_that_its_site_has_not_signed_is_refused(masked):
@@ -65,14 +65,14 @@ def test_another_key_from_the_same_journal_ends_the_run(masked):
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
     (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), start=2)), ep.Fail)
     assert isinstance(fail.error, CannotResumeError)
-    assert "C shows two keys for masks" in str(fail.error)
+    assert "C has sent two keys for masks" in str(fail.error)
 
 
 def test_once_something_is_masked_no_site_may_begin_anew_with_another_key(masked):
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
     masked.step(ep.Mask(0, b"12345678"))
     (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), identity="D" * 4)), ep.Fail)
-    assert "C has begun the run anew" in str(fail.error)
+    assert "C has started the run over" in str(fail.error)
 
 
 def test_nothing_leaves_before_what_is_masked_is_on_the_disk(masked):
@@ -102,7 +102,7 @@ def test_a_journal_with_other_sizes_does_not_fit(masked):
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: b"as it was", "secret")
     machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
     (fail,) = of_kind(machine.step(0.0, ep.Mask(0, b"12345678")), ep.Fail)
-    assert "the journal does not fit this run: average 0 has 9 bytes there, but this run needs 8" in str(fail.error)
+    assert "the journal does not fit this run: average 0 has 9 bytes in it, but this run needs 8" in str(fail.error)
 
 
 def test_a_counter_that_goes_back_ends_the_run(masked):

@@ -139,7 +139,7 @@ def test_what_is_stored_does_not_grow_with_what_is_said():
 def test_a_site_that_runs_twice_is_found_out():
     view = Membership("a", NAMES[:3], [("a", "b"), ("b", "c")])
     view.add(said(INSTANCE, "b", ["journal 2", 3, "one", ""]))
-    with pytest.raises(TwiceError, match="b has begun the run anew, or runs twice"):
+    with pytest.raises(TwiceError, match="b has started the run over, or runs twice"):
         view.add(said(INSTANCE, "b", ["journal 2", 3, "other", ""]))
     # As long as no numbers were used a site may begin anew; an older journal is never taken instead.
     assert not view.add(said(INSTANCE, "b", ["journal 1", 9, "one", ""]))

@@ -102,7 +102,7 @@ def test_a_matrix_that_is_not_finite_is_neither_sent_nor_taken(bad):
         (np.ones(3, complex), "complex128"),
         (np.array(["a"]), "allowed are float64"),
         (np.ones((1,) * 9), "9 axes"),
-        (np.ones(LIMIT), "beyond the 65536 bytes"),
+        (np.ones(LIMIT), "exceeds the 65536 bytes"),
     ],
 )
 def test_what_a_receiver_would_refuse_is_not_sent(array, message):

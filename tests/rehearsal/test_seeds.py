@@ -67,7 +67,7 @@ def test_a_view_that_grows_after_it_was_agreed_on_is_agreed_on_again(seed):
         (8301, "B is lost; only A and C are left"),
         (40629, "C is lost; only A and B are left"),
         (63972, "A finished before C-D was lost"),
-        (69150, "F has begun the run anew, or runs twice"),
+        (69150, "F has started the run over, or runs twice"),
     ],
 )
 def test_seeds_that_were_wrong_are_refused_by_name(seed, said):

@@ -235,7 +235,7 @@ def test_intruders_are_refused_and_logged_and_the_run_goes_on(tmp_path, alike, u
             "did not return a certificate",
             "certificate verify failed",
             "certificate has expired",
-            "tromso at .*calls itself 'oslo', but its certificate does not",
+            "tromso at .*greets as 'oslo', which is not the name in its certificate",
             "oslo: .*manifest differs",
             "wrong version number|unsupported protocol|record|http request",
         ]

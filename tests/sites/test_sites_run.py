@@ -186,7 +186,7 @@ def test_a_site_that_begins_anew_is_not_mixed_into_the_run(tmp_path, alike):
             mesh.start()
             assert 0 not in mesh.wait().values()
             assert mesh.wait("tromso") == {"tromso": CANNOT_RESUME}
-        assert "tromso has begun the run anew" in mesh.said("tromso")
+        assert "tromso has started the run over" in mesh.said("tromso")
         assert not any((mesh.out(name) / "result.npz").exists() for name in three)
 
 

@@ -190,7 +190,7 @@ def test_right_authority_but_a_name_that_is_not_its_own(besieged, claims):
     mallory = besieged.sites.authority.issue("mallory")
     run = besieged.sites.run_of()
     assert knock(besieged, mallory, [hello(claims, run, mallory)]) == INSIDE
-    reason = "no neighbour that dials" if claims == "mallory" else "but its certificate does not"
+    reason = "not a neighbour that calls" if claims == "mallory" else "not the name in its certificate"
     assert len(besieged.refused) == 1
     assert reason in besieged.refused[0]
     assert "mallory at 127.0.0.1:" in besieged.refused[0]
@@ -199,7 +199,7 @@ def test_right_authority_but_a_name_that_is_not_its_own(besieged, claims):
 def test_a_neighbour_that_should_be_dialled_does_not_dial(besieged):
     theirs = besieged.sites.credentials[2]
     assert knock(besieged, theirs, [hello("site2", besieged.sites.run_of(), theirs)]) == INSIDE
-    assert "no neighbour that dials" in besieged.refused[0]
+    assert "not a neighbour that calls" in besieged.refused[0]
 
 
 def test_an_old_run_replayed(besieged):
@@ -207,13 +207,13 @@ def test_an_old_run_replayed(besieged):
     frames = [hello("site0", old, besieged.sites.credentials[0]), data_frame(old, 0, np.ones((1, 12, 2)))]
     answers, _ = knock(besieged, besieged.sites.credentials[0], frames)
     assert [answer.kind for answer in answers if answer.kind is not Kind.STATEMENT] == [Kind.REFUSE]
-    assert "is not the present one" in answers[-1].text
-    assert "is not the present one" in besieged.refused[0]
+    assert "is not the current one" in answers[-1].text
+    assert "is not the current one" in besieged.refused[0]
 
 
 def test_an_old_epoch_replayed(besieged):
     answers, _ = knock(besieged, besieged.sites.credentials[0], [besieged.hello(epoch=7)])
-    assert "epoch 7 is not the present one, 0" in answers[-1].text
+    assert "epoch 7 is not the current one, 0" in answers[-1].text
 
 
 def test_another_manifest_in_the_middle_of_a_run(besieged):
@@ -269,7 +269,7 @@ def test_a_stolen_key_without_the_journal_is_no_more_than_a_site_begun_anew(besi
     anew = besieged.hello(round_, instance=Instance("f" * 32, 1, "0"))
     answers, _ = knock(besieged, besieged.sites.credentials[0], [anew])
     assert answers[0].kind is Kind.REFUSE
-    assert "site0 has begun the run anew" in answers[0].text
+    assert "site0 has started the run over" in answers[0].text
     besieged.progress()
 
 

@@ -409,7 +409,7 @@ def test_a_neighbour_that_hashes_wrongly_is_found_out():
             all_rounds(sites, 10)(transport)
 
     errors = in_threads(work, 2)
-    assert "site1 sent a hash in round 0 that is not that of the numbers, 3 times over" in str(errors[0])
+    assert "site1 sent a hash in round 0 that does not match the numbers, 3 times over" in str(errors[0])
 
 
 def test_a_mistake_in_the_machine_ends_the_run_and_not_only_a_stream(caplog):
@@ -465,7 +465,7 @@ def test_a_neighbour_that_lives_but_does_not_answer_meets_the_deadline():
 
 def test_a_neighbour_that_finishes_early_is_named():
     sites = Sites(nx.path_graph(2))
-    with pytest.raises(TransportError, match="site1 has finished, but round 3"):
+    with pytest.raises(TransportError, match="site1 has finished, but its round 3"):
         sites.run(lambda transport: rounds(transport, [1 - transport.rank], 5 if transport.rank == 0 else 3))
 
 
@@ -659,7 +659,7 @@ def test_a_site_whose_journal_is_gone_is_told_that_it_cannot_resume(tmp_path):
             give_up(transports[1], 0)
 
     assert in_threads(work, 2) == {}
-    assert "begun the run anew" in str(outcome[0])
+    assert "started the run over" in str(outcome[0])
     # The others learn it too.
     assert isinstance(outcome[1], LostNeighbourError | AbortedError)
 

@@ -1,4 +1,4 @@
-"""Fifth layer of a site's machine: whom it waits for, and who continues when neighbours are lost."""
+"""Fifth layer of a site's machine: which neighbours it waits for, and which sites continue when some are lost."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from eigenmesh.protocol._link import Message
 from eigenmesh.protocol._statements import LOST
 from eigenmesh.protocol._wire import Frame
 
-# Neighbours may fall silent one after the other; this bounds an agreement, in units of ``patience_s``.
+# Longest time for an agreement, in units of ``patience_s``: neighbours may fall silent one after the other.
 MAX_PATIENCES = 10
 
 
 @dataclass
 class Question:
-    """What the solver waits for: the event, since when, and what an exchange has so far."""
+    """The solver's open request: the event, when it came, and the frames of an exchange that are here so far."""
 
     event: ev.Question
     since: float
@@ -28,11 +28,11 @@ class Question:
 
 
 class Agreement(Incoming):
-    """The solver's question, and what becomes of it when a site is lost."""
+    """The solver's open request, and its answer when a site is lost."""
 
     _question: Question | None
     _waits: tuple[str, ...]
-    # The view that all its members have signed; the present one may have grown since.
+    # The lost links of the view that all its members have signed; more links may have been lost since.
     _agreed_lost: tuple[tuple[str, str], ...] = ()
 
     def _answer(self, answer: Any) -> None:
@@ -40,7 +40,7 @@ class Agreement(Incoming):
         self._effects.append(ev.Deliver(answer))
 
     def _wait(self, names: Collection[str], what: str) -> None:
-        """Note whom the solver waits for, and look whether that is too long."""
+        """Note which neighbours the solver waits for, and fail if the wait is too long."""
         self._waits = tuple(names)
         lost = [name for name in names if self.links[name].lost]
         question = self._question
@@ -50,13 +50,13 @@ class Agreement(Incoming):
             text = f"{self.setup.name} waited {self.setup.round_s:g} s for {', '.join(names)} {what}."
             self.fail(DeadlineError(text), f"{self.setup.name} ended the run: {text}")
 
-    def _bringing(self, missing: list[str]) -> list[str]:
-        """Neighbours to wait for until the statements of these members are here: others pass them on."""
+    def _bringers_of(self, missing: list[str]) -> list[str]:
+        """Neighbours to wait for until the statements of these members arrive; others pass statements on."""
         near = [name for name in missing if name in self.links]
         return near or [link.name for link in self.links.values() if not link.finished]
 
     def _lose(self, names: list[str]) -> None:
-        """Do what ``on_loss`` says."""
+        """React to lost neighbours as ``on_loss`` demands."""
         setup = self.setup
         silent = ", ".join(name for name in names if self.links[name].joined)
         absent = ", ".join(name for name in names if not self.links[name].joined)
@@ -82,7 +82,7 @@ class Agreement(Incoming):
             self.cut(self.streams[number])
 
     def _agree(self) -> None:
-        """Wait until every member has signed the view; neighbours that fall silent meanwhile are lost too."""
+        """Wait until every member has signed the view; neighbours that fall silent meanwhile are lost, too."""
         membership, setup = self.membership, self.setup
         left = {name for link in membership.links if setup.name in link for name in link if name != setup.name}
         finished = [link.name for link in self.links.values() if link.finished and link.name in left]
@@ -90,18 +90,18 @@ class Agreement(Incoming):
             membership.require_majority()
             if setup.masked and len(membership.members) < MIN_SITES:
                 missing, who = ", ".join(membership.missing), " and ".join(membership.members)
-                text = f"{missing} is lost; only {who} are left, and of two each would know the other's numbers"
-                raise TransportError(f"{text} by subtraction.")
+                text = f"{missing} is lost; only {who} are left, and each would find the other's numbers by subtraction"
+                raise TransportError(f"{text}; start all sites again.")
             if finished:
                 who, links = ", ".join(finished), ", ".join(map("-".join, membership.lost))
-                raise TransportError(f"{who} finished before {links} was lost; the result there is that of all sites.")
+                raise TransportError(f"{who} finished before {links} was lost; use its result, which is of all sites.")
             if self.now - self.view_since > MAX_PATIENCES * setup.patience_s + setup.join_s:
                 who = ", ".join(membership.undecided)
                 raise TransportError(f"{who} did not agree on who continues; start the run again.")
         except TransportError as error:
             self.fail(error, f"{setup.name} ended the run: {error}")
             return
-        if membership.agreed and not self._unsaid:
+        if membership.agreed and not self._unsent:
             self._agreed_lost = membership.lost
             self._answer(ev.MembersChanged(membership.lost))
             return

@@ -1,4 +1,4 @@
-"""What a site's machine is told, and what it asks for: plain values, so that a run can be recorded and replayed."""
+"""Events and effects of a site's machine: plain values, so that a run can be recorded and replayed."""
 
 from typing import Any, NamedTuple
 
@@ -10,9 +10,10 @@ class SiteStarted(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A stream is open. ``names`` are those of the other end's certificate; ``called`` is whom this site has called.
+    """A stream is open.
 
-    ``address`` is where the other end is, for the log.
+    ``names`` are the names in the certificate of the other end; ``called`` is the neighbour that this site has called,
+    if it has; ``address`` is that of the other end, for the log.
     """
 
     stream: int
@@ -22,14 +23,14 @@ class Opened(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """A call of a neighbour has failed."""
+    """A call to a neighbour has failed."""
 
     neighbour: str
     reason: str
 
 
 class Bytes(NamedTuple):
-    """A message has come over a stream."""
+    """A message has arrived over a stream."""
 
     stream: int
     data: bytes
@@ -73,7 +74,7 @@ class Keys(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """The solver has masked what it adds to the average of that number; nothing leaves before this is on the disk."""
+    """The solver has masked its part of the average with this number; it is not sent before it is on the disk."""
 
     number: int
     masked: bytes
@@ -86,20 +87,20 @@ class Sign(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """The solver begins with the members that are left, from an estimate that is kept in the journal."""
+    """The solver starts again with the remaining members, from an estimate that is kept in the journal."""
 
     start: bytes
 
 
 class Stop(NamedTuple):
-    """This site ends the run everywhere, or puts it off (``parks``), and says why."""
+    """This site ends the run at all sites, or parks it (``parks``), and gives the reason."""
 
     reason: str
     parks: bool = False
 
 
 class Finish(NamedTuple):
-    """The solver asks for nothing more: part from the neighbours."""
+    """The solver is done: say farewell to the neighbours."""
 
 
 Event = (
@@ -121,15 +122,15 @@ Event = (
 )
 
 
-# What a solver asks for; each is answered.
+# Requests of the solver; each gets an answer.
 Question = Exchange | Keys | Mask | Sign | Begin | Finish
 
 
 class Sent(NamedTuple):
-    """One message that is about to leave this site, for the neighbour of that name.
+    """One message that this site is about to send to a neighbour.
 
-    ``bytes`` counts numbers or text alone, ``frame_bytes`` the head too; ``sha256`` is of the body, in hexadecimal.
-    ``again`` says that the same round has gone to this neighbour before, over a link that broke.
+    ``bytes`` counts only numbers or text, ``frame_bytes`` the header, too; ``sha256`` is that of the body, in
+    hexadecimal. ``again``: the same round was sent to this neighbour before, over a link that broke.
     """
 
     neighbour: str
@@ -152,22 +153,22 @@ class Dial(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Send a message over a stream, after those before it."""
+    """Send a message over a stream, after all earlier ones."""
 
     stream: int
     data: bytes
 
 
 class Cut(NamedTuple):
-    """End a stream, after all messages are written; ends with Closed."""
+    """Close a stream, after all messages are written; ends with Closed."""
 
     stream: int
 
 
 class Append(NamedTuple):
-    """Write the parts of a record to the journal, after those before it; Durable tells when it is on the disk.
+    """Write the parts of a record to the journal, after all earlier ones; Durable reports when it is on the disk.
 
-    Messages wait for one that is ``urgent``.
+    ``urgent``: messages are waiting for it, so flush it soon.
     """
 
     record: tuple[bytes, ...]
@@ -175,13 +176,13 @@ class Append(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """Put a message on record; it follows as Write, and may not leave if this fails."""
+    """Record a message in the audit. The next effect is its Write, which must be dropped if this fails."""
 
     sent: Sent
 
 
 class Deliver(NamedTuple):
-    """The answer to what the solver has asked for."""
+    """The answer to the solver's request."""
 
     answer: Any
 
@@ -203,7 +204,7 @@ Effect = Dial | Write | Cut | Append | Audit | Deliver | Fail | Log
 
 
 class Received(NamedTuple):
-    """Answer to Exchange: the frame of each neighbour."""
+    """Answer to Exchange: the frame from each neighbour."""
 
     frames: dict[str, Frame]
 
@@ -215,7 +216,7 @@ class PublicKeys(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """Answer to Mask: what is to leave: those bytes, or the ones that an earlier process put on record."""
+    """Answer to Mask: the bytes to send, which are those given, or those that an earlier process has recorded."""
 
     masked: bytes
 
@@ -227,7 +228,7 @@ class Signed(NamedTuple):
 
 
 class MembersChanged(NamedTuple):
-    """Answer to anything, once sites were lost and the others have agreed to continue: Begin is due."""
+    """Answer to any request after sites were lost and the others agreed to continue: Begin must follow."""
 
     lost: tuple[tuple[str, str], ...]
 
@@ -237,6 +238,6 @@ class Begun(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """Answer to Finish: the neighbours have what they need, or are lost; ``owed`` may need this site again."""
+    """Answer to Finish: the neighbours have all they need, or are lost; those in ``owed`` may need this site again."""
 
     owed: tuple[str, ...]

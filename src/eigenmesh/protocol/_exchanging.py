@@ -10,7 +10,7 @@ from eigenmesh.protocol._records import Mark
 
 
 class Exchanging(Hiding):
-    """What a round sends, waits for and writes down."""
+    """Sends a round, waits for the frames of neighbours, and writes them to the journal."""
 
     def _collect(self, question: Question, event: ev.Exchange, durable: int) -> None:
         message = question.message
@@ -18,7 +18,7 @@ class Exchanging(Hiding):
             return
         if message.round == self.round:
             if event.send_to and self.masked_record >= durable:
-                # A mask that is not on the disk could be used on other numbers after a crash.
+                # Wait for the disk: after a crash, a mask that is not on record could be used for other numbers.
                 self._waits = ()
                 return
             full = [name for name in event.send_to if self.links[name].full]
@@ -38,7 +38,7 @@ class Exchanging(Hiding):
             self._wait(missing, f"to send round {message.round}")
 
     def _pick(self, name: str, question: Question) -> bool:
-        """Take the frame of a neighbour, from the journal or from what came in; False if it is not there yet."""
+        """Take a neighbour's frame from the journal or from those that have arrived; False if it is not there yet."""
         link, message = self.links[name], question.message
         if message is None:
             return False
@@ -47,7 +47,7 @@ class Exchanging(Hiding):
         if link.next_in <= message.round:
             if link.complete:
                 self.fail(
-                    TransportError(f"{name} has finished, but round {message.round} of it is needed."),
+                    TransportError(f"{name} has finished, but its round {message.round} is still needed."),
                     f"{self.setup.name} ended the run: {name} finished early.",
                 )
             return False
@@ -58,9 +58,9 @@ class Exchanging(Hiding):
             return False
         question.got[name] = arrived.frame
         link.strikes = 0
-        link.untold_bytes += len(arrived.data)
+        link.unreported_bytes += len(arrived.data)
         number = self.append(Mark.FRAME, arrived.data, name, message.round)
-        self._unsafe.append((number, name, message.round + 1, self.epoch))
+        self._not_durable.append((number, name, message.round + 1, self.epoch))
         return True
 
     def _pick_from_journal(self, link: Link, question: Question, message: Message) -> bool:
@@ -69,11 +69,11 @@ class Exchanging(Hiding):
         frame = wire.decode(data, self.setup.run.max_message_bytes)
         misfit = misfit_of(Arrived(frame, data), message)
         if entry.round != message.round or misfit:
-            what = misfit or f"has round {entry.round} there, but this run needs {message.round}"
+            what = misfit or f"has round {entry.round} in it, but this run needs {message.round}"
             error = InputError(f"the journal does not fit this run: {link.name} {what}.")
             self.fail(error, f"{self.setup.name} ended the run: its journal does not fit it.")
             return False
-        # What the neighbour had safe then need not be kept for it again, so a replay waits for nobody.
+        # The neighbour had these rounds on its disk then, so they need not be kept for it: a replay waits for nobody.
         link.acknowledge(frame.acknowledged)
         question.got[link.name] = frame
         return True

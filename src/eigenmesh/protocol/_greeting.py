@@ -1,4 +1,4 @@
-"""The first frames of a stream: who is there, for which run, from which journal, and which round it needs next."""
+"""The first frames of a stream: the site's name, its run, its journal, and the round that it needs next."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -9,7 +9,10 @@ from eigenmesh.protocol._wire import Frame, Kind
 
 
 class Verdict(IntEnum):
-    """Why a site is refused; sent as the tag of REFUSE."""
+    """Why a site is refused; sent as the tag of REFUSE.
+
+    LATER: try again. MANIFEST: it is set up for a different run. CANNOT_RESUME: its journal is gone or outdated.
+    """
 
     LATER = 0
     MANIFEST = 1
@@ -17,7 +20,7 @@ class Verdict(IntEnum):
 
 
 class RefusedError(Exception):
-    """A greeting that is not agreed on."""
+    """A greeting that is refused."""
 
     def __init__(self, verdict: Verdict, reason: str) -> None:
         super().__init__(reason)
@@ -37,10 +40,10 @@ def greeting_text(name: str, digest: str, statement: str) -> str:
 
 
 def read_greeting(frame: Frame, kind: Kind) -> Greeting:
-    """The greeting in a frame; raises FrameError if it is none."""
+    """The greeting in a frame; raises FrameError if there is none."""
     parts = frame.text.split("\n", 2)
     if frame.kind is not kind or len(parts) != 3:
-        raise FrameError(f"{frame.kind.name} came where {kind.name} is due.")
+        raise FrameError(f"{frame.kind.name} came where {kind.name} is expected.")
     return Greeting(*parts)
 
 
@@ -49,6 +52,6 @@ def verdict_of(frame: Frame) -> Verdict:
 
 
 def reported(sender: str, text: str) -> str:
-    """A reason that a neighbour has passed on, under the name that its certificate proves."""
+    """A reason that a neighbour has passed on, with the name that the neighbour's certificate proves."""
     shown = one_line(text)
     return shown if shown.startswith(f"{sender} ") else said_by(sender, text)

@@ -14,15 +14,15 @@ from eigenmesh.protocol._streams import Stream, Streams
 from eigenmesh.protocol._wire import Frame, Kind
 
 GREETING_S = 10.0
-# Streams of one caller that have not greeted yet; the oldest makes room.
+# Most streams of one caller that have not greeted yet; beyond that the oldest is closed.
 MAX_STRANGERS = 2
 
 
 class Handshake(Streams):
-    """Who is at the other end of a stream, and whether it is in the same run, at a round from which both can go on."""
+    """Checks the site at the other end of a stream: it must be in the same run, at a round where both can continue."""
 
     def hear_end(self, link: Link, frame: Frame) -> None:
-        """A neighbour passes on why the run ends, or is put off by the process of a site that the frame names."""
+        """A neighbour passes on why the run ended, or was parked; the frame of the latter names the process."""
         text, passed_on = reported(link.name, frame.text), one_line(frame.text)
         if frame.kind is Kind.ABORT:
             self.fail(AbortedError(text), passed_on)
@@ -30,8 +30,8 @@ class Handshake(Streams):
         place = frame.round if frame.round < len(self.setup.sites) else self.setup.sites.index(link.name)
         known = self.membership.instance(self.setup.sites[place])
         if known is not None and frame.tag < known[1]:
-            # Else a word that goes round would put off all who have been started again, and so on for ever.
-            self.log(f"ignored, as it has been started again since: {text}", logging.INFO)
+            # Ignore it: an old PARK that still goes round would park all sites that were started again, without end.
+            self.log(f"ignored, because that site has been started again since: {text}", logging.INFO)
         else:
             self.fail(ParkedError(text), passed_on, (place, frame.tag))
 
@@ -48,7 +48,7 @@ class Handshake(Streams):
         strangers = [one for one in self.streams.values() if not (one.link or one.called or one.ending)]
         same = [one for one in strangers if one.names == event.names]
         if len(same) > MAX_STRANGERS:
-            self.refuse(same[0], "it opens many streams and greets on none.")
+            self.refuse(same[0], "it opens many streams without a greeting.")
 
     def _greet(self, link: Link, stream: Stream, kind: Kind) -> None:
         own = self.make_greeting()
@@ -57,23 +57,23 @@ class Handshake(Streams):
     def make_greeting(self) -> str:
         return greeting_text(self.setup.name, self.setup.run.digest, self.make(INSTANCE, self.own_instance).text)
 
-    def hear_stranger(self, stream: Stream, frame: Frame) -> None:
-        """A frame on a stream that is not agreed on yet."""
+    def hear_before_greeting(self, stream: Stream, frame: Frame) -> None:
+        """A frame on a stream whose greeting is not accepted yet."""
         names = [stream.called] if stream.called else [name for name in stream.names if name in self.links]
         link = self.links[names[0]] if names else None
         if link is not None and stream.called:
             link.join(self.now)
         if link is not None and frame.kind is Kind.STATEMENT and (stream.called or stream.refused is Verdict.LATER):
-            self.hear_words(link, stream, frame.text)
+            self.hear_statement_on(link, stream, frame.text)
         elif link is not None and stream.called and frame.kind is Kind.REFUSE:
-            self._turned_away(link, stream, verdict_of(frame), frame)
+            self._greeting_refused(link, stream, verdict_of(frame), frame)
         elif link is not None and frame.kind is Kind.REFUSE and verdict_of(frame) is Verdict.CANNOT_RESUME:
             self._cannot_resume(link, frame)
         elif link is not None and frame.kind is Kind.MANIFEST and stream.refused is Verdict.MANIFEST:
             self._disagree(link, frame.text)
             self.cut(stream)
         elif link is not None and frame.kind in (Kind.ABORT, Kind.PARK):
-            # From a neighbour that could no longer put its greeting on record.
+            # The neighbour sends no greeting, because its audit fails.
             self.hear_end(link, frame)
         elif stream.refused is not None:
             self.cut(stream)
@@ -83,7 +83,7 @@ class Handshake(Streams):
             self._hear_greeting(stream, frame)
 
     def _show_manifest(self, link: Link, stream: Stream) -> None:
-        """A neighbour asks before the run what this site is set up for; it is not met by that."""
+        """A neighbour asks before the run how this site is set up; this does not count as joining."""
         self.log(f"{link.name} asks for the manifest.", logging.INFO)
         self.write(link, self.message(Kind.MANIFEST, wire.text_body(self.setup.run.manifest), 0), stream.number)
         self.cut(stream)
@@ -96,11 +96,11 @@ class Handshake(Streams):
             if greeting.digest != self.setup.run.digest:
                 raise RefusedError(Verdict.MANIFEST, f"{link.name} is set up for another run: its manifest differs.")
             if frame.run_id != self.run_id or frame.epoch != self.epoch:
-                raise RefusedError(Verdict.LATER, f"epoch {frame.epoch} is not the present one, {self.epoch}.")
+                raise RefusedError(Verdict.LATER, f"epoch {frame.epoch} is not the current one, {self.epoch}.")
             self._require_instance(link, greeting.statement)
             self._require_resumable(link, frame)
         except RefusedError as error:
-            self._turn_away(link, stream, error)
+            self._refuse_greeting(link, stream, error)
             return
         if not stream.called:
             self._greet(link, stream, Kind.WELCOME)
@@ -109,11 +109,11 @@ class Handshake(Streams):
     def _expected(self, stream: Stream, name: str) -> Link:
         if stream.called:
             if name != stream.called:
-                raise FrameError(f"{stream.called} calls itself by another name.")
+                raise FrameError(f"{stream.called} greets with another name.")
         elif name not in stream.names:
-            raise FrameError(f"it calls itself {name!r}, but its certificate does not.")
+            raise FrameError(f"it greets as {name!r}, which is not the name in its certificate.")
         elif name in self.setup.dials or name not in self.links:
-            raise FrameError(f"{name!r} is no neighbour that dials {self.setup.name!r}.")
+            raise FrameError(f"{name!r} is not a neighbour that calls {self.setup.name!r}.")
         return self.links[name]
 
     def _require_instance(self, link: Link, text: str) -> None:
@@ -124,11 +124,11 @@ class Handshake(Streams):
         try:
             new = self.membership.add(statement)
         except TwiceError as error:
-            raise _begun_anew(error) from None
+            raise _started_over(error) from None
         if new:
             self.learn(statement, link.name)
         elif known is not None and tuple(statement.content[:2]) < known[:2]:
-            raise RefusedError(Verdict.CANNOT_RESUME, f"{link.name} has been started again since, elsewhere.")
+            raise RefusedError(Verdict.CANNOT_RESUME, f"{link.name} has been started again elsewhere since.")
 
     def _require_resumable(self, link: Link, frame: Frame) -> None:
         if max(frame.round, frame.acknowledged) > self.round and not self.past.resumed:
@@ -136,7 +136,7 @@ class Handshake(Streams):
         if frame.round < link.safe_there and not link.finished:
             text = f"{link.name} needs round {frame.round} but has acknowledged all below {link.safe_there}"
             if self.membership.instance(link.name) == link.met:
-                # A process forgets nothing: this greeting was overtaken on another stream.
+                # The same process cannot lose rounds: a newer greeting on another stream has overtaken this one.
                 raise RefusedError(Verdict.LATER, f"{text} since.")
             raise RefusedError(
                 Verdict.CANNOT_RESUME, f"{text}: its journal is gone or incomplete, so it cannot resume."
@@ -148,28 +148,28 @@ class Handshake(Streams):
         stream.link, link.met = link.name, self.membership.instance(link.name)
         due = link.meet(stream.number, frame.round, frame.acknowledged, self.now)
         self.log(f"link to {link.name} is up; it needs round {frame.round}.", logging.INFO)
-        self.tell_statements(link)
+        self.send_statements(link)
         for message in due:
             self.write(link, message)
         if self.failure is not None:
             self.warn(link)
 
-    def _turn_away(self, link: Link, stream: Stream, error: RefusedError) -> None:
-        """Refuse a greeting, and say why."""
+    def _refuse_greeting(self, link: Link, stream: Stream, error: RefusedError) -> None:
+        """Refuse a greeting, and send the reason."""
         self.log(f"refused {link.name}: {error}")
         stream.refused = error.verdict
         if error.verdict is Verdict.LATER:
-            # It may be behind: with what is known here it can catch up.
-            self.tell_statements(link, stream.number)
+            # The other site may be behind: with the statements known here it can catch up.
+            self.send_statements(link, stream.number)
         text = self.setup.run.manifest if error.verdict is Verdict.MANIFEST else str(error)
         self.write(link, self.message(Kind.REFUSE, wire.text_body(text), 0, error.verdict), stream.number)
         if stream.called:
             self.cut(stream)
 
-    def _turned_away(self, link: Link, stream: Stream, verdict: Verdict, frame: Frame) -> None:
+    def _greeting_refused(self, link: Link, stream: Stream, verdict: Verdict, frame: Frame) -> None:
         """The listener has refused this site's greeting."""
-        # The text is its manifest then; which fields differ is said by the error that ends the run.
-        why = "it is set up otherwise" if verdict is Verdict.MANIFEST else one_line(frame.text)[:200]
+        # With MANIFEST the text is its manifest; the error that ends the run names the fields that differ.
+        why = "its settings differ" if verdict is Verdict.MANIFEST else one_line(frame.text)[:200]
         stream.refused, link.refusal = verdict, f"refused by {link.name}: {why}"
         if verdict is Verdict.MANIFEST:
             own = wire.text_body(self.setup.run.manifest)
@@ -178,23 +178,28 @@ class Handshake(Streams):
         elif verdict is Verdict.CANNOT_RESUME:
             self._cannot_resume(link, frame)
         else:
-            # The listener may be behind.
-            self.tell_statements(link, stream.number)
+            # The listener may be behind, and can catch up with these.
+            self.send_statements(link, stream.number)
         self.cut(stream)
 
-    def hear_words(self, link: Link, stream: Stream, text: str) -> None:
-        """A statement that came over a stream; a neighbour that says itself that it has begun anew is only refused."""
+    def hear_statement_on(self, link: Link, stream: Stream, text: str) -> None:
+        """A statement that came over a stream.
+
+        Statements of one site that contradict each other end the run. But a neighbour that itself says that it has
+        started over is only refused.
+        """
         try:
             self.hear_statement(link.name, text)
         except TwiceError as error:
             if read_statement(text, None, self.setup.run.run_id).site != link.name:
                 raise
-            self._turn_away(link, stream, _begun_anew(error))
+            self._refuse_greeting(link, stream, _started_over(error))
 
     def _disagree(self, link: Link, theirs: str) -> None:
-        """End the run with what differs; a neighbour that had agreed before and comes back changed is only refused.
+        """End the run, and name the fields that differ.
 
-        A neighbour in an earlier or later run of the same series is waited for.
+        A neighbour that had agreed before and comes back with other settings is only refused. A neighbour in an earlier
+        or later run of the same series is waited for.
         """
         run, ahead = self.setup.run, 0
         try:
@@ -203,10 +208,10 @@ class Handshake(Streams):
         except EigenmeshError as error:
             differing = [one_line(str(error))]
         if ahead:
-            # It is there, and one of both comes to the run of the other in a while.
+            # The neighbour is alive, and one of the two will reach the run of the other.
             link.heard, link.refusal = self.now, f"it is in a run {'after' if ahead > 0 else 'before'} this one"
         if ahead > 0:
-            # Nobody goes on before this run is over for it: it needs no more of this site, and has sent all it had to.
+            # It has finished this run: it needs nothing more from this site, and has sent everything.
             link.finish()
             link.complete = True
         if ahead or link.agreed:
@@ -216,9 +221,9 @@ class Handshake(Streams):
         self.fail(DisagreementError(text, link.name, theirs), f"{self.setup.name} ended the run: {text}")
 
     def _cannot_resume(self, link: Link, frame: Frame) -> None:
-        # Only this site is told: the others wait for the one that can resume.
+        # Without a warning to the others: they wait for the process of this site that can resume.
         self.fail(CannotResumeError(f"{link.name} refused: {one_line(frame.text)}"))
 
 
-def _begun_anew(error: TwiceError) -> RefusedError:
+def _started_over(error: TwiceError) -> RefusedError:
     return RefusedError(Verdict.CANNOT_RESUME, f"{error}. Give the run another name at all sites.")

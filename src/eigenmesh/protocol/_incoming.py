@@ -1,4 +1,4 @@
-"""Fourth layer of a site's machine: what neighbours say over streams that both ends have agreed on."""
+"""Fourth layer of a site's machine: frames from neighbours, over streams whose greeting was accepted."""
 
 from eigenmesh._text import one_line
 from eigenmesh.errors import CannotResumeError, FrameError, InputError
@@ -12,12 +12,12 @@ from eigenmesh.protocol._records import Mark
 from eigenmesh.protocol._streams import Stream
 from eigenmesh.protocol._wire import Frame, Kind
 
-# Names in a heartbeat that are kept.
+# Most names that are kept from a heartbeat.
 MAX_WAITING = 64
 
 
 class Incoming(Handshake):
-    """Frames of a run in their present epoch."""
+    """Handles the frames of the current epoch."""
 
     def received(self, event: ev.Bytes) -> None:
         stream = self.streams.get(event.stream)
@@ -28,7 +28,7 @@ class Incoming(Handshake):
             if stream.link:
                 self._hear(self.links[stream.link], stream, frame, event.data)
             else:
-                self.hear_stranger(stream, frame)
+                self.hear_before_greeting(stream, frame)
         except TwiceError as error:
             text = f"{error}. Stop one of them, and give the run another name at all sites."
             self.fail(CannotResumeError(text), f"{self.setup.name} ended the run: {text}")
@@ -36,7 +36,7 @@ class Incoming(Handshake):
             self.refuse(stream, str(error))
 
     def _hear(self, link: Link, stream: Stream, frame: Frame, data: bytes) -> None:
-        """A frame of a neighbour that has been agreed with."""
+        """A frame from a neighbour whose greeting was accepted."""
         if frame.run_id != self.run_id or frame.epoch != self.epoch:
             raise FrameError(f"a frame of another run or epoch ({frame.run_id.hex()}, {frame.epoch}).")
         if frame.acknowledged > self.round and not self.past.resumed:
@@ -46,11 +46,11 @@ class Incoming(Handshake):
         link.acknowledge(frame.acknowledged)
         if frame.kind is Kind.DATA:
             if not wire.is_intact(data):
-                self.strike(link, frame.round, f"sent a hash in round {frame.round} that is not that of the numbers")
+                self.strike(link, frame.round, f"sent a hash in round {frame.round} that does not match the numbers")
                 return
             link.put(Arrived(frame, data))
         elif frame.kind is Kind.STATEMENT:
-            self.hear_words(link, stream, frame.text)
+            self.hear_statement_on(link, stream, frame.text)
         elif frame.kind is Kind.HEARTBEAT:
             waiting = frame.text.split("\n") if frame.text else []
             link.their_round, link.their_waiting = frame.round, tuple(map(one_line, waiting[:MAX_WAITING]))
@@ -63,12 +63,12 @@ class Incoming(Handshake):
         elif frame.kind is Kind.REFUSE and verdict_of(frame) is Verdict.CANNOT_RESUME:
             self._cannot_resume(link, frame)
         else:
-            raise FrameError(f"{frame.kind.name} is out of place from {link.name}.")
+            raise FrameError(f"{frame.kind.name} from {link.name} is not expected here.")
 
     def _hear_farewell(self, link: Link) -> None:
         link.complete = True
         if link.finished:
-            # Said before: the record is on the disk, or on its way there.
+            # A repeated farewell: its record is on the disk, or will be soon.
             if not any(name == link.name for _, _, name in self._farewells):
                 self.write(link, self.message(Kind.ACK, tag=1))
             return
@@ -76,7 +76,10 @@ class Incoming(Handshake):
         self._farewells.append((self.append(Mark.DONE, b"", link.name), self.epoch, link.name))
 
     def strike(self, link: Link, round_: int, misfit: str) -> None:
-        """Have a frame that does not fit sent again, over a new stream; it may not have come from the true sender."""
+        """Reject a frame that does not fit: close the stream, so that the neighbour sends it again over a new one.
+
+        After MAX_STRIKES such frames in a row the run ends.
+        """
         link.forget(round_)
         if link.strikes >= MAX_STRIKES:
             text = f"{link.name} {misfit}, {link.strikes} times over."

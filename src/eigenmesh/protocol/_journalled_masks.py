@@ -1,4 +1,4 @@
-"""Masks of a site whose machine keeps what was masked."""
+"""Masks of a site whose machine records the masked words in the journal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from eigenmesh.protocol._machine import SiteMachine
 
 
 class JournalledMasks:
-    """Masks whose words are in the journal before they leave, and leave again as they are after a crash.
+    """Masks whose words are in the journal before they are sent; after a crash the same words are sent again.
 
-    ``ask`` puts a question to the machine; ``known`` has the keys that the members of the present epoch have signed.
+    ``ask`` makes a request to the machine; ``known`` has the keys that the members of the current epoch have signed.
     """
 
     def __init__(self, machine: SiteMachine, ask: Callable[[Any], Any], known: PublicKeys) -> None:
@@ -24,6 +24,6 @@ class JournalledMasks:
         self._ask, self._masks = ask, pairwise_masks(machine.past.site_key(machine.lost), publics, rank, context)
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
-        """The words as they may leave the site, (n,) -> (n,) uint64, in the average of that number."""
+        """The masked words that may be sent for the average with this number, (n,) -> (n,) uint64."""
         masked = self._masks.masked(number, words).astype("<u8", copy=False).tobytes()
         return np.frombuffer(self._ask(Mask(number, masked)).masked, "<u8").astype(np.uint64, copy=False)

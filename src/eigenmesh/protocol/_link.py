@@ -1,4 +1,4 @@
-"""What one site keeps about one neighbour: what is on its way to it and from it."""
+"""The state of the link to one neighbour: messages that are on their way to it and from it."""
 
 import math
 from collections import deque
@@ -9,14 +9,14 @@ from eigenmesh.errors import FrameError
 from eigenmesh.protocol._records import JournalRecord
 from eigenmesh.protocol._wire import Frame, Kind, shapes_and_dtypes
 
-# What is kept for a neighbour until it has it safe, if no message is larger; then the sender waits.
+# Most bytes that are kept for a neighbour until they are on its disk; then the sender waits. More for larger messages.
 WINDOW_BYTES = 64 << 20
-# How often a frame that does not fit is requested; then the neighbour itself must be wrong.
+# How often a frame that does not fit is requested again; after that the neighbour itself must be wrong.
 MAX_STRIKES = 3
 
 
 class Message(NamedTuple):
-    """A frame that goes out, shared by its receivers; what it acknowledges is brought up to date for each."""
+    """An outgoing frame, shared by its receivers; the acknowledged round in it is updated for each of them."""
 
     kind: Kind
     round: int
@@ -34,11 +34,12 @@ class Arrived(NamedTuple):
 
 
 class LinkStatus(NamedTuple):
-    """How one link stands.
+    """The status of one link.
 
     ``heard_s`` is the time since the neighbour's last sign of life, infinite before the first; ``round`` and
-    ``waiting_for`` are where it was then. It is lost if it has been silent for too long, and finished if it has said
-    so. Bytes are those of whole frames, control messages included. ``problem`` is why there is no stream, if known.
+    ``waiting_for`` are its round and the sites it waited for at that time. It is ``lost`` if it was silent for too
+    long, and ``finished`` if it has said farewell. Bytes are those of whole frames, control messages included.
+    ``problem`` is why there is no stream, if known.
     """
 
     name: str
@@ -59,19 +60,20 @@ class Link:
 
     Attributes
     ----------
-    stream : number of the stream that both ends have agreed on; None while there is none.
+    stream : number of the stream whose greeting was accepted; None while there is none.
     retained : DATA messages that the neighbour has not acknowledged yet, oldest first.
-    safe_there, safe_here : every round below this one is on the neighbour's disk, on ours.
+    safe_there, safe_here : every round below this one is on the neighbour's disk; on our disk.
     has_there : the neighbour has every round below this one, perhaps only in memory.
     written : every round below this one has been written to the neighbour at least once.
-    inbox : frames that came and were not asked for yet, by round.
+    inbox : frames that have arrived and were not used yet, by round.
     next_in : the neighbour may send rounds from this one on.
-    told : the last ``safe_here`` that the neighbour was told; ``untold_bytes`` have been used since.
-    replay : records of the journal that were not asked for yet.
-    agreed : a greeting has been agreed on, last with the process ``met``.
-    joined : the neighbour has been heard of, even if only to refuse.
-    finished : the neighbour has said that it is done; ``complete``: to this process, after all that it had to send.
-    farewell_said, farewell_taken : the same word of ours, on its way. warned : it has our reason for the end.
+    safe_reported : the last ``safe_here`` sent to the neighbour; ``unreported_bytes`` of frames were used since.
+    replay : records of the journal that were not used yet.
+    agreed : a greeting was accepted, last from the process ``met``.
+    joined : the neighbour has shown a sign of life, even if only a refusal.
+    finished : the neighbour has said farewell; ``complete``: to this process, after all that it had to send.
+    farewell_said, farewell_taken : our farewell was sent; it was acknowledged.
+    warned : the neighbour was sent our reason for the end of the run.
     """
 
     name: str
@@ -88,8 +90,8 @@ class Link:
     inbox_bytes: int = 0
     next_in: int = 0
     safe_here: int = 0
-    told: int = 0
-    untold_bytes: int = 0
+    safe_reported: int = 0
+    unreported_bytes: int = 0
     replay: deque[JournalRecord] = field(default_factory=deque)
     agreed: bool = False
     met: tuple[str, int, str] | None = None
@@ -127,7 +129,7 @@ class Link:
         return len(self.retained) >= self.window_frames or self.retained_bytes >= self.window_bytes
 
     def retain(self, message: Message) -> bool:
-        """Keep a DATA message until it is acknowledged; whether it has to be written."""
+        """Keep a DATA message until it is acknowledged; returns whether it must be written to the stream."""
         if message.round < self.safe_there or self.finished:
             return False
         self.retained.append(message)
@@ -135,13 +137,13 @@ class Link:
         return message.round >= self.has_there
 
     def acknowledge(self, round_: int) -> None:
-        """Let go of every round below this one."""
+        """Drop the kept messages of every round below this one."""
         self.safe_there = max(self.safe_there, round_)
         while self.retained and self.retained[0].round < round_:
             self.retained_bytes -= len(self.retained.popleft().frame)
 
     def meet(self, stream: int, needs: int, safe: int, now: float) -> list[Message]:
-        """A new stream: what the neighbour still needs, from the round that it has asked for."""
+        """Use a new stream; returns the messages that the neighbour still needs, from the round that it asks for."""
         self.stream, self.has_there = stream, needs
         self.acknowledge(safe)
         self.agreed, self.joined, self.heard = True, True, now
@@ -150,7 +152,7 @@ class Link:
         return [message for message in self.retained if message.round >= needs]
 
     def join(self, now: float) -> None:
-        """Count the patience with the neighbour from its first sign of life."""
+        """Note the neighbour's first sign of life; from then on ``patience_s`` applies instead of ``join_s``."""
         if not self.joined:
             self.joined, self.heard = True, now
 
@@ -160,13 +162,13 @@ class Link:
         self.retained_bytes = 0
 
     def put(self, arrived: Arrived) -> None:
-        """Take in a frame unless it was there before; raises FrameError if it is beyond the window."""
+        """Store a frame unless its round is here already; raises FrameError if it is beyond the window."""
         round_, size = arrived.frame.round, len(arrived.data)
         self.their_round = round_
         if round_ < self.next_in:
             return
         if len(self.inbox) >= 2 * self.window_frames or self.inbox_bytes + size > 2 * self.window_bytes:
-            raise FrameError(f"round {round_} comes too early: {len(self.inbox)} frames wait to be used already.")
+            raise FrameError(f"round {round_} comes too early: {len(self.inbox)} frames are waiting to be used.")
         self.inbox[round_] = arrived
         self.inbox_bytes += size
         self.next_in = round_ + 1
@@ -178,31 +180,31 @@ class Link:
         return arrived
 
     def forget(self, round_: int) -> None:
-        """Throw away what has come from this round on, to have it sent again."""
+        """Drop this round and all later ones, so that they are sent again."""
         for later in [known for known in self.inbox if known >= round_]:
             self.take(later)
         self.next_in = min(self.next_in, round_)
         self.strikes += 1
 
-    def begin_anew(self) -> None:
-        """The neighbour has a new journal, perhaps of other data: what came before and is not used yet is void."""
+    def start_over(self) -> None:
+        """The neighbour has a new journal, perhaps for other data: drop all of its frames that were not used yet."""
         self.inbox.clear()
         self.inbox_bytes = self.next_in = 0
 
     @property
-    def owes_word(self) -> bool:
-        """Whether the neighbour waits to be told what is safe here."""
-        behind = self.safe_here - self.told
-        return behind >= max(1, self.window_frames // 4) or (behind > 0 and self.untold_bytes >= self.window_bytes // 4)
+    def owes_acknowledgement(self) -> bool:
+        """Whether so much is on our disk that the neighbour should get an acknowledgement now."""
+        behind, many_bytes = self.safe_here - self.safe_reported, self.unreported_bytes >= self.window_bytes // 4
+        return behind >= max(1, self.window_frames // 4) or (behind > 0 and many_bytes)
 
 
 def misfit_of(arrived: Arrived | None, message: Message) -> str:
-    """What is wrong with a frame in this round; nothing if it fits."""
+    """What is wrong with a frame in this round; empty if it fits."""
     if arrived is None:
         return f"left out round {message.round}"
     frame = arrived.frame
     if frame.tag != message.tag:
-        return f"is in a round of kind {frame.tag} where this site is in one of kind {message.tag}"
+        return f"sent a round of kind {frame.tag} where kind {message.tag} is expected"
     shapes, dtypes = shapes_and_dtypes(frame.arrays)
     if shapes != message.shapes or dtypes != message.dtypes:
         return f"sent shapes {shapes} of {dtypes} where {message.shapes} of {message.dtypes} are expected"

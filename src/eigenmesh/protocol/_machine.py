@@ -15,9 +15,9 @@ from eigenmesh.protocol._statements import RESULT, certificate_of
 from eigenmesh.protocol._wire import Kind
 
 HEARTBEAT_S = 1.0
-# A tick that comes later than this was held up by a stop of the whole process, for which no neighbour is to blame.
+# If a tick is later than this, the whole process was stopped for a while; neighbours are not blamed for that time.
 STOPPED_S = 3.0
-# How long a failure may take to reach the neighbours before this site leaves.
+# How long to wait until the neighbours have the reason of a failure; then this site leaves.
 PARTING_S = 2.0
 START_AGAIN = "Start all sites again once that is fixed."
 
@@ -35,7 +35,10 @@ class SiteMachine(Exchanging):
         super().__init__(setup, past, random, now)
 
     def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
-        """Take one event; what has to be done, in this order, an answer last. If an effect fails, drop the others."""
+        """Take one event; returns the effects, to be done in this order, an answer last.
+
+        If an effect fails, drop those after it.
+        """
         self.now = now
         match event:
             case ev.Bytes():
@@ -90,7 +93,7 @@ class SiteMachine(Exchanging):
                 self._question = None
                 self._effects.append(ev.Fail(self.failure))
         elif isinstance(event, ev.Exchange):
-            # Mostly the same for all receivers, so that none of them needs a frame of its own.
+            # Usually the same for all receivers, so that they can share one frame.
             safe = max((self.links[name].safe_here for name in event.send_to), default=0)
             self._question.message = self.message(Kind.DATA, event.body, self.round, event.tag, safe)
         elif isinstance(event, ev.Sign):
@@ -102,7 +105,7 @@ class SiteMachine(Exchanging):
             self._keep_masked(event)
 
     def _progress(self) -> None:
-        """Answer the solver if that is possible now."""
+        """Answer the solver's request, if that is possible now."""
         question = self._question
         if question is None:
             return
@@ -126,17 +129,17 @@ class SiteMachine(Exchanging):
         signed = self.membership.results(self.epoch)
         for site, statement in signed.items():
             if statement.content[1] != event.digest:
-                text = f"{site} has signed another result than {self.setup.name}"
+                text = f"{site} has signed a different result than {self.setup.name}"
                 self.fail(TransportError(f"{text}."), f"{self.setup.name} ended the run: {text}.")
                 return
-        if len(signed) == len(self.members) and not self._unsaid:
+        if len(signed) == len(self.members) and not self._unsent:
             self._answer(ev.Signed({site: statement.text for site, statement in signed.items()}))
         else:
             missing = [name for name in self.members if name not in signed]
-            self._wait(self._bringing(missing), "to sign the result")
+            self._wait(self._bringers_of(missing), "to sign the result")
 
     def _begin(self, start: bytes) -> None:
-        """Enter the epoch of the members that are left, over new streams."""
+        """Enter the epoch of the remaining members, over new streams."""
         self.start = start
         for stream in list(self.streams.values()):
             if not stream.ending:
@@ -149,10 +152,10 @@ class SiteMachine(Exchanging):
         self._audit_failed = self._audit_failed or event.what == "audit"
         self._journal_failed = self._journal_failed or event.what != "audit"
         if self._parted is not None:
-            # It was among the effects that were dropped.
+            # The answer was among the effects that were dropped.
             self._answer(self._parted)
         elif self.failure is not None:
-            # The first disk to fail may have been the journal's: the warnings were dropped with the audit's lines.
+            # Its effects may have been dropped when this disk failed: repeat them.
             self._effects.append(ev.Fail(self.failure))
             self.warn_all()
         else:
@@ -166,13 +169,13 @@ class SiteMachine(Exchanging):
         self.fail(ParkedError(text) if event.parks else AbortedError(text), text)
 
     def _part(self, question: Question) -> None:
-        """Say farewell to all, and go once they have what they need; after a failure, once they know the reason."""
+        """Say farewell to all, and leave once they have all they need; after a failure, once they have the reason."""
         waited = self.now - question.since
-        # Neighbours that have heard it may leave, so all that came from them must be on the disk.
+        # A neighbour that has our farewell may leave, so everything from it must be on our disk.
         ready = self.failure is None and question.record < self._durable
         for link in self.links.values():
             if ready and link.stream is not None and not link.farewell_said:
-                # After all data, so that a neighbour that hears it has everything.
+                # After all data: a neighbour that gets it has everything.
                 link.farewell_said = True
                 self.write(link, self.message(Kind.DONE))
         self._waits = tuple(link.name for link in self.links.values() if not self._is_parted(link))
@@ -186,14 +189,14 @@ class SiteMachine(Exchanging):
     def _is_parted(self, link: Link) -> bool:
         if self.failure is not None:
             return link.lost or link.finished or link.warned
-        return link.lost or ((link.finished or (link.farewell_taken and not link.retained)) and self._is_told(link))
+        return link.lost or ((link.finished or (link.farewell_taken and not link.retained)) and self._is_answered(link))
 
-    def _is_told(self, link: Link) -> bool:
-        """Whether the neighbour's own farewell is answered, or cannot be."""
+    def _is_answered(self, link: Link) -> bool:
+        """Whether the neighbour's own farewell was acknowledged, or there is no stream to do so."""
         return link.stream is None or not any(name == link.name for _, _, name in self._farewells)
 
     def _tick(self) -> None:
-        """About once a second: a sign of life to every neighbour, and a look at who has given none."""
+        """About once a second: send a heartbeat to every neighbour, and check which ones have gone silent."""
         late = self.now - self._last_tick - HEARTBEAT_S
         self._last_tick = self.now
         excused = late if late > STOPPED_S else 0.0

@@ -1,4 +1,4 @@
-"""Which sites continue when some are lost: all remaining sites reach the same view, without a server."""
+"""Which sites continue when some are lost: all remaining sites come to the same view, without a server."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from eigenmesh.errors import FrameError, TransportError
 from eigenmesh.protocol._statements import INSTANCE, LOST, RESULT, VIEW, Statement
 
 Link = tuple[str, str]
-# Each start of a site is kept and passed on once; so many are more than any run has.
+# Most starts of one site. Each start is kept and passed on, so the number must be bounded; no run comes near it.
 MAX_STARTS = 10_000
 KEY_BYTES = 32
 
@@ -17,25 +17,24 @@ KEY_BYTES = 32
 class Membership:
     """The signed statements that a site knows, and what follows from them.
 
-    A view is a set of lost links; a dead site has lost all of its links. Only an end of a link can say that it is lost.
-    Views only grow, and statements reach all sites that are connected, so these come to the same view. A *member* is a
-    site that the remaining links connect to this one. The view is *agreed* once every member has signed it. Every
-    round needs every member, so a view that grows later stops the run and is agreed on again: an error here costs time
-    but never gives a wrong result. What is stored is bounded: a site has one instance, one view, one result per epoch
-    and one word on each of its links.
+    A view is a set of lost links; a dead site has lost all of its links. Only the two ends of a link can declare it
+    lost. Views only grow, and statements reach all connected sites, so all of these come to the same view. A *member*
+    is a site that the remaining links connect to this one. The view is *agreed* once every member has signed it. Every
+    round needs every member, so a view that grows later stops the run and must be agreed on again: an error here costs
+    time, but never gives a wrong result. The memory is bounded: per site one instance, one view, one result per epoch
+    and one statement about each of its links.
     """
 
     def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Link], lost: Iterable[Link] = ()) -> None:
         self.name, self.sites = name, tuple(sites)
         self.edges = tuple(ordered(edge) for edge in edges)
-        # Sorted.
         self.lost = tuple(sorted({ordered(link) for link in lost}))
         self._known: dict[tuple[object, ...], Statement] = {}
-        # Whether no numbers of any site have been used here: then a site may still begin anew.
+        # Whether no number of any site has been used here yet; until then a site may start over with a new journal.
         self.fresh = True
 
     def add(self, statement: Statement) -> bool:
-        """Take in a statement whose signature is checked; False if nothing is new. Raises FrameError if it is wrong."""
+        """Add a statement whose signature was checked; False if it is not new. Raises FrameError if it is wrong."""
         if not self.is_new(statement):
             return False
         self._known[self._key(statement)] = statement
@@ -44,14 +43,14 @@ class Membership:
         return True
 
     def is_new(self, statement: Statement) -> bool:
-        """Whether ``add`` would take it in."""
+        """Whether ``add`` would add it."""
         known = self._known.get(self._key(statement))
         return known is None or self._is_newer(statement, known)
 
     def _key(self, statement: Statement) -> tuple[object, ...]:
         kind, site, content = statement.kind, statement.site, statement.content
         if site not in self.sites:
-            raise FrameError(f"{site!r} is no site of this network.")
+            raise FrameError(f"{site!r} is not a site of this network.")
         try:
             if kind == INSTANCE and len(content) == 4 and isinstance(content[0], str) and 0 < content[1] <= MAX_STARTS:
                 require_key(content[3])
@@ -65,17 +64,17 @@ class Membership:
                 return kind, site, int(content[0])
         except (TypeError, ValueError, IndexError, KeyError):
             pass
-        raise FrameError(f"a statement of {site} makes no sense.")
+        raise FrameError(f"a statement of {site} is not valid.")
 
     def _is_newer(self, statement: Statement, known: Statement) -> bool:
         new, old = statement.content, known.content
         if statement.kind == INSTANCE:
-            # A newer journal, of which nothing may be mixed with the older one's; or two copies of one journal.
+            # A newer journal, whose numbers must not be mixed with those of the older one; or two copies of a journal.
             newer = new[0] > old[0]
             if (newer and not self.fresh) or (new[:2] == old[:2] and new[2] != old[2]):
-                raise TwiceError(f"{statement.site} has begun the run anew, or runs twice")
+                raise TwiceError(f"{statement.site} has started the run over, or runs twice")
             if new[0] == old[0] and new[3] != old[3]:
-                raise TwiceError(f"{statement.site} shows two keys for masks")
+                raise TwiceError(f"{statement.site} has sent two keys for masks")
             return bool(newer or (new[0] == old[0] and new[1] > old[1]))
         if statement.kind == RESULT and new != old:
             raise TwiceError(f"{statement.site} has signed two results")
@@ -88,7 +87,7 @@ class Membership:
         return list(self._known.values())
 
     def instance(self, site: str) -> tuple[str, int, str] | None:
-        """Identity of the site's journal, how often it has started, and a number drawn at that start."""
+        """Identity of the site's journal, the number of starts from it, and a random number drawn at the last start."""
         known = self.instance_statement(site)
         return None if known is None else tuple(known.content[:3])
 
@@ -96,19 +95,19 @@ class Membership:
         return self._known.get((INSTANCE, site))
 
     def keys(self) -> dict[str, bytes]:
-        """Public keys of the members that have shown one for the present view; all at once where none is lost."""
+        """Public keys of the members: from their signed views, or, if no link is lost, from their instances."""
         kind = VIEW if self.lost else INSTANCE
         found = {site: self._known.get((kind, site)) for site in self.members}
         return {site: bytes.fromhex(known.content[-1]) for site, known in found.items() if known is not None}
 
     def results(self, epoch: int) -> dict[str, Statement]:
-        """What the members have signed as the result of this epoch."""
+        """The signed results of the members in this epoch."""
         found = {site: self._known.get((RESULT, site, epoch)) for site in self.members}
         return {site: statement for site, statement in found.items() if statement is not None}
 
     @property
     def view(self) -> list[object]:
-        """The view to sign: how many links are lost, and their digest."""
+        """The view to sign: the number of lost links, and their digest."""
         return [len(self.lost), view_digest(self.lost)]
 
     @property
@@ -160,7 +159,7 @@ class Membership:
 
 
 def require_key(text: object) -> None:
-    """Raise ValueError unless a public key is there, in hexadecimal, or none is shown."""
+    """Raise ValueError unless the text is a public key in hexadecimal, or empty (no key)."""
     if not isinstance(text, str) or len(bytes.fromhex(text)) not in (0, KEY_BYTES):
         raise ValueError(text)
 

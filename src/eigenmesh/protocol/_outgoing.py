@@ -1,4 +1,4 @@
-"""First layer of a site's machine: what it says, writes down and puts on record."""
+"""First layer of a site's machine: everything that it sends, writes to the journal and records in the audit."""
 
 import logging
 from collections import deque
@@ -17,24 +17,25 @@ from eigenmesh.protocol._statements import INSTANCE, VIEW, Statement, make_state
 from eigenmesh.protocol._wire import Body, Kind
 
 NO_TEXT = wire.text_body("")
-# Once such a record is there, no site may begin anew: its numbers, or masks with its key, have been used.
+# After such a record no site may start over: its numbers, or masks made with its key, have been used.
 USED = (Mark.FRAME, Mark.MASKED)
 
 
 class Outgoing:
-    """The state that all layers share, rebuilt from the journal, and the ways in which something leaves the site.
+    """The state that all layers share, rebuilt from the journal, and the methods that send something.
 
     Attributes
     ----------
     membership : all signed statements that are known here, of any epoch.
-    lost : the lost links of the present epoch; ``epoch`` is their number.
+    lost : the lost links of the current epoch; ``epoch`` is their number.
     links : one per neighbour that is a member of the epoch.
-    round : the next one that the solver will ask for.
-    finished_at : an earlier process said farewell before this round, so that the neighbours may be gone.
-    masked : what earlier processes have masked in this epoch, by number; ``next_masked`` is the least that may come.
-    masked_record : the last record of what is masked; nothing leaves before it is on the disk.
-    failure : what has ended the run at this site.
-    view_since : when the set of lost links was last seen to grow; the members agree on it within a bounded time.
+    round : the next round that the solver will ask for.
+    finished_at : an earlier process said farewell before this round, so the neighbours may be gone.
+    masked : records of what earlier processes masked in this epoch, by the number of the average; ``next_masked`` is
+        the smallest number that may come next.
+    masked_record : the last record of masked words; no numbers are sent before it is on the disk.
+    failure : the error that has ended the run at this site.
+    view_since : when the set of lost links last grew; the members must agree on it within a bounded time.
     """
 
     masked: dict[int, JournalRecord]
@@ -47,10 +48,11 @@ class Outgoing:
         self.view_since = now
         self._effects: list[ev.Effect] = []
         self._audit_failed = self._journal_failed = False
-        # Numbers of records, and what may be said once they are on the disk.
+        # The next number of a record, and three queues of what may be sent once a record is on the disk:
+        # acknowledgements, statements and answers to farewells.
         self._records = len(past.entries)
-        self._unsafe: deque[tuple[int, str, int, int]] = deque()
-        self._unsaid: deque[tuple[int, Statement]] = deque()
+        self._not_durable: deque[tuple[int, str, int, int]] = deque()
+        self._unsent: deque[tuple[int, Statement]] = deque()
         self._farewells: deque[tuple[int, int, str]] = deque()
         self.start = b""
         lost: tuple[tuple[str, str], ...] = ()
@@ -60,7 +62,7 @@ class Outgoing:
         self.membership = Membership(setup.name, setup.sites, setup.edges, lost)
         for entry in past.entries:
             if entry.mark is Mark.STATEMENT:
-                # It was checked before it was written, and its certificate may have expired since.
+                # Not checked again: it was checked before it was written, and its certificate may have expired since.
                 self.membership.add(read_statement(past.read(entry).decode(), None, setup.run.run_id))
         self.membership.fresh = not any(entry.mark in USED for entry in past.entries)
         self.enter(lost)
@@ -68,7 +70,7 @@ class Outgoing:
         self.membership.add(self.make(INSTANCE, self.own_instance))
 
     def enter(self, lost: tuple[tuple[str, str], ...]) -> None:
-        """Begin an epoch: its links, rounds from 0."""
+        """Begin an epoch, with its own links, and rounds from 0."""
         self.lost, self.epoch, self.round, self.finished_at = lost, len(lost), 0, 0
         self.masked, self.next_masked, self.masked_record = {}, 0, -1
         self.run_id = self.setup.run.id_of(lost)
@@ -83,20 +85,20 @@ class Outgoing:
 
     @property
     def own_instance(self) -> list[object]:
-        """What this process says about itself: its journal, its start, and its key of the first epoch."""
+        """The statement of this process about itself: its journal, its start, and its key of the first epoch."""
         return [*self.past.instance, self.public_key(())]
 
     def public_key(self, lost: tuple[tuple[str, str], ...]) -> str:
-        """The key that this site shows for masks in an epoch, in hexadecimal; none without masks."""
+        """This site's public key for masks in an epoch, in hexadecimal; empty without masks."""
         return self.past.site_key(lost).public.hex() if self.setup.masked else ""
 
     @property
     def mask_context(self) -> MaskContext:
-        """What masks of the present epoch are for."""
+        """The context that binds masks to the current epoch."""
         return MaskContext(self.run_id.hex(), self.epoch, bytes.fromhex(self.setup.run.digest), self.members)
 
     def _replay(self) -> None:
-        """Prepare the records of this epoch to be used again."""
+        """Prepare the journal's records of this epoch to be used again."""
         for entry in self.past.entries:
             sender = self.setup.sites[entry.sender]
             link = self.links.get(sender)
@@ -110,7 +112,7 @@ class Outgoing:
                 link.finish()
             elif entry.mark is Mark.FRAME:
                 link.replay.append(entry)
-                link.next_in = link.safe_here = link.told = entry.round + 1
+                link.next_in = link.safe_here = link.safe_reported = entry.round + 1
 
     def message(
         self, kind: Kind, body: Body = NO_TEXT, round_: int | None = None, tag: int = 0, acknowledged: int = 0
@@ -120,7 +122,7 @@ class Outgoing:
         return Message(kind, round_, tag, *body[1:], frame)
 
     def write(self, link: Link, message: Message, stream: int | None = None) -> None:
-        """Put a message on record and send it; once that fails, only the reason of the end may leave."""
+        """Record a message in the audit and send it; once the audit fails, only the reason of the end is sent."""
         stream = link.stream if stream is None else stream
         if stream is None:
             return
@@ -133,13 +135,13 @@ class Outgoing:
             kind = wire.KIND_NAMES[message.kind]
             self._effects.append(ev.Audit(ev.Sent(link.name, kind, self.epoch, message.round, *what, again)))
         self._effects.append(ev.Write(stream, data))
-        link.told, link.untold_bytes = link.safe_here, 0
+        link.safe_reported, link.unreported_bytes = link.safe_here, 0
         link.bytes_out += len(data)
         if message.kind is Kind.DATA:
             link.written = max(link.written, message.round + 1)
 
     def append(self, mark: Mark, content: bytes = b"", neighbour: str = "", round_: int = 0) -> int:
-        """Write a record to the journal; its number. A journal that has failed once gets nothing more."""
+        """Write a record to the journal, and return its number. A journal that has failed once gets nothing more."""
         sender = self.setup.sites.index(neighbour or self.setup.name)
         if not self._journal_failed:
             written = record(mark, content, sender, self.epoch, round_)
@@ -153,52 +155,52 @@ class Outgoing:
         return make_statement(self.setup.keyring, self.setup.run.run_id, kind, self.setup.name, content)
 
     def state(self, kind: str, content: Any) -> None:
-        """Sign a statement, and say it to all once it is on the disk: what was signed must not be forgotten."""
+        """Sign a statement, and send it to all once it is on the disk: a site must not forget what it has signed."""
         statement = self.make(kind, content)
         if self.membership.add(statement):
-            self._unsaid.append((self.append(Mark.STATEMENT, statement.text.encode()), statement))
+            self._unsent.append((self.append(Mark.STATEMENT, statement.text.encode()), statement))
 
     def sign_view(self) -> None:
-        """Sign the set of lost links as it is known now, which has grown."""
+        """Sign the current set of lost links, after it has grown."""
         self.view_since = self.now
         self.state(VIEW, [*self.membership.view, self.public_key(self.membership.lost)])
 
     def spread(self, statement: Statement, source: str = "") -> None:
-        """Say a statement to all neighbours but the one that it came from."""
+        """Send a statement to all neighbours except the one that it came from."""
         message = self.message(Kind.STATEMENT, wire.text_body(statement.text))
         for link in self.links.values():
             if link.name != source:
                 self.write(link, message)
 
-    def tell_statements(self, link: Link, stream: int | None = None) -> None:
-        """Say all that is known and on the disk to one neighbour."""
-        waiting = {statement.text for _, statement in self._unsaid}
+    def send_statements(self, link: Link, stream: int | None = None) -> None:
+        """Send all statements that are on the disk to one neighbour."""
+        waiting = {statement.text for _, statement in self._unsent}
         for statement in self.membership.statements:
             if statement.text not in waiting:
                 self.write(link, self.message(Kind.STATEMENT, wire.text_body(statement.text)), stream)
 
     def durable(self, records: int) -> None:
-        """Say what may be said now that these records are on the disk."""
-        told: dict[str, None] = {}
-        while self._unsafe and self._unsafe[0][0] < records:
-            _, name, round_, epoch = self._unsafe.popleft()
+        """Send everything that was waiting for these records to be on the disk."""
+        due: dict[str, None] = {}
+        while self._not_durable and self._not_durable[0][0] < records:
+            _, name, round_, epoch = self._not_durable.popleft()
             if epoch == self.epoch and (link := self.links.get(name)) is not None:
                 link.safe_here = max(link.safe_here, round_)
-                if link.owes_word or link.finished:
-                    told[name] = None
-        for name in told:
+                if link.owes_acknowledgement or link.finished:
+                    due[name] = None
+        for name in due:
             self.write(self.links[name], self.message(Kind.ACK))
-        while self._unsaid and self._unsaid[0][0] < records:
-            self.spread(self._unsaid.popleft()[1])
+        while self._unsent and self._unsent[0][0] < records:
+            self.spread(self._unsent.popleft()[1])
         while self._farewells and self._farewells[0][0] < records:
             _, epoch, name = self._farewells.popleft()
             if epoch == self.epoch and name in self.links:
                 self.write(self.links[name], self.message(Kind.ACK, tag=1))
 
     def fail(self, error: Exception, warning: str = "", origin: tuple[int, int] | None = None) -> None:
-        """Note the first failure, tell the solver, and pass the reason on to all neighbours.
+        """Keep the first failure, report it to the solver, and pass the reason on to all neighbours.
 
-        ``origin`` is the place of the site that puts the run off, and which start of it that is.
+        ``origin`` is the index of the site that parks the run, and the number of that site's start.
         """
         if self.failure is not None:
             return
@@ -206,20 +208,21 @@ class Outgoing:
         place, start = origin or (self.setup.sites.index(self.setup.name), self.past.instance.start)
         kind = Kind.PARK if isinstance(error, ParkedError) else Kind.ABORT
         self.warning = self.message(kind, wire.text_body(warning[:2000]), place, start)
-        self._met_before = {name: self.membership.instance(name) for name in self.links}
+        self._instances_at_failure = {name: self.membership.instance(name) for name in self.links}
         self._effects.append(ev.Fail(error))
         self.warn_all()
 
     def warn_all(self) -> None:
-        """Tell all neighbours why the run has ended; nothing if that concerns this site alone."""
+        """Tell all neighbours why the run has ended, unless the failure concerns only this site."""
         for link in self.links.values():
             self.warn(link)
 
     def warn(self, link: Link) -> None:
-        """Tell a neighbour why the run has ended; one that has been started again since need not be put off again."""
+        """Tell a neighbour why the run has ended. One that was started again since then is not parked again."""
         if link.stream is None or not self.warning.payload_bytes:
             return
-        if self.warning.kind is Kind.ABORT or self.membership.instance(link.name) == self._met_before.get(link.name):
+        is_same = self.membership.instance(link.name) == self._instances_at_failure.get(link.name)
+        if self.warning.kind is Kind.ABORT or is_same:
             self.write(link, self.warning)
         link.warned = True
 

@@ -1,8 +1,8 @@
-"""Records of a journal as bytes: what a site has received and said, so that it can continue after a crash.
+"""Records of a journal as bytes: what a site has received and sent, so that it can continue after a crash.
 
-A record has a length, a CRC-32, and the fields of ``JournalRecord``. The CRC covers the fields and the content; of a
-frame only its head, which has the hash of the numbers that follow: it was verified when the frame came in, and is again
-when it is read. A tail that was being written when the process died, or that is damaged, is not believed.
+A record has a length, a CRC-32, and the fields of ``JournalRecord``. The CRC covers the fields and the content. Of a
+frame it covers only the header, which has the hash of the numbers that follow; that hash was verified when the frame
+arrived, and is verified again when it is read. A last record that is incomplete or damaged is ignored.
 """
 
 import json
@@ -20,8 +20,11 @@ RECORD_BYTES = _LENGTH.size + _FIELDS.size
 
 
 class Mark(IntEnum):
-    """What a record holds: a start of the process, a frame that was used, the last word of a neighbour or of this site,
-    a signed statement, the beginning of an epoch, what this site adds to an average, masked, by its number."""
+    """What a record holds.
+
+    START: a start of the process. FRAME: a frame that was used. DONE: the farewell of a neighbour or of this site.
+    STATEMENT: a signed statement. EPOCH: the beginning of an epoch. MASKED: this site's masked part of an average.
+    """
 
     START = 1
     FRAME = 2
@@ -32,7 +35,7 @@ class Mark(IntEnum):
 
 
 class JournalRecord(NamedTuple):
-    """One record; its content is ``length`` bytes at ``offset``. ``sender`` is the place of a site in the network."""
+    """One record; its content is ``length`` bytes at ``offset``. ``sender`` is the index of a site in the network."""
 
     mark: Mark
     sender: int
@@ -43,7 +46,7 @@ class JournalRecord(NamedTuple):
 
 
 def record(mark: Mark, content: bytes = b"", sender: int = 0, epoch: int = 0, round_: int = 0) -> tuple[bytes, bytes]:
-    """The head of a record and its content, which follow each other in the journal."""
+    """The header of a record, and its content, which follows it in the journal."""
     fields = _FIELDS.pack(mark, sender, epoch, round_)
     return _LENGTH.pack(len(content), _checksum(fields, content)) + fields, content
 
@@ -54,7 +57,7 @@ def _checksum(fields: bytes, content: bytes) -> int:
 
 
 def is_whole(head: bytes, content: bytes) -> bool:
-    """Whether a record is the one that was written."""
+    """Whether a record is complete and undamaged."""
     length, checksum = _LENGTH.unpack_from(head)
     fields = head[_LENGTH.size :]
     if len(content) != length or checksum != _checksum(fields, content):
@@ -63,7 +66,7 @@ def is_whole(head: bytes, content: bytes) -> bool:
 
 
 def scan(read: Callable[[int, int], bytes], start: int, size: int) -> tuple[list[JournalRecord], int]:
-    """Whole records from ``start`` on, and where the last one ends; ``read`` takes an offset and a length."""
+    """Undamaged records from ``start`` on, and the end of the last one; ``read`` takes an offset and a length."""
     entries, offset = [], start
     while offset + RECORD_BYTES <= size:
         head = read(offset, RECORD_BYTES)

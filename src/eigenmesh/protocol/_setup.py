@@ -1,4 +1,4 @@
-"""What a machine is made with: the site, its network, the run, and how long it waits."""
+"""The settings of a machine: the site, its network, the run, and how long it waits."""
 
 import hashlib
 from collections.abc import Callable
@@ -18,7 +18,7 @@ OnLoss = Literal["wait", "abort", "continue"]
 
 
 class Instance(NamedTuple):
-    """One process of a site: its journal's identity, how often it has started from it, and a number drawn then."""
+    """One process of a site: identity of its journal, number of starts from it, and a random number of this start."""
 
     identity: str
     start: int
@@ -27,11 +27,11 @@ class Instance(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What the sites of a run must agree on before any of them works.
+    """What the sites of a run must agree on before it begins.
 
-    No other run has the ``run_id``, 16 bytes. The manifest says what is to be computed; sites whose texts differ refuse
-    each other. ``max_message_bytes`` counts arrays alone. ``compare`` says which fields of two manifests differ, and
-    ``runs_to`` how many runs the second is after the first, where runs follow each other; else 0.
+    ``run_id``, 16 bytes, is unique to the run. The manifest describes the computation; sites whose texts differ refuse
+    each other. ``max_message_bytes`` counts only arrays. ``compare`` lists the fields in which two manifests differ.
+    ``runs_to`` is for series of runs: how many runs the second manifest is after the first; otherwise 0.
     """
 
     run_id: bytes
@@ -52,7 +52,7 @@ class Run:
         return hashlib.sha256(self.manifest.encode()).hexdigest()
 
     def id_of(self, lost: tuple[tuple[str, str], ...]) -> bytes:
-        """The run id of an epoch, so that messages of another one are refused."""
+        """The run id of an epoch, so that messages of another epoch are refused."""
         return hashlib.sha256(self.run_id + (view_digest(lost).encode() if lost else b"")).digest()[:16]
 
 
@@ -60,10 +60,10 @@ class Run:
 class Setup:
     """A site of a run. ``dials`` are the neighbours that it calls; the others call it.
 
-    A neighbour is lost if nothing has come from it for ``patience_s``, or for ``join_s`` if nothing ever has;
-    ``round_s`` bounds one wait even if the neighbour is alive. ``on_loss`` is what happens to the run then. A neighbour
-    may be ahead by ``window_frames``, which are kept until it has them safe; then the sender waits. ``masked`` has the
-    site show a public key for masks, a new one in each epoch.
+    A neighbour is lost if it was silent for ``patience_s``, or for ``join_s`` if it never gave a sign of life;
+    ``on_loss`` is what happens to the run then. ``round_s`` bounds one wait even if the neighbour is alive. At most
+    ``window_frames`` frames are kept for a neighbour until they are on its disk; then the sender waits. With ``masked``
+    the site sends a public key for masks, a new one in each epoch.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Setup:
 
 
 class Past(NamedTuple):
-    """What a journal holds when the process starts: this start of it, its records, and how to read their content.
+    """The journal when the process starts: the number of this start, the records, and how to read their content.
 
     ``secret`` is drawn when the journal is made, and never leaves the site.
     """
@@ -108,6 +108,6 @@ class Past(NamedTuple):
         return self.instance.start > 1
 
     def site_key(self, lost: tuple[tuple[str, str], ...]) -> SiteKey:
-        """The key pair of an epoch: the same after a restart, so it is on the disk before its public part leaves."""
+        """The key pair of an epoch, the same after a restart: it is derived from a secret that is on the disk."""
         place = f"eigenmesh site key\n{self.secret}\n{view_digest(lost)}"
         return SiteKey.generate(hashlib.sha256(place.encode()).digest())

@@ -1,4 +1,4 @@
-"""Signed statements: what a site says about itself to all, over neighbours that could otherwise make it up."""
+"""Signed statements of a site to all others. Without signatures, neighbours that pass them on could make them up."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any, NamedTuple, Protocol
 
 from eigenmesh.errors import FrameError
 
-# A statement has a certificate, a signature and a few words.
+# Longest statement: a certificate, a signature and a little text.
 MAX_STATEMENT_BYTES = 16_384
 INSTANCE, LOST, VIEW, RESULT = "instance", "lost", "view", "result"
 
 
 class Keyring(Protocol):
-    """Signs with the key of this site's certificate, and checks signatures of others."""
+    """Signs with the key of this site's certificate, and checks the signatures of others."""
 
     @property
     def certificate(self) -> str:
-        """The certificate of this site, as text, for those who check."""
+        """The certificate of this site, as text, with which others check its signatures."""
 
     def sign(self, data: bytes) -> str:
         """A signature, as text."""
 
     def is_revoked(self, certificate: str) -> bool:
-        """Whether the authority has taken this certificate back."""
+        """Whether the authority has revoked this certificate."""
 
     def is_signed(self, site: str, certificate: str, data: bytes, signature: str) -> bool:
-        """Whether the certificate is the authority's for this site, and the signature is by its key."""
+        """Whether the authority issued the certificate to this site, and its key made the signature."""
 
 
 class Statement(NamedTuple):
-    """``site`` says ``content`` about one ``kind`` of thing; ``text`` is the whole with certificate and signature."""
+    """``site`` states ``content``, of one ``kind``; ``text`` is all of it, with certificate and signature."""
 
     kind: str
     site: str
@@ -54,10 +54,10 @@ def make_statement(keyring: Keyring, run_id: bytes, kind: str, site: str, conten
 
 
 def read_statement(text: str, keyring: Keyring | None, run_id: bytes) -> Statement:
-    """A statement that has passed its check; raises FrameError. Without a keyring the signature is not checked."""
+    """Read and check a statement; raises FrameError if it is wrong. Without a keyring the signature is not checked."""
     try:
         if len(text) > MAX_STATEMENT_BYTES:
-            raise ValueError(f"it has {len(text)} characters, and {MAX_STATEMENT_BYTES} are allowed")
+            raise ValueError(f"it has {len(text)} characters, but at most {MAX_STATEMENT_BYTES} are allowed")
         parts = json.loads(text)
         kind, site, content = str(parts["kind"]), str(parts["site"]), parts["content"]
         certificate, signature = str(parts["certificate"]), str(parts["signature"])

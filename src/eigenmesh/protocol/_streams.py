@@ -1,4 +1,4 @@
-"""Second layer of a site's machine: streams, from the call to the end, and statements, which need no greeting."""
+"""Second layer of a site's machine: streams, from call to close, and statements, which need no greeting."""
 
 import logging
 from dataclasses import dataclass
@@ -12,13 +12,17 @@ from eigenmesh.protocol._outgoing import Outgoing
 from eigenmesh.protocol._records import Mark
 from eigenmesh.protocol._statements import INSTANCE, LOST, Statement, read_statement
 
-# From the first to the longest pause between two calls.
+# First and longest pause between two calls.
 BACKOFF_S = (0.1, 5.0)
 
 
 @dataclass
 class Stream:
-    """A stream: who is at the other end by its certificate, whom this site called, and what has been agreed."""
+    """A stream.
+
+    ``names`` are the names in the certificate of the other end; ``called`` is the neighbour that this site called, if
+    it did; ``link`` is the neighbour whose greeting was accepted.
+    """
 
     number: int
     names: tuple[str, ...]
@@ -31,10 +35,10 @@ class Stream:
 
 
 class Streams(Outgoing):
-    """Streams by number, and the link that each has been agreed on for."""
+    """Streams by number, and the calls that open them."""
 
     streams: dict[int, Stream]
-    # Neighbours whose call has not ended yet.
+    # Neighbours that are being called.
     calling: set[str]
 
     def unreachable(self, event: ev.Unreachable) -> None:
@@ -65,7 +69,7 @@ class Streams(Outgoing):
         self.call(link.name, pause * self.random.uniform(0.5, 1.0))
 
     def call(self, name: str, after_s: float = 0.0) -> None:
-        """Call a neighbour, unless that is under way, or a stream is there whose end leads to a call."""
+        """Call a neighbour, unless it is being called, or has a stream: when that closes, the call follows."""
         if name not in self.calling and not any(stream.called == name for stream in self.streams.values()):
             self.calling.add(name)
             self._effects.append(ev.Dial(name, after_s))
@@ -79,7 +83,7 @@ class Streams(Outgoing):
 
     def refuse(self, stream: Stream, reason: str) -> None:
         self.log(f"refused {self._who(stream)}: {one_line(reason)}")
-        # The names are those of the certificate that a caller has shown.
+        # A caller is identified by the names in its certificate.
         for name in {stream.called, *stream.names} & self.links.keys():
             if self.links[name].stream in (None, stream.number):
                 self.links[name].refusal = one_line(reason)
@@ -90,15 +94,15 @@ class Streams(Outgoing):
         return stream.link or stream.called or one_line(f"{names} at {stream.address}")
 
     def hear_statement(self, source: str, text: str) -> None:
-        """Take in a statement that a neighbour has said or passed on; raises FrameError if it is wrong."""
+        """Add a statement that a neighbour has made or passed on; raises FrameError if it is wrong."""
         if any(statement.text == text for statement in self.membership.statements):
             return
         statement = read_statement(text, self.setup.keyring, self.setup.run.run_id)
         if not self.membership.is_new(statement):
             return
         if statement.site == self.setup.name:
-            # Only another process of this site can say something new in its name.
-            self.fail(CannotResumeError(f"{self.setup.name} has been started again, elsewhere; this process ends."))
+            # Only another process of this site can make a new statement in its name.
+            self.fail(CannotResumeError(f"{self.setup.name} has been started again elsewhere; this process ends."))
             return
         self.membership.add(statement)
         self.learn(statement, source)
@@ -108,12 +112,12 @@ class Streams(Outgoing):
         self.append(Mark.STATEMENT, statement.text.encode())
         self.spread(statement, source)
         ends = [statement.site] if statement.kind == INSTANCE else statement.content if statement.kind == LOST else []
-        # The stream of an earlier process, or of a link that is lost.
+        # Close the stream to an earlier process, or over a lost link.
         for name in ends if statement.kind == INSTANCE or self.setup.name in ends else ():
             link = self.links.get(name)
             if link is not None and link.stream is not None:
                 self.cut(self.streams[link.stream])
             if link is not None and statement.kind == INSTANCE and link.met and link.met[0] != statement.content[0]:
-                link.begin_anew()
+                link.start_over()
         if statement.kind == LOST:
             self.sign_view()

@@ -1,8 +1,8 @@
-"""Frames between peers of different organisations: a fixed head, then raw numbers or plain text; nothing executable.
+"""Frames between peers of different organisations: a fixed header, then raw numbers or plain text; nothing executable.
 
-docs/sites/protocol.md has the table of fields. A frame is one message of a stream of messages. All integers
-are little-endian. Every field is checked before anything is made of it, and arrays are views of the received bytes. TLS
-protects against changes on the way; the hash is for those who keep frames and read them again, see ``is_intact``.
+docs/sites/protocol.md has the table of fields. A frame is one message of a stream. All integers are little-endian.
+Every field is checked before it is used, and arrays are views of the received bytes. TLS protects against changes on
+the way; the hash protects frames that are stored and read again, see ``is_intact``.
 """
 
 import hashlib
@@ -19,11 +19,10 @@ from eigenmesh.errors import FrameError, InputError, TransportError
 MAGIC, VERSION = b"EGNM", 4
 MAX_TEXT_BYTES = 1 << 20
 MAX_ARRAYS, MAX_AXES = 64, 8
-# Rounds are counted from 0; the highest bit stays free so that every round fits a signed integer anywhere.
+# Rounds are counted from 0. The highest bit stays free, so that every round fits a signed integer.
 MAX_ROUND = (1 << 63) - 1
 ALIGNMENT = 16
-# A matrix has an axis for the node that it comes from, and two of its own. Maxima that nodes agree on, which may start
-# from infinity, travel as vectors.
+# A matrix has one axis for its node and two of its own. Maxima that nodes agree on are vectors; these may be infinite.
 MATRIX_AXES = 3
 
 _HEAD = struct.Struct("<4sBBHII16sQQQ8s")
@@ -32,14 +31,15 @@ _SHAPES = [struct.Struct(f"<BB{n_axes}Q") for n_axes in range(MAX_AXES + 1)]
 HEAD_BYTES = _HEAD.size
 ACKNOWLEDGED_AT = 40
 CHECK_BYTES = 8
-# Head, descriptors and padding that a frame may have in addition to its numbers.
+# Most bytes of header, descriptors and padding that a frame has in addition to its numbers.
 ROOM_BYTES = HEAD_BYTES + MAX_ARRAYS * (2 + 8 * MAX_AXES + ALIGNMENT) + ALIGNMENT
 
 _DTYPES: dict[int, np.dtype] = {
     code: np.dtype(name) for code, name in enumerate(("<f8", "<f4", "<i8", "<i4", "u1", "?", "<u8"), start=1)
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-# NumPy builds a name each time it is asked, which would slow a round down; so does an enumeration, below.
+# Names are cached, because NumPy builds a dtype's name at every access, which would slow a round down. So do
+# enumerations, see KIND_NAMES.
 _NAMES = {dtype: dtype.name for dtype in _CODES}
 
 
@@ -62,7 +62,7 @@ KIND_NAMES = {kind: kind.name for kind in Kind}
 
 
 class Frame(NamedTuple):
-    """A frame that has passed every check that needs no knowledge of the run."""
+    """A frame that has passed all checks that need no knowledge of the run."""
 
     kind: Kind
     tag: int
@@ -75,7 +75,7 @@ class Frame(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What follows the head: descriptors and numbers, or text. ``payload_bytes`` counts numbers or text alone."""
+    """What follows the header: descriptors and numbers, or text. ``payload_bytes`` counts only numbers or text."""
 
     parts: tuple[bytes | memoryview, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -93,7 +93,7 @@ def text_body(text: str) -> Body:
 
 
 def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
-    """The body of a DATA frame; raises TransportError for what the receiver would refuse."""
+    """The body of a DATA frame; raises TransportError for arrays that the receiver would refuse."""
     if len(arrays) > MAX_ARRAYS:
         raise TransportError(f"{len(arrays)} arrays in one message are too many; at most {MAX_ARRAYS} are sent.")
     descriptors, size = b"", 0
@@ -104,7 +104,7 @@ def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
         if dtype not in _CODES or array.ndim > MAX_AXES:
             allowed = f"{', '.join(_NAMES.values())} and {MAX_AXES} axes"
             raise TransportError(
-                f"an array of {array.dtype} with {array.ndim} axes is not sent; allowed are {allowed}."
+                f"an array of {array.dtype} with {array.ndim} axes cannot be sent; allowed are {allowed}."
             )
         require_finite(array, TransportError)
         descriptors += _SHAPES[array.ndim].pack(_CODES[dtype], array.ndim, *array.shape)
@@ -113,7 +113,7 @@ def array_body(arrays: Sequence[np.ndarray], max_bytes: int) -> Body:
         parts += [whole.data, bytes(-whole.nbytes % ALIGNMENT)]
         size += whole.nbytes
     if size > max_bytes:
-        raise TransportError(f"a message of {size} bytes is beyond the {max_bytes} bytes agreed on for this run.")
+        raise TransportError(f"a message of {size} bytes exceeds the {max_bytes} bytes agreed on for this run.")
     parts.insert(0, descriptors + bytes(-len(descriptors) % ALIGNMENT))
     digest = hashlib.sha256()
     for part in parts:
@@ -139,7 +139,7 @@ def encode(kind: Kind, run_id: bytes, epoch: int, round: int, acknowledged: int,
 
 
 def acknowledging(frame: bytes, acknowledged: int) -> bytes:
-    """The same frame, with what is safe with its sender now."""
+    """The same frame, with this acknowledged round: everything below it is on the sender's disk."""
     word = acknowledged.to_bytes(8, "little")
     end = ACKNOWLEDGED_AT + len(word)
     if frame[ACKNOWLEDGED_AT:end] == word:
@@ -148,23 +148,24 @@ def acknowledging(frame: bytes, acknowledged: int) -> bytes:
 
 
 def is_intact(frame: bytes) -> bool:
-    """Whether the body is the one that the sender has hashed."""
+    """Whether the body matches the hash in the header."""
     body = memoryview(frame)[HEAD_BYTES:]
     return frame[HEAD_BYTES - CHECK_BYTES : HEAD_BYTES] == hashlib.sha256(body).digest()[:CHECK_BYTES]
 
 
 def decode(data: bytes, max_bytes: int) -> Frame:
-    """Check every field and make the frame, its arrays views of ``data``; raises FrameError and nothing else."""
+    """Check every field and make the frame, whose arrays are views of ``data``; raises only FrameError."""
     if len(data) < HEAD_BYTES:
-        raise FrameError(f"{len(data)} bytes are no frame; the head alone has {HEAD_BYTES}.")
+        raise FrameError(f"{len(data)} bytes are not a frame; the header alone has {HEAD_BYTES}.")
     magic, version, code, count, tag, epoch, run_id, round_, acknowledged, length, _ = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise FrameError(f"magic {magic!r} is not {MAGIC!r}; these bytes do not come from eigenmesh.")
     if version != VERSION:
-        raise FrameError(f"version {version} of the format is not {VERSION}; bring both sites to the same eigenmesh.")
+        fix = "install the same eigenmesh at both sites"
+        raise FrameError(f"version {version} of the format is not {VERSION}; {fix}.")
     kind = _KINDS.get(code)
     if kind is None:
-        raise FrameError(f"kind {code} is not known; there are 1 .. {max(_KINDS)}.")
+        raise FrameError(f"kind {code} is unknown; known are 1 .. {max(_KINDS)}.")
     if length != len(data) - HEAD_BYTES:
         raise FrameError(f"a body of {length} bytes is announced but {len(data) - HEAD_BYTES} came.")
     if round_ > MAX_ROUND or acknowledged > MAX_ROUND:
@@ -176,7 +177,7 @@ def decode(data: bytes, max_bytes: int) -> Frame:
 
 def _text(data: bytes, count: int) -> str:
     if count:
-        raise FrameError(f"a control frame announces {count} arrays; it has none.")
+        raise FrameError(f"a control frame announces {count} arrays; it must have none.")
     if len(data) - HEAD_BYTES > MAX_TEXT_BYTES:
         raise FrameError(f"a text of {len(data) - HEAD_BYTES} bytes is too long; at most {MAX_TEXT_BYTES} are read.")
     try:
@@ -208,7 +209,7 @@ def _arrays(data: bytes, count: int, max_bytes: int) -> tuple[np.ndarray, ...]:
 
 
 def _descriptor(data: bytes, offset: int, max_bytes: int) -> tuple[np.dtype, tuple[int, ...], int, int]:
-    """Dtype, shape and size of an array, and where its descriptor ends."""
+    """Dtype, shape and size of an array, and the end of its descriptor."""
     if offset + 2 > len(data):
         raise FrameError("the frame ends within a descriptor.")
     code, n_axes = data[offset], data[offset + 1]
@@ -221,7 +222,7 @@ def _descriptor(data: bytes, offset: int, max_bytes: int) -> tuple[np.dtype, tup
         raise FrameError("the frame ends within a descriptor.")
     shape = form.unpack_from(data, offset)[2:]
     size = dtype.itemsize * prod(shape)
-    # Without the axes of length 0, so that an empty array cannot hide a length that NumPy cannot hold.
+    # If the array is empty, ignore axes of length 0: another axis may still be longer than NumPy allows.
     if (size or dtype.itemsize * prod(filter(None, shape))) > max_bytes:
         raise FrameError(f"an array of shape {shape} is announced; {max_bytes} bytes are agreed on for this run.")
     return dtype, shape, size, end
@@ -235,7 +236,7 @@ def _array(data: bytes, offset: int, dtype: np.dtype, shape: tuple[int, ...]) ->
     if not count:
         return np.empty(shape, dtype), offset
     if dtype.kind == "b" and np.frombuffer(data, np.uint8, count, offset).max() > 1:
-        raise FrameError("a truth value is neither 0 nor 1.")
+        raise FrameError("a boolean is neither 0 nor 1.")
     return np.ndarray(shape, dtype, data, offset), end
 
 

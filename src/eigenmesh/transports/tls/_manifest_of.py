@@ -28,4 +28,4 @@ def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: 
         raise TransportError(f"{neighbour} shows no manifest: {plain_reason(error)}.") from None
     except (FrameError, ValueError) as error:
         raise TransportError(f"{neighbour} answers with something else than a manifest: {error}") from None
-    raise TransportError(f"{neighbour} shows no manifest; bring both sites to the same eigenmesh.")
+    raise TransportError(f"{neighbour} sent no manifest; install the same eigenmesh at both sites.")
