@@ -200,7 +200,7 @@ def test_the_certificate_says_what_a_masked_fit_has_shown(transport):
     )
     assert numbers["of_all_samples"] == f"N, mean, variances, and {known}"
     assert (numbers["mode"], numbers["of_one_site"], numbers["masks"]) == ("masked", "nothing", "all pairs")
-    assert "nobody has learned a number of one node alone" in shown.words[0]
+    assert "nobody has learned a number of any single node" in shown.words[0]
     assert shown.words[1] == f"All nodes now know {numbers['of_all_samples']}."
     assert escape(shown.words[1]) in masked.result_._repr_html_()
     assert plain.certificate_.disclosure.words == ()
@@ -215,5 +215,5 @@ def test_a_solver_that_sends_covariances_shows_the_pooled_one_whole():
 def test_beyond_all_pairs_the_certificate_has_the_chance_of_colluders():
     words = Disclosure(64, 10, 5).words[0]
     assert re.search(
-        r"one site stands alone with a probability below .* if a third collude at random, .* if half", words
+        r"a site has no honest partner with a probability below .* if a third collude at random, .* if half", words
     )

@@ -1,4 +1,4 @@
-"""Pairwise masks: every site adds words that only pairs of sites know, and in the sum over all sites they cancel."""
+"""Pairwise masks: every site adds words that it shares with one other site; in the sum over all sites they cancel."""
 
 from eigenmesh.masking._disclosure import Disclosure, known_of_all
 from eigenmesh.masking._graph import ALL_PAIRS_UP_TO, MaskGraph, mask_graph, mask_rule

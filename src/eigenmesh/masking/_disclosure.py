@@ -1,4 +1,4 @@
-"""What a run has told whom, in words that stand for themselves."""
+"""What a run has revealed, and to whom, in plain sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OPEN = "neighbours see what a node adds to an average"
 
 @dataclass(frozen=True)
 class Disclosure:
-    """What all nodes know after a run, of all samples together and of those of one node.
+    """What all nodes know after a run, about all samples together and about those of one node.
 
     Attributes
     ----------
@@ -21,9 +21,10 @@ class Disclosure:
     n_features : int
         d.
     columns : int
-        How many columns of products with the pooled covariance all nodes have got.
+        How many columns of products with the pooled covariance all nodes have received.
     by_columns : bool
-        Whether nodes have other columns of the same samples: d is then the length of what they send, N - 1.
+        Whether each node has its own columns of the same samples; d is then the length of a vector that they send,
+        N - 1.
     """
 
     n_nodes: int = 0
@@ -37,11 +38,11 @@ class Disclosure:
 
     @property
     def of_all_samples(self) -> str:
-        """What all nodes know of the pooled samples beside the result."""
+        """What all nodes know about the pooled samples, in addition to the result."""
         return known_of_all(self.columns, self.n_features, self.by_columns)
 
     def numbers(self) -> dict[str, Any]:
-        """For JSON."""
+        """The disclosure as JSON values."""
         if not self.masked:
             return {"mode": "open", "of_one_site": OPEN}
         graph = graph_of_size(self.n_nodes)
@@ -60,13 +61,13 @@ class Disclosure:
         if not self.masked:
             return ()
         return (
-            f"Masked: nobody has learned a number of one node alone; {graph_of_size(self.n_nodes).collusion}.",
+            f"Masked: nobody has learned a number of any single node; {graph_of_size(self.n_nodes).collusion}.",
             f"All nodes now know {self.of_all_samples}.",
         )
 
 
 def known_of_all(columns: int, n_features: int, by_columns: bool = False) -> str:
-    """What so many columns of products with the pooled covariance, and its moments, show of all samples together."""
+    """What these columns of products with the pooled covariance, and the moments, reveal about all samples together."""
     known = min(columns, n_features)
     where = "all" if known == n_features else f"at most {known:,} of"
     products = f"by {columns:,} columns of products"

@@ -1,4 +1,7 @@
-"""Who shares a mask with whom: all pairs, or in a large network a random regular graph that all sites can draw."""
+"""Which sites share a mask: all pairs, or in a large network the edges of a random regular graph.
+
+All sites draw the same graph.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,23 @@ from functools import lru_cache
 from eigenmesh.errors import InputError
 from eigenmesh.masking._keys import MaskContext
 
-# Up to here every pair of sites shares a mask.
+# Up to this many sites, every pair shares a mask.
 ALL_PAIRS_UP_TO = 50
 SWAPS_PER_EDGE = 10
 
 
 @dataclass(frozen=True)
 class MaskGraph:
-    """The partners of each site, by rank. Sites that collude see the sums of the parts into which they cut the rest."""
+    """The partners of each site, by rank.
+
+    Without the colluding sites, the graph falls into connected parts. The colluders can find the sum over each part.
+    """
 
     partners: tuple[tuple[int, ...], ...]
 
     @property
     def degree(self) -> int:
-        """Partners that every site has at least."""
+        """The smallest number of partners of a site."""
         return min(map(len, self.partners))
 
     @property
@@ -33,9 +39,9 @@ class MaskGraph:
 
     @property
     def tolerated(self) -> int:
-        """How many sites, whichever they are, may collude: the others stay in one part, with one sum, of two or more.
+        """How many sites may collude, whichever they are, and still find only one sum over all others, two or more.
 
-        M - 2 with all pairs; else one less than the vertex connectivity of the graph.
+        M - 2 with all pairs; otherwise one less than the vertex connectivity of the graph.
         """
         if self.is_complete:
             return len(self.partners) - 2
@@ -45,13 +51,14 @@ class MaskGraph:
         return int(nx.node_connectivity(nx.Graph(edges))) - 1
 
     def chance(self, colluders: int) -> float:
-        """Expected number of sites that have only colluding partners, if any so many collude at random.
+        """Expected number of sites whose partners all collude, if c = ``colluders`` sites collude at random.
 
         ::
 
             sum_i (M - c) / M  binom(M - 1 - k_i, c - k_i) / binom(M - 1, c)
 
-        It bounds the probability that one site stands alone. Larger parts that are cut off add little to it.
+        It bounds the probability that a site is exposed, with no honest partner. That a larger part is cut off is much
+        less likely.
         """
         others = len(self.partners) - 1
         if not 0 <= colluders <= others - 1:
@@ -61,18 +68,18 @@ class MaskGraph:
 
     @property
     def rule(self) -> str:
-        """Who shares a mask with whom, in words that are the same for all graphs of so many sites."""
+        """Which sites share a mask, in words that are the same for all graphs of this size."""
         return "all pairs" if self.is_complete else f"{self.degree} partners, drawn from the context"
 
     @property
     def collusion(self) -> str:
-        """What it takes to learn more than sums over all sites."""
+        """How many sites must collude to learn more than sums over all sites."""
         sites = len(self.partners)
         if self.is_complete:
             return f"the numbers of two honest sites stay hidden from {self.tolerated} that collude"
         return (
-            f"one site stands alone with a probability below {self.chance(sites // 3):.1g} if a third collude at "
-            f"random, {self.chance(sites // 2):.1g} if half do"
+            f"a site has no honest partner with a probability below {self.chance(sites // 3):.1g} if a third collude "
+            f"at random, {self.chance(sites // 2):.1g} if half do"
         )
 
     def __str__(self) -> str:
@@ -83,18 +90,18 @@ class MaskGraph:
 
 
 def mask_rule(sites: int) -> str:
-    """Who shares a mask with whom among so many sites, in words that are the same at all of them."""
+    """Which of this many sites share a mask, in words that are the same at all of them."""
     return graph_of_size(sites).rule
 
 
 def graph_of_size(sites: int) -> MaskGraph:
-    """A graph of so many sites; those of all runs have its degree."""
+    """A graph of this many sites, as an example: the graphs of all runs have its degree."""
     return mask_graph(MaskContext("", 0, b"", tuple(map(str, range(sites)))))
 
 
 @lru_cache(maxsize=8)
 def mask_graph(context: MaskContext, all_pairs_up_to: int = ALL_PAIRS_UP_TO) -> MaskGraph:
-    """All pairs up to so many sites; beyond, a random graph of degree k = 2 ceil(log2 M), drawn from the context."""
+    """All pairs if there are few sites; otherwise a random graph of degree k = 2 ceil(log2 M), from the context."""
     sites = len(context.names)
     degree = 2 * math.ceil(math.log2(max(sites, 2)))
     if sites <= all_pairs_up_to or degree >= sites - 1:
@@ -105,9 +112,10 @@ def mask_graph(context: MaskContext, all_pairs_up_to: int = ALL_PAIRS_UP_TO) -> 
 
 
 def _shuffled(sites: int, degree: int, seed: bytes) -> list[list[int]]:
-    """A ring in which each has its degree / 2 next sites on either side, after random swaps that keep all degrees.
+    """A random graph: a ring where each site is linked to the next degree / 2 on either side, then random swaps.
 
-    A swap takes two edges (a, b), (c, d) to (a, d), (c, b), unless that makes a loop or a double edge.
+    A swap turns two edges (a, b), (c, d) into (a, d), (c, b), unless that makes a loop or a double edge. It keeps all
+    degrees.
     """
     edges = [(rank, (rank + step) % sites) for rank in range(sites) for step in range(1, degree // 2 + 1)]
     taken = {frozenset(edge) for edge in edges}

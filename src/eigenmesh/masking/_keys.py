@@ -1,4 +1,4 @@
-"""Keys of masks: one X25519 pair per site and run, and from two of them the key that a pair of sites shares."""
+"""Keys for masks: one X25519 key pair per site and run; two sites derive their shared key from their two pairs."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class SiteKey:
 
     @classmethod
     def generate(cls, entropy: bytes | None = None) -> SiteKey:
-        """A new key; ``entropy`` (32 bytes) takes the place of the operating system's random numbers."""
+        """A new key, from ``entropy`` (32 bytes) or from the operating system's random numbers."""
         return cls(secrets.token_bytes(KEY_BYTES) if entropy is None else entropy)
 
     @cached_property
     def public(self) -> bytes:
-        """What others may know: 32 bytes."""
+        """The public key, 32 bytes."""
         public: bytes = self._private.public_key().public_bytes_raw()
         return public
 
     def shared(self, public: bytes) -> bytes:
-        """The X25519 secret of this key and another site's public one; raises InputError for a degenerate key."""
+        """The X25519 secret shared with another site's public key; raises InputError for a degenerate key."""
         _require_length("a public key", public)
         try:
             secret: bytes = self._private.exchange(_curve().X25519PublicKey.from_public_bytes(public))
         except ValueError as error:
-            raise InputError(f"{public.hex()} is no usable X25519 public key: any secret with it is 0.") from error
+            raise InputError(f"{public.hex()} is not usable as a public key: every secret with it is 0.") from error
         return secret
 
     @cached_property
@@ -49,7 +49,7 @@ class SiteKey:
 
 @dataclass(frozen=True)
 class MaskContext:
-    """What masks are for: a run, its epoch, the digest of what all sites agreed on, and the members in rank order."""
+    """What masks are bound to: a run, its epoch, the digest of its manifest, and its members in rank order."""
 
     run: str
     epoch: int
@@ -60,17 +60,17 @@ class MaskContext:
         if not 0 <= self.epoch < 1 << 64:
             raise InputError(f"epoch {self.epoch} is out of bounds; epochs are counted from 0, in 64 bits.")
         if len(set(self.names)) < len(self.names) or not all(self.names):
-            raise InputError(f"the sites {', '.join(self.names)} are not told apart; give each its own name.")
+            raise InputError(f"the site names {', '.join(self.names)} are not unique; give each site its own name.")
 
     @property
     def encoded(self) -> bytes:
-        """Run, epoch, manifest digest and all names, each with its length before it."""
+        """Run, epoch, manifest digest and all names, each after its length."""
         fields = (self.run.encode(), self.epoch.to_bytes(8, "little"), self.manifest)
         return _joined(*fields, *(name.encode() for name in self.names))
 
 
 def pair_key(key: SiteKey, publics: tuple[bytes, bytes], ranks: tuple[int, int], context: MaskContext) -> bytes:
-    """The ChaCha20 key (32 bytes) of two sites, given in rank order; ``key`` is that of either.
+    """The ChaCha20 key (32 bytes) of two sites, given in rank order; ``key`` belongs to one of them.
 
     ::
 
@@ -86,7 +86,7 @@ def pair_key(key: SiteKey, publics: tuple[bytes, bytes], ranks: tuple[int, int],
 
 
 def _joined(*fields: bytes) -> bytes:
-    """Fields, each after its length in 4 bytes (little-endian), so that no two lists of fields are the same bytes."""
+    """Fields, each after its length in 4 bytes (little-endian), so that different lists never give the same bytes."""
     return b"".join(len(one).to_bytes(4, "little") + one for one in fields)
 
 

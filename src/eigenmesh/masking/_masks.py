@@ -11,26 +11,26 @@ from eigenmesh.errors import InputError, import_extra
 from eigenmesh.masking._graph import mask_graph
 from eigenmesh.masking._keys import MaskContext, SiteKey, pair_key
 
-# Of two sites, each knows the other's numbers by subtraction.
+# With two sites, each would find the other's numbers by subtraction.
 MIN_SITES = 3
-# Words that are made at a time: they stay in the cache while they are added.
+# Words that are made at a time, few enough to stay in the processor's cache.
 CHUNK_WORDS = 1 << 15
-# A nonce has room for 2^32 blocks of 8 words.
+# With one nonce, ChaCha20 gives 2^32 blocks of 8 words.
 MAX_WORDS = 1 << 35
 
 
 class Masks(Protocol):
-    """What hides one site's own contribution to an average."""
+    """Hides one site's contribution to an average."""
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
-        """The words as they may leave the site, (n,) -> (n,) uint64, in the average of that ``number``.
+        """The masked words that may be sent for the average with this ``number``, (n,) -> (n,) uint64.
 
-        Numbers rise, so that no mask is used twice.
+        Numbers must increase, so that no mask is used twice.
         """
 
 
 class PairwiseMasks:
-    """Sum over partners of their common stream, added towards higher ranks and subtracted towards lower ones.
+    """The sum over partners of the shared stream, added if the partner has a higher rank and subtracted if lower.
 
     ::
 
@@ -49,15 +49,16 @@ class PairwiseMasks:
         return tuple(self._keys)
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
-        """The words with the mask of one average, modulo 2^64: (n,) -> (n,) uint64."""
+        """The words plus the mask of one average, modulo 2^64: (n,) -> (n,) uint64."""
         return np.asarray(words + self.words(number, words.size))
 
     def words(self, number: int, count: int) -> np.ndarray:
-        """Words for one average, shape (count,); raises InputError unless its number is beyond all before."""
+        """The mask of one average, shape (count,); raises InputError unless its number is above all earlier ones."""
         if number < self._next:
             raise InputError(f"average {number} would be masked again; the next one is {self._next} or later.")
         if not 0 <= count <= MAX_WORDS or number >= 1 << 64:
-            raise InputError(f"{count} words for average {number} are out of bounds; one has at most {MAX_WORDS}.")
+            limits = f"at most {MAX_WORDS} words, and numbers below 2^64"
+            raise InputError(f"{count} words for average {number} are out of bounds; allowed are {limits}.")
         self._next = number + 1
         total = np.zeros(count, np.uint64)
         zeros, made = bytes(8 * min(count, CHUNK_WORDS)), bytearray(8 * min(count, CHUNK_WORDS))
@@ -75,7 +76,7 @@ class PairwiseMasks:
 def pairwise_masks(
     key: SiteKey, publics: Sequence[bytes], rank: int, context: MaskContext, partners: Sequence[int] | None = None
 ) -> PairwiseMasks:
-    """The masks of the site with this rank, from its key and the public keys of all; ``partners`` as in the graph."""
+    """The masks of the site with this rank, from its key and all public keys; ``partners`` are those of the graph."""
     _require_keys(key, publics, rank, context)
     keys = {}
     for partner in mask_graph(context).partners[rank] if partners is None else partners:
@@ -88,13 +89,14 @@ def _require_keys(key: SiteKey, publics: Sequence[bytes], rank: int, context: Ma
     names = context.names
     if len(names) < MIN_SITES:
         raise InputError(
-            f"{len(names)} sites cannot be masked: each knows the other's numbers by subtraction; "
-            f"take at least {MIN_SITES}, or do without masks."
+            f"{len(names)} sites cannot be masked: each would find the other's numbers by subtraction; "
+            f"use at least {MIN_SITES} sites, or no masks."
         )
     if len(publics) != len(names):
         raise InputError(f"{len(publics)} public keys for {len(names)} sites; give one for each.")
     if publics[rank] != key.public:
-        raise InputError(f"the public key of {names[rank]} is not that of its own secret.")
+        raise InputError(f"the public key of {names[rank]} does not match its secret.")
     for place, public in enumerate(publics):
-        if publics.index(public) < place:
-            raise InputError(f"{names[publics.index(public)]} and {names[place]} show the same public key.")
+        first = publics.index(public)
+        if first < place:
+            raise InputError(f"{names[first]} and {names[place]} have the same public key; give each site its own.")
