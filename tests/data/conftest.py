@@ -12,6 +12,8 @@ import pytest
 class ExactNetwork:
     """All M nodes in one array; every node's average may be off by its own relative error."""
 
+    averages_differ = False
+
     def __init__(self, n_nodes: int, error: float = 0.0) -> None:
         self.n_nodes = n_nodes
         self.error = error
@@ -29,6 +31,8 @@ class ExactNetwork:
 
 class PeerNetwork:
     """One node a thread: each gives its slice, waits for all, and takes the average."""
+
+    averages_differ = False
 
     def __init__(self, n_nodes: int) -> None:
         self.n_nodes = n_nodes

@@ -7,6 +7,7 @@ simulation, one at a peer. NumPy, PyTorch (CPU and CUDA) and array-api-strict ru
 from eigenmesh.arrays._columns import (
     PIECE,
     column_norms,
+    eigenpairs,
     normalised,
     orthonormal,
     pieces,
@@ -47,6 +48,7 @@ __all__ = [
     "as_tensor",
     "column_norms",
     "devices_here",
+    "eigenpairs",
     "everywhere",
     "held",
     "inner_products",

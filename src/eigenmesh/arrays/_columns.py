@@ -1,6 +1,7 @@
 """Norms and orthonormal columns of the tall matrices that nodes hold."""
 
 import numpy as np
+import scipy.linalg
 
 from eigenmesh.arrays._library import Array, namespace
 
@@ -32,6 +33,21 @@ def orthonormal(X: Array) -> Array:
     Q, R = xp.linalg.qr(X)
     signs = xp.sign(xp.linalg.diagonal(R))
     return Q * xp.where(signs == 0, xp.ones_like(signs), signs)[:, None, :]
+
+
+def eigenpairs(T: Array) -> tuple[Array, Array]:
+    """Eigenpairs of symmetric matrices, smallest first: (.., n, n) -> (.., n), (.., n, n)."""
+    try:
+        values, vectors = namespace(T).linalg.eigh(T)
+    except np.linalg.LinAlgError:
+        if not (isinstance(T, np.ndarray) and np.isfinite(T).all()):
+            raise
+        # Divide and conquer in LAPACK fails on some valid matrices with many equal eigenvalues; QR iteration does not.
+        flat = T.reshape(-1, *T.shape[-2:])
+        pairs = [scipy.linalg.eigh(matrix, driver="ev") for matrix in flat]
+        values, vectors = np.stack([pair[0] for pair in pairs]), np.stack([pair[1] for pair in pairs])
+        values, vectors = values.reshape(T.shape[:-1]), vectors.reshape(T.shape)
+    return values, vectors
 
 
 def pieces(rows: Array, columns: int = PIECE) -> list[slice]:

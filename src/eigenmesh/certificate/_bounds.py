@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from eigenmesh.arrays import eigenpairs
 from eigenmesh.certificate._look import Complement
 
 Clusters = tuple[tuple[int, ...], ...]
@@ -49,7 +50,7 @@ def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
     R = R + np.where(R == 0, np.finfo(R.dtype).eps, 0) * np.eye(R.shape[-1], dtype=R.dtype)
     CQ = np.swapaxes(np.linalg.solve(np.swapaxes(R, -1, -2), np.swapaxes(CX, -1, -2)), -1, -2)
     QCQ = np.swapaxes(Q, -1, -2) @ CQ
-    values, V = np.linalg.eigh((QCQ + np.swapaxes(QCQ, -1, -2)) / 2)
+    values, V = eigenpairs((QCQ + np.swapaxes(QCQ, -1, -2)) / 2)
     values, V = values[..., ::-1], V[..., ::-1]
     U = Q @ V
     along = np.sum(X * U, axis=-2, keepdims=True)
@@ -84,12 +85,16 @@ class Precision(NamedTuple):
         return cls(floor, min(16 * floor, 1e-6 * largest))
 
 
-def find_clusters(values: np.ndarray, shared: float, resolution: float) -> Clusters:
+def find_clusters(values: np.ndarray, shared: float, resolution: float, ritz: np.ndarray | None = None) -> Clusters:
     """Groups of two or more adjacent eigenvalues, each at most ``resolution`` from the next.
 
-    If directions beyond component K share the last eigenvalue, its group counts even with a single member.
+    If directions beyond component K share the last eigenvalue, its group counts even with a single member. The Ritz
+    values of the span, if given, must be as close: two vectors halfway between two eigenvectors have the same
+    ``x^T C x``, however far apart the eigenvalues are.
     """
     apart = values[:-1] - values[1:] > resolution
+    if ritz is not None:
+        apart |= ritz[:-1] - ritz[1:] > resolution
     groups = np.split(np.arange(len(values)), np.flatnonzero(apart) + 1)
     clusters = [group for group in groups if len(group) > 1 or (shared and group[-1] == len(values) - 1)]
     return tuple(tuple(int(k) for k in cluster) for cluster in clusters)

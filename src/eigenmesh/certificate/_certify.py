@@ -30,6 +30,10 @@ from eigenmesh.data import Covariance
 from eigenmesh.data._gram import Gram
 from eigenmesh.networks import Network
 
+# A missing direction is a mixture of eigenvectors whose eigenvalues are within the residual divided by this share;
+# eigenvectors farther away have no more than this share in it.
+SHARE_OUTSIDE = 0.03
+
 
 def certify(
     covariance: Covariance,
@@ -83,7 +87,7 @@ def certify(
         return KnownComponents(*numbers, multiplicity(measured.values, precision.resolution), *precision)
 
     # The look beyond K by this node's own numbers travels in the same message as those numbers.
-    own_complement = NOTHING_BEYOND if look is None else look.examine(components_of(own))
+    own_complement = NOTHING_BEYOND if look is None else look.examine(_mixing_close(components_of(own), own))
     # Integer averages have the same bits at all nodes, but what is computed from them depends on the processor.
     digest = digest_of(estimates.mean) if network.integers and estimates.local is estimates.mean else np.zeros(0)
     measured, from_look, alike = own.agreed(network, own_complement, digest, like=X)
@@ -93,7 +97,7 @@ def certify(
         # The last component may now belong to an eigenvalue beyond K, so the earlier bounds do not apply.
         complement = None
     if look is not None:
-        from_look = from_look or agreed_complement(network, look, known, like=X)
+        from_look = from_look or agreed_complement(network, look, _mixing_close(known, measured), like=X)
         complement = from_look if patient or from_look.chance <= LARGEST_CHANCE else complement
     if complement is None:
         complement = probe_complement(covariance, network, estimates.mean, X.shape[0], known, seed, estimates.beyond)
@@ -101,6 +105,17 @@ def certify(
     certificate = _certificate(network, measured, estimates, complement, known, drawn, loadings)
     local = ea.everywhere(estimates.local, X.shape[0])
     return Certified(estimates.mean, local, certificate, complement, measured.total, alike)
+
+
+def _mixing_close(known: KnownComponents, measured: Measured) -> KnownComponents:
+    """The components as seen by a look from the same start, which counts close eigenvalues as one.
+
+    Components and look both lack the direction that the start has least of. It need not be an eigenvector: components
+    whose residual is r cannot tell eigenvectors apart whose eigenvalues are within about r of each other, so any
+    mixture of those may be the one that is missing.
+    """
+    spacing = max(known.resolution, known.residual / SHARE_OUTSIDE)
+    return known._replace(multiplicity=multiplicity(measured.values, spacing))
 
 
 def _certificate(
@@ -113,7 +128,7 @@ def _certificate(
     loadings: np.ndarray | None,
 ) -> Certificate:
     values, residuals, floor = measured.values, measured.residuals, known.floor
-    clusters = find_clusters(values, complement.shared, known.resolution)
+    clusters = find_clusters(values, complement.shared, known.resolution, measured.ritz.values)
     gaps = separation(values, residuals, complement, clusters)
     angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(measured.ritz, complement, floor))
     for cluster in clusters:

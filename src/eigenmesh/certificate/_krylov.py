@@ -17,7 +17,7 @@ def leading_pairs(T: Array, present: Array, count: int) -> tuple[Array, Array]:
     Zero columns of V, where ``present`` (nodes, w) is 0, come last, with values below any eigenvalue of a covariance.
     """
     xp = ea.namespace(T)
-    values, vectors = xp.linalg.eigh(_zero_columns_last(T, present))
+    values, vectors = ea.eigenpairs(_zero_columns_last(T, present))
     # Copied, because a view would keep all w vectors in memory.
     return xp.flip(values[:, -count:], axis=-1), xp.asarray(xp.flip(vectors[:, :, -count:], axis=-1), copy=True)
 
@@ -76,7 +76,7 @@ def look_beyond(
     dimension : of the whole space that V is a part of.
     products : number of products that V was built from.
     """
-    values, vectors = np.linalg.eigh(ea.to_numpy(_zero_columns_last(T, present))[0].astype(np.float64))
+    values, vectors = ea.eigenpairs(ea.to_numpy(_zero_columns_last(T, present))[0].astype(np.float64))
     values, vectors = values[::-1][n_components:], vectors[:, ::-1][:, n_components:]
     rank, start = np.count_nonzero(ea.to_numpy(present)), ea.to_numpy(G)[0].astype(np.float64)
     # Zero columns of V, where a block lost rank, are not directions.
@@ -135,7 +135,7 @@ def soft_polar(V: Basis, count: int, noise: float, recent: int | None = None) ->
     turn, outside = right.mT * inverse[:, None, :], s[:, :, None] * right * unit
     along = rest @ (turn @ outside)
     along[:, V.width - near.width :, :] += first
-    lengths, axes = xp.linalg.eigh(turn.mT @ (B.mT @ B) @ turn)
+    lengths, axes = ea.eigenpairs(turn.mT @ (B.mT @ B) @ turn)
     lengths = xp.sqrt(xp.maximum(lengths, xp.zeros_like(lengths)))
     # Directions that the second projection shortens by half or more were rounding.
     new = xp.astype(lengths > 0.5, B.dtype)

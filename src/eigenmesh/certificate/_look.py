@@ -24,6 +24,8 @@ LARGEST_CHANCE = 1e-9
 TAU_POSITIONS = np.array([0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
 # Columns of G that are used: with more, the chance would only fall further below what is needed.
 MOST_COLUMNS = 24
+# For an eigenvalue of large multiplicity q, at least q + SPARE_COLUMNS columns are used.
+SPARE_COLUMNS = 8
 # Numbers of Ritz vectors beyond the components to deflate. With more, the chance falls sooner, as long as they are
 # accurate.
 DEFLATED = (0, 3, 6, 12, 18, 24, 36)
@@ -134,7 +136,7 @@ class Look(NamedTuple):
         error = self.products * (known.residual + self._residual(shared)) / (above - rest.values[0])
         chances = np.ones(len(above))
         for count in (count for count in DEFLATED if count < len(rest.values)):
-            deltas = rest.deltas(above, count) + error[:, np.newaxis]
+            deltas = rest.deltas(above, count, multiplicity + SPARE_COLUMNS) + error[:, np.newaxis]
             chances = np.minimum(chances, [chance_missed(row, known.n_components, multiplicity) for row in deltas])
             if chances[0] <= LARGEST_CHANCE:
                 break
@@ -142,7 +144,7 @@ class Look(NamedTuple):
         lowest = int(enough[0]) if len(enough) else -1
         return float(above[lowest]), float(chances[lowest])
 
-    def deltas(self, taus: np.ndarray, deflated: int = 0) -> np.ndarray:
+    def deltas(self, taus: np.ndarray, deflated: int = 0, fewest_columns: int = 0) -> np.ndarray:
         """delta_c for each tau, all of them above the Ritz values: (t,) -> (t, s).
 
         The first ``deflated`` Ritz vectors are projected out, which leaves smaller eigenvalues. For such a vector u
@@ -154,7 +156,7 @@ class Look(NamedTuple):
             |g . v| <= |g| sum_k [(tau - T)^-1]_1k |e_k|.
         """
         deflated_values, values = self.values[:deflated], self.values[deflated:]
-        start = self.start[:, :MOST_COLUMNS].T
+        start = self.start[:, : max(MOST_COLUMNS, fewest_columns)].T
         deflated_start, vector = np.abs(start[:, :deflated]), start[:, np.newaxis, deflated:]
         sizes, length = np.linalg.norm(vector, axis=2), min(self.products, len(values))
         # The vectors z_k of each column as rows: (s, k, w).

@@ -33,6 +33,10 @@ class Averager(Protocol):
     @property
     def n_nodes(self) -> int: ...
 
+    @property
+    def averages_differ(self) -> bool:
+        """Whether nodes may get averages that differ in their last digits."""
+
     def common_mean(self, array: np.ndarray, /) -> np.ndarray:
         """Average over all nodes: (nodes, ..) -> (1, ..)."""
 
@@ -78,6 +82,9 @@ def pooled_moments(
     check(np.asarray(agreed[0, 1:]))
     # A maximum has the same bits at all nodes, so either all or none of them make the second average.
     precise = None if integers else bool(agreed[0, 0] <= MOST_LOST)
+    if precise is False and network.averages_differ:
+        # All nodes must centre about the same point: with large means, even their last digits matter.
+        _, pooled = network.common_mean_and_worst(np.zeros((len(first), 1)), np.repeat(pooled[:1], len(first), axis=0))
     pooled = shards.n_nodes * pooled[0]
     moments = moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing)
     require_resolved(moments, resolution, shards)

@@ -62,8 +62,12 @@ class Summary(NamedTuple):
     @classmethod
     def of(cls, rows: Array, whole: bool) -> Summary:
         """Summary of rows (n, d) float64, n >= 1, with the whole scatter matrix or its diagonal."""
-        mean = ea.namespace(rows).mean(rows, axis=0)
+        xp = ea.namespace(rows)
+        mean = xp.mean(rows, axis=0)
         centred = rows - mean
+        # Correct the mean by what the long sum has rounded off.
+        rest = xp.mean(centred, axis=0)
+        mean, centred = mean + rest, centred - rest
         return cls(float(len(rows)), mean, centred.mT @ centred if whole else np.einsum("nd,nd->d", centred, centred))
 
     def merged(self, other: Summary) -> Summary:
@@ -141,7 +145,6 @@ class RunningCovariance:
     centre: np.ndarray
     factor: float
     scale: np.ndarray | float = 1.0
-    rounding_size: ClassVar[float] = 0.0
 
     @property
     def kind(self) -> CovarianceKind:
@@ -153,6 +156,20 @@ class RunningCovariance:
 
     def place(self, values: np.ndarray) -> Array:
         return self.nodes[0].place(values)
+
+    @property
+    def rounding_size(self) -> float:
+        """The largest ``sqrt(n_i tr C_i) |w m_i| / 4`` with weights w, since a mean is rounded at every merge.
+
+        An error delta of a mean changes the scatter between batches and nodes, ``sum n shift shift^T``, by at most
+        ``2 |delta| sqrt(n tr S)``.
+        """
+        sizes = [0.0]
+        for node in self.nodes:
+            shift, squares = node.mean - self.centre, node.squares / np.square(self.scale)
+            trace = float(np.sum(squares) + node.count * np.sum(np.square(shift / self.scale)))
+            sizes.append((node.count * trace) ** 0.5 * float(np.linalg.norm(node.mean / self.scale)))
+        return self.factor * max(sizes) / 4
 
     def apply(self, X: Array) -> Array:
         products, scale = [], self.place(np.broadcast_to(self.scale, self.n_features)[:, np.newaxis])

@@ -49,6 +49,11 @@ class AsOneNode(NamedTuple):
     network: Network
     n_nodes: int = 1
 
+    @property
+    def averages_differ(self) -> bool:
+        """As for the network, so that the messages of the nodes are counted."""
+        return self.network.averages_differ
+
     def common_mean(self, array: np.ndarray) -> np.ndarray:
         """The average of one array that stands for the arrays of all nodes: (1, ...) -> (1, ...)."""
         return np.asarray(self.network.common_mean(everywhere(array, self.network.n_nodes)))

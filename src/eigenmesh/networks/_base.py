@@ -94,6 +94,11 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """Bound on the probability that any average so far was less accurate than claimed."""
         return 0.0
 
+    @property
+    def averages_differ(self) -> bool:
+        """Whether averages may differ between processes in their last digits."""
+        return not (self.collective or isinstance(self._over, TreeAverage))
+
     def require_sums_kept(self) -> None:
         """Raise GraphError unless mixing conserves the sum over all nodes, so the columns of the weights sum to one."""
         if not self.weights.keeps_mean:

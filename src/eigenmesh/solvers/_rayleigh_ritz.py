@@ -42,18 +42,21 @@ class RayleighRitz(Solver):
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
         """Residuals that came with the last average, extrapolated by one step."""
         (values, residuals), k = state.agreed, state.k
-        forecast = _forecast(residuals, state.before[1])
+        forecast = _forecast(residuals, state.before[1], least=np.finfo(residuals.dtype).eps * abs(values[0]))
         if forecast is None:
             return Watch(state, np.full(k, np.inf), healthy=True, free=True)
         # The forecast only decides when to ask for a certificate; the certificate measures the residuals.
         return Watch(state, forecast[:k], True, gaps_from_ritz(values, k), free=True)
 
 
-def _forecast(residuals: np.ndarray, earlier: np.ndarray) -> np.ndarray | None:
-    """Residuals of the next step if they fall at the same rate as in the last one: (b,); None if they are not known."""
+def _forecast(residuals: np.ndarray, earlier: np.ndarray, least: float) -> np.ndarray | None:
+    """Residuals of the next step if they fall at the same rate as in the last one: (b,); None if they are not known.
+
+    No forecast is below ``least``: rounding errors fluctuate, and the smallest of them would look like progress.
+    """
     fall = np.divide(residuals, earlier, out=np.ones_like(residuals), where=np.isfinite(earlier) & (earlier > 0))
     forecast = residuals * np.clip(fall, 0.0, 1.0)
-    return forecast if np.isfinite(forecast).all() else None
+    return np.maximum(forecast, least) if np.isfinite(forecast).all() else None
 
 
 def _align_clusters(V: Basis, ritz: Array, values: np.ndarray, resolution: float) -> Array:

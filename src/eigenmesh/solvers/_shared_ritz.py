@@ -40,7 +40,7 @@ class SharedRitz(NamedTuple):
         """From an orthonormal block and its product with C, both (1, d, b)."""
         xp = ea.namespace(block)
         T = block.mT @ product
-        values, vectors = xp.linalg.eigh((T + T.mT) / 2)
+        values, vectors = ea.eigenpairs((T + T.mT) / 2)
         values, vectors = xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
         ritz, image = block @ vectors, product @ vectors
         residuals = column_norms(image - ritz * values[:, None, :])[:, 0, :]

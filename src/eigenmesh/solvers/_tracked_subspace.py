@@ -267,7 +267,7 @@ def polar(Y: Array) -> tuple[Array, Array]:
 def _inverse(R: Array) -> Array:
     """Pseudo-inverse of a symmetric R without negative eigenvalues: (nodes, b, b) -> (nodes, b, b)."""
     xp = ea.namespace(R)
-    values, vectors = xp.linalg.eigh(R)
+    values, vectors = ea.eigenpairs(R)
     floor = 1e-12 * xp.max(xp.abs(values), axis=-1, keepdims=True)
     positive = values > floor
     inverse = xp.where(positive, 1 / xp.where(positive, values, xp.ones_like(values)), xp.zeros_like(values))
@@ -277,5 +277,5 @@ def _inverse(R: Array) -> Array:
 def _eigenpairs(T: Array) -> tuple[Array, Array]:
     """Eigenpairs of ``sym(T)``, largest first: (nodes, b, b) -> (nodes, b), (nodes, b, b)."""
     xp = ea.namespace(T)
-    values, vectors = xp.linalg.eigh((T + T.mT) / 2)
+    values, vectors = ea.eigenpairs((T + T.mT) / 2)
     return xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)

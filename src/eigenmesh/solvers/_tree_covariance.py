@@ -74,7 +74,7 @@ class TreeCovariance(Solver):
         pooled = ea.to_numpy(network.common_mean(packed[:, :, None], bound))[0, :, 0]
         C = np.zeros((d, d), dtype=pooled.dtype)
         C[rows, columns] = C[columns, rows] = pooled
-        values, vectors = np.linalg.eigh(C)
+        values, vectors = ea.eigenpairs(C)
         leading = vectors[:, : -state.k - 1 : -1]
         X, CX = (ea.like(array[np.newaxis], state.X) for array in (leading, C @ leading))
         agreed = network.worst(ea.like(values[np.newaxis, ::-1], state.X))
