@@ -32,7 +32,7 @@ from eigenmesh.fitting import NodeData, Request
 from eigenmesh.iteration import DEFAULT_TOL, Result
 from eigenmesh.rehearsal._conditions import Conditions, Host, LinkQuality
 from eigenmesh.rehearsal._simulation import simulate
-from eigenmesh.solvers import AT_OWN_PACE, FastPCA
+from eigenmesh.solvers import AT_OWN_PACE, BlockKrylov, FastPCA
 
 Rng = np.random.Generator
 EXACT = ("auto", "auto", "auto", "block-krylov", "tracked-subspace", "oi", "tree-covariance")
@@ -50,6 +50,7 @@ class Problem:
     n_components: int
     settings: dict[str, Any] = field(default_factory=dict)
     conditions: Conditions | None = None
+    batches: int = 0  # the samples come in so many
 
 
 # --- classes of problems ------------------------------------------------------------------------------------------
@@ -332,6 +333,48 @@ def at_own_pace(rng: Rng) -> Problem:
     return Problem(problem.parts, problem.n_components, settings, conditions)
 
 
+def crowded(rng: Rng) -> Problem:
+    """Many close eigenvalues across component K, and block Krylov with few columns beyond K that has to restart."""
+    d, k, oversample = int(rng.integers(30, 60)), int(rng.integers(2, 11)), int(rng.choice([1, 1, 2, 5]))
+    values = np.linspace(float(10 ** rng.uniform(-2, -0.5)), 0, d)
+    values[: k + 1] = 1 + 10 ** rng.uniform(-12, -2) * np.arange(k, -1, -1)
+    if rng.random() < 0.5:
+        values[k] = values[k - 1] - 10 ** rng.uniform(-11, -7)
+    settings = {
+        "solver": BlockKrylov(oversample=oversample, max_width=int(rng.integers(3, 7)) * (k + oversample)),
+        "topology": "complete",
+        "tol": float(10 ** rng.uniform(-9, -1)),
+        "max_rounds": 200,
+    }
+    return Problem(split(rng, exact_rows(rng, values), 3), k, settings)
+
+
+def halfway(rng: Rng) -> Problem:
+    """Slow solvers that stop between two eigenvectors, in single precision."""
+    values = np.array([1, 1 - 10 ** rng.uniform(-6, -3), 0.5, 0.3, 0.2, 0.1])
+    solver = str(rng.choice(["oi", "fast-pca", "deepca", "s-dot"]))
+    rows = exact_rows(rng, values).astype(np.float32)
+    return Problem(split(rng, rows, 5), 2, {**usual(rng), "solver": solver, "tol": 1e-2, "max_rounds": 400})
+
+
+def stream(rng: Rng) -> Problem:
+    """Samples that come in batches, with means much larger than the deviations."""
+    d, n_nodes = int(rng.integers(3, 10)), int(rng.integers(2, 6))
+    rows = gaussian_rows(rng, int(rng.integers(60, 150)), d) + 10 ** rng.uniform(-1, 6) * rng.standard_normal(d)
+    settings = {**usual(rng), "solver": "auto", "n_nodes": n_nodes}
+    return Problem(split(rng, rows, n_nodes), int(rng.integers(1, 3)), settings, batches=int(rng.integers(1, 5)))
+
+
+def separate_processes(rng: Rng) -> Problem:
+    """Nodes whose averages differ in the last digits, as threads, with large means and other samples at each."""
+    d = int(rng.integers(3, 8))
+    rows = gaussian_rows(rng, 60, d) + 10 ** rng.uniform(0, 6) * rng.standard_normal(d)
+    rows[:15] += 2
+    averaging = rng.choice(["polynomial", "tree", Chebyshev(1e-8), Chebyshev(1e-12), Gossip(1e-9)])
+    settings = {"transport": "threads", "averaging": averaging, "topology": "cycle", "solver": "block-krylov"}
+    return Problem(split(rng, rows, 4), int(rng.integers(1, 3)), {**settings, "tol": float(10 ** rng.uniform(-10, -6))})
+
+
 def any_problem(rng: Rng) -> Problem:
     """A problem of some class that is not about the network."""
     kinds = (random_problem, repeated_beyond, repeated_within, close, opposed, rank_deficient, unlike, stopped_early)
@@ -368,6 +411,10 @@ CLASSES: dict[str, Callable[[Rng], Problem]] = {
         changing,
         blocks_averaged,
         at_own_pace,
+        crowded,
+        halfway,
+        stream,
+        separate_processes,
     )
 }
 
@@ -424,10 +471,10 @@ def refined(C: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return X + X @ E, values
 
 
-def true_sines(result: Result, problem: Problem) -> np.ndarray:
+def true_sines(result: Result, problem: Problem, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Largest sin(angle) over the nodes of each component to its eigenvector, or to the eigenspace of its cluster."""
     certificate, nodes = result.certificate, result.node_components.astype(np.longdouble)
-    (values, vectors), k = true_eigenpairs(problem), nodes.shape[1]
+    k = nodes.shape[1]
     # A push sum is as accurate as 1e-12; eigenvalues closer than some hundred times that cannot be told apart by it.
     exact = not isinstance(problem.settings.get("topology"), graphs.NetworkSequence)
     single = problem.parts[0].dtype == np.float32
@@ -462,6 +509,8 @@ class Outcome:
 
 def fitted(problem: Problem, seed: int) -> Result:
     parts, k, settings = problem.parts, problem.n_components, problem.settings
+    if problem.batches:
+        return fitted_in_batches(problem)
     if problem.conditions is None:
         # One array is split by the fit, which then uses it where it is.
         return DecentralizedPCA(k, **settings).fit(parts[0] if "n_nodes" in settings else parts).result_
@@ -472,6 +521,24 @@ def fitted(problem: Problem, seed: int) -> Result:
     if found.result is None:
         raise TransportError(found.why)
     return found.result
+
+
+def fitted_in_batches(problem: Problem) -> Result:
+    pca = DecentralizedPCA(problem.n_components, **problem.settings)
+    pieces = [np.array_split(part, problem.batches) for part in problem.parts]
+    for batch in zip(*pieces, strict=True):
+        nodes = np.repeat(np.arange(len(batch)), [len(piece) for piece in batch])
+        pca.partial_fit(np.vstack(batch), nodes=nodes)
+    return pca.result_
+
+
+def false_cluster(result: Result, values: np.ndarray) -> str:
+    """The first cluster whose true eigenvalues are farther apart than any resolution of a certificate, in words."""
+    for cluster in result.certificate.clusters:
+        spread = float(values[cluster[0]] - values[cluster[-1]]) / float(values[0])
+        if spread > 2e-6 * len(cluster):
+            return f"cluster {cluster} with true eigenvalues {spread:.2g} apart"
+    return ""
 
 
 def attack(name: str, seed: int) -> Outcome:
@@ -485,7 +552,10 @@ def attack(name: str, seed: int) -> Outcome:
             return Outcome(name, seed, "refused", words=str(error))
         except Exception as error:
             return Outcome(name, seed, "failed", words=f"{type(error).__name__}: {error}")
-    sines = true_sines(result, problem)
+    values, vectors = true_eigenpairs(problem)
+    if words := false_cluster(result, values):
+        return Outcome(name, seed, "failed", words=words)
+    sines = true_sines(result, problem, values, vectors)
     bounds, tol = result.certificate.error_bounds, problem.settings.get("tol", DEFAULT_TOL)
     ratios = sines / np.maximum(bounds, 1e-18)
     worst, k = float(ratios.max()), int(ratios.argmax())

@@ -233,17 +233,18 @@ def test_eigenpairs_are_found_where_lapack_gives_up(monkeypatch):
         eigenpairs(np.full((2, 2), np.nan))
 
 
+# With seed 48 one mean lies so close to the middle of two float64 numbers that nodes would round it differently.
+@pytest.mark.parametrize("seed", [5, 6, 48])
 @pytest.mark.parametrize("averaging", ["polynomial", Chebyshev(1e-9)], ids=str)
-def test_nodes_centre_about_one_point_where_their_averages_differ_in_the_last_digits(averaging):
-    rng = np.random.default_rng(5)
-    for _ in range(3):
-        rows = rng.standard_normal((41, 4)) * [3, 2, 1, 0.5] + 1e5 * rng.standard_normal(4)
-        rows[:10] += 2
-        settings = {"averaging": averaging, "topology": "cycle", "solver": "block-krylov", "random_state": 1}
-        pca = DecentralizedPCA(2, transport="threads", **settings).fit(np.split(rows, [10, 20, 30]))
-        exact = rows.astype(np.longdouble) - rows[0]
-        exact -= exact.mean(axis=0)
-        vectors = np.linalg.eigh((exact.T @ exact).astype(float))[1][:, ::-1]
-        for components in pca.node_components_:
-            true = [sine_to(vectors[:, [k]], components[k]) for k in range(2)]
-            assert (true <= pca.certificate_.error_bounds).all()
+def test_nodes_centre_about_one_point_where_their_averages_differ_in_the_last_digits(averaging, seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((60, 4)) * [3, 2, 1, 0.5] + 1e6 * rng.standard_normal(4)
+    rows[:15] += 2
+    settings = {"averaging": averaging, "topology": "cycle", "solver": "block-krylov", "random_state": 1}
+    pca = DecentralizedPCA(2, transport="threads", **settings).fit(np.split(rows, [9, 21, 45]))
+    exact = rows.astype(np.longdouble) - rows[0]
+    exact -= exact.mean(axis=0)
+    vectors = np.linalg.eigh((exact.T @ exact).astype(float))[1][:, ::-1]
+    for components in pca.node_components_:
+        true = [sine_to(vectors[:, [k]], components[k]) for k in range(2)]
+        assert (true <= pca.certificate_.error_bounds).all()

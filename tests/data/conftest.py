@@ -12,8 +12,6 @@ import pytest
 class ExactNetwork:
     """All M nodes in one array; every node's average may be off by its own relative error."""
 
-    averages_differ = False
-
     def __init__(self, n_nodes: int, error: float = 0.0) -> None:
         self.n_nodes = n_nodes
         self.error = error
@@ -28,11 +26,12 @@ class ExactNetwork:
     def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.common_mean(array), values.max(axis=0, keepdims=True)
 
+    def same_bits(self, common: np.ndarray) -> np.ndarray:
+        return common
+
 
 class PeerNetwork:
     """One node a thread: each gives its slice, waits for all, and takes the average."""
-
-    averages_differ = False
 
     def __init__(self, n_nodes: int) -> None:
         self.n_nodes = n_nodes
@@ -49,6 +48,9 @@ class PeerNetwork:
 
     def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.common_mean(array), self.gathered(values).max(axis=0)
+
+    def same_bits(self, common: np.ndarray) -> np.ndarray:
+        return common
 
     def gathered(self, array: np.ndarray) -> np.ndarray:
         self.slices[self.node] = array

@@ -33,15 +33,14 @@ class Averager(Protocol):
     @property
     def n_nodes(self) -> int: ...
 
-    @property
-    def averages_differ(self) -> bool:
-        """Whether nodes may get averages that differ in their last digits."""
-
     def common_mean(self, array: np.ndarray, /) -> np.ndarray:
         """Average over all nodes: (nodes, ..) -> (1, ..)."""
 
     def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]:
         """The same, and elementwise maxima over all nodes, in the same messages."""
+
+    def same_bits(self, common: np.ndarray, /) -> np.ndarray:
+        """An average (1, ..), with the same bits at every node."""
 
 
 def pooled_moments(
@@ -70,7 +69,8 @@ def pooled_moments(
 
     def over_nodes(part: NodePart) -> np.ndarray:
         parts = np.stack([part(shards, position) for position in positions])
-        return np.asarray(shards.n_nodes * network.common_mean(parts)[0])
+        # All nodes must centre about the same point: where means are large, even the last digits of a mean matter.
+        return np.asarray(shards.n_nodes * network.same_bits(network.common_mean(parts))[0])
 
     fills = missing_policy(missing) == "mean"
     first = np.stack([count_and_sum(shards, position, fills, squares) for position in positions])
@@ -82,9 +82,8 @@ def pooled_moments(
     check(np.asarray(agreed[0, 1:]))
     # A maximum has the same bits at all nodes, so either all or none of them make the second average.
     precise = None if integers else bool(agreed[0, 0] <= MOST_LOST)
-    if precise is False and network.averages_differ:
-        # All nodes must centre about the same point: with large means, even their last digits matter.
-        _, pooled = network.common_mean_and_worst(np.zeros((len(first), 1)), np.repeat(pooled[:1], len(first), axis=0))
+    if precise is False:
+        pooled = network.same_bits(pooled)
     pooled = shards.n_nodes * pooled[0]
     moments = moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing)
     require_resolved(moments, resolution, shards)

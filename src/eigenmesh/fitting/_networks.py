@@ -49,11 +49,6 @@ class AsOneNode(NamedTuple):
     network: Network
     n_nodes: int = 1
 
-    @property
-    def averages_differ(self) -> bool:
-        """As for the network, so that the messages of the nodes are counted."""
-        return self.network.averages_differ
-
     def common_mean(self, array: np.ndarray) -> np.ndarray:
         """The average of one array that stands for the arrays of all nodes: (1, ...) -> (1, ...)."""
         return np.asarray(self.network.common_mean(everywhere(array, self.network.n_nodes)))
@@ -62,3 +57,7 @@ class AsOneNode(NamedTuple):
         """The same, and elementwise maxima, in the same messages."""
         both = (everywhere(each, self.network.n_nodes) for each in (array, values))
         return self.network.common_mean_and_worst(*both)
+
+    def same_bits(self, common: np.ndarray) -> np.ndarray:
+        """An average (1, ...), with the same bits at every node."""
+        return np.asarray(self.network.same_bits(common))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from eigenmesh.arrays import Array
+from eigenmesh.arrays import Array, everywhere
 from eigenmesh.averaging import Average, Averaging, Polynomial, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._gossip import ChebyshevAverage, GossipAverage
@@ -94,10 +94,11 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """Bound on the probability that any average so far was less accurate than claimed."""
         return 0.0
 
-    @property
-    def averages_differ(self) -> bool:
-        """Whether averages may differ between processes in their last digits."""
-        return not (self.collective or isinstance(self._over, TreeAverage))
+    def same_bits(self, common: Array) -> Array:
+        """An average (1, ...) with the same bits at every node: the maxima, if the last digits may differ."""
+        if self.collective or isinstance(self._over, TreeAverage):
+            return common
+        return self.worst(everywhere(common, len(self.ids)))[:1, ...]
 
     def require_sums_kept(self) -> None:
         """Raise GraphError unless mixing conserves the sum over all nodes, so the columns of the weights sum to one."""
