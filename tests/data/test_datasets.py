@@ -255,7 +255,10 @@ def test_without_a_network_the_file_to_get_is_named(folders):
 
 def test_hapmap3_has_no_download(folders, monkeypatch):
     monkeypatch.delenv("EIGENMESH_DATA")
-    with pytest.raises(UnreadableFileError, match=r"hapmap3\.npz was not found; .*or set EIGENMESH_DATA.*no automatic"):
+    with pytest.raises(
+        UnreadableFileError,
+        match=r"hapmap3\.npz was not found; .*or set EIGENMESH_DATA.*cannot be downloaded automatically",
+    ):
         hapmap3()
 
 

@@ -106,7 +106,7 @@ def test_bad_files_are_refused_by_name(cells, tmp_path):
             read_table(cells, **words)
     with h5py.File(tmp_path / "plain.h5ad", "w") as file:
         file.create_dataset("X", data=np.ones((3, 2)))
-    with pytest.raises(UnreadableFileError, match="no AnnData file"):
+    with pytest.raises(UnreadableFileError, match="is not an AnnData file"):
         read_table(tmp_path / "plain.h5ad")
 
 
@@ -124,7 +124,7 @@ def test_parts_that_disagree_are_refused(counts, tmp_path):
         indices = file["X/indices"][:-1]
         del file["X/indices"]
         file["X/indices"] = indices
-    with pytest.raises(UnreadableFileError, match=r"numbers in .* columns, but indptr says .*not written whole"):
+    with pytest.raises(UnreadableFileError, match=r"numbers in .* columns, but indptr says .*not written completely"):
         read_table(tmp_path / "short.h5ad")
 
 

@@ -168,7 +168,7 @@ def test_results_are_written_in_the_form_of_plink(tmp_path):
     )
     assert all(np.array_equal(by_allele[variant.name, "A"], -by_allele[variant.name, "G"]) for variant in variants)
     other = replace(model, feature_names=tuple(f"x{column}" for column in range(60)))
-    with pytest.raises(DataError, match=r"the model is not of the variants of .*a\.bed"):
+    with pytest.raises(DataError, match=r"the model does not have the variants of .*a\.bed"):
         save_plink(tmp_path / "out.eigenvec", tmp_path / "a.bed", other, pca.transform(table.source))
 
 
@@ -214,17 +214,17 @@ class TestBadFiles:
         bed = prefix.with_suffix(".bed")
         bed.write_bytes(bed.read_bytes()[:-1])
         self.check(
-            prefix, r"a\.bed has 17 bytes, but 9 samples of \.fam and 5 variants of \.bim make 18: it was cut short"
+            prefix, r"a\.bed has 17 bytes, but 9 samples of \.fam and 5 variants of \.bim need 18: it was cut short"
         )
 
     def test_another_fam(self, prefix):
         prefix.with_suffix(".fam").write_text("a a 0 0 0 -9\n")
-        self.check(prefix, "1 samples of .fam and 5 variants of .bim make 8: they are of another file")
+        self.check(prefix, "1 samples of .fam and 5 variants of .bim need 8: these belong to another file")
 
     def test_no_bim_and_no_bed(self, prefix):
         bed = prefix.with_suffix(".bed")
         bed.write_bytes(b"\x6c\x1b\x00" + bed.read_bytes()[3:])
-        self.check(prefix, "no .bed file with samples by variant; write it with plink2 --make-bed")
+        self.check(prefix, "is not a .bed file that stores variant after variant; write it with plink2 --make-bed")
         prefix.with_suffix(".bim").unlink()
         self.check(prefix, r"a\.bim does not exist; a \.bed file needs \.bim and \.fam")
 
@@ -242,7 +242,7 @@ class TestBadFiles:
 
     def test_a_short_line(self, prefix):
         prefix.with_suffix(".bim").write_text("1 rs1 0 1 A\n")
-        self.check(prefix, r"line 1 of .*a\.bim has 5 fields, expected 6")
+        self.check(prefix, r"line 1 of .*a\.bim has 5 fields, expected at least 6")
 
     def test_strands_that_cannot_be_told_are_a_warning(self, tmp_path):
         variants = [variant._replace(alleles=("C", "G")) for variant in variants_of(5)]

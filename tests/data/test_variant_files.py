@@ -78,11 +78,11 @@ class TestBadFiles:
         path = pgen(tmp_path / "a")
         whole, samples = path.read_bytes(), path.with_suffix(".psam").read_text()
         path.write_bytes(whole[:-5])
-        with pytest.raises(UnreadableFileError, match=r"a\.pgen does not go with 30 samples of \.psam and 24 variants"):
+        with pytest.raises(UnreadableFileError, match=r"a\.pgen does not match 30 samples of \.psam and 24 variants"):
             read_table(path)
         path.write_bytes(whole)
         path.with_suffix(".psam").write_text("\n".join(samples.splitlines()[:-1]))
-        with pytest.raises(UnreadableFileError, match=r"a\.pgen does not go with 29 samples of \.psam and 24 variants"):
+        with pytest.raises(UnreadableFileError, match=r"a\.pgen does not match 29 samples of \.psam and 24 variants"):
             read_table(path)
         path.with_suffix(".pvar").unlink()
         with pytest.raises(UnreadableFileError, match=r"a\.pvar does not exist; a \.pgen file needs \.pvar and \.psam"):

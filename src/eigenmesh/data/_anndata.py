@@ -22,14 +22,14 @@ def read_h5ad(file: Path, options: TableOptions) -> Table:
 
 
 def read_anndata(content: Any, file: Path, options: TableOptions) -> Table:
-    """Cells by genes: X, or the layer that is named. Ids, labels and weights are columns of ``obs``.
+    """Cells by genes: X, or the named layer. Ids, labels and weights are columns of ``obs``.
 
-    content: the opened file, as h5py or zarr has it.
+    content: the file, opened with h5py or zarr.
     """
     layers = content.get("layers", {})
     if "obs" not in content or "var" not in content or (options.layer is None and "X" not in content):
         fix = "write it with adata.write_h5ad or adata.write_zarr"
-        raise UnreadableFileError(f"{file} is no AnnData file with obs, var and X; {fix}.")
+        raise UnreadableFileError(f"{file} is not an AnnData file with obs, var and X; {fix}.")
     if options.layer is not None and options.layer not in layers:
         have = ", ".join(sorted(layers)[:SHOWN]) or "none"
         raise UnreadableFileError(f"{file} has no layer {options.layer!r}; it has {have}.")
@@ -56,21 +56,21 @@ def _matrix(item: Any, genes: tuple[str, ...], file: Path) -> Source:
         falling = np.flatnonzero(np.diff(rows.starts, prepend=0) < 0)
         if len(falling):
             found = f"indptr falls from row {falling[0] - 1} to the next"
-            raise UnreadableFileError(f"in {file} {found}: a part of it is lost; copy it again.")
+            raise UnreadableFileError(f"in {file} {found}: part of the file is lost; copy it again.")
         if not (rows.n_stored,) == data.shape == indices.shape:
             found = f"{data.shape[0]:,} numbers in {indices.shape[0]:,} columns, but indptr says {rows.n_stored:,}"
-            raise UnreadableFileError(f"{file} has {found}: it was not written whole; write it again.")
+            raise UnreadableFileError(f"{file} has {found}: it was not written completely; write it again.")
         return rows
     if kind == "csc_matrix":
         fix = "adata.X = adata.X.tocsr(), and write it again"
-        raise UnreadableFileError(f"{file} is sparse by columns (CSC), so that rows cannot be read in pieces; {fix}.")
+        raise UnreadableFileError(f"{file} is sparse by columns (CSC), so its rows cannot be read in pieces; {fix}.")
     if len(getattr(item, "shape", ())) != 2:
-        raise UnreadableFileError(f"{file} holds its numbers as {kind}; write a dense or CSR matrix.")
+        raise UnreadableFileError(f"{file} stores its numbers as {kind}; write a dense or CSR matrix.")
     return DenseRows(NamedArray(item, file), genes)
 
 
 def index_of(frame: Any, file: Path, what: str) -> np.ndarray:
-    """Names of the rows of ``obs`` or ``var``, each once."""
+    """Names of the rows of ``obs`` or ``var``; raises if one occurs twice."""
     names = _values(frame[frame.attrs["_index"]]).astype(np.str_)
     seen, counts = np.unique(names, return_counts=True)
     if (counts > 1).any():
@@ -88,7 +88,7 @@ def _column(obs: Any, name: Column, file: Path) -> np.ndarray:
 
 
 def _values(item: Any) -> np.ndarray:
-    """A column of AnnData: numbers, text, categories, or values with a mask of those that are missing."""
+    """A column of AnnData: numbers, text, categories, or values with a mask of missing ones."""
     if "codes" in getattr(item, "keys", list)():
         codes, categories = item["codes"][:], _values(item["categories"])
         found = categories[codes]

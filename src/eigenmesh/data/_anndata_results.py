@@ -1,4 +1,4 @@
-"""Results where scanpy looks for them in AnnData: ``obsm["X_pca"]``, ``varm["PCs"]`` and ``uns["pca"]``."""
+"""Results in the parts of AnnData that scanpy uses: ``obsm["X_pca"]``, ``varm["PCs"]`` and ``uns["pca"]``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ H5AD = ".h5ad"
 def results_of(model: Model, scores: np.ndarray, genes: Sequence[str], layer: str | None) -> dict[str, dict[str, Any]]:
     """Scores (n, K), loadings (genes, K) and variances (K,), by the part of AnnData that they belong in.
 
-    Genes that the model does not know have loadings of 0, as scanpy gives those that are left out of a PCA.
+    Genes that are not in the model have loadings of 0, as in scanpy.
     """
     names = genes if model.feature_names is None else model.feature_names
     places = {gene: place for place, gene in enumerate(genes)}
     if len(names) != model.components.shape[1] or not places.keys() >= set(names):
-        raise DataError("the model is not of these genes; give one that was fitted to AnnData with the same var_names.")
+        raise DataError(
+            "the model does not have these genes; give one that was fitted to AnnData with the same var_names."
+        )
     loadings = np.zeros((len(genes), len(model.components)))
     loadings[[places[name] for name in names]] = model.components.T
     params = {"zero_center": True, "use_highly_variable": False, **({} if layer is None else {"layer": layer})}
@@ -35,7 +37,7 @@ def results_of(model: Model, scores: np.ndarray, genes: Sequence[str], layer: st
 
 
 def save_h5ad(path: Path, cells: Path, model: Model, scores: np.ndarray, layer: str | None = None) -> Path:
-    """Write a copy of the file of the cells that has their results, completely or not at all; its path."""
+    """Write a copy of the cells' file with the results added, completely or not at all; returns its path."""
     with replacing(path) as copy:
         shutil.copyfile(cells, copy)
         with open_hdf5(copy, "r+") as file:
@@ -47,7 +49,7 @@ def save_h5ad(path: Path, cells: Path, model: Model, scores: np.ndarray, layer: 
 
 
 def _put(group: Any, name: str, value: Any) -> None:
-    """Write a value in the place of another, as the specification of AnnData's files has it."""
+    """Write a value, or replace one, as the specification of AnnData files requires."""
     group.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
     if name in group:
         del group[name]

@@ -1,4 +1,4 @@
-"""Data files by checksum: in $EIGENMESH_DATA or the user's cache, or rebuilt from the public originals."""
+"""Data files, verified by checksum: from $EIGENMESH_DATA or the user's cache, or rebuilt from the public originals."""
 
 import contextlib
 import gzip
@@ -34,8 +34,8 @@ _MNIST_FILES = {
 class Archive:
     """One .npz file of a data set.
 
-    sha256: of the published file. content_sha256: of its arrays; a file that is rebuilt here has the same, though
-    compression differs between machines. rebuild: makes the arrays from the public originals; None if it cannot.
+    sha256: of the published file. content_sha256: of its arrays; a rebuilt file has the same, although its compression
+    may differ between machines. rebuild: makes the arrays from the public originals; None if that is not possible.
     """
 
     file: str
@@ -55,7 +55,7 @@ def find_archive(archive: Archive) -> Path:
     places = " or ".join(map(str, folders)) + ("" if given else f" (or set {FOLDER_VARIABLE} to its folder)")
     missing = f"{archive.file} was not found; put it into {places}, sha256 {archive.sha256}"
     if archive.rebuild is None:
-        raise UnreadableFileError(f"{missing}. It has no automatic download.")
+        raise UnreadableFileError(f"{missing}. It cannot be downloaded automatically.")
     try:
         arrays = archive.rebuild()
     except UnreadableFileError as error:
@@ -72,7 +72,7 @@ def find_archive(archive: Archive) -> Path:
 
 
 def cache_folder() -> Path:
-    """The user's cache: %LOCALAPPDATA% on Windows, else $XDG_CACHE_HOME or ~/.cache."""
+    """The user's cache: %LOCALAPPDATA% on Windows, otherwise $XDG_CACHE_HOME or ~/.cache."""
     windows = sys.platform == "win32"
     variable, usual = ("LOCALAPPDATA", "AppData/Local") if windows else ("XDG_CACHE_HOME", ".cache")
     return Path(os.environ.get(variable) or Path.home() / usual) / "eigenmesh"
@@ -97,7 +97,7 @@ def _verify(path: Path, archive: Archive) -> None:
     with contextlib.suppress(Exception), open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         if content_sha256(arrays) == archive.content_sha256:
             return
-    raise UnreadableFileError(f"{path} has sha256 {found}, expected {archive.sha256}; delete and fetch it again.")
+    raise UnreadableFileError(f"{path} has sha256 {found}, expected {archive.sha256}; delete it and download it again.")
 
 
 def mnist_originals(base_url: str = "https://ossci-datasets.s3.amazonaws.com/mnist/") -> dict[str, np.ndarray]:
@@ -115,7 +115,7 @@ def mnist_originals(base_url: str = "https://ossci-datasets.s3.amazonaws.com/mni
 
 
 def cifar10_originals(base_url: str = "https://www.cs.toronto.edu/~kriz/") -> dict[str, np.ndarray]:
-    """The batches of Krizhevsky, Nair and Hinton, that of the test last: grey images (n, 1024), labels (n,), uint8."""
+    """The batches of Krizhevsky, Nair and Hinton, the test batch last: grey images (n, 1024), labels (n,), uint8."""
     url = f"{base_url}cifar-10-binary.tar.gz"
     packed = fetch(url, max_bytes=2**28)
     names = [*(f"data_batch_{batch}.bin" for batch in range(1, 6)), "test_batch.bin"]
@@ -131,7 +131,7 @@ def cifar10_originals(base_url: str = "https://www.cs.toronto.edu/~kriz/") -> di
 
 def fetch(url: str, max_bytes: int, deadline_s: float = 900.0) -> bytes:
     """Content of a URL, at most max_bytes, within deadline_s."""
-    # Only those who download need them.
+    # Imported only here: most users never download.
     import http.client
     import urllib.request
 

@@ -1,4 +1,4 @@
-"""Text tables: any delimiter, decimal point or comma, with or without a header, with or without gaps."""
+"""Text tables: any delimiter, decimal point or comma, with or without a header or empty fields."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TextColumns:
                 plain = values.astype(dtype)
             except ValueError:
                 continue
-            # 007 is a name, not a number.
+            # Texts such as 007 are kept as text, because they are names rather than numbers.
             return plain if [str(value) for value in plain.tolist()] == values.tolist() else values
         return values
 
@@ -87,7 +87,7 @@ class TextColumns:
     def _with_points(self, lines: Iterator[str]) -> Iterator[str]:
         for line in lines:
             if "." in line:
-                raise ValueError("a point beside decimal commas")
+                raise ValueError("a decimal point in a file with decimal commas")
             yield line.replace(",", ".")
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:

@@ -19,7 +19,7 @@ from eigenmesh.data._csv_file import read_csv
 from eigenmesh.data._frames import FrameColumns
 from eigenmesh.data._hdf5 import read_hdf5
 from eigenmesh.data._parquet import parquet_files, read_parquet
-from eigenmesh.data._plink import BESIDE, read_bed, read_pgen
+from eigenmesh.data._plink import COMPANIONS, read_bed, read_pgen
 from eigenmesh.data._source import MatrixSource, Samples, as_source, is_frame
 from eigenmesh.data._splits import ContiguousSplit
 from eigenmesh.data._suspicious import suspicious_columns
@@ -35,11 +35,11 @@ HELD_BYTES = 512 * 2**20
 
 
 def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | None = None, **options: Any) -> Table:
-    """Samples, names and what goes with them, from one file by its suffix, or from a data frame.
+    """Samples with names, ids, labels and weights, from a file, whose suffix shows its format, or from a data frame.
 
-    ``.csv``, ``.tsv`` and ``.txt`` may end in ``.gz``; delimiter and decimal mark are found by themselves, there is a
-    header if a field of the first line is not a number, and empty fields and NA are missing. ``.npy`` is
-    memory-mapped. ``.npz`` was written by ``scipy.sparse.save_npz``, or holds samples as ``X``, ``data`` or
+    ``.csv``, ``.tsv`` and ``.txt`` may end in ``.gz``. The delimiter and the decimal mark are detected, there is a
+    header if a field of the first line is not a number, and empty fields and NA are missing entries. ``.npy`` is
+    memory-mapped. ``.npz`` was written by ``scipy.sparse.save_npz``, or has the samples as ``X``, ``data`` or
     ``images`` (or as its only 2-D array), labels as ``y``, ``labels``, ``label``, ``site`` or ``target`` (looked up in
     ``site_names``, ``y_names`` etc. if present) and ``feature_names``.
 
@@ -75,7 +75,7 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
 
 
 def kind_of(file: Path) -> str:
-    """The suffix of a file that shows its format, without that of compression."""
+    """The suffix that shows the format of a file, without the suffix of compression."""
     return _unpacked(file).suffix.lower()
 
 
@@ -83,7 +83,7 @@ def all_files_of(file: Path) -> list[Path]:
     """All files that are read for a table: those of a folder, or a file and its companions."""
     if file.is_dir():
         return parquet_files(file) if kind_of(file) == ".parquet" else sorted(filter(Path.is_file, file.rglob("*")))
-    return [file, *(file.with_suffix(suffix) for suffix in BESIDE.get(kind_of(file), ()))]
+    return [file, *(file.with_suffix(suffix) for suffix in COMPANIONS.get(kind_of(file), ()))]
 
 
 def name_of(file: Path) -> str:

@@ -40,12 +40,12 @@ class Variant(NamedTuple):
 
     @property
     def feature(self) -> str:
-        """Name of the column: variant, counted allele, other allele, so that sites with other alleles get an error."""
+        """Name of the column: variant, counted and other allele; so sites with different alleles get an error."""
         return f"{self.name}_{self.counted}/{self.other}"
 
 
 class CopiesFile(Protocol):
-    """A file of genotypes. To add a format, write one such class and a function that makes a table of it."""
+    """A file of genotypes. To add a format, write such a class and a function that makes a table from it."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def genotype_table(
 
 
 def checked_samples(names: Sequence[str], where: object) -> Sequence[str]:
-    """The names; raises if one is there twice."""
+    """The names; raises if one occurs twice."""
     if len(set(names)) < len(names):
         seen: set[str] = set()
         twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]

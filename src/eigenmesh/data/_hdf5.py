@@ -40,7 +40,7 @@ class NamedArray:
 
     @property
     def lacks_parts(self) -> bool:
-        """Whether chunks of a zarr array are not in its store: they read as zeros, and are lost or were all zeros."""
+        """Whether chunks of a zarr array are not in its store; they read as zeros, and are lost or were all zeros."""
         return bool(getattr(self.array, "nchunks_initialized", 0) < getattr(self.array, "nchunks", 0))
 
     def __getitem__(self, chosen: Any) -> np.ndarray:
@@ -48,8 +48,8 @@ class NamedArray:
             # Orthogonal indexing of rows and columns, which zarr does only on request.
             several = isinstance(chosen, tuple)
             return np.asarray(self.array.oindex[chosen] if several else self.array[chosen])
-        except Exception as error:  # whatever a codec makes of damaged bytes
-            fix = "it is damaged, or was not copied whole: copy it again"
+        except Exception as error:  # with damaged bytes, a codec may raise anything
+            fix = "it is damaged, or was not copied completely: copy it again"
             raise UnreadableFileError(f"{self.array.name} of {self.file} cannot be read ({error}); {fix}.") from error
 
 
@@ -131,7 +131,7 @@ class SparseRows:
         counts = np.diff(np.searchsorted(first, starts - starts[0]))
         if (counts > 1).any() and self.indices.lacks_parts:
             row = int(np.argmax(counts > 1))
-            found = f"the first column {counts[row]} times in row {start + row}, and a part of it is lost"
+            found = f"the first column {counts[row]} times in row {start + row}, and part of it is lost"
             fix = "copy it again, or write it after adata.X.sum_duplicates()"
             raise UnreadableFileError(f"{self.indices.array.name} of {self.indices.file} has {found}; {fix}.")
 

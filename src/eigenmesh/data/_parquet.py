@@ -19,12 +19,12 @@ from eigenmesh.errors import DataError, UnreadableFileError, import_extra
 
 
 def read_parquet(file: Path, options: TableOptions) -> Table:
-    """Table of a .parquet file or folder, in float32 if all columns are, else in float64; read on request."""
+    """Table of a .parquet file or folder, read on request; float32 if all columns are, otherwise float64."""
     return table_of(ParquetColumns.of(file), options, str(file))
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """The file, or all .parquet files in a folder, sorted by name, without hidden files and those with _."""
+    """The file, or all .parquet files in a folder, sorted by name, except those that start with a dot or _."""
     if path.is_file():
         return [path]
     inside = [file.relative_to(path) for file in path.rglob("*.parquet") if file.is_file()]
@@ -49,7 +49,9 @@ class ParquetColumns:
         parts = tuple(pyarrow.ParquetFile(one) for one in files)
         for one, part in zip(files, parts, strict=True):
             if not part.schema_arrow.equals(parts[0].schema_arrow):
-                raise DataError(f"{one} has other columns, or types of columns, than {files[0]}; write all alike.")
+                raise DataError(
+                    f"{one} has other columns, or types of columns, than {files[0]}; write the same in all files."
+                )
         # pandas stores an index without a name as such a column; it is not a feature.
         names = tuple(name for name in parts[0].schema_arrow.names if not name.startswith("__index_level_"))
         return cls(parts, file, names)
@@ -60,7 +62,7 @@ class ParquetColumns:
 
     def features(self, positions: Sequence[int]) -> ParquetRows:
         names = tuple(self.names[column] for column in positions)
-        # Without rows, the schema shows what is not numeric, and the common dtype.
+        # An empty table with the schema is enough to find columns that are not numeric, and the common dtype.
         empty = FrameColumns.of(self.parts[0].schema_arrow.empty_table().select(list(names)), str(self.file))
         kinds = {matrix.dtype for matrix in [empty.numbers([column]) for column in range(len(names))]}
         dtype = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} else np.float64)
@@ -76,7 +78,7 @@ class ParquetColumns:
 
 @dataclass(frozen=True, eq=False)
 class ParquetRows:
-    """Rows of some columns; the row group that was read last is kept, so that pieces of it are read once."""
+    """Rows of some columns; the last row group is kept in memory, so that reading it in pieces costs one read."""
 
     parts: tuple[Any, ...]
     where: str

@@ -16,18 +16,18 @@ from eigenmesh.data._splits import Rows
 from eigenmesh.data._table_options import TableOptions
 from eigenmesh.errors import UnreadableFileError, import_extra
 
-MAGIC = b"\x6c\x1b\x01"  # of a file with the samples of one variant after the other
+MAGIC = b"\x6c\x1b\x01"  # first bytes of a .bed file that stores one variant after another
 # Copies of the allele that .bim names first, by the two bits of a genotype.
 COPIES = np.array([2, MISSING, 1, 0], dtype=np.uint8)
-# The four genotypes of a byte, the first in its lowest bits, as one number of four bytes: (256,).
+# For each byte, its four genotypes as four bytes in one uint32, that of the lowest bits first: (256,).
 UNPACKED = COPIES[np.arange(256)[:, np.newaxis] >> np.array([0, 2, 4, 6]) & 3].view(np.uint32)[:, 0]
-# Files that go with one of genotypes: its samples and its variants.
-BESIDE = {".bed": (".fam", ".bim"), ".pgen": (".psam", ".pvar")}
+# Companions of a genotype file: the files of its samples and of its variants.
+COMPANIONS = {".bed": (".fam", ".bim"), ".pgen": (".psam", ".pvar")}
 
 
 @dataclass(frozen=True, eq=False)
 class Bed:
-    """A mapped .bed file. packed: (variants, bytes), four samples to a byte."""
+    """A memory-mapped .bed file. packed: (variants, bytes), four samples per byte."""
 
     packed: np.ndarray
     n_samples: int
@@ -48,7 +48,7 @@ class Bed:
 
 @dataclass(frozen=True, eq=False)
 class Pgen:
-    """A .pgen file, decoded by Pgenlib, whose reader is for one thread at a time."""
+    """A .pgen file, decoded by Pgenlib; only one thread at a time may use its reader."""
 
     reader: Any
     shape: tuple[int, int]
@@ -82,55 +82,57 @@ def read_pgen(file: Path, options: TableOptions) -> Table:
     try:
         reader = pgenlib.PgenReader(bytes(file), raw_sample_ct=len(samples), variant_ct=len(variants))
         pgen = Pgen(reader, (len(variants), len(samples)))
-        # The last one is not there if the file was cut short.
+        # Read the last variant, to see whether the file was cut short.
         pgen.copies(slice(len(variants) - 1, len(variants)), slice(0, len(samples)))
     except RuntimeError as error:
         parts = f"{len(samples):,} samples of .psam and {len(variants):,} variants of .pvar"
-        raise UnreadableFileError(f"{file} does not go with {parts}, or was cut short ({error}).") from error
+        raise UnreadableFileError(f"{file} does not match {parts}, or was cut short ({error}).") from error
     return genotype_table(file, pgen, samples, variants, options)
 
 
 def samples_of(file: Path) -> list[str]:
-    """Names of the samples of a .bed or .pgen file, each once: the second field of .fam, IID of .psam."""
-    beside = file.with_suffix(BESIDE[file.suffix.lower()][0])
-    lines = list(_lines(beside, 1 if beside.suffix == ".psam" else 6))
+    """Names of the samples of a .bed or .pgen file, without duplicates: the second field of .fam, IID of .psam."""
+    companion = file.with_suffix(COMPANIONS[file.suffix.lower()][0])
+    lines = list(_lines(companion, 1 if companion.suffix == ".psam" else 6))
     place = 1
     if lines and lines[0][1][0].startswith("#"):
         place = [name.lstrip("#") for name in lines.pop(0)[1]].index("IID")
-    return list(checked_samples([fields[place] for _, fields in lines], beside))
+    return list(checked_samples([fields[place] for _, fields in lines], companion))
 
 
 def variants_of(file: Path) -> list[Variant]:
-    """The variants of a .bed or .pgen file, in its order; each with two alleles that are known."""
-    beside = file.with_suffix(BESIDE[file.suffix.lower()][1])
-    if beside.suffix == ".bim":
+    """The variants of a .bed or .pgen file, in its order; each has two known alleles."""
+    companion = file.with_suffix(COMPANIONS[file.suffix.lower()][1])
+    if companion.suffix == ".bim":
         found = (
             (at, Variant(chromosome, name, position, (first, second)))
-            for at, (chromosome, name, _, position, first, second, *_) in _lines(beside, 6)
+            for at, (chromosome, name, _, position, first, second, *_) in _lines(companion, 6)
         )
     else:
         found = (
             (at, Variant(chromosome, name, position, (alternative, reference)))
-            for at, (chromosome, position, name, reference, alternative, *_) in _lines(beside, 5)
+            for at, (chromosome, position, name, reference, alternative, *_) in _lines(companion, 5)
             if not chromosome.startswith("#")
         )
-    return checked_variants((f"line {at} of {beside}", variant) for at, variant in found)
+    return checked_variants((f"line {at} of {companion}", variant) for at, variant in found)
 
 
 def _lines(file: Path, least: int) -> Iterator[tuple[int, list[str]]]:
-    """Numbers and fields of the lines; those that begin with ## are comments."""
+    """Number and fields of each line, without comments (##); raises for a line with fewer than ``least`` fields."""
     try:
         content = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
-        kind = next(kind for kind, beside in BESIDE.items() if file.suffix in beside)
-        needs = " and ".join(BESIDE[kind][::-1])
-        raise UnreadableFileError(f"{file} does not exist; a {kind} file needs {needs} beside it.") from error
+        kind = next(kind for kind, companions in COMPANIONS.items() if file.suffix in companions)
+        needs = " and ".join(COMPANIONS[kind][::-1])
+        raise UnreadableFileError(f"{file} does not exist; a {kind} file needs {needs} next to it.") from error
     for number, line in enumerate(content, start=1):
         fields = line.split()
         if line.startswith("##"):
             continue
         if len(fields) < least:
-            raise UnreadableFileError(f"line {number} of {file} has {len(fields)} fields, expected {least}; repair it.")
+            raise UnreadableFileError(
+                f"line {number} of {file} has {len(fields)} fields, expected at least {least}; repair it."
+            )
         yield number, fields
 
 
@@ -139,11 +141,12 @@ def _packed(file: Path, n_samples: int, n_variants: int) -> np.ndarray:
         start = content.read(len(MAGIC))
     if start != MAGIC:
         fix = "write it with plink2 --make-bed"
-        raise UnreadableFileError(f"{file} is no .bed file with samples by variant; {fix}.")
+        raise UnreadableFileError(f"{file} is not a .bed file that stores variant after variant; {fix}.")
     width = -(-n_samples // 4)
     due, found = len(MAGIC) + width * n_variants, file.stat().st_size
     if found != due:
         parts = f"{n_samples:,} samples of .fam and {n_variants:,} variants of .bim"
-        what = "it was cut short, or they are of another file" if found < due else "they are of another file"
-        raise UnreadableFileError(f"{file} has {found:,} bytes, but {parts} make {due:,}: {what}.")
+        other = "these belong to another file"
+        why = f"it was cut short, or {other}" if found < due else other
+        raise UnreadableFileError(f"{file} has {found:,} bytes, but {parts} need {due:,}: {why}.")
     return np.memmap(file, dtype=np.uint8, mode="r", offset=len(MAGIC), shape=(n_variants, width))

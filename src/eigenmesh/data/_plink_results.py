@@ -16,15 +16,17 @@ EIGENVEC = ".eigenvec"
 
 
 def save_plink(path: Path, bed: Path, model: Model, scores: np.ndarray) -> list[Path]:
-    """Write what ``plink2 --pca allele-wts`` and ``--freq`` write, and give the paths; ``path`` is that of .eigenvec.
+    """Write the files of ``plink2 --pca allele-wts`` and ``--freq``, and return their paths; ``path`` is the .eigenvec.
 
-    bed: the file that the scores (n, K) are of. With V variants that differ between samples and N samples over all
-    sites, plink's eigenvalue is (N - 1) variance / V, its eigenvector the score over the singular value, and its
-    weight of the counted allele the loading times sqrt(V) / 2, of the other one the negative.
+    bed: the file with the samples of the scores (n, K). With V variants that differ between samples and N samples over
+    all sites, the eigenvalue of PLINK is (N - 1) variance / V, its eigenvector is score / singular value, and its
+    weight of the counted allele is loading * sqrt(V) / 2; that of the other allele is the negative.
     """
     variants = {variant.feature: variant for variant in variants_of(bed)}
     if model.feature_names is None or set(model.feature_names) - set(variants) or model.n_samples is None:
-        raise DataError(f"the model is not of the variants of {bed}; give one that was fitted to .bed or .pgen files.")
+        raise DataError(
+            f"the model does not have the variants of {bed}; give one that was fitted to .bed or .pgen files."
+        )
     known = [variants[name] for name in model.feature_names]
     frequency, numbers = model.mean / 2, [f"PC{k + 1}" for k in range(len(model.components))]
     n_used = int(np.sum((frequency > 0) & (frequency < 1)))

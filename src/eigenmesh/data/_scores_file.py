@@ -18,29 +18,29 @@ from eigenmesh.errors import InputError
 KINDS = (".npz", ".npy", ".csv")
 # Rows to write at a time.
 AT_ONCE = 10_000
-Beside: TypeAlias = np.ndarray | None
+OptionalColumn: TypeAlias = np.ndarray | None
 
 
 def scores_file(path: Path) -> Path:
     """The path; raises unless it has the suffix of a file of scores."""
     if path.suffix.lower() not in KINDS:
-        raise InputError(f"{path} must end in {', '.join(KINDS)}, the kinds of file that scores can be.")
+        raise InputError(f"{path} must end in {', '.join(KINDS)}, the formats of scores.")
     return path
 
 
 def save_scores(
-    path: Path, scores: np.ndarray, read: Table, options: TableOptions, beside: Mapping[str, np.ndarray] | None = None
+    path: Path, scores: np.ndarray, read: Table, options: TableOptions, more: Mapping[str, np.ndarray] | None = None
 ) -> Path:
-    """Write scores (n, K), completely or not at all, with the ids and labels of the table that was read; its path.
+    """Write scores (n, K), completely or not at all, with the ids and labels of their table; returns the path.
 
-    In .csv ids come first and labels last, called as in ``options``; in .npz they are arrays of their own; .npy holds
-    the scores alone. ``beside`` are more numbers of each sample by name, (n,) each, after the scores.
+    In .csv ids come first and labels last, called as in ``options``; in .npz they are separate arrays; .npy has only
+    the scores. ``more`` are further numbers of each sample by name, (n,) each, after the scores.
     """
     kind = path.suffix.lower()
     names = zip((options.id_column, options.label_column), ("id", "label"), strict=True)
     called = [name if isinstance(name, str) else usual for name, usual in names]
-    more: dict[str, Any] = dict(beside or {})
-    write_atomically(path, lambda file: _write(file, kind, scores, more, read.ids, read.labels, *called))
+    others: dict[str, Any] = dict(more or {})
+    write_atomically(path, lambda file: _write(file, kind, scores, others, read.ids, read.labels, *called))
     return path
 
 
@@ -49,16 +49,16 @@ def _write(
     kind: str,
     scores: np.ndarray,
     more: dict[str, Any],
-    ids: Beside,
-    labels: Beside,
+    ids: OptionalColumn,
+    labels: OptionalColumn,
     id_name: str,
     label_name: str,
 ) -> None:
     if kind == ".npy":
         np.save(file, scores)
     elif kind == ".npz":
-        beside: dict[str, Any] = {"ids": ids, "labels": labels}
-        arrays: dict[str, Any] = {name: _plain(each) for name, each in beside.items() if each is not None}
+        texts: dict[str, Any] = {"ids": ids, "labels": labels}
+        arrays: dict[str, Any] = {name: _plain(each) for name, each in texts.items() if each is not None}
         np.savez_compressed(file, scores=scores, **more, **arrays)
     else:
         names = [*(f"pc{k + 1}" for k in range(scores.shape[1])), *more]

@@ -34,7 +34,7 @@ class TableOptions:
     columns : names or numbers of the features, in this order; None for all that are left.
     drop : columns to leave out.
     id_column : names the samples, and is carried into scores.
-    label_column : labels to split or to write beside scores.
+    label_column : labels to split by, or to write next to the scores.
     weight_column : how many samples each row stands for.
     categories : {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
     delimiter, decimal : of a text file: "," ";" "|", a tab or " " for blanks, and "." or ",".

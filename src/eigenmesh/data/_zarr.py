@@ -1,4 +1,4 @@
-"""Stores of zarr: cells of AnnData, and genotypes in the layout of VCF Zarr."""
+"""Zarr stores: cells of AnnData, and genotypes in the layout of VCF Zarr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DESCRIBED = ("sample_id", "contig_id", "variant_contig", "variant_position", "va
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """Alleles (variants, samples, 2): 0 for REF, 1 for ALT, negative where they are missing."""
+    """Alleles (variants, samples, 2): 0 for REF, 1 for ALT, negative if missing."""
 
     alleles: NamedArray
 
@@ -37,7 +37,7 @@ class Calls:
 
 
 def read_zarr(file: Path, options: TableOptions) -> Table:
-    """Table of a store: of genotypes if it has any, else of cells."""
+    """Table of a store: its genotypes if it has any, otherwise its cells."""
     content = import_extra("zarr", "zarr", f"reading {file.suffix} stores").open_group(file, mode="r")
     return _read_calls(content, file, options) if CALLS in content else read_anndata(content, file, options)
 
@@ -58,7 +58,7 @@ def _read_calls(content: Any, file: Path, options: TableOptions) -> Table:
         reference, *others = map(str, alleles[at])
         chromosome, place = str(contigs[contig[at]]), str(position[at])
         name = f"{chromosome}:{place}" if names[at] in (".", "") else str(names[at])
-        # What is left of the widest list of alleles is empty.
+        # Lists of alleles that are shorter than the longest are filled up with empty texts.
         return Variant(chromosome, name, place, (",".join(filter(None, others)), reference))
 
     variants = checked_variants((f"variant {at} of {file}", variant(at)) for at in range(len(position)))
