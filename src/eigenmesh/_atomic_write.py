@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, one or several."""
+"""Write one file or several, completely or not at all."""
 
 import contextlib
 import json
@@ -34,13 +34,13 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """The name of a new file beside ``path``, which is moved there once it is written: whole or not at all."""
+    """Yield the path of a new file in the folder of ``path``; after the block, it replaces ``path`` atomically."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        # Opened with the rights that any new file gets, so that the user's mask holds.
+        # Created like any new file, so that the user's umask applies.
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield temporary
-        # On the disk before the old one goes: a power cut must not leave an empty file of that name.
+        # On the disk before the old file is replaced: otherwise a power cut could leave an empty file.
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -51,13 +51,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, write: Any) -> None:
-    """Call ``write(file)`` on a temporary file beside ``path``, then move it there: whole or not at all."""
+    """Call ``write(file)`` on a temporary file in the folder of ``path``, then move it there."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         write(file)
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system lets one."""
+    """Flush the names in a folder to the disk, if the system allows it."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         with contextlib.suppress(OSError):
@@ -66,17 +66,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
-    """Write arrays to an .npz file, whole or not at all."""
+    """Write arrays to an .npz file, completely or not at all."""
     write_atomically(Path(path), lambda file: np.savez_compressed(file, **arrays))
 
 
 def save_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file, completely or not at all."""
     save_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def save_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all."""
+    """Write a text file in UTF-8, completely or not at all."""
     write_atomically(Path(path), lambda file: file.write(text.encode()))
 
 

@@ -1,4 +1,4 @@
-"""Names that people write: hyphens, underscores, spaces and capitals make no difference."""
+"""Look up names that people type: hyphens, underscores, spaces and capitals make no difference."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def lookup(kind: str, name: object, table: Mapping[str, T], also: str = "") -> T:
-    """The entry with this name, in any spelling; messages say the ``kind``, and what is allowed ``also``."""
+    """The entry with this name, in any spelling. Error messages name the ``kind``, and what is ``also`` allowed."""
     return table[canonical_name(kind, name, table, also)]
 
 
@@ -27,7 +27,7 @@ def canonical_name(kind: str, name: object, known: Iterable[str], also: str = ""
 
 
 def find_name(name: str, known: Iterable[str]) -> str | None:
-    """The one of the known names that is written like this, or None."""
+    """The known name that equals this one in any spelling, or None."""
     return next((other for other in known if _plain(other) == _plain(name)), None)
 
 

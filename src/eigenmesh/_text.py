@@ -1,17 +1,17 @@
-"""Numbers as people read them, and text of others made safe to show."""
+"""Readable numbers, simple HTML, and text of other sites made safe to show."""
 
 import re
 import unicodedata
 from collections.abc import Sequence
 from html import escape
 
-# What a terminal takes for an order: CSI and OSC sequences with their arguments, and two-character ones.
+# Escape sequences that a terminal would execute: CSI and OSC with their arguments, and two-character sequences.
 _ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?")
 MAX_FOREIGN_CHARACTERS = 2000
 
 
 def readable_bytes(count: float) -> str:
-    """Write a number of bytes the way people read it: 1.5 MB."""
+    """A number of bytes with a readable unit: 1.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
@@ -35,12 +35,12 @@ def html_paragraphs(sentences: Sequence[str]) -> str:
 
 
 def one_line(text: str, most: int = MAX_FOREIGN_CHARACTERS) -> str:
-    """Text of another site as one line of at most so many characters that no terminal takes for an order.
+    """Text of another site as one line of at most ``most`` characters, safe to print in a terminal.
 
-    Escape sequences, control characters (C0, C1), line and paragraph ends, and characters that turn the direction of
-    writing or cannot be seen are taken out; white space becomes a space.
+    Escape sequences, control characters (C0, C1), and characters that are invisible or change the direction of writing
+    are removed; each run of white space, with line and paragraph ends, becomes one space.
     """
-    # Before the search for escapes, so that a long text costs no more than a short one.
+    # Cut before the search for escape sequences, so that a huge text costs no more than a short one.
     cut = text[: 4 * most]
     spaced = re.sub(r"[\s\u2028\u2029]+", " ", _ESCAPES.sub("", cut))
     plain = "".join(letter for letter in spaced if unicodedata.category(letter)[0] != "C").strip()
@@ -48,5 +48,5 @@ def one_line(text: str, most: int = MAX_FOREIGN_CHARACTERS) -> str:
 
 
 def said_by(sender: str, text: str) -> str:
-    """What another site said, on one line, after the name that its certificate has: a forged line is still its own."""
+    """A message of another site on one line, after the name in its certificate, so that it cannot pose as another."""
     return f"{sender} says: {one_line(text)}"

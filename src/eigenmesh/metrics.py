@@ -1,4 +1,4 @@
-"""Distances from the truth, for those who know it: simulations and tests."""
+"""Distances from the true components, for simulations and tests, which know them."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the analysis of FAST-PCA promises: step bound, contraction, coupled decay, predicted rounds.
+"""Results of the analysis of FAST-PCA: step bound, contraction, coupled decay, predicted rounds.
 
 Throughout, ``eigenvalues`` are l_1 >= l_2 >= .. of the pooled covariance C, at least K + 1 of them (if K = d, the
 missing l_{K+1} is taken as 0), and ``beta`` is the second largest modulus among the eigenvalues of W.
@@ -17,7 +17,7 @@ __all__ = ["contraction", "coupling_matrix", "predicted_rounds", "spectral_radiu
 
 
 def step_bound(eigenvalues: ArrayLike, n_components: int, beta: float) -> float:
-    """Largest step for which linear convergence is proved: a guarantee, not a setting; 1e5 times as long steps work.
+    """Largest step for which linear convergence is proved. It is no recommendation: 1e5 times longer steps work.
 
     ``min_k (l_k - l_{k+1}) / ((K + 5)(K + 6)) * ((1 - beta) / (9 l_1))^2``, about 1e-6 on ordinary data.
     """
@@ -53,8 +53,8 @@ def spectral_radius(eigenvalues: ArrayLike, k: int, step_size: float, beta: floa
 def predicted_rounds(eigenvalues: ArrayLike, n_components: int, step_size: float, beta: float, error: float) -> float:
     """Rounds until the sin^2 error is about ``error``, from the slower of contraction and consensus.
 
-    The sine decays as ``max(max_k delta_k, (1 + beta) / 2)`` a round, so its square twice as fast. It is an estimate
-    from the rate alone: it leaves out the time to leave the start, and the harm that unlike nodes do.
+    The sine decays by a factor of ``max(max_k delta_k, (1 + beta) / 2)`` per round, and its square by the square of
+    that. The estimate uses only this rate: it ignores the slow start, and the slowdown by nodes whose data differ.
     """
     if not 0 < error < 1:
         raise InputError(f"error = {error!r} must be strictly between 0 and 1.")

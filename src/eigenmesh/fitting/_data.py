@@ -44,7 +44,7 @@ class Data(Protocol):
         ...
 
     def count(self, masked: bool) -> tuple[Size, Network | None]:
-        """N and d over all nodes, None if only a pass over the data can tell; and the network that counted.
+        """N and d over all nodes, None if they need a pass over the data; and the network that counted.
 
         ``masked``: no node reveals its own count; the network keeps the masks.
         """

@@ -87,7 +87,7 @@ class Decision(NamedTuple):
     Attributes
     ----------
     size : Size
-        N and d over all nodes; None if K does not depend on it, or if only a pass over the data can tell.
+        N and d over all nodes; None if K does not depend on it, or if it needs a pass over the data.
     n_components : int or float
         K, or the share of the variance to explain.
     counting : Network or None
