@@ -1,6 +1,7 @@
 """Nodes that do not wait for each other: ``python benchmarks/asynchrony.py [virtual] [outages] [threads]``.
 
-Everything but ``threads`` is in virtual time, so that a seed decides it all. Exit status 1 if a line misses its bar.
+Everything but ``threads`` runs in virtual time, so the seed determines the result. Exit status 1 if a line misses its
+target.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from eigenmesh.transports import Transport, run_threads
 
 console = Console(width=130)
 M, D, K, SEEDS, TOL, SLOW = 20, 20, 5, 10, 1e-5, 3
-# Of a block, with those to spare.
+# Columns of a block, with the extra ones.
 COLUMNS = 10
 NAMES = tuple(str(node) for node in range(M))
-# Of real threads: how many, and what the slow one sleeps in a round or tick, and in a product; how often each is run.
+# Real threads: their number, the seconds that the slow one sleeps per round or tick and per product, and the repeats.
 THREADS, SLEEPS = 8, {(0.02, 0.5): 3, (0.1, 0.1): 3}
 # 10 to 100 ms, and 5 % of the packets lost.
 LINK = LinkQuality(latency_ms=10, jitter_ms=90, bandwidth_mbit=1000, loss=0.05, overhead_ms=0)
@@ -100,7 +101,7 @@ def outages() -> bool:
 
 
 class Slow:
-    """A covariance whose product with a whole block takes so much longer."""
+    """A covariance whose products take longer by ``column_s`` per column."""
 
     def __init__(self, covariance: Covariance, column_s: float) -> None:
         self._covariance, self._sleep_s = covariance, column_s
@@ -131,7 +132,7 @@ def on_threads(solver: Solver, send_s: float, product_s: float) -> tuple[float, 
     def node(transport: Transport) -> Result:
         prepared = prepare(request, data.at_node(transport))
         if transport.rank == SLOW:
-            # What it sends in one round, or at one tick, takes as long.
+            # The messages of one round, or of one tick, take this long.
             transport.exchange = slowed(transport.exchange, send_s)
             transport.post = slowed(transport.post, send_s / weights.graph.degree[SLOW])
             # A column takes as long with every solver.
@@ -146,7 +147,7 @@ def on_threads(solver: Solver, send_s: float, product_s: float) -> tuple[float, 
 
 
 def threads() -> bool:
-    """Barriers, deadlines and asynchrony in turns, and the tree beside them, with two kinds of slow node."""
+    """Barriers, deadlines and asynchrony in turns, compared with the tree, with two kinds of slow node."""
     held = [waits(send_s, product_s, turns) for (send_s, product_s), turns in SLEEPS.items()]
     return all(held)
 

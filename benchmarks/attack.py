@@ -2,10 +2,10 @@
 
 Random problems of many classes, most of them made to mislead: eigenvalues repeated across component K, directions
 hidden from a known start, nodes that cancel each other, means far larger than deviations, tiny and huge numbers, every
-solver, averaging, graph and way to hold covariances, links that go one way, change and lose messages, nodes that do not
-wait for each other. The truth is worked out in extended precision. A problem fails if a component is farther from the
-truth than its bound, or if a run says that it converged and is not within ``tol``. A fit that is refused by name is
-counted, and any other error fails.
+solver, averaging, graph and form of the covariance, links that go one way, change and lose messages, nodes that do not
+wait for each other. The truth is computed in extended precision. A problem fails if a component is farther from the
+truth than its bound, or if a run says that it converged and is not within ``tol``. Fits that are refused with one of
+eigenmesh's own errors are counted; any other error is a failure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from eigenmesh.solvers import AT_OWN_PACE, BlockKrylov, FastPCA
 Rng = np.random.Generator
 EXACT = ("auto", "auto", "auto", "block-krylov", "tracked-subspace", "oi", "tree-covariance")
 SLOW = ("fast-pca", "deepca", "s-dot", "dsa", "seq-pm")
-# Eigenvalues this close, with a trace of 1, are told apart by rotations.
+# Eigenvalues this close, with a trace of 1, are separated by rotations.
 CLOSE = 1e-9
 SHAPES = ("erdos_renyi", "cycle", "path", "star", "complete")
 
@@ -101,7 +101,7 @@ def slow_solvers(rng: Rng) -> Problem:
 
 
 def repeated_beyond(rng: Rng) -> Problem:
-    """The eigenvalue of component K goes on beyond it."""
+    """Directions beyond component K share its eigenvalue."""
     d, k = int(rng.integers(4, 16)), int(rng.integers(1, 4))
     times = int(rng.integers(1, max(2, min(4, d - k))))
     values = np.sort(rng.uniform(0.1, 1, d))[::-1]
@@ -191,7 +191,7 @@ def many_rows(rng: Rng) -> Problem:
 
 
 def scaled(rng: Rng) -> Problem:
-    """Correlation PCA with deviations that are tiny beside the means, or with tiny numbers throughout."""
+    """Correlation PCA with deviations that are tiny compared with the means, or with tiny numbers throughout."""
     d = int(rng.integers(3, 12))
     rows = gaussian_rows(rng, 80, d) * 10 ** rng.uniform(-8, 0, d) + rng.normal(scale=10 ** rng.uniform(-3, 3), size=d)
     if rng.random() < 0.3:
@@ -264,7 +264,7 @@ def power_law(rng: Rng) -> Problem:
 
 
 def stopped_early(rng: Rng) -> Problem:
-    """A bound must hold also where nothing converged."""
+    """A bound must hold even if nothing converged."""
     problem = random_problem(rng)
     solver = str(rng.choice([*SLOW, "tracked-subspace", "block-krylov"]))
     settings = {**problem.settings, "solver": solver, "max_rounds": int(rng.integers(1, 40))}
@@ -319,7 +319,7 @@ def at_own_pace(rng: Rng) -> Problem:
     n_nodes, tol = len(problem.parts), problem.settings["tol"]
     graph = graphs.erdos_renyi(n_nodes, p=0.7, seed=int(rng.integers(10**6)))
     kind = AT_OWN_PACE[str(rng.choice(list(AT_OWN_PACE)))]
-    # Now and then they are called together far too soon, or late.
+    # Sometimes the nodes meet far too early or too late.
     settings = {
         "solver": kind(tick_s=0.1, tol=tol * float(10 ** rng.uniform(-1, 2))),
         "tol": tol,
@@ -427,10 +427,10 @@ def true_eigenpairs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     dense = [part.toarray() if sparse.issparse(part) else np.asarray(part) for part in problem.parts]
     rows = np.vstack(dense).astype(np.longdouble)
     known = np.isfinite(rows)
-    # Taking off a row first keeps large means exact.
+    # Subtracting a row first keeps large means exact.
     rows = np.where(known, rows - np.where(known, rows, 0)[0], 0)
     centred = np.where(known, rows - rows.sum(axis=0) / known.sum(axis=0), 0)
-    # Once more: what the first mean rounded off.
+    # A second time, to remove the rounding error of the first mean.
     centred = np.where(known, centred - centred.sum(axis=0) / known.sum(axis=0), 0)
     if problem.settings.get("scale"):
         centred = centred / np.sqrt((centred**2).sum(axis=0) / len(centred))
@@ -475,7 +475,7 @@ def true_sines(result: Result, problem: Problem, values: np.ndarray, vectors: np
     """Largest sin(angle) over the nodes of each component to its eigenvector, or to the eigenspace of its cluster."""
     certificate, nodes = result.certificate, result.node_components.astype(np.longdouble)
     k = nodes.shape[1]
-    # A push sum is as accurate as 1e-12; eigenvalues closer than some hundred times that cannot be told apart by it.
+    # A push sum is as accurate as 1e-12; it cannot separate eigenvalues closer than some hundred times that.
     exact = not isinstance(problem.settings.get("topology"), graphs.NetworkSequence)
     single = problem.parts[0].dtype == np.float32
     same = (1e-5 if single else 1e-10 if exact else 1e-9) * values[0]
@@ -498,7 +498,7 @@ def true_sines(result: Result, problem: Problem, values: np.ndarray, vectors: np
 
 @dataclass
 class Outcome:
-    """What came of one problem."""
+    """The outcome of one problem."""
 
     name: str
     seed: int
@@ -512,7 +512,7 @@ def fitted(problem: Problem, seed: int) -> Result:
     if problem.batches:
         return fitted_in_batches(problem)
     if problem.conditions is None:
-        # One array is split by the fit, which then uses it where it is.
+        # A single array is split by the fit itself, which uses it without a copy.
         return DecentralizedPCA(k, **settings).fit(parts[0] if "n_nodes" in settings else parts).result_
     wanted = {name: value for name, value in settings.items() if name != "topology"}
     data = NodeData(Shards.from_list(parts), graphs.metropolis(settings["topology"]))

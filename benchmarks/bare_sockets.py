@@ -69,7 +69,7 @@ class BareRing:
             self._selector.modify(secure, selectors.EVENT_READ | selectors.EVENT_WRITE, other)
 
     def _read(self, other: int) -> None:
-        # Also what belongs to the next round, or a neighbour that is ahead would keep the loop awake.
+        # Also read bytes of the next round: otherwise a neighbour that is ahead would keep waking the poll loop.
         try:
             while data := self.sockets[other].recv(1 << 17):
                 self._got[other] += data

@@ -1,7 +1,7 @@
 """Single cells: a made-up sparse .h5ad of 200,000 cells and 3,000 genes at 5 %, read in pieces by five nodes, K = 50.
 
-Beside it, on all cells in memory, scikit-learn's PCA with ARPACK in double precision and, with ``--scanpy``,
-``scanpy.pp.pca`` itself. Each runs in a process of its own, whose peak memory is told.
+For comparison, on all cells in memory, scikit-learn's PCA with ARPACK in double precision and, with ``--scanpy``,
+``scanpy.pp.pca`` itself. Each runs in its own process, whose peak memory is printed.
 
     python benchmarks/cells.py [--cells 200000] [--scanpy /path/of/a/python/with/scanpy]
 """
@@ -24,7 +24,7 @@ SITES, GENES, K, GROUPS, AT_ONCE = 5, 3000, 50, 80, 10_000
 
 
 def write(path: Path, n_cells: int) -> None:
-    """As AnnData lays it out: log of 1 + counts of cells in groups with genes of their own."""
+    """Write an AnnData file: log(1 + counts) of cells in groups, each group with its own genes."""
     rng = np.random.default_rng(0)
     base = 0.047 * rng.gamma(2.0, 0.5, GENES)
     rates = base * np.exp(1.2 * rng.standard_normal((GROUPS, GENES)) * (rng.random((GROUPS, GENES)) < 0.15))
@@ -94,7 +94,7 @@ def main() -> None:
     if asked.only is not None:
         start = time.perf_counter()
         WAYS[asked.only[0]](Path(asked.only[1]))
-        # Not ru_maxrss, which counts what the process had before it became this program.
+        # Not ru_maxrss, which includes the memory of the process before exec.
         status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
         peak = int(status["VmHWM"].split()[0]) / 1e6
         print(f"{asked.only[0]:8} {time.perf_counter() - start:6.1f} s, peak memory {peak:.2f} GB", flush=True)

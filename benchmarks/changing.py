@@ -1,7 +1,7 @@
 """Rounds on networks that go one way, change or lose messages: ``python benchmarks/changing.py [synthetic] [mnist]``.
 
-Nothing is set by hand. ``--seeds 1`` and ``--networks "links up"`` (all whose name holds these words) make it shorter.
-MNIST is looked for in the folder EIGENMESH_DATA. The exit status is 1 if a run did not reach 1e-10, took more than
+All settings are automatic. ``--seeds 1`` and ``--networks "links up"`` (all with these words in their name) make it
+shorter. MNIST is read from the folder EIGENMESH_DATA. The exit status is 1 if a run did not reach 1e-10, took more than
 twice the rounds of the prototype, or had a certificate below the true angle.
 """
 
@@ -28,8 +28,8 @@ from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace
 console = Console(width=150)
 M, MOST_ROUNDS, FAST_PCA_ROUNDS = 20, 20_000, 3000
 GOALS, MOST_TIMES = (1e-6, 1e-10), 2.0
-# Rounds to a mean sin^2 of 1e-10 of a prototype that knew how unlike the nodes are: alike, unlike, MNIST by digit (the
-# last three of which it solved on 784 features, the others on the first 100 axes).
+# Rounds to a mean sin^2 of 1e-10 of a prototype that was given how much the nodes differ: alike, unlike, MNIST by digit
+# (it solved the last three networks on 784 features, the others on the first 100 axes).
 PROTOTYPE = {
     "fresh graph each round": (78, 80, 135),
     "links up 70 %": (120, 120, 175),
@@ -43,7 +43,7 @@ PROTOTYPE = {
 }
 
 
-# On the first one a round is an exact average, so that its rounds are iterations, and one more.
+# On the first network a round is an exact average, so the rounds are the iterations plus one.
 NETWORKS = {"complete graph": lambda n_nodes, seed: metropolis(complete(n_nodes)), **CHANGING}
 
 
@@ -82,7 +82,7 @@ class Outcome(NamedTuple):
 
 def solved(problem: Problem, name: str, seed: int, solver: Solver, tol: float) -> Outcome:
     network = network_over(NETWORKS[name](M, seed), None, Tree())
-    # The moments of a fit find out how fast the network is, before it begins.
+    # Before the first iteration, the moments of a fit measure how fast the network averages.
     network.mean(np.zeros((M, 1)))
     k = problem.vectors.shape[1]
     budget = FAST_PCA_ROUNDS if isinstance(solver, FastPCA) else MOST_ROUNDS
@@ -117,7 +117,7 @@ def add_rows(
     for name in names:
         for solver in (each for each in solvers if not (isinstance(each, FastPCA) and "lost" in name)):
             tracked = isinstance(solver, TrackedSubspace)
-            # It is here to compare with, and its rounds depend little on the seed.
+            # One seed is enough for the comparison, because its rounds depend little on the seed.
             chosen = list(enumerate(problems))[: 1 if isinstance(solver, BlockKrylov) else None]
             outcomes = [solved(problem, name, seed, solver, tol) for seed, problem in chosen]
             known = PROTOTYPE.get(name, (None,) * 3)[place] if place is not None else None

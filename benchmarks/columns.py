@@ -1,7 +1,7 @@
 """Columns split over sites: MNIST's pixels on 8 and HapMap3's variants on 11, simulated and as real peers.
 
 Run it with ``make bench-columns``; it needs EIGENMESH_DATA. Peers are processes on this machine, over mutual TLS and
-masked, as they are by default; their audits are searched for arrays of a length that loadings have.
+masked, which is the default; their audits are searched for arrays with the length of loadings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What FAST-PCA costs: an iteration against its floor, thousands of nodes, short-fat data, MNIST with automatic steps.
+"""Cost of FAST-PCA: an iteration against its floor, thousands of nodes, short-fat data, MNIST with automatic steps.
 
 Run it with ``make bench``, or ``python benchmarks/core.py nodes`` for some parts; a number is that many nodes. The
 parts on real data need EIGENMESH_DATA; without it they use made-up data of the same shape (HapMap3) or are left out
@@ -107,7 +107,7 @@ print(taken, peak, angle, pca.certificate_.error_bound, pca.stop_reason_.label)
 
 
 def growth_with_nodes(counts: tuple[int, ...] = (1000, 10_000, 100_000)) -> None:
-    """From array to certified result, set-up and all, each number of nodes in a process of its own."""
+    """From array to certified result, including the set-up, with each number of nodes in its own process."""
     table = Table(title="Nodes of degree 4, 4 samples of 20 features at each, K = 5, from array to fitted estimator")
     for heading in ("M", "seconds", "growth", "peak memory", "largest true sin", "sin-angle bound", "stop"):
         table.add_column(heading, justify="right")
@@ -148,7 +148,7 @@ print(f"{name}, {X.shape[0]} x {X.shape[1]} over {pca.n_nodes_} sites, K = 5: {p
 
 
 def short_fat() -> None:
-    # A process of its own, so that its peak memory is its own.
+    # In its own process, so that the peak memory is that of this fit.
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SHORT_FAT], capture_output=True, text=True, check=False
     )

@@ -3,8 +3,8 @@
 ``make bench-daal`` puts daal4py and MPICH into an environment of their own and runs this script with it. daal4py
 standardises the columns, forms the correlation matrix of all samples at one rank and takes all its eigenvectors there.
 Both get the same rows, half at each rank with one thread, and are started in turns; a fit takes as long as its slower
-rank. The ratios are those of the medians: of the seconds that passed, and of those of the processor, in which waiting
-for the other rank counts too.
+rank. The ratios are those of the medians of wall-clock time and of processor time, which includes waiting for the
+other rank.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from truth import leading
 
 RANKS, K = 2, 10
-# Samples, features, turns, and the largest ratio that is allowed.
+# Samples, features, turns, and the largest ratio allowed.
 SHAPES = ((100_000, 200, 5, 1.3), (20_000, 2000, 3, 1.3), (4000, 10_000, 1, 1.0))
 
 
@@ -73,7 +73,7 @@ def node(name: str, folder: Path) -> None:
 
 
 def one_turn(name: str, python: str, folder: Path, timeout_s: float) -> tuple[np.ndarray, np.ndarray | None]:
-    """Seconds of the slower rank, passed and of its processor, and the components; infinite beyond the limit."""
+    """Wall-clock and processor seconds of the slower rank, and the components; infinite if above the limit."""
     settings = {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     mpiexec = str(Path(python).with_name("mpiexec"))
     command = [mpiexec, "-n", str(RANKS), python, __file__, "--node", name, "--folder", str(folder)]

@@ -28,7 +28,7 @@ from eigenmesh.errors import UnreadableFileError
 from eigenmesh.metrics import largest_angle
 
 WORKERS, MEMORY_LIMIT = 2, "2GiB"
-# Wide enough that the covariance is not formed, so that every product reads the files anew.
+# Wide enough that the covariance is not formed, so that every product reads the files again.
 FEATURES, BLOCK_ROWS, COMPONENTS = 1600, 5000, 10
 
 console = Console(width=150)
@@ -97,7 +97,7 @@ def write_block(path: Path, number: int) -> None:
 
 
 def disk(gigabytes: float) -> None:
-    """Fit files that do not fit the workers' memory, and say what it took."""
+    """Fit files that are larger than the workers' memory, and print time and memory."""
     n_blocks = max(2, round(gigabytes * 1e9 / (8 * BLOCK_ROWS * FEATURES)))
     with tempfile.TemporaryDirectory(prefix="eigenmesh-") as folder:
         path = Path(folder)
@@ -126,7 +126,7 @@ def disk(gigabytes: float) -> None:
 
 
 def streamed_covariance(path: Path, n_blocks: int) -> np.ndarray:
-    """Pooled scatter matrix, a file at a time, centred on the mean of the first one and then shifted."""
+    """Pooled scatter matrix, file by file, centred on the mean of the first file and then shifted."""
     centre = np.load(path / "0.npy").mean(axis=0)
     total, shift = np.zeros((FEATURES, FEATURES)), np.zeros(FEATURES)
     for number in range(n_blocks):

@@ -1,9 +1,10 @@
-"""What eigenmesh adds to an engine's own floor: FAST-PCA and averages over MPI, against the bare calls.
+"""Overhead of eigenmesh over an engine: FAST-PCA and averages over MPI, against the bare MPI calls.
 
 ``python benchmarks/engines.py`` starts itself under ``mpiexec -n 8``. Everything is measured in one run, in turns, so
-that a busy moment hits all alike; take the ratios. The bare exchange is the same persistent MPI call on the same number
-of bytes, prepared, with the same giving way while it waits. On more ranks than cores every rank's own arithmetic, and
-Python between the calls, counts several times over; the iteration by hand shows how much of that any program would pay.
+that a busy moment affects all equally; compare the ratios. The bare exchange is the same persistent MPI call on the
+same number of bytes, prepared, and it yields the core in the same way while it waits. With more ranks than cores, the
+arithmetic and the Python code of every rank count several times; the iteration by hand shows how much of that any
+program would pay.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from eigenmesh.solvers._bases import random_basis
 RANKS = 8
 # d, K, calls in a turn.
 SIZES = ((1024, 10, 3), (20, 5, 20))
-# An average alone, of a matrix that no covariance is formed for.
+# Only an average, of a matrix so large that no covariance would be formed.
 LARGE = (50_000, 15, 1)
 TURNS = 51
 NODE = "node"
@@ -61,7 +62,7 @@ def launch() -> int:
 
 
 class Times(NamedTuple):
-    """Seconds of one call over many turns: the middle one, and the least, which a busy machine disturbs less."""
+    """Seconds of one call over many turns: the median, and the minimum, which a busy machine disturbs less."""
 
     median: float
     least: float
@@ -82,7 +83,7 @@ def in_turns(comm, functions: dict[str, Callable[[], object]], repeats: int) -> 
 
 
 def wait(request) -> None:
-    """As the transport does: a few looks, then the core is given away."""
+    """Wait as the transport does: test a few times, then yield the core."""
     while True:
         for _ in range(8):
             if request.Test():
@@ -167,7 +168,7 @@ def node() -> None:
     from eigenmesh.transports.mpi import MPITransport
 
     with MPITransport() as transport:
-        # One communicator apart for what is bare.
+        # A separate communicator for the bare calls.
         comm = MPI.COMM_WORLD.Dup()
         measured = {(d, k): measure(transport, comm, d, k, repeats) for d, k, repeats in SIZES}
         d, k, repeats = LARGE

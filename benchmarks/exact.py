@@ -1,4 +1,4 @@
-"""What the exact solvers cost: rounds, bytes, wall clock and memory, against what was asked of them.
+"""Cost of the exact solvers: rounds, bytes, wall-clock time and memory, against their targets.
 
 Run it with ``make bench-exact``; the parts on MNIST, CIFAR-10 and HapMap3 need EIGENMESH_DATA. dask-ml is compared if
 it is installed.

@@ -1,7 +1,7 @@
-"""What the paper's figures cost in time, against the bare products and mixes that they are made of.
+"""Time of the paper's figures, against the bare products and mixes that they consist of.
 
 Run it with ``python benchmarks/experiments.py [ROUNDS]``: one trial of each figure in one thread, with the budgets of
-``eigenmesh reproduce`` or the one given. Figure 3 needs EIGENMESH_DATA; without it, it is left out, and this is said.
+``eigenmesh reproduce`` or the one given. Figure 3 needs EIGENMESH_DATA; without it, a message says that it is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Floor:
     known: dict[tuple[bool, int], tuple[float, float]] = field(default_factory=dict)
 
     def seconds(self, method: Method, curve: Curve) -> float:
-        """What the run's products and mixes take on their own."""
+        """Seconds of the run's products and mixes alone."""
         width = 1 if method.solver.name in SEQUENTIAL else self.comparison.truth.shape[1]
         key = (method.centralised, width)
         if key not in self.known:

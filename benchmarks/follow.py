@@ -2,8 +2,8 @@
 
 ``python benchmarks/follow.py`` (``make bench-follow``) starts real peers with real certificates, masked. In every round
 files arrive at all sites, or at some of them. After every batch that counted, the components at every site are compared
-with PCA of the pooled samples that are in by the ledgers. It prints the largest sine, and how large audit and journal
-became. ``--keep`` has an heir count the samples of the site that leaves.
+with PCA of all samples that the ledgers include. It prints the largest sine and the sizes of audit and journal. With
+``--keep``, an heir takes over the samples of the site that leaves.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Trial:
         for name in NAMES:
             self.sites.mesh.edit(name, 'folder = "out"', f'folder = "out"\naudit_bytes = {AUDIT_BYTES}')
         self.spread = np.sqrt(np.linspace(8, 1, D)) * np.array([2.0, 1.6, 1.3, *[1.0] * (D - 3)])
-        # The number of the batch at which each kill comes.
+        # The batch of each kill.
         self.due = sorted(self.rng.integers(0, batches, kills).tolist())
         self.largest_journal = 0
 
     def arrive(self, *names: str) -> None:
-        """New files at these, or at three members or more, and of one row at some of the others."""
+        """Put new files at these members, or at three or more, and files of one row at some of the others."""
         members = self.sites.members
         chosen = names or self.rng.permutation(members)[: self.rng.integers(3, len(members) + 1)]
         sizes = {str(name): int(self.rng.integers(10, 60)) for name in chosen}
@@ -59,7 +59,7 @@ class Trial:
         self.sites.drop({name: self.rng.standard_normal((size, D)) * self.spread for name, size in sizes.items()})
 
     def disturb(self, batch: int) -> int:
-        """Kill as many as are due by now, each at a random moment, and start them again."""
+        """Carry out the kills that are due, each at a random moment, and restart the peers."""
         done = 0
         while self.due and self.due[0] <= batch:
             self.due.pop(0)
@@ -71,7 +71,7 @@ class Trial:
         return done
 
     def watch(self) -> int:
-        """Wait for what has arrived, and look at the journals meanwhile; the next batch."""
+        """Wait until all arrived files are counted, watching the journals; returns the next batch."""
         while not self.sites.is_counted():
             for name in NAMES:
                 with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ class Trial:
         self.sizes()
 
     def sizes(self) -> None:
-        """How large audit and journal became, and whether the chain of hashes goes on from file to file."""
+        """Sizes of audit and journal, and whether the chain of hashes continues from file to file."""
         print(f"largest journal: {self.largest_journal:,} bytes")
         for name in NAMES:
             out = self.sites.mesh.out(name)

@@ -1,8 +1,8 @@
 """Fuzz the decoder of frames: ``python benchmarks/fuzz_wire.py --inputs 1000000``, the nightly target.
 
-Half of the inputs are true frames with a few bytes changed, cut or added, the rest random bytes behind a more or less
-true beginning. Each is either read or refused with one error; nothing else may be raised, what is read may not be
-larger than what came in, and no memory may be taken beyond that.
+Half of the inputs are valid frames with a few bytes changed, cut or added, the rest random bytes after a more or less
+valid header. Each must either be decoded or refused with one kind of error; nothing else may be raised, and neither the
+result nor the memory used may be larger than the input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIMIT = 1 << 16
 
 
 def models() -> list[bytes]:
-    """True frames of several kinds."""
+    """Valid frames of several kinds."""
     bodies = [
         wire.array_body([np.ones((1, 12, 3)), np.arange(3.0)], LIMIT),
         wire.array_body([np.ones((1, 2), np.float32), np.arange(5), np.zeros((0, 4)), np.uint8([1])], LIMIT),
@@ -47,7 +47,7 @@ def spoiled(generator: random.Random, frames: list[bytes]) -> bytes:
         if way == 2:
             data += generator.randbytes(generator.randrange(40))
         if way >= 2 and len(data) >= wire.HEAD_BYTES:
-            # Also past the check of the length.
+            # With a correct length too, to get past that check.
             data[48:56] = struct.pack("<Q", len(data) - wire.HEAD_BYTES)
         return bytes(data)
     junk = generator.randbytes(generator.randrange(300))
@@ -59,7 +59,7 @@ def spoiled(generator: random.Random, frames: list[bytes]) -> bytes:
 
 
 def fuzz(inputs: int, seed: int) -> Counter[str]:
-    """How many inputs were read and refused; raises what the decoder should not have raised."""
+    """Numbers of inputs that were decoded and refused; raises any error that the decoder should not raise."""
     generator, frames = random.Random(seed), models()
     outcome: Counter[str] = Counter()
     tracemalloc.start()

@@ -1,12 +1,12 @@
 """HapMap3 as .bed files of eleven sites against exact pooled PCA and against PLINK 2, exact and approximate.
 
-Chromosomes and second alleles, which the data lack, are made up; genotypes that were imputed are missing again. The
-truth is ``eigh`` of the relationship matrix of the pooled standardised genotypes. Without ``--plink2`` ours runs alone.
+Chromosomes and second alleles, which the data lack, are made up; imputed genotypes are set to missing again. The truth
+is ``eigh`` of the relationship matrix of the pooled standardised genotypes. Without ``--plink2`` only eigenmesh runs.
 
     python benchmarks/genotypes.py --plink2 /usr/bin/plink2
 
-With ``--new`` every fourth sample is left out of the fit, and its scores, plain and corrected, are compared with those
-that it has where all samples are fitted: the slope of a line through them is what is left of the scores.
+With ``--new`` every fourth sample is left out of the fit, and its scores, plain and corrected, are compared with its
+scores in a fit of all samples; the slope of a line through them shows how much they shrink.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def true_vectors(copies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def largest_sine(found: np.ndarray, truth: np.ndarray) -> float:
-    """Largest sine of the angle between a vector and the true one of its number."""
+    """Largest sine of the angle between a vector and the true vector of the same number."""
     found = found / np.linalg.norm(found, axis=0)
     away = found - truth * np.sum(found * truth, axis=0)
     return float(np.linalg.norm(away, axis=0).max())

@@ -1,8 +1,8 @@
 """A whole network on one GPU: an iteration of FAST-PCA against the bare product, and the same answer as NumPy.
 
 Run it with ``python benchmarks/gpu.py`` on a machine with a CUDA device. Times are medians of many turns between two
-CUDA events, taken side by side; the product is the faster of `C @ X` called from Python and replayed from a graph.
-Replayed iterations are asked for as a run does it, from one check to the next.
+CUDA events, measured in turns; the product is the faster of `C @ X` called from Python and replayed from a CUDA graph.
+Iterations are replayed as in a run, from one check to the next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ console = Console(width=118)
 
 
 def covariances() -> np.ndarray:
-    """Unlike nodes: each has 600 samples of its own from one law with well separated first axes."""
+    """Unlike nodes: each has 600 samples of one distribution whose first axes are well separated."""
     rng = np.random.default_rng(0)
     axes = np.linalg.qr(rng.standard_normal((N_FEATURES, N_FEATURES)))[0]
     tail = np.geomspace(1e-2, 1e-4, N_FEATURES - N_COMPONENTS)
@@ -49,7 +49,7 @@ def network() -> Stacked:
 
 
 def microseconds(torch, calls: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median over turns of the time of one iteration, in turns so that a busy moment hits all alike."""
+    """Median time of one iteration, measured in turns so that a busy moment affects all equally."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(TURNS):
         for name, call in calls.items():
@@ -82,7 +82,7 @@ def times(torch, covariance: Formed) -> dict[str, float]:
     start = covariance.place(np.repeat(random_basis(N_FEATURES, N_COMPONENTS, 0)[np.newaxis], N_NODES, axis=0))
     state = solver.init(covariance, nodes, start)
     out = torch.empty_like(start)
-    # So many iterations lie between two checks of a run.
+    # Iterations between two checks of a run.
     interval = 10 * nodes.weights.spectrum.diameter
     calls = {
         "product": lambda: covariance.matrices @ start,

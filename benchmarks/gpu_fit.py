@@ -1,8 +1,8 @@
 """A whole fit on one GPU against pooled covariance and ``torch.linalg.eigh`` on the same card.
 
 Run it with ``python benchmarks/gpu_fit.py`` on a machine with a CUDA device. Both sides start from the same CUDA
-tensor, or from the same NumPy array; they take turns, and the times are medians. The fit is that of 20 nodes with all
-that belongs to it: the split, the network, the moments, the covariances, the run and its certificate.
+tensor, or from the same NumPy array; they take turns, and the times are medians. The fit has 20 nodes, and its time
+includes the split, the network, the moments, the covariances, the run and its certificate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ console = Console(width=118)
 
 
 def samples(torch, n: int, d: int, dtype: str):
-    """Samples (n, d) on the card of the law of ``gpu.py``: K axes that are well separated, and a tail."""
+    """Samples (n, d) on the GPU with the distribution of ``gpu.py``: K well separated axes, and a tail."""
     torch.manual_seed(0)
     tail = np.geomspace(1e-2, 1e-4, d - N_COMPONENTS)
     deviations = torch.asarray(np.sqrt(np.concatenate([np.linspace(1, 0.2, N_COMPONENTS), tail])), device="cuda")
@@ -49,7 +49,7 @@ def fitted(X, tol: float, **settings) -> DecentralizedPCA:
 
 
 def seconds(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median of the turns, after one that does not count; every call ends with its answer in NumPy or on the CPU."""
+    """Median time over the turns, after one to warm up; every call ends with its result in NumPy or on the CPU."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(TURNS + 1):
         for name, call in calls.items():

@@ -1,6 +1,6 @@
-"""Results of asv as one small file and a picture of them for the docs: the last step of ``make bench-history``.
+"""Write the results of asv as one small file and a picture for the docs: the last step of ``make bench-history``.
 
-The file has commits, dates and medians, and of the machine only its kind: no names of hosts or people.
+The file has commits, dates, medians and the kind of machine, but no names of hosts or people.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Real peers with masks against the same peers without: HapMap3, MNIST, and the time of a round of 8 peers.
 
 ``python benchmarks/masked_peers.py hapmap3`` runs 11 processes over mutual TLS, one per population, and ``mnist`` 20 on
-a random graph, by digit. Both look at the certificate, the true angles, rounds, bytes, and whether result files are the
-same bits at all sites; EIGENMESH_DATA says where the files are. ``python benchmarks/masked_peers.py rounds`` runs 8
+a random graph, by digit. Both check the certificate, the true angles, rounds, bytes, and whether the result files have
+the same bits at all sites; they need EIGENMESH_DATA. ``python benchmarks/masked_peers.py rounds`` runs 8
 peers on a ring in turns with and without masks, and compares the time from the first number to the result, per round.
 """
 
@@ -48,7 +48,7 @@ def run(parts: Parts, privacy: str, edges: Sequence[tuple[str, str]] | None = No
         Mesh(Path(folder), parts, edges or ring(list(parts)), privacy=privacy, **settings) as mesh,
     ):
         mesh.start_anew()
-        # Status 1: the budget of rounds has ended, as it should where rounds are timed.
+        # Status 1: the budget of rounds ended, which is intended when rounds are timed.
         if not set(mesh.wait().values()) <= {0, 1}:
             raise SystemExit("a peer failed: " + mesh.said(next(iter(parts))))
         numbers = [mesh.numbers(name) for name in parts]

@@ -1,7 +1,7 @@
-"""What masks cost: arithmetic of one site per average, and whole fits of MNIST by digit beside open ones.
+"""Cost of masks: arithmetic of one site per average, and whole fits of MNIST by digit compared with open fits.
 
 Run it with ``make bench-masks``; ``python benchmarks/masks.py cost`` runs one part of ``cost``, ``mnist``, ``engines``.
-MNIST is looked for in the folder EIGENMESH_DATA.
+MNIST is read from the folder EIGENMESH_DATA.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from eigenmesh.transports import TRANSPORTS
 
 console = Console(width=130)
 SHAPES, NODES = ((784, 15), (14_079, 15), (100_000, 25)), (5, 20, 100)
-# What was asked for: true angles, and bytes beside those of open averages of 64 bits.
+# Targets: true angles, and bytes relative to open averages of 64 bits.
 MOST_SINE, MOST_BYTES = 1e-8, 1.05
 K, SITES = 10, 20
-# What says which nodes a process holds, and the digest of the file with these in it.
+# Fields that depend on which nodes a process holds, and the digest of a file that has such fields.
 OF_THE_PROCESS = ("node_components", "node_names", "digest")
 
 
@@ -48,7 +48,7 @@ def table_of(title: str, *headings: str) -> Table:
 
 
 def masks_of(n_nodes: int, all_pairs: bool) -> PairwiseMasks:
-    """Masks of the first of so many sites; its partners are all others, or those of the graph that a run uses."""
+    """Masks of the first site; its partners are all other sites, or those in the mask graph of a run."""
     keys = [SiteKey.generate() for _ in range(n_nodes)]
     context = MaskContext("benchmark", 0, b"", tuple(map(str, range(n_nodes))))
     partners = range(1, n_nodes) if all_pairs else None
@@ -70,7 +70,7 @@ def milliseconds(d: int, b: int, masks: PairwiseMasks) -> list[float]:
         "masked": masked,
     }
     passes = 3 if own.size * len(masks.partners) > 1e8 else 9
-    # It is the work of one thread, and a machine with other work takes turns within it.
+    # Processor time: this is the work of one thread, which a busy machine interrupts.
     least = side_by_side(ways, repeats=1, passes=passes, clock=time.process_time)
     return [1e3 * least[name] for name in ways]
 
@@ -154,7 +154,7 @@ def engines() -> bool:
 
 
 def _results(folder: Path, files: list[Path]) -> Iterator[tuple[str, Path]]:
-    """Runs of the command line; of each, the numbers that do not say how many nodes a process holds."""
+    """Run commands; returns for each the numbers that do not depend on how many nodes a process holds."""
     command = ["fit", "-k", str(K), "--privacy", "masked", "--seed", "0", "--quiet"]
     at_rank = str(folder / "site-{rank}.npy")
     shuffled = [str(files[rank]) for rank in np.random.default_rng(0).permutation(SITES)]

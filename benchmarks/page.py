@@ -1,11 +1,11 @@
-"""What events and the live page cost a run, and how long the page takes to draw one.
+"""Cost of events and the live page for a run, and how long the page takes to draw a run.
 
 ``python benchmarks/page.py`` fits synthetic data by FAST-PCA for 1,000 rounds on 20 nodes, in turns without a listener
 and with a page that a reader has open, and prints the median ratio of processor times, reader and server included, and
-of times by the clock. Both runs check at the same rounds, so that the difference is what is told. On a busy machine
-these ratios vary by more than the difference. So the same events are also told again without a run, and the share of
-the run's processor time that this takes is what the target, 1 %, is held against.
-Where there is a Chromium, a page of 100 nodes is then sent 100,000 events, and says how long its last picture took.
+of wall-clock times. Both runs check at the same rounds, so they differ only in the events. On a busy machine these
+ratios vary by more than that difference. So the same events are also sent again without a run; the target is that this
+takes at most 1 % of the run's processor time. If there is a Chromium, a page of 100 nodes is then sent 100,000 events,
+and the time of its last picture is printed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_SHARE = 0.01
 
 
 def run(prepared, log: EventLog) -> tuple[float, float]:
-    """Seconds by the clock and of the processor for 1,000 rounds."""
+    """Wall-clock and processor seconds for 1,000 rounds."""
     began, cpu = time.perf_counter(), time.process_time()
     fit(prepared, events=log)
     return time.perf_counter() - began, time.process_time() - cpu
@@ -54,7 +54,7 @@ def watched(prepared) -> tuple[float, float]:
 
 
 def told_again(entries: list[Entry]) -> float:
-    """Seconds of the processor for telling events to a page that is read, server and reader included."""
+    """Processor seconds for sending events to a page that is read, server and reader included."""
     feed = Feed()
     with PageServer(feed, "benchmark") as server:
         reader = threading.Thread(target=read, args=(server.address,))

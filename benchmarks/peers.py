@@ -1,12 +1,12 @@
 """Round time of peers, against a bare mutual-TLS socket exchange of the same bytes in the same run.
 
 ``python benchmarks/peers.py`` starts 8 processes on a ring over loopback, each sending 1024 x 10 float64 to both its
-neighbours a round. Batches of rounds of peers and over bare sockets are taken in turns, so that a busy moment hits
-both alike: the ratio is the median of those of neighbouring batches, in wall-clock and in processor time. A second run
-puts a proxy with 20 ms of one-way delay on every link.
+neighbours per round. Batches of rounds of peers and over bare sockets alternate, so that a busy moment affects both
+equally: the ratio is the median over neighbouring batches, in wall-clock and in processor time. A second run puts a
+proxy with 20 ms of one-way delay on every link.
 
-``python benchmarks/peers.py --many 24`` starts so many peers at once, each in a Python of its own,
-and prints how long all take to start, agree and finish, and the memory of one.
+``python benchmarks/peers.py --many 24`` starts 24 peers at once, each in its own Python process, and prints how long
+all take to start, agree and finish, and the memory of one.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def work(
             if any(not np.array_equal(received[other][0], expected[other]) for other in neighbours):
                 raise SystemExit("a wrong matrix came back")
             if bare is not None:
-                # What the journals still write must not hold the bare exchange up.
+                # Pending writes of the journals must not delay the bare exchange.
                 time.sleep(SETTLE_S)
                 plain = timed("bare", lambda: bare.exchange(X))
                 if any(not np.array_equal(plain[other], expected[other]) for other in neighbours):
@@ -111,14 +111,14 @@ def work(
 
 
 def delay(port: int, delay_s: float, pipe: Connection) -> None:
-    """A proxy in a process of its own, so that the links do not wait for each other; ends when told."""
+    """A proxy in its own process, so that the links do not wait for each other; it ends on request."""
     with Proxy("127.0.0.1", port, delay_s) as proxy:
         pipe.send(proxy.address)
         pipe.recv()
 
 
 def measure(size: int, shape: tuple[int, ...], counts: tuple[int, int], delay_s: float, journal: bool) -> dict:
-    """Seconds a round by kind and batch: the clock of the slowest peer, and the mean processor time of a peer."""
+    """Seconds per round by kind and batch: wall clock of the slowest peer, and mean processor time per peer."""
     authority = Authority()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -189,7 +189,7 @@ def run_many(count: int) -> tuple[float, float]:
 
 
 def _peak_kb(pid: int) -> int:
-    """The most that a process has had in memory; 0 if it has ended."""
+    """Peak memory of a process; 0 if it has ended."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     except OSError:
@@ -202,7 +202,7 @@ def _ms(seconds: list[float]) -> str:
 
 
 def main() -> None:
-    """Print both ratios; fail if one is beyond its target."""
+    """Print both ratios; fail if one is above its target."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=50)

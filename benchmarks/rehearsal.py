@@ -1,14 +1,14 @@
-"""What ``eigenmesh rehearse`` forecasts, against a real run of the same network.
+"""The forecast of ``eigenmesh rehearse`` against a real run of the same network.
 
 ``python benchmarks/rehearsal.py`` starts 5 peers on a ring over loopback, each a process with certificates, journal and
 audit, and a proxy with 20 ms of one-way delay on every link. Their run to the result is timed by their audits, from
 when every site has sent numbers to the last message with numbers, and compared with the forecast for the same network
-and samples. What a message costs beside the delay depends on how busy the machine is at this moment: it is measured
-before and after each run by bare exchanges of ``benchmarks/peers.py``, and given to the forecast as ``overhead_ms``.
-The ratio must be within 20 %. The forecast with the default of ``overhead_ms`` is printed beside it.
+and samples. The cost of a message in addition to the delay depends on how busy the machine is: it is measured before
+and after each run by bare exchanges of ``benchmarks/peers.py``, and given to the forecast as ``overhead_ms``. The ratio
+must be within 20 %. The forecast with the default of ``overhead_ms`` is printed next to it.
 
 Peers that share two cores get one thread each for linear algebra. With more, their threads wait for each other, and a
-step of block Krylov on small data takes up to 100 ms that no forecast knows of.
+step of block Krylov on small data takes up to 100 ms more, which no forecast includes.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def rehearsed(network: NetworkFile, parts: dict[str, np.ndarray], delay_s: float
 
 
 def overhead(size: int, n_features: int, delay_s: float) -> float:
-    """Seconds that a round of bare exchanges on a ring takes beside the delay, with journal and audit."""
+    """Seconds per round of bare exchanges on a ring, without the delay, with journal and audit."""
     times = measure(size, (1, n_features, N_COMPONENTS), (5, 10), delay_s, True)["peers"]
     return statistics.median(times) - delay_s
 

@@ -1,6 +1,6 @@
 """Rounds from start to certified result on real data, and the part of them that is the solver's products.
 
-Run it with ``make bench-rounds``; MNIST, CIFAR-10 and HapMap3 are looked for in the folder EIGENMESH_DATA.
+Run it with ``make bench-rounds``; MNIST, CIFAR-10 and HapMap3 are read from the folder EIGENMESH_DATA.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from eigenmesh.iteration import Result
 from eigenmesh.metrics import largest_angle
 
 console = Console(width=130)
-# What was asked for: all rounds against those of the products, and products on a random graph of diameter 2.
+# Targets: all rounds relative to those of the products, and products on a random graph of diameter 2.
 MOST_RATIO, MOST_ROUNDS, STARTS = 1.3, 18, 5
 
 
 def read(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Samples and labels, or the end of this script where there are none."""
+    """Samples and labels; exits if the data are missing."""
     try:
         data = load(name)
     except UnreadableFileError as error:

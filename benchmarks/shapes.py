@@ -49,7 +49,7 @@ def topics() -> sparse.csr_array:
     return sparse.csr_array(noise + weights @ shared)
 
 
-# Data, K, the exact solvers of scikit-learn that may be the fastest, and what is asked of the ratio.
+# Data, K, the exact solvers of scikit-learn that may be the fastest, and the target of the ratio.
 SHAPES: dict[str, tuple[Callable[[], Any], int, tuple[str, ...], float]] = {
     "mnist": (lambda: np.array(load("mnist").X, dtype=float), 10, ("covariance_eigh",), 1.3),
     "tall": (lambda: decaying(1_000_000, 100), 10, ("covariance_eigh",), 1.3),
@@ -96,19 +96,19 @@ def compare(name: str, clock: Clock) -> tuple[str, ...]:
 
 
 def peak_memory(name: str, who: str) -> float:
-    """Peak memory of a fit in a process of its own, data included, as a multiple of the data."""
+    """Peak memory of a fit in its own process, including the data, as a multiple of their size."""
     command = [sys.executable, "-W", "ignore", __file__, "--peak", name, who]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def print_peak(name: str, who: str) -> None:
-    """Print the peak beyond what the process had before there were data, over their size; Linux only."""
+    """Print the peak memory above the level before the data were made, divided by their size; Linux only."""
     make, k, *_ = SHAPES[name]
-    # What imports, a first fit and the buffers of BLAS take is not the data's.
+    # A first fit, so that imports and the buffers of BLAS do not count.
     small = np.random.default_rng(0).standard_normal((1000, 1000))
     ours(small, 2), PCA(2, svd_solver="full").fit(small)
     del small
-    # What was freed would be used again, and not be counted.
+    # Return freed memory to the system; otherwise it would be reused without being counted.
     trim = ctypes.CDLL(None).malloc_trim
     trim(0)
     before = resident("VmRSS")

@@ -14,9 +14,9 @@ from eigenmesh import DecentralizedPCA
 from eigenmesh.data import load
 
 K, NODES, BATCHES = 10, 10, 60
-# Samples of a batch in the drift part, and of one of the stream that does not fit into memory.
+# Samples per batch in the drift part, and in the stream that does not fit into memory.
 BATCH, ROWS, FEATURES = 100, 10_000, 128
-# Batches after a change that are waited for.
+# Batches after a change in which an alarm is expected.
 MOST_BATCHES = 20
 RATES = np.arange(1, NODES + 1) / np.sum(np.arange(1, NODES + 1))
 
@@ -29,7 +29,7 @@ def mean_error(components: np.ndarray, truth: np.ndarray) -> float:
 
 
 def mnist() -> None:
-    """Averages to a certified 1e-6, and errors at the end with a budget, beside scikit-learn's IncrementalPCA."""
+    """Averages to a certified 1e-6, and final errors with a budget, compared with scikit-learn's IncrementalPCA."""
     table = load("mnist")
     X, labels = np.asarray(table.X, dtype=np.float64), np.asarray(table.labels)
     truth = np.linalg.eigh(np.cov(X.T))[1][:, ::-1][:, :K]
@@ -58,7 +58,7 @@ def mnist() -> None:
 
 
 def drift(quiet: int) -> None:
-    """False alarms over quiet batches, shares beyond the limits of 1 %, and batches until an alarm after a change."""
+    """False alarms over normal batches, shares above the 1 % limits, and batches until an alarm after a change."""
     X = np.asarray(load("mnist").X, dtype=np.float64)
     labels = np.asarray(load("mnist").labels)
     turned = np.rot90(np.arange(784).reshape(28, 28)).ravel()
@@ -103,7 +103,7 @@ def drift(quiet: int) -> None:
 
 
 def larger_than_memory(cap_mib: int, times: int) -> None:
-    """A stream many times as large as all the memory that this process may have; only its moments are kept."""
+    """A stream many times as large as the memory limit of this process; only its moments are kept."""
     resource.setrlimit(resource.RLIMIT_AS, (cap_mib * 2**20, cap_mib * 2**20))
     n_batches = -(-times * cap_mib * 2**20 // (ROWS * FEATURES * 8))
     rng, total = np.random.default_rng(0), np.zeros((FEATURES, FEATURES))
@@ -125,7 +125,7 @@ def larger_than_memory(cap_mib: int, times: int) -> None:
 
 
 def _memory_mib(field: str) -> float:
-    """A field of this process in /proc, such as VmHWM, the most memory that it ever had."""
+    """A field of this process in /proc, such as VmHWM, its peak memory."""
     with open("/proc/self/status") as status:
         (line,) = [line for line in status if line.startswith(field)]
     return int(line.split()[1]) / 1024

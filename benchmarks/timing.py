@@ -1,4 +1,4 @@
-"""Ratios of times taken in one run: what a noisy machine can still tell."""
+"""Times measured in turns in one run: their ratios are meaningful even on a busy machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seconds(function: Callable[[], object], repeats: int, clock: Clock = time.pe
 def side_by_side(
     functions: dict[str, Callable[[], object]], repeats: int, passes: int = 15, clock: Clock = time.perf_counter
 ) -> dict[str, float]:
-    """Least seconds of a call for each function, taken in turns so that a busy moment hits all alike."""
+    """Smallest time of a call for each function, in seconds, measured in turns so that a busy moment affects all."""
     least = dict.fromkeys(functions, float("inf"))
     for _ in range(passes):
         for name, function in functions.items():

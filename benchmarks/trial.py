@@ -1,4 +1,4 @@
-"""One trial of ``trials.py``: five real peers that something is done to, and what must hold at the end."""
+"""One trial of ``trials.py``: a fault in a run of five real peers, and what must hold at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EDGES = {
 SOLVERS: tuple[dict[str, Any], ...] = ({}, {"averaging": "polynomial"}, {"averaging": "gossip"})
 BAD_INPUT, ENDED, CANNOT_RESUME, PARKED = 2, 4, 5, 75
 DOCUMENTED = {0, BAD_INPUT, ENDED, CANNOT_RESUME, PARKED}
-# Longer than everything that a site may wait for, one after the other.
+# Longer than the sum of all waits of a site.
 LIMIT_S = 150.0
 MAX_RESTARTS = 6
 BOUND = 1e-8
@@ -42,7 +42,7 @@ TRACEBACK = re.compile("Traceback")
 
 
 class WrongError(Exception):
-    """Something that must never be."""
+    """A result that must never occur."""
 
 
 def require(condition: bool, words: str) -> None:
@@ -51,18 +51,18 @@ def require(condition: bool, words: str) -> None:
 
 
 class HungError(Exception):
-    """Somebody still waits, though nobody has to."""
+    """A site still waits although it need not."""
 
 
 class Trial:
-    """One mesh that a fault is done to.
+    """One mesh with a fault.
 
     Attributes
     ----------
-    truths : the data that the result may be of: those that a site has now, and those that it had.
-    gone : sites that are not started again.
+    truths : the data that the result may be of: those that a site has now, and those that it had before.
+    gone : sites that are not restarted.
     others : second processes of a site.
-    repairs : what is done about the fault before all begin anew: without a link between them, sites never agree.
+    repairs : functions that remove the fault before all sites start over; without a link, sites would never agree.
     """
 
     def __init__(self, seed: int, kind: str, root: Path, stack: ExitStack, faketime: str) -> None:
@@ -90,7 +90,7 @@ class Trial:
         time.sleep(float(self.rng.uniform(0, longest_s)))
 
     def wait(self) -> None:
-        """Until all have ended; a site that does not is said to hang."""
+        """Wait until all have ended; a site that does not end is reported as hung."""
         end = time.monotonic() + LIMIT_S
         for name, process in self.mesh.running.items():
             try:
@@ -115,9 +115,9 @@ class Trial:
         return "; ".join(words)
 
     def finish(self) -> bool:
-        """Start again what may be, until all are done or one is refused; whether all that are left have ended well.
+        """Restart sites until all are done or one is refused; True if all remaining sites ended well.
 
-        As operators do when a run is parked: all are started, those too that are done, as others may need them.
+        As operators do when a run is parked: all sites are started, even finished ones, because others may need them.
         """
         for _ in range(MAX_RESTARTS):
             self.wait()
@@ -130,7 +130,7 @@ class Trial:
         raise HungError(f"put off again and again: {self.last_words()}")
 
     def begin_anew(self) -> None:
-        """What the messages of refused sites advise; all have to come to the result."""
+        """Do what the messages of refused sites advise; all sites must then reach the result."""
         before = f"{self.codes}: {self.last_words()}"
         self.gone.clear()
         self.others.clear()
@@ -147,7 +147,7 @@ class Trial:
         return "; ".join(f"{name} ({self.codes[name]}) {words}" for name, words in said.items())
 
     def check(self) -> list[str]:
-        """Look at every result there is; the members that it names, if all of them have it."""
+        """Check every result; returns the members that it names, if all of them have it."""
         for name, code in self.codes.items():
             said = self.mesh.said(name)
             if found := TRACEBACK.search(said):
@@ -167,7 +167,7 @@ class Trial:
         return members if set(members) <= found.keys() and all(self.codes[one] == 0 for one in members) else []
 
     def _has_result(self, name: str) -> bool:
-        # A damaged one is not taken for a result, if its site says so.
+        # A damaged result does not count if its site reports the damage.
         return (self.mesh.out(name) / "result.json").exists() and self.codes[name] != BAD_INPUT
 
     def _check_one(self, name: str, numbers: dict[str, Any]) -> None:

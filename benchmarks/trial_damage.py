@@ -1,4 +1,4 @@
-"""Faults of ``trials.py`` that are done to files and disks, most of them between a crash and the restart."""
+"""Faults of files and disks for ``trials.py``, most of them between a crash and the restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def damage(trial: Trial, path: Path) -> None:
-    """Flip, cut, zero, lengthen or remove."""
+    """Flip bits of a file, cut it, zero a part, lengthen it or remove it."""
     if not path.exists():
         return
     data = bytearray(path.read_bytes())
@@ -50,7 +50,7 @@ def damaged_journal(trial: Trial) -> None:
 
 
 def damaged_result(trial: Trial) -> None:
-    """Of a site that is done: started again, it must not say that all is well."""
+    """Damage the result of a finished site; after a restart it must report the damage."""
     trial.mesh.start()
     trial.finish()
     (name,) = trial.pick()
@@ -59,7 +59,7 @@ def damaged_result(trial: Trial) -> None:
 
 
 def damaged_audit(trial: Trial) -> None:
-    """The run goes on; ``eigenmesh audit`` reads what is there, and says whether the chain is whole."""
+    """Damage the audit: the run goes on; ``eigenmesh audit`` reads the rest and says whether the chain is intact."""
     trial.mesh.start()
     (name,) = trial.pick()
     moment(trial, name)
@@ -75,7 +75,7 @@ def damaged_audit(trial: Trial) -> None:
 
 
 def full_disk(trial: Trial) -> None:
-    """All that a site writes, its journal or its audit is on a disk that fills; later there is room."""
+    """The disk of a site's out folder, journal or audit fills up; later it has free space again."""
     (name,) = trial.pick()
     what = str(trial.rng.choice(["out", "journal", "audit"]))
     disk, out = trial.root / "disk", trial.mesh.out(name)
@@ -89,12 +89,12 @@ def full_disk(trial: Trial) -> None:
     trial.mesh.start()
     trial.wait()
     subprocess.run([*mount, "remount,size=64m", "tmpfs", disk], check=True)
-    # A disk that is full when a site starts is bad input, and the site is to be started again too.
+    # If the disk is full when a site starts, it exits with "bad input", and has to be restarted too.
     trial.mesh.start(*[one for one, code in trial.codes.items() if code != 4])
 
 
 def swapped_data(trial: Trial) -> None:
-    """Other numbers in a file of the same size and time between a crash and the restart; perhaps put back later."""
+    """Between crash and restart, change numbers in the data file but not its size and time; maybe undo it later."""
     (name,) = trial.pick()
     file = trial.mesh.folder(name) / "data.npy"
     before, times = file.read_bytes(), file.stat()

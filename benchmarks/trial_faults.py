@@ -1,6 +1,6 @@
-"""Faults of ``trials.py`` that are done to processes and links.
+"""Faults of processes and links for ``trials.py``.
 
-Each starts the sites and does its harm; the trial then waits, starts again what may be, and looks at the results.
+Each function starts the sites and causes its fault; the trial then waits, restarts sites and checks the results.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from transports.proxy import Proxy
 if TYPE_CHECKING:
     from trial import Trial
 
-# What the journals of a run come to, about.
+# Approximate size of the journals of a run.
 JOURNAL_BYTES = 40_000
 BEGIN_S = 60.0
 
 
 def moment(trial: Trial, name: str) -> None:
-    """Wait until a run has come as far as was drawn, by the site's journal; or is over."""
+    """Wait until the site's journal shows that the run has reached a random point, or until the run is over."""
     wanted, end = trial.rng.uniform(0, JOURNAL_BYTES), time.monotonic() + BEGIN_S
     journal = trial.mesh.resume(name) / "journal"
     if trial.rng.random() < 0.3:
-        # Sites may not even have begun.
+        # Perhaps before the sites have even started.
         trial.pause(1.0)
         return
     while trial.mesh.running[name].poll() is None and time.monotonic() < end:
@@ -54,7 +54,7 @@ def kill(trial: Trial, *names: str) -> None:
 
 
 def kill_and_wait(trial: Trial) -> None:
-    """One to three sites at different moments; each is started again soon."""
+    """Kill one to three sites at different moments; each is restarted soon."""
     trial.mesh.start()
     for name in trial.pick(int(trial.rng.integers(1, 4))):
         moment(trial, name)
@@ -64,7 +64,7 @@ def kill_and_wait(trial: Trial) -> None:
 
 
 def kill_and_continue(trial: Trial) -> None:
-    """One to three sites; half of them come back, some too late."""
+    """Kill one to three sites; half of them come back, some too late."""
     trial.mesh.start()
     names = trial.pick(int(trial.rng.integers(1, 4)))
     moment(trial, names[0])
@@ -117,7 +117,7 @@ def start_with_clock(trial: Trial, name: str, clock: Path) -> None:
 
 
 def stopped(trial: Trial) -> None:
-    """One or two sites stand still for some seconds, as a machine that sleeps."""
+    """Stop one or two sites for some seconds, like a machine that sleeps."""
     trial.mesh.start()
     names = trial.pick(int(trial.rng.integers(1, 3)))
     moment(trial, names[0])
@@ -160,7 +160,7 @@ def cloned_site(trial: Trial) -> None:
     if trial.rng.random() < 0.5:
         shutil.rmtree(copy / "out", ignore_errors=True)
     if not dead:
-        # Where the first one listens, no second can.
+        # A second process cannot listen on the port of the first.
         path, port = copy / "site.toml", trial.mesh.ports[name]
         path.write_text(
             path.read_text().replace(f'listen = "127.0.0.1:{port}"', f'listen = "127.0.0.1:{free_ports(1)[0]}"')

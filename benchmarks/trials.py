@@ -1,10 +1,10 @@
 """Trials of real peers: processes, certificates, sockets and files, with one kind of fault each.
 
 ``python benchmarks/trials.py --trials 200 --workers 2`` draws a network, a moment and a fault from every seed. Peers
-that may be restarted (exit status 75, or killed) are, as their operators would; after a refusal all begin anew, which
-must then give the result. It prints a line per trial and the table: *exact* (every member that ``result.json`` names
-has the components of their pooled data, the same bits, and the signatures of all), *refused* (a documented exit status
-and a message), *wrong* and *hung* (with who waits for whom). ``--seed 17`` repeats one trial.
+that may be restarted (exit status 75, or killed) are restarted, as their operators would; after a refusal all sites
+start over, which must then give the result. It prints a line per trial and the table: *exact* (every member that
+``result.json`` names has the components of their pooled data, the same bits, and the signatures of all), *refused* (a
+documented exit status and a message), *wrong* and *hung* (with who waits for whom). ``--seed 17`` repeats one trial.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def play(seed: int, kind: str, faketime: str) -> Verdict:
 
 
 def find_faketime() -> str:
-    """The library that steps the clock of a process, where ``apt install libfaketime`` has put it; else nothing."""
+    """Path of the library of ``apt install libfaketime``, which shifts the clock of a process; empty if missing."""
     return next(map(str, Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), "")
 
 

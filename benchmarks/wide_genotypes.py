@@ -1,8 +1,8 @@
 """Made-up genotypes of 20,000 samples and 200,000 variants at five real peers, a .bed file of 200 MB each, K = 10.
 
-Eleven populations with frequencies of their own, one genotype of a hundred missing. What is told: seconds, the peak
-memory of the largest process, and how well the result solves the eigenproblem, ``|C v - theta v| / theta``, by another
-reader of the files. ``--plink2`` runs ``plink2 --pca approx`` on the pooled file beside it.
+Eleven populations with their own frequencies; one genotype in a hundred is missing. It prints seconds, the peak memory
+of the largest process, and how well the result solves the eigenproblem, ``|C v - theta v| / theta``, computed with an
+independent reader of the files. ``--plink2`` also runs ``plink2 --pca approx`` on the pooled file.
 
     python benchmarks/wide_genotypes.py [--samples 20000] [--variants 200000] [--plink2 /usr/bin/plink2]
 """
@@ -27,7 +27,7 @@ from genotypes import vectors_in
 from mesh import Mesh, ring
 
 SITES, GROUPS, K, AT_ONCE = 5, 11, 10, 2000
-# Bits of 0, 1 and 2 copies of the first allele, and of a missing genotype.
+# Bit codes of 0, 1 and 2 copies of the first allele, and of a missing genotype.
 CODES = np.array([3, 2, 0, 1], dtype=np.uint8)
 COPIES = np.array([2.0, np.nan, 1.0, 0.0])
 MAGIC = b"\x6c\x1b\x01"
@@ -63,7 +63,7 @@ def write(folder: Path, n_samples: int, n_variants: int) -> None:
 
 
 def standardised(bed: Path, n_samples: int, n_variants: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """Pairs (variants, Z (variants, samples)) by a reader of its own."""
+    """Pairs (variants, Z (variants, samples)) from an independent reader."""
     packed = np.memmap(bed, np.uint8, "r", len(MAGIC), (n_variants, n_samples // 4))
     for start in range(0, n_variants, 500):
         some = slice(start, start + 500)
@@ -74,7 +74,7 @@ def standardised(bed: Path, n_samples: int, n_variants: int) -> Iterator[tuple[s
 
 
 def peers(folder: Path) -> dict[str, np.ndarray]:
-    """A run of real peers, and what it took; the result of the first."""
+    """Run real peers and print time and memory; returns the result of the first."""
     names = [f"site{site}" for site in range(SITES)]
     nothing = dict.fromkeys(names, np.zeros((2, 2)))
     settings = {"n_components": K, "tol": 1e-6, "scale": "binomial", "patience_s": 300, "round_s": 3600}

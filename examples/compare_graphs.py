@@ -1,8 +1,8 @@
-"""Two solvers on five networks: what a poorly connected graph costs, and what unlike nodes cost on top.
+"""Two solvers on five networks: the cost of a poorly connected graph, and of nodes whose data differ.
 
-12 nodes hold the handwritten digits that scikit-learn carries, split at random (all nodes alike) or by digit (each
-node has one kind of digit). The table gives the rounds until three components are certified to 1e-6, and the megabytes
-that all nodes together sent. The answers are the same everywhere; the price is not.
+12 nodes hold the handwritten digits of scikit-learn, split at random (all nodes alike) or by digit (each node has one
+kind of digit). The table shows the rounds until three components are certified to 1e-6, and the megabytes that all
+nodes together sent. The results are the same everywhere; the cost is not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPLITS = {"random": 14, "label": 12}  # and the width of a column
 
 
 def main() -> None:
-    # A run that falls short is shown as such in the table.
+    # The table shows which runs did not converge.
     warnings.simplefilter("ignore", ConvergenceWarning)
     X, digit = load_digits(return_X_y=True)
     print(" " * 28 + "".join(f"{solver + ', alike':>22}{'by digit':>20}" for solver in SOLVERS))

@@ -1,7 +1,7 @@
-"""A network of your own: a networkx graph with names, a weight matrix that you chose, and a look at the run as it goes.
+"""Your own network: a networkx graph with names, your own weight matrix, and progress during the run.
 
-The graph is that of the marriages between fifteen families of Renaissance Florence, which networkx carries. Each family
-holds some of the wines that scikit-learn carries. Weights only have to be symmetric, with rows that sum to 1 and zeros
+The graph shows the marriages between fifteen families of Renaissance Florence; it is part of networkx. Each family
+holds some of the wines of scikit-learn. Weights only have to be symmetric, with rows that sum to 1 and zeros
 where there is no link; eigenmesh checks that, and that repeated mixing leads to agreement.
 """
 
@@ -23,7 +23,7 @@ def own_weights(graph: nx.Graph) -> graphs.Weights:
 
 
 class Show:
-    """Called with a record at every check; prints each eighth."""
+    """Called with a record at every check; prints every eighth."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,11 +1,11 @@
-"""Hospitals with unlike patients: exact PCA of the pool, and what two common short cuts give instead.
+"""Hospitals with different patients: exact PCA of the pooled samples, compared with two common short cuts.
 
-Six hospitals each treat one kind of tumour (the breast cancer data that scikit-learn carries, split by diagnosis). The
-components wanted are those of all patients together. The table gives the sine of the angle to them: 0 is the same
-direction, 1 is a right angle.
+Six hospitals each treat one kind of tumour (the breast cancer data of scikit-learn, split by diagnosis). The true
+components are those of all patients together. The table shows the sine of the angle to them: 0 is the same direction,
+1 is a right angle.
 
 - eigenmesh: the hospitals agree on the pooled mean first, then find the components by talking to neighbours.
-- own mean: each hospital subtracts its own mean. What differs between hospitals is gone before PCA starts.
+- own mean: each hospital subtracts its own mean. This removes the differences between hospitals before PCA starts.
 - averaged: each hospital computes its own covariance, and these are averaged with equal weights.
 """
 

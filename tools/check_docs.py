@@ -1,7 +1,7 @@
-"""Look at built pages: links within them, equations, what they load from elsewhere, and what is too wide.
+"""Check the built pages: internal links, equations, external files that they load, and elements that are too wide.
 
-``python tools/check_docs.py docs/_build/html`` prints what is wrong and ends with status 1 if anything is. Widths are
-looked at in a Chromium, where there is one.
+``python tools/check_docs.py docs/_build/html`` prints all problems and exits with status 1 if there are any. Widths are
+checked in a Chromium, if there is one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ CODE = (
     "[...document.querySelectorAll('article pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
     ".map(e => 'code, ' + e.textContent.slice(0, 60))"
 )
-# No page has to be scrolled sideways, on a telephone neither; and no code on a screen.
+# No page may need horizontal scrolling, not even on a phone; and no code on a large screen.
 TOO_WIDE = {1400: (PAGE, CODE), 390: (PAGE,)}
-# What a browser fetches by itself when a page is opened.
+# Elements that a browser fetches when it opens a page.
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 
 
 class Page(HTMLParser):
-    """What a page names, links to, fetches and shows as equations."""
+    """Anchors, links, fetched files and equations of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def problems(folder: Path) -> list[str]:
     found = []
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
-        # Pages of source code are made by Sphinx, with links back to places that no page describes.
+        # Sphinx's pages of source code link back to anchors that do not exist.
         for link in [] if name.parts[0] == "_modules" else page.links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
@@ -80,7 +80,7 @@ def problems(folder: Path) -> list[str]:
 
 
 def too_wide(folder: Path, chromium: str) -> list[str]:
-    """What does not fit its width."""
+    """Elements that are wider than their page."""
     from playwright.sync_api import sync_playwright
 
     found = []

@@ -1,4 +1,4 @@
-"""Where names in signatures and docstrings lead to: classes of other projects, and our own under their public names."""
+"""Link targets of names in signatures and docstrings: classes of other projects, and ours under their public names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-# Words that docstrings use in the place of a type, and where other projects define what they offer under another name.
+# Words that docstrings use for a type, and classes that other projects define elsewhere than their public name says.
 WORDS = {
     "array": "numpy.ndarray",
     "ndarray": "numpy.ndarray",
@@ -17,18 +17,18 @@ WORDS = {
     "networkx.classes.graph.Graph": "networkx.Graph",
     "networkx.classes.digraph.DiGraph": "networkx.DiGraph",
 }
-# Of a list of names: its format, project and version, and that the rest is compressed.
+# Header of a Sphinx inventory: format, project and version, before the compressed list of names.
 HEADER = (
     "# Sphinx inventory version 2\n# Project: {}\n# Version: \n# The remainder of this file is compressed using zlib.\n"
 )
 
 
 def inventories(listed: Path, folder: Path) -> dict[str, tuple[str, str | None]]:
-    """Write the listed names of each project as Sphinx reads them; project -> its address and that file."""
+    """Write the listed names of each project as a Sphinx inventory; returns project -> (its address, inventory)."""
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, tuple[str, str | None]] = {}
     for project, entry in tomllib.loads(listed.read_text(encoding="utf-8")).items():
-        # The place on a page is called as the name itself, for which $ stands.
+        # The anchor on the page equals the name, which $ stands for.
         lines = [f"{name} py:class 1 {page}#$ -" for page, names in entry["pages"].items() for name in names]
         path = folder / f"{project}.inv"
         path.write_bytes(HEADER.format(project).encode() + zlib.compress("\n".join(lines).encode() + b"\n"))
@@ -37,9 +37,9 @@ def inventories(listed: Path, folder: Path) -> dict[str, tuple[str, str | None]]
 
 
 def public_names(modules: Iterable[str]) -> dict[str, str]:
-    """Of each class in ``__all__``: where it is defined, and its bare name -> the name under which it is public.
+    """For each class in ``__all__``: the name where it is defined, and its bare name -> its public name.
 
-    A class that two modules offer belongs to the first of them; two classes of one name are known by full names only.
+    If two modules export a class, the first one counts; two classes with the same name have no bare name.
     """
     full: dict[str, str] = {}
     bare: dict[str, set[str]] = {}

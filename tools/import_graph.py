@@ -1,9 +1,9 @@
-"""Who imports whom between the rooms of eigenmesh: ``make imports``.
+"""Imports between the rooms of eigenmesh: ``make imports``.
 
 A room is a package or a top-level module of ``src/eigenmesh``. Imports at the top of a file must point to a room that
 comes before its own in ``ROOMS``, so they cannot form a cycle. Imports inside a function (lazy ones) may point
-anywhere: they keep an optional dependency, or a room that is needed only sometimes, out of the start. Imports for
-type checkers alone are left out, since they never run.
+anywhere: with them, an optional dependency, or a room that is rarely needed, is not loaded at the start. Imports only
+for type checkers are left out, because they never run.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def imports() -> list[Import]:
 
 
 def upward(found: list[Import]) -> list[Import]:
-    """Imports at the top of a file that do not point down."""
+    """Imports at the top of a file that do not point to a lower room."""
     height = {room: position for position, room in enumerate(ROOMS)}
     return [one for one in found if not one.lazy and height[one.imported] >= height[one.importer]]
 
@@ -171,7 +171,7 @@ def _targets(node: ast.Import | ast.ImportFrom, path: Path, rooms: set[str]) -> 
 
 
 def report(found: list[Import]) -> str:
-    """The graph and what is wrong with it, as text."""
+    """The graph and its problems, as text."""
     lines = []
     for room in reversed(ROOMS):
         always = {one.imported for one in found if one.importer == room and not one.lazy}
@@ -188,7 +188,7 @@ def report(found: list[Import]) -> str:
 
 
 def main() -> int:
-    """Print the graph, draw it, and give 1 if an arrow points upwards."""
+    """Print and draw the graph; returns 1 if an arrow points upwards."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-picture", action="store_true", help=f"leave {PICTURE.relative_to(ROOT)} as it is")
     wanted = parser.parse_args()

@@ -1,8 +1,8 @@
 """A layered drawing of the import graph as plain SVG.
 
 A room stands on the lowest layer that is above all it imports. An arrow that follows from others is left out (a imports
-b and b imports c, so a stands above c anyway): what remains can be read, and gives the same order. An arrow that spans
-several layers passes between the boxes of those layers.
+b and b imports c, so a stands above c anyway): the picture stays readable, and shows the same order. An arrow that
+spans several layers passes between the boxes of those layers.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _layers(rooms: Sequence[str], edges: Iterable[Edge], down: set[Edge]) -> lis
 
 
 def _columns(layers: list[list[Place]], edges: Iterable[Edge]) -> dict[Place, float]:
-    """Middle of each place, from left to right, so that arrows are short and cross little."""
+    """Horizontal position of each place, such that arrows are short and rarely cross."""
     x = {place: COLUMN_WIDTH * position for layer in layers for position, place in enumerate(layer)}
     near = _neighbours(layers, edges)
     for sweep in range(SWEEPS):
@@ -101,7 +101,7 @@ def _columns(layers: list[list[Place]], edges: Iterable[Edge]) -> dict[Place, fl
 
 
 def _neighbours(layers: list[list[Place]], edges: Iterable[Edge]) -> dict[Place, list[Place]]:
-    """What each place is joined to by a piece of an arrow."""
+    """Places that are connected to each place by a piece of an arrow."""
     near: dict[Place, list[Place]] = {place: [] for layer in layers for place in layer}
     for edge in edges:
         for one, other in pairwise(_chain(layers, edge)):
@@ -117,7 +117,7 @@ def _chain(layers: list[list[Place]], edge: Edge) -> list[Place]:
 
 
 def _spread(layer: list[Place], wish: dict[Place, float]) -> dict[Place, float]:
-    """Places near where they wish to be, in order and without overlap: least squares by pooling neighbours."""
+    """Positions near the wished ones, in order and without overlap: least squares by pooling neighbours."""
     groups: list[list[Any]] = []  # [members, offsets from the first, position of the first]
     for place in layer:
         groups.append([[place], [0.0], wish[place]])

@@ -1,4 +1,4 @@
-"""Take one safeguard of the protocol away at a time, and see whether the rehearsal notices: ``make mutations``."""
+"""Remove one safeguard of the protocol at a time, and check that the rehearsal notices: ``make mutations``."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _warn_always(self: SiteMachine, link: Any) -> None:
 
 
 def start_from_memory() -> list[Change]:
-    """The solver begins an epoch before its estimate is on the disk."""
+    """The solver starts an epoch before its estimate is on the disk."""
     original = SiteMachine._progress
 
     def progress(self: SiteMachine) -> None:
@@ -196,7 +196,7 @@ def masked_again() -> list[Change]:
 
 
 def keys_may_change() -> list[Change]:
-    """A site that begins anew shows another key, and masks were made with the one before."""
+    """A site that starts over shows a new key, although masks were made with the old one."""
 
     class Trusting(Membership):
         fresh = property(lambda self: True, lambda self, value: None)

@@ -1,4 +1,4 @@
-"""The code on the pages, and what it prints: ``python tools/pages.py`` runs it and brings the pages up to date.
+"""The code on the pages, and its output: ``python tools/pages.py`` runs it and updates the pages.
 
 A page is README.md or a Markdown file in docs. On each page
 
@@ -73,11 +73,11 @@ class Block:
 
 
 class PageError(Exception):
-    """A page whose code fails, or that has a block of which nobody knows where it comes from."""
+    """A page whose code fails, or that has a block of unknown origin."""
 
 
 def blocks(text: str) -> list[Block]:
-    """All python and text blocks of a page, in order; raise if one does not say where it comes from."""
+    """All python and text blocks of a page, in order; raises if the origin of a block is not given."""
     found: list[Block] = []
     end_of_code = -1
     for match in BLOCK.finditer(text):
@@ -97,7 +97,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def outputs(text: str) -> list[tuple[Block, str]]:
-    """Run a page: the blocks that show an output, each with what is printed now."""
+    """Run a page: the blocks that show an output, each with the current output."""
     found = blocks(text)
     code = [block for block in found if block.language == "python" and not block.not_run]
     printed = dict(zip(code, _printed([block.body for block in code]), strict=True))
@@ -111,14 +111,16 @@ def outputs(text: str) -> list[tuple[Block, str]]:
 
 
 def refreshed(text: str) -> str:
-    """The text of a page with fresh output."""
+    """The text of a page with current output."""
     for block, printed in reversed(outputs(text)):
         text = f"{text[: block.start]}{printed}\n{text[block.end :]}"
     return text
 
 
 def difference(shown: str, printed: str) -> str:
-    """The first words in which an output is not as shown, or nothing; numbers need only be close, times not at all."""
+    """The first words that differ between shown and printed output, or nothing; numbers need only be close, and times
+    are not compared.
+    """
     ours, theirs = (SECONDS.sub("#", text).split() for text in (shown, printed))
     for one, other in zip(ours, theirs, strict=False):
         numbers = [[float(number.replace(",", "")) for number in NUMBER.findall(word)] for word in (one, other)]
@@ -134,7 +136,7 @@ def _close(a: float, b: float) -> bool:
 
 
 def _printed(codes: list[str]) -> list[str]:
-    """What each block prints; the blocks of a page share their variables."""
+    """The output of each block; the blocks of a page share their variables."""
     if not codes:
         return []
     program = "\n".join(f"{code}\nprint({CUT!r})" for code in codes)
@@ -143,11 +145,11 @@ def _printed(codes: list[str]) -> list[str]:
 
 @cache
 def _output(words: tuple[str, ...]) -> str:
-    """Standard output of a command, or standard error where it prints nothing else; run in an empty folder.
+    """Standard output of a command, or standard error if that is empty; run in an empty folder.
 
-    Kept, for two pages may show the same.
+    Cached, because two pages may show the same command.
     """
-    # What a command refuses is shown on the pages too.
+    # The pages also show errors of commands.
     may_fail = words[0] == "eigenmesh"
     if words[0] == "python":
         words = (sys.executable, *(str(ROOT / word) for word in words[1:]))
@@ -169,7 +171,7 @@ def _tidy(text: str) -> str:
 
 
 def main() -> None:
-    """Bring pages up to date: those that are named, or all."""
+    """Update the named pages, or all."""
     for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         before = page.read_text(encoding="utf-8")
         try:

@@ -1,8 +1,8 @@
-"""Words that are in no dictionary: in README and docs, in docstrings, and in messages to people.
+"""Find unknown words in README and docs, in docstrings, and in messages to people.
 
 ``python tools/spelling.py`` prints them with the file and the line, and ends with status 1 if there are any. A word is
 known if it is in the English list of pyspellchecker or in ``docs/words.txt``. Code, names of files and of things in
-code, equations and words in capitals are not looked at.
+code, equations and words in capitals are not checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spellchecker import SpellChecker
 
 ROOT = Path(__file__).parents[1]
 WORDS = ROOT / "docs" / "words.txt"
-# Stands for a value in a message, and for anything that is not prose.
+# Placeholder for a value in a message, and for anything that is not prose.
 GAP = "\0"
 WORD = re.compile(rf"(?<![\w{GAP}./\\@#<&-])[A-Za-z]?[a-z]+(?:-[a-z]+)*(?:'[a-z]+)?(?![\w{GAP}/(\[=@]|\.\w)")
 NOT_PROSE_IN_PAGES = re.compile(
@@ -34,7 +34,7 @@ NOT_PROSE_IN_MESSAGES = re.compile(r"https?://\S+|--[\w-]+|'[^']*'|\"[^\"]*\"|`[
 
 
 class Unknown(NamedTuple):
-    """A word that no dictionary has, and where it is."""
+    """An unknown word, and where it is."""
 
     path: Path
     line: int
@@ -61,7 +61,7 @@ def words(text: str, not_prose: re.Pattern[str]) -> Iterator[tuple[int, str]]:
 
 
 def texts(path: Path) -> Iterator[tuple[int, str, re.Pattern[str]]]:
-    """Prose of a file: the line where it begins, the text, and what in it is none."""
+    """Prose of a file: its first line, the text, and a pattern for the parts that are not prose."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         yield 1, text, NOT_PROSE_IN_PAGES
@@ -85,14 +85,14 @@ def texts(path: Path) -> Iterator[tuple[int, str, re.Pattern[str]]]:
 
 
 def is_message(text: str) -> bool:
-    """Whether a string of a program is a sentence: others are names, formats, styles."""
+    """Whether a string of a program is a sentence, rather than a name, a format or a style."""
     return len(re.findall(r"(?<!\S)[A-Za-z]?[a-z]+[,.:;]?(?!\S)", text)) >= 3 and not re.search(
         r"[{};]\s*\S+:|</", text
     )
 
 
 def unknown(path: Path) -> list[Unknown]:
-    """Words of a file that no dictionary has, each once."""
+    """Unknown words of a file, each once."""
     found: dict[str, int] = {}
     for start, text, not_prose in texts(path):
         if not_prose is NOT_PROSE_IN_MESSAGES and not is_message(text):

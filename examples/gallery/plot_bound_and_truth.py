@@ -1,6 +1,6 @@
 """
-The certificate beside the truth
-================================
+The certificate and the truth
+=============================
 
 Nodes certify a bound on the angle to the true components without knowing them. Here the truth is known, so that both
 can be drawn: the bound is never below the true angle.

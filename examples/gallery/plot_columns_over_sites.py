@@ -2,8 +2,8 @@
 Columns split over sites
 ========================
 
-A laboratory and a clinic hold different measurements of the same patients, in the same order. Scores are common; each
-keeps the loadings of its own columns.
+A laboratory and a clinic hold different measurements of the same patients, in the same order. Both get the scores;
+each keeps the loadings of its own columns.
 """
 
 import matplotlib.pyplot as plt

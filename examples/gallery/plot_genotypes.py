@@ -3,7 +3,7 @@ Genotypes of several cohorts
 ============================
 
 Genotypes (0, 1 or 2 copies of an allele) are centred and scaled by *pooled* allele frequencies, which no cohort knows
-alone. Populations that differ a little in many frequencies come apart.
+alone. Populations that differ a little in many frequencies are separated.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,8 @@
 On a GPU
 ========
 
-Data that lie on a card stay there: ``fit`` takes the tensor as it is, and forms and multiplies on the same device.
-Where there is no card, as on the machine that builds these pages, PyTorch computes on the processor; the code is the
-same.
+Data on a GPU stay there: ``fit`` takes the tensor as it is, and computes on the same device. Without a GPU, as on the
+machine that builds these pages, PyTorch computes on the CPU; the code is the same.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
 """
-What a network costs
-====================
+Rounds on different networks
+============================
 
-The answer is the same on every connected network; the number of rounds is not.
+The result is the same on every connected network; the number of rounds is not.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-Hospitals with unlike patients
-==============================
+Hospitals with different patients
+=================================
 
-Each hospital treats one kind of patient only. The components of all patients together are found exactly; with a mean
-of their own at every hospital, what differs between hospitals would be lost.
+Each hospital treats only one kind of patient. The components of all patients together are found exactly; if every
+hospital subtracted its own mean, the differences between hospitals would be lost.
 """
 
 import matplotlib.pyplot as plt
