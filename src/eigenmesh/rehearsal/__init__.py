@@ -1,4 +1,4 @@
-"""A run rehearsed in virtual time: the machines of all sites in one process, with a network and disks that fail."""
+"""Rehearses a run in virtual time: the machines of all sites in one process, with a network and disks that can fail."""
 
 from eigenmesh.rehearsal._scenario import Fault, Scenario, draw
 from eigenmesh.rehearsal._world import SeedOutcome, World

@@ -1,4 +1,4 @@
-"""``python -m eigenmesh.rehearsal``: play many seeds, or one of them with all that happens in it."""
+"""``python -m eigenmesh.rehearsal``: play many seeds, or one seed with a full trace."""
 
 import argparse
 import os
@@ -10,11 +10,11 @@ from eigenmesh.rehearsal._world import World
 
 
 def main() -> int:
-    """Print the table of faults; 1 if a seed ended badly."""
+    """Print the table of faults; returns 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m eigenmesh.rehearsal", description=__doc__)
-    parser.add_argument("--seeds", default="0:1000", help="first and last, such as 0:1000; the last is left out")
+    parser.add_argument("--seeds", default="0:1000", help="first and end, such as 0:1000; the end is excluded")
     parser.add_argument("--workers", type=int, default=2, help="processes; 0 for one per core")
-    parser.add_argument("--show", type=int, metavar="SEED", help="play this seed alone, with as few faults as it needs")
+    parser.add_argument("--show", type=int, metavar="SEED", help="play only this seed, with as few faults as possible")
     wanted = parser.parse_args()
     if wanted.show is not None:
         scenario = shrink(draw(wanted.show))
@@ -24,7 +24,7 @@ def main() -> int:
     first, _, last = wanted.seeds.partition(":")
     found = survey(range(int(first), int(last)), wanted.workers or os.cpu_count() or 1)
     print(found.table())
-    print(f"\n{found.n_seeds:,} seeds in {found.wall_s:.0f} s, {found.seeds_a_second:.0f} a second")
+    print(f"\n{found.n_seeds:,} seeds in {found.wall_s:.0f} s, {found.seeds_per_s:.0f} per second")
     for seed, outcome in sorted(found.failing.items())[:20]:
         faults = ", ".join(fault.kind for fault in shrink(draw(seed)).faults)
         print(f"seed {seed} {outcome.kind}: {outcome.why} ({faults}); python -m eigenmesh.rehearsal --show {seed}")

@@ -1,4 +1,4 @@
-"""A neighbour with a true certificate that does more than its machine: that must be refused, or change nothing."""
+"""A neighbour with a valid certificate that misbehaves: what it sends must be refused, or change nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eigenmesh.rehearsal._scenario import Fault
     from eigenmesh.rehearsal._world import World
 
-# How often it misbehaves; then it leaves it at that, so that the run can end.
+# How often it misbehaves. After that it follows the protocol, so that the run can end.
 TIMES = 4
 N_FLOOD, N_FAREWELLS, N_STREAMS = 60, 40, 16
 
@@ -29,14 +29,14 @@ class Impostor(SecretKeyring):
 
 
 class Adversary:
-    """Stands between the machine of a site and the network."""
+    """Sits between the machine of a site and the network, and changes what the machine sends."""
 
     def __init__(self, world: World, fault: Fault) -> None:
         self._world, self._fault, self._left = world, fault, TIMES
         self._first: dict[int, bytes] = {}
 
     def take(self, process: Process) -> None:
-        """Follow what this process sends."""
+        """Intercept everything that this process sends."""
         process.twist = lambda effect: self._pass(process, effect)
 
     def _pass(self, process: Process, effect: Write) -> None:
@@ -51,7 +51,7 @@ class Adversary:
         self._world.network.send(process, stream, data)
 
     def _misbehave(self, process: Process, stream: int, kind: Kind, data: bytes) -> bytes | None:
-        """Send something more; the message in its place, or None if this was no occasion."""
+        """Misbehave, if this message gives the occasion; returns the message to send instead, or None if not."""
         network, what = self._world.network, self._fault.kind
         met = kind not in (Kind.HELLO, Kind.WELCOME, Kind.REFUSE)
         if what == "bad hashes" and kind is Kind.DATA:
@@ -95,7 +95,7 @@ class Adversary:
         """A statement that only another site may make."""
         random = self._world.time.random
         if random.random() < 0.3:
-            # In its own name, about a link that is not its own.
+            # In its own name, but about a link between other sites.
             others = [edge for edge in self._world.edges if process.site not in edge]
             if others:
                 return self._statement(SecretKeyring(process.site), "lost", process.site, list(random.choice(others)))
@@ -113,12 +113,12 @@ class Adversary:
         return self._statement(keyring, kind, victim, content)
 
     def _own_view(self, process: Process, number: int) -> str:
-        """A view of its own that nobody needs; it may sign what it likes."""
+        """A useless view in its own name; it may sign what it likes."""
         count = 1 + number % len(self._world.edges)
         return self._statement(SecretKeyring(process.site), "view", process.site, [count, f"{number:032x}", ""])
 
     def _of_another_epoch(self, data: bytes) -> bytes:
-        """A frame of the next epoch for the same round; numbers are others there."""
+        """The frame as if of the next epoch, with other numbers for the same round."""
         frame = wire.decode(data, self._world.run.max_message_bytes)
         body = (
             wire.array_body([array + 1 for array in frame.arrays], 64) if frame.arrays else wire.text_body(frame.text)

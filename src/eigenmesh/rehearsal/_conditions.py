@@ -22,11 +22,11 @@ HOST_FIELDS = ("slowdown", "product_ms", "set_up_ms", "disk_ms", "spread")
 
 EXAMPLE = """\
 # `eigenmesh rehearse network.toml --conditions conditions.toml` plays a run under these conditions.
-# restart_parked_s = 30           # a parked site is started again after so long; left out: it stays parked
+# restart_parked_s = 30           # a parked site is started again after this time; left out: it stays parked
 
 [links]                           # every link, unless it has a table of its own below
 latency_ms = 20                   # one way
-jitter_ms = 2                     # up to so much more, drawn for every message
+jitter_ms = 2                     # at most this much more, drawn for every message
 bandwidth_mbit = 100              # in each direction
 loss = 0.001                      # share of packets that are lost and sent again
 # overhead_ms = 4                 # what TLS, journal and audit cost per message
@@ -37,13 +37,13 @@ latency_ms = 80
 
 [sites]                           # every site, unless it has a table of its own below
 slowdown = 1                      # how many times slower than this machine, where products are timed
-disk_ms = 5                       # until the disk says that something is on it
+disk_ms = 5                       # time that the disk takes to confirm a write
 # spread = 0.3                    # work takes exp(spread * normal) times as long, drawn each time
 
 [[site]]
 name = "bergen"
-product_ms = 30                   # instead: its covariance times the solver's block
-set_up_ms = 500                   # and its moments and its covariance
+product_ms = 30                   # instead of slowdown: time of its covariance times the solver's block
+set_up_ms = 500                   # and time of its moments and its covariance
 
 [[outage]]                        # nothing gets through
 link = ["oslo", "bergen"]         # or site = "oslo": all its links
@@ -59,9 +59,9 @@ restart_after_s = 10              # left out: it never comes back
 
 @dataclass(frozen=True)
 class LinkQuality:
-    """A link in one direction: latency, jitter and what a message costs in ms, bandwidth, and the share that is lost.
+    """A link in one direction: latency, jitter and overhead per message, bandwidth, and the share of lost packets.
 
-    The overhead is that of TLS, journal and audit at both ends; docs/benchmarks.md says where it was measured.
+    The overhead is that of TLS, journal and audit at both ends; docs/benchmarks.md explains how it was measured.
     """
 
     latency_ms: float = 20.0
@@ -73,7 +73,7 @@ class LinkQuality:
 
 @dataclass(frozen=True)
 class Host:
-    """The machine of a site: its times in ms, or how many times slower than this machine it is.
+    """The computer of a site: its times in ms, or how many times slower than this computer it is.
 
     The time of each piece of work is multiplied by a log-normal number, ``exp(spread * normal)``.
     """
@@ -86,13 +86,13 @@ class Host:
 
 
 def drawn_factor(host: Host, random: Random) -> float:
-    """How many times as long as usual the next piece of work takes."""
+    """A random factor for the time of the next piece of work."""
     return math.exp(host.spread * random.gauss(0.0, 1.0)) if host.spread else 1.0
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Links by their two sites in the order of the network, hosts by name, and what happens when."""
+    """Links by their two sites in the order of the network, hosts by name, and faults with their times."""
 
     links: Mapping[tuple[str, str], LinkQuality]
     hosts: Mapping[str, Host]
@@ -101,12 +101,12 @@ class Conditions:
 
     @classmethod
     def usual(cls, sites: Iterable[str], edges: Edges) -> Conditions:
-        """The defaults everywhere, and nothing goes wrong."""
+        """The defaults for all links and hosts, without faults."""
         return cls(dict.fromkeys(edges, LinkQuality()), dict.fromkeys(sites, Host()))
 
     @property
     def latencies(self) -> list[LinkLatency]:
-        """There and back over each link, as events tell it."""
+        """The round trip time of each link, as events."""
         return [LinkLatency(*ends, 2e-3 * link.latency_ms) for ends, link in self.links.items()]
 
 
@@ -122,7 +122,7 @@ def read_conditions(path: str | os.PathLike[str], sites: tuple[str, ...], edges:
 
 @dataclass(frozen=True)
 class _NamesInNetwork:
-    """What may be named in a file: the sites and links of the network."""
+    """The names that a file may use: the sites and links of the network."""
 
     sites: tuple[str, ...]
     edges: Edges
@@ -136,7 +136,7 @@ class _NamesInNetwork:
         link = in_order(self.sites, [(ends[0], ends[1])])[0] if known else None
         if link not in self.edges or link is None:
             links = ", ".join(f"{first} - {second}" for first, second in self.edges)
-            raise table.wrong(key, f"is not a link of the network; there are: {links}.")
+            raise table.wrong(key, f"is not a link of the network; its links are: {links}.")
         return link
 
 
@@ -149,7 +149,7 @@ def _links(fields: Fields, names: _NamesInNetwork) -> dict[tuple[str, str], Link
         table.require_known(["between", *LINK_FIELDS])
         link = names.link(table, "between")
         if link in seen:
-            raise table.wrong("between", "has another table already; write one for each link.")
+            raise table.wrong("between", "has a table already; write one per link.")
         seen.add(link)
         found[link] = _link(table, general[link])
     return found
@@ -174,16 +174,16 @@ def _hosts(fields: Fields, names: _NamesInNetwork) -> dict[str, Host]:
         table.require_known(["name", *HOST_FIELDS])
         name = names.site(table, "name")
         if name in found:
-            raise table.wrong("name", "has another table already; write one for each site.")
+            raise table.wrong("name", "has a table already; write one per site.")
         found[name] = _host(table, general)
     return {site: found.get(site, general) for site in names.sites}
 
 
 def _host(table: Fields, usual: Host) -> Host:
     if "slowdown" in table and "product_ms" in table:
-        raise table.wrong("slowdown", "is of no use beside product_ms; keep one of them.")
+        raise table.wrong("slowdown", "has no effect together with product_ms; keep one of them.")
     if "set_up_ms" in table and "product_ms" not in table:
-        raise table.wrong("set_up_ms", "needs product_ms beside it; add it, or give slowdown instead.")
+        raise table.wrong("set_up_ms", "needs product_ms as well; add it, or give slowdown instead.")
     if "slowdown" in table:
         usual = replace(usual, slowdown=table.number("slowdown", 0, MOST), product_ms=None)
     if "product_ms" in table:
@@ -197,7 +197,7 @@ def _outages(fields: Fields, names: _NamesInNetwork) -> Iterable[Fault]:
     for table in fields.tables("outage"):
         table.require_known(["link", "site", "at_s", "for_s"])
         if ("link" in table) == ("site" in table):
-            raise InputError(f"{table.place('')}: an outage is of a link or of a site; give exactly one of them.")
+            raise InputError(f"{table.place('')}: an outage needs either link or site; give exactly one of them.")
         at_s, for_s = table.at_least("at_s", 0, MOST), table.number("for_s", 0, MOST)
         if "link" in table:
             links = [names.link(table, "link")]

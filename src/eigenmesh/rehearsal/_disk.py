@@ -1,4 +1,4 @@
-"""A disk on which a crash loses what was not synced."""
+"""A simulated disk: a crash loses data that was not synced."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from eigenmesh.errors import CannotResumeError, ParkedError
 from eigenmesh.protocol import Instance, JournalRecord, Mark, Past, record, scan
 
 HEAD_BYTES = 64
-# Where the kind of a record stands in it.
+# Offset of the mark in a record.
 MARK_AT = 8
 
 
 class Disk:
-    """The journal of a site, and what a reader of the disk would know after a crash at this moment.
+    """The journal of a site, and what would survive a crash at this moment.
 
     Attributes
     ----------
-    fingerprint : of the data that the run has begun with.
-    rounds : by place of the sender and epoch, the round after the last one that is synced.
+    fingerprint : identifies the data with which the run began.
+    rounds : by index of the sender and epoch, the round after the last one that is synced.
     masked : by epoch, the numbers of averages that are synced.
-    farewells, statements : places of the senders and epochs, and texts, that are synced.
-    synced : bytes that are on the disk; the head of the journal says so, and is on it too.
+    farewells : indices of senders and epochs of the farewells that are synced.
+    statements : texts of the statements that are synced.
+    synced : bytes that are on the disk. The header of the journal, which is on the disk too, holds this number.
     full, audit_full : writing fails.
     """
 
@@ -39,13 +40,13 @@ class Disk:
         self.records = 0
 
     def copy(self) -> Disk:
-        """What another process would find that starts from a copy of the folder."""
+        """The disk of another process that starts from a copy of the folder."""
         return deepcopy(self)
 
     def open(self, fingerprint: str, random: Random) -> Past:
-        """Start a process: what the journal holds, with one more start that is on the disk."""
+        """Start a process: returns the content of the journal, and puts this start on the disk."""
         if fingerprint != self.fingerprint:
-            raise CannotResumeError(f"the data of {self.site} are not those that the run was begun with.")
+            raise CannotResumeError(f"the data of {self.site} have changed since the run began.")
         if self.full:
             raise ParkedError(f"the journal of {self.site} cannot be written: no space left on device.")
         entries, end = scan(self.read, HEAD_BYTES, len(self.content))
@@ -74,7 +75,7 @@ class Disk:
         self._unsynced += scan(self.read, offset, len(self.content))[0]
 
     def begin_sync(self) -> tuple[int, int]:
-        """What a sync that begins now will have made safe at its end: bytes and records."""
+        """Bytes and records that will be on the disk when a sync that begins now ends."""
         self._syncing = len(self.content)
         return self._syncing, self.records + len(self._unsynced)
 
@@ -97,9 +98,9 @@ class Disk:
         del self._unsynced[: max(count, 0)]
 
     def crash(self, random: Random) -> None:
-        """Lose some of what was not synced: all, a part that may end within a record, or a part with zeros in it.
+        """Lose data that was not synced: all of it, or a part; the part kept may end within a record or with zeros.
 
-        A sync that is under way may have come to its end, though nobody was told.
+        A sync in progress may have finished, although the process did not get the report.
         """
         self.synced = random.choice((self.synced, self._syncing))
         kept = random.choice((self.synced, random.randint(self.synced, len(self.content)), len(self.content)))
@@ -109,6 +110,6 @@ class Disk:
             self.content[hole:kept] = bytes(kept - hole)
 
     def flip(self, random: Random) -> None:
-        """Change one bit of what is stored."""
+        """Flip one bit of the stored journal."""
         if len(self.content) > HEAD_BYTES:
             self.content[random.randrange(HEAD_BYTES, len(self.content))] ^= 1 << random.randrange(8)

@@ -1,4 +1,4 @@
-"""How each fault is brought about."""
+"""Causes the faults of a scenario, one method per kind."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eigenmesh.rehearsal._scenario import BY_NEIGHBOUR, Fault
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._world import World
 
-# A host without power does not say that its streams are gone.
+# Seconds until neighbours notice that a host lost power: it does not close its streams.
 SILENT_S = (5.0, 12.0)
 
 
 class Faults:
-    """Strikes a world with faults, one after the other."""
+    """Causes faults in a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -59,7 +59,7 @@ class Faults:
         }
 
     def strike(self, fault: Fault) -> None:
-        """Bring one fault about."""
+        """Cause one fault."""
         if self._world.trace is not None:
             self._world.trace(f"fault: {fault}")
         self._ways[fault.kind](fault)
@@ -85,7 +85,7 @@ class Faults:
         self._break(fault, 0.2)
 
     def _crash(self, site: str, down_s: float, notice_s: tuple[float, float]) -> bool:
-        """Whether a process was there to crash; it starts again after its time."""
+        """Crash the process of a site, which starts again after ``down_s``; False if no process was running."""
         world = self._world
         process = world.crashed(site)
         if process is None:
@@ -96,7 +96,7 @@ class Faults:
         return True
 
     def _crash_at(self, fault: Fault, what: Mark | bytes) -> None:
-        """Crash soon after the next record of a kind, or one that holds these bytes, goes to the journal."""
+        """Crash soon after the journal gets the next record with this mark, or with these bytes in it."""
         world = self._world
 
         def look(record: bytes) -> None:
@@ -160,7 +160,7 @@ class Faults:
             world.start(fault.site, disk, address)
 
     def _two_sides(self, fault: Fault, with_journal: bool) -> None:
-        """A second process of the site in the middle; then one half of the others can reach only the one of them."""
+        """Start a second process of the site in the middle; later a partition leaves each with half of the others."""
         world, middle = self._world, fault.site
         world.slowness.update(dict.fromkeys(world.sites, 20.0))
         self._clone(fault, with_journal, middle + "'")

@@ -1,4 +1,4 @@
-"""The real fit as a site's solver: a thread that computes while virtual time stands still, and then waits."""
+"""The real fit as a site's solver: it computes in a thread while virtual time stands still, and then waits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AbandonedError(Exception):
 
 
 class SiteFit(NamedTuple):
-    """What a site has found: with which lost links, the result, its digest, and the members' statements."""
+    """The result of a site: the lost links without which it was found, its digest, and the members' statements."""
 
     lost: Links
     result: Result
@@ -45,7 +45,7 @@ class SiteFit(NamedTuple):
 
 
 class FitProblem:
-    """Principal components of a table per site, small ones unless a subclass has others."""
+    """Principal components of one table per site; the tables are small, unless a subclass has others."""
 
     compute_s = 0.006
     max_message_bytes = 1 << 20
@@ -60,11 +60,11 @@ class FitProblem:
         return table_of(process.value)
 
     def prepared(self, process: Process, data: NodeData) -> Prepared:
-        """What is decided before the fit of a process."""
+        """The preparation of the fit of a process."""
         return prepare(self._request, data)
 
     def log_of(self, process: Process) -> EventLog | None:
-        """Where the fit of a process is told, if anywhere."""
+        """The event log for the fit of a process, if it has one."""
         return None
 
     def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, SiteFit]:
@@ -103,22 +103,22 @@ class FitProblem:
             return None, latest
 
     def fault_of(self, result: SiteFit, members: tuple[str, ...], values: Mapping[str, int], starts: Any) -> str:
-        """What is wrong with a result; nothing if it is the true one, from any start."""
+        """What is wrong with a result; empty if it is correct, whatever the start."""
         pooled = np.concatenate([table_of(values[site]) for site in members])
         vectors = np.linalg.eigh(np.cov(pooled, rowvar=False))[1][:, ::-1][:, :N_COMPONENTS]
         found = result.result.components.T
         off = np.linalg.norm(vectors * np.sign(np.sum(vectors * found, axis=0)) - found, axis=0).max()
-        return "" if off < 2 * TOL else f"components that are off by {off:.1e}"
+        return "" if off < 2 * TOL else f"components with an error of {off:.1e}"
 
 
 def table_of(value: int) -> np.ndarray:
-    """The samples of a site, decided by one number."""
+    """The samples of a site, drawn with this seed."""
     random = np.random.default_rng(value)
     return random.standard_normal((N_SAMPLES, N_FEATURES)) * [5.0, 3.0, 1.0, 0.5, 0.2] + random.standard_normal()
 
 
 class RehearsedTransport(Transport):
-    """The links of one site among the members of an epoch; every exchange is a question to its machine."""
+    """The links of one site in an epoch; every exchange is a request to its machine."""
 
     def __init__(self, process: Process, view: Membership, ask: Ask) -> None:
         self._process, self._ask, self._members = process, ask, view.members
@@ -155,11 +155,11 @@ class RehearsedTransport(Transport):
         """The machine ends the run."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
 
 def handed_over(solve: Callable[[Ask], Any]) -> Generator[Any, Any, Any]:
-    """What a thread asks for, one question at a time; only one of the two sides ever runs."""
+    """Run ``solve`` in a thread, and yield its requests one at a time; thread and caller never run at once."""
     questions: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""What a run on a network would take, and how it would end, under given conditions."""
+"""Forecasts a run on a network under given conditions: how long it takes, and how it ends."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from eigenmesh.rehearsal._conditions import Conditions, drawn_factor
 from eigenmesh.rehearsal._disk import Disk
 from eigenmesh.rehearsal._links import LinkTimes
 from eigenmesh.rehearsal._made_up import MadeUpProblem, Work, work_of
+from eigenmesh.rehearsal._rehearsal_log import RehearsalLog
 from eigenmesh.rehearsal._scenario import Fault, Scenario
-from eigenmesh.rehearsal._telling import Telling
 from eigenmesh.rehearsal._world import SeedOutcome, World
 from eigenmesh.sites import NetworkFile
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
 
-# The journal of a real site gathers what comes in so long before it is brought to the disk.
+# The journal of a real site is flushed to the disk this often.
 FLUSH_EVERY_S = 0.1
-# A service manager gives up after so many starts.
+# Number of starts after which a service manager gives up.
 MAX_STARTS = 20
 LONGEST_S = 7 * 86400.0
 WINDOW_FRAMES = 256
@@ -35,9 +35,10 @@ OWN_DISK = "its own disk"
 
 @dataclass(frozen=True)
 class SiteForecast:
-    """One site: "converged", "not converged", "parked", "ended", "killed" or "running", why, and when.
+    """The end of one site: "converged", "not converged", "parked", "ended", "killed" or "running"; why, and when.
 
-    ``rounds`` counts those of its last membership; ``waits_s`` is the time by neighbour whose message ended the wait.
+    ``rounds`` counts the rounds since the last change of members; ``waits_s`` is the time spent waiting, by the
+    neighbour whose message ended the wait.
     """
 
     end: str
@@ -55,14 +56,14 @@ class RunForecast:
 
     Attributes
     ----------
-    run_s : from the start of the sites to the end of the last.
-    rounds_s : from when every site has sent numbers to the last message with numbers.
-    error_bound : what the certificate says of the result; None without one.
-    components : (K, d) of the result; None without one.
-    work : what the sites' work was taken to need.
+    run_s : from the start of the sites to the end of the last one.
+    rounds_s : from the moment when every site has sent numbers to the last message with numbers.
+    error_bound : the certificate's bound on the error of the result; None without a result.
+    components : (K, d) of the result; None without a result.
+    work : the times that the work of each site was assumed to take.
     links : by sender and receiver: messages, bytes, and messages that were sent again.
-    lost_sites, lost_links : without which the result is.
-    unmet : faults that were to come after the end.
+    lost_sites, lost_links : sites and links that the result does without.
+    unmet : faults that were planned for a time after the end.
     """
 
     sites: Mapping[str, SiteForecast]
@@ -84,23 +85,24 @@ def forecast(
     seed: int = 0,
     listeners: Sequence[Listener] = (),
 ) -> RunForecast:
-    """Play the run of a network on samples (N_i, d) per site. If all sites state their times, a seed decides it all.
+    """Play the run of a network on samples (N_i, d) per site.
 
-    Listeners are told what one of the sites would tell.
+    If the conditions state the times of all sites, the forecast depends only on the seed. Listeners get the events of
+    one of the sites.
     """
     world = ForecastWorld(network, conditions, tables, seed, listeners)
     outcome = world.play()
     if outcome.kind == "wrong":
         raise TransportError(f"the rehearsal broke a rule of the protocol: {outcome.why}; please report it.")
     found = world.forecast()
-    seen = found.sites[world.telling.observer]
+    seen = found.sites[world.log.observer]
     done = seen.end in ("converged", "not converged")
-    world.telling.over(Ended("done" if done else seen.end, seen.end == "converged", seen.why))
+    world.log.over(Ended("done" if done else seen.end, seen.end == "converged", seen.why))
     return found
 
 
 class ForecastWorld(World):
-    """A world of stated times in which parked sites stay parked, or are started again after a stated time."""
+    """A world with given times; parked sites stay parked, or are started again after a given time."""
 
     hung_after_s = LONGEST_S
 
@@ -116,14 +118,14 @@ class ForecastWorld(World):
         self.waits = settings.patience_s, settings.join_s, settings.round_s + settings.join_s
         self.max_starts = 1 if conditions.restart_parked_s is None else MAX_STARTS
         self._work = work_of(conditions.hosts, tables, settings)
-        self.telling = Telling(network.names, conditions.faults, listeners, lambda: self.time.now)
-        self._fit = MadeUpProblem(network, tables, self._work, conditions.hosts, self.telling)
+        self.log = RehearsalLog(network.names, conditions.faults, listeners, lambda: self.time.now)
+        self._fit = MadeUpProblem(network, tables, self._work, conditions.hosts, self.log)
         terms = settings.on_loss, 0, WINDOW_FRAMES, conditions.faults, settings.masked
         scenario = Scenario(seed, network.names, network.edges, *terms)
         super().__init__(scenario, problem=self._fit)
         self.links = LinkTimes(self.time, conditions.links)
         self.network.delay_s, self.network.travel_s = self.links.latency_s, self.links.travel_s
-        # What is masked is flushed at once.
+        # Masked numbers are flushed at once.
         wait_s = 0.0 if settings.masked else FLUSH_EVERY_S
         self.disk_s = {site: wait_s + host.disk_ms / 1e3 for site, host in conditions.hosts.items()}
         self._asked_at: dict[str, float] = {}
@@ -134,7 +136,7 @@ class ForecastWorld(World):
         self._rounds = dict.fromkeys(self.sites, 0)
         self._computes_s = dict.fromkeys(self.sites, 0.0)
         self._waits_s: dict[str, dict[str, float]] = {site: defaultdict(float) for site in self.sites}
-        self.telling.begin(conditions)
+        self.log.begin(conditions)
 
     def first_start_s(self) -> float:
         return 0.0
@@ -171,11 +173,11 @@ class ForecastWorld(World):
         super().ended(process)
 
     def start(self, site: str, disk: Disk, address: str = "") -> None:
-        self.telling.up(site)
+        self.log.up(site)
         super().start(site, disk, address)
 
     def crashed(self, site: str) -> Process | None:
-        self.telling.down(site)
+        self.log.down(site)
         return super().crashed(site)
 
     def gone(self, site: str) -> None:
@@ -186,7 +188,7 @@ class ForecastWorld(World):
         return SeedOutcome("rehearsed", "", self.time.now)
 
     def forecast(self) -> RunForecast:
-        """What has come of it, once it is played."""
+        """The forecast, after the run was played."""
         lost = max(self.watch.results, key=len, default=())
         found = next(iter(self.watch.results.get(lost, {}).values()), None)
         links = self.links

@@ -1,10 +1,10 @@
-"""Signatures that are fast to make: a secret per site instead of a certificate."""
+"""Fast signatures for rehearsals: a secret per site instead of a certificate."""
 
 import hashlib
 
 
 class SecretKeyring:
-    """Signs in the name of one site; checks any. Only the simulation may know all secrets."""
+    """Signs for one site, and checks the signatures of all sites: the simulation knows all secrets."""
 
     def __init__(self, site: str) -> None:
         self.certificate, self._secret = site, _secret(site)

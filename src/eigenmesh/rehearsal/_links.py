@@ -10,13 +10,13 @@ from eigenmesh.events import VirtualTime
 from eigenmesh.rehearsal._conditions import LinkQuality
 
 PACKET_BYTES = 1448
-# TCP waits for at least so long, and a round trip, before it sends the end of a message again; then for twice that.
+# TCP waits at least this long plus a round trip before it sends the end of a message again; then twice as long.
 RESEND_S = 0.2
 MAX_RESENDS = 15
 
 
 class LinkTimes:
-    """Times of messages, in both directions of every link, and a count of what they carry.
+    """Travel times of messages, in both directions of every link, with counts of messages and bytes.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class LinkTimes:
         return {way: link.latency_ms / 1e3 for way, link in self._links.items()}
 
     def travel_s(self, way: tuple[str, str], n_bytes: int) -> float:
-        """Seconds from now until a message has arrived: it waits for those before it, leaves, and is under way."""
+        """Seconds until a message arrives: it waits for earlier messages, is sent, and travels."""
         return self.arrival_s(way, n_bytes, self._time.now) - self._time.now
 
     def arrival_s(self, way: tuple[str, str], n_bytes: int, leaves_at: float, again: bool = True) -> float:
-        """When a message arrives; ``again``: packets that are lost are sent again, else the message is lost: inf."""
+        """When a message arrives. With ``again`` lost packets are sent again; otherwise a lost message gives inf."""
         link, random = self._links[way], self._time.random
         self.messages[way] += n_bytes > 0
         self.bytes[way] += n_bytes
@@ -52,7 +52,7 @@ class LinkTimes:
         return gone_at + late_s + self._resend_s(way, link, n_bytes)
 
     def _resend_s(self, way: tuple[str, str], link: LinkQuality, n_bytes: int) -> float:
-        """What lost packets cost: any of the message the first time, then the one that is sent again."""
+        """The delay by lost packets: at first any packet of the message, then the one that is sent again."""
         any_lost = _any_lost(link, n_bytes)
         wait_s, total_s = RESEND_S + 2e-3 * link.latency_ms, 0.0
         for attempt in range(MAX_RESENDS):
@@ -64,5 +64,5 @@ class LinkTimes:
 
 
 def _any_lost(link: LinkQuality, n_bytes: int) -> float:
-    """The chance that a packet of a message is lost."""
+    """The probability that at least one packet of a message is lost."""
     return 1.0 - (1.0 - link.loss) ** -(-n_bytes // PACKET_BYTES)

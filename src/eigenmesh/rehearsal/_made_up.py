@@ -1,4 +1,4 @@
-"""A fit of made-up samples in the shape of a real one, with the time that it would take to compute."""
+"""A fit of made-up samples, in the shape of real ones, with the time that its computations would take."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from eigenmesh.fitting import NodeData, Prepared, Request, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.rehearsal._conditions import Host
 from eigenmesh.rehearsal._fits import Ask, FitProblem, SiteFit
+from eigenmesh.rehearsal._rehearsal_log import RehearsalLog
 from eigenmesh.rehearsal._sums import Position
-from eigenmesh.rehearsal._telling import Telling
 from eigenmesh.sites import NetworkFile, RunSettings
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
 
-# Of K where the settings have a share of the variance instead.
+# K, where the settings give a share of the variance instead.
 USUAL_COMPONENTS = 5
 N_TIMED = 9
 
 
 class Work(NamedTuple):
-    """Seconds that a site needs: for its moments and its covariance, and for one product with the solver's block."""
+    """Seconds that a site needs: for its moments and covariance, and for one product with the solver's block."""
 
     set_up_s: float
     product_s: float
 
 
 def made_up(network: NetworkFile, n_features: int, sizes: tuple[int, ...], gap: float, seed: int) -> list[np.ndarray]:
-    """Samples (N_i, d) per site: common axes, variances that fall by ``gap`` after component K and differ by site."""
+    """Samples (N_i, d) per site, with common axes; variances drop by ``gap`` after component K, and differ by site."""
     wanted = network.settings.n_components
     k = wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, n_features - 1)
     spectrum = geometric_spectrum(n_features, k, gap)
@@ -46,12 +46,12 @@ def made_up(network: NetworkFile, n_features: int, sizes: tuple[int, ...], gap: 
 
 
 def times_here(table: np.ndarray, settings: RunSettings) -> Work:
-    """What the work of one site takes on this machine: the set-up once, and the median product."""
+    """The time of one site's work on this computer: one set-up, and the median over products."""
     shards = replace(Shards.from_list([table]), precision=np.dtype(settings.dtype))
     data = NodeData(shards, metropolis(nx.empty_graph(1)))
-    # One site alone has nothing to hide from; masks take no time beside a product.
+    # A single site cannot use masks; they take little time compared with a product.
     request = replace(settings.request(), seed=0, privacy="open", min_samples=0)
-    # The first time also fills caches.
+    # Once without timing, to fill caches.
     prepare(request, data)
     began = time.perf_counter()
     prepared = prepare(request, data)
@@ -68,7 +68,7 @@ def times_here(table: np.ndarray, settings: RunSettings) -> Work:
 
 
 def work_of(hosts: Mapping[str, Host], tables: Mapping[str, np.ndarray], settings: RunSettings) -> dict[str, Work]:
-    """The work of every site: as its host says, or as timed here, once for each shape, and scaled."""
+    """The work of every site: as stated for its host, or as timed here (once per shape) times its slowdown."""
     here = {
         shape: times_here(next(table for table in tables.values() if table.shape == shape), settings)
         for shape in {tables[site].shape for site, host in hosts.items() if host.product_ms is None}
@@ -83,7 +83,10 @@ def work_of(hosts: Mapping[str, Host], tables: Mapping[str, np.ndarray], setting
 
 
 class MadeUpProblem(FitProblem):
-    """The fit that a network's settings ask for; ``owed_s`` is work that is done and has not taken its time yet."""
+    """The fit that a network's settings ask for.
+
+    ``owed_s`` is the time of work that is computed already, but not yet counted in virtual time.
+    """
 
     compute_s = 0.0
     max_journal_bytes = float("inf")
@@ -94,15 +97,15 @@ class MadeUpProblem(FitProblem):
         tables: Mapping[str, np.ndarray],
         work: Mapping[str, Work],
         hosts: Mapping[str, Host],
-        telling: Telling,
+        log: RehearsalLog,
     ) -> None:
-        settings, self._telling = network.settings, telling
+        settings, self._log = network.settings, log
         request: Request = settings.request()
         super().__init__(network.names, network.edges, request)
         self._tables, self._work, self._dtype = tables, work, np.dtype(settings.dtype)
         self.max_message_bytes = settings.largest_message(next(iter(tables.values())).shape[1])
         self.owed_s = dict.fromkeys(network.names, 0.0)
-        # Where times are stated, nothing is measured, so that a seed decides everything.
+        # Where times are stated, nothing is measured, so that the outcome depends only on the seed.
         self._slowdown = {site: 0.0 if host.product_ms is not None else host.slowdown for site, host in hosts.items()}
         self._clock: dict[str, float] = {}
 
@@ -110,12 +113,12 @@ class MadeUpProblem(FitProblem):
         return self._tables[process.site]
 
     def log_of(self, process: Process) -> EventLog | None:
-        return self._telling.log_of(process.site)
+        return self._log.log_of(process.site)
 
     def prepared(self, process: Process, data: NodeData) -> Prepared:
         site = process.site
         data = replace(data, shards=replace(data.shards, precision=self._dtype))
-        # Its time is that of the set-up, which is not counted twice.
+        # Do not measure this: the time of the set-up is added below.
         slowdown, self._slowdown[site] = self._slowdown[site], 0.0
         try:
             done = super().prepared(process, data)
@@ -128,12 +131,12 @@ class MadeUpProblem(FitProblem):
         return replace(done, covariance=cast(Covariance, counted))
 
     def _epoch(self, process: Process, position: Position, ask: Ask) -> tuple[SiteFit | None, np.ndarray | None]:
-        """The fit, with what its thread computes beside the set-up and the products: bases, the certificate."""
+        """The fit. The time of all other computations in its thread (bases, the certificate) is counted, too."""
         self._lap(process.site)
         return super()._epoch(process, position, lambda question: self.counted(process.site, 0.0, ask, question))
 
     def counted(self, site: str, seconds: float, work: Callable[[Any], Any], about: Any) -> Any:
-        """Do work that takes a stated time; what the thread has computed before it has taken its own."""
+        """Do work that takes a given time; the time that the thread has computed before it is counted as measured."""
         self.owed_s[site] += self._slowdown[site] * self._lap(site)
         done = work(about)
         self._lap(site)
@@ -146,12 +149,12 @@ class MadeUpProblem(FitProblem):
         return max(0.0, self._clock[site] - before)
 
     def fault_of(self, result: SiteFit, members: Any, values: Any, starts: Any) -> str:
-        """Nothing: whether it has converged, its certificate says."""
+        """Empty: the certificate shows whether the result is good."""
         return ""
 
 
 class _TimedCovariance:
-    """A covariance whose products take a stated time."""
+    """A covariance whose products take a given virtual time."""
 
     def __init__(self, covariance: Covariance, apply: Callable[[Any], Any]) -> None:
         self._covariance, self.apply = covariance, apply

@@ -1,11 +1,12 @@
-r"""Sums of masked integers whose true answer anybody can compute, with low bits that change from process to process.
+r"""Sums of masked integers whose true answer is easy to compute, with low bits that differ from process to process.
 
-Every site i has a number :math:`x_i` and starts from :math:`s_i`. In the average of number t it adds
+Every site i has a number :math:`x_i` and starts from :math:`s_i`. In average number t it adds
 
 .. math:: q_i(t) = 2^{24} (x_i + s_i + T(t - 1) \bmod 2^{31} - 1) + \text{noise}
 
-to a sum over the tree, and T(t) is that sum without its low bits. The noise, 16 bits, is drawn anew by each process, as
-a recomputation on another processor would differ: a mask that is used again would be used on other numbers.
+to a sum over the tree, and T(t) is that sum without its low bits. Each process draws new noise of 16 bits, just as a
+computation repeated on another processor would differ. So a mask that is used twice hides two different numbers, which
+the checks detect.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from eigenmesh.rehearsal._sums import PRIME, Links, Position, Sum, SumProblem, d
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
 
-# A round that goes up has an even tag, one that comes down an odd one.
+# Tags of rounds towards the root are even, and tags of rounds away from it are odd.
 UP, DOWN = 10, 11
 LOW_BITS, NOISE_BITS = 24, 16
 
@@ -38,7 +39,7 @@ def number_of(tag: int) -> int:
 
 
 class MaskedSumProblem(SumProblem):
-    """As many masked sums as the other problem has rounds of mixing, each from the one before."""
+    """``n_mixing`` masked sums, each of which depends on the one before."""
 
     def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
         """Ask the machine for keys, then for one masked sum after the other."""
@@ -75,7 +76,7 @@ class MaskedSumProblem(SumProblem):
         return total, Sum(lost, total, digest, require(answer, Signed).statements)
 
     def _sum(self, name: str, lost: Links, number: int, masked: bytes) -> Generator[Any, Any, int | None]:
-        """The sum over the tree modulo 2^64, up to the root and down again; None once sites are lost."""
+        """The sum over the tree modulo 2^64, up to the root and down again; None if sites were lost."""
         tree = plan(name, self._sites, self._edges, lost)
         mine, parent = tree.depth[name], tuple(filter(None, [tree.parent[name]]))
         children = tuple(site for site in tree.neighbours[name] if tree.parent[site] == name)
@@ -101,7 +102,7 @@ class MaskedSumProblem(SumProblem):
     def fault_of(
         self, result: Sum, members: tuple[str, ...], values: Mapping[str, int], starts: Mapping[str, bytes]
     ) -> str:
-        """What is wrong with a result; nothing if it is the true one from these starts."""
+        """What is wrong with a result; empty if it is the true one from these starts."""
         first = [values[site] + int.from_bytes(starts.get(site, b""), "little") for site in members]
         total = 0
         for _ in range(self._n_mixing):

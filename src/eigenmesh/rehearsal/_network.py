@@ -1,4 +1,4 @@
-"""Streams between processes: in order, late, broken, held up in one direction, or there twice."""
+"""Streams between processes: messages stay in order; streams may be slow, broken, blocked one way, or duplicated."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from eigenmesh.protocol import Bytes, Closed, Opened, Unreachable
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
 
-# The place of the caller among the two ends of a stream.
+# Index of the caller among the two ends of a stream.
 CALLER = 0
 
 
 class VirtualStream:
-    """One stream. ``ends`` are its processes; an end is None once it has closed, or if nobody is there."""
+    """One stream. ``ends`` are its processes; an end is None once it has closed, or if it never had a process."""
 
     __slots__ = ("addresses", "ends", "free_at", "names", "number")
 
@@ -25,22 +25,22 @@ class VirtualStream:
         self.number = number
         self.ends: list[Process | None] = [caller, listener]
         self.names = (caller_name, listener.site)
-        # Of these, what is wrong with a link is known; a second process of a site has one of its own.
+        # Faults of links are kept by address. A second process of a site has its own address.
         self.addresses = (caller.address if caller else caller_name, listener.address)
-        # By sender: when the last message that is on its way will have arrived.
+        # By sender: the arrival time of the last message.
         self.free_at = [0.0, 0.0]
 
 
 class VirtualNetwork:
-    """All streams, and what is wrong with the links.
+    """All streams, and the faults of the links.
 
     Attributes
     ----------
-    delay_s : by link in both directions, the shortest time that a message takes; it takes up to twice that.
-    held_until : by sender and receiver, nothing arrives before.
-    refuses_until : by sender and receiver, calls fail before.
-    twice_until : by sender and receiver, calls before are there twice for the listener.
-    travel_s : how long a message of so many bytes takes from a sender to a receiver, if nothing is wrong.
+    delay_s : by link, for both directions, the shortest travel time of a message; the longest is twice that.
+    held_until : by sender and receiver, nothing arrives before this time.
+    refuses_until : by sender and receiver, calls fail before this time.
+    twice_until : by sender and receiver, before this time the listener sees every call twice.
+    travel_s : travel time of a message, from its sender and receiver and its size, without faults.
     """
 
     def __init__(self, time: VirtualTime, listener_of: Callable[[str], Process | None]) -> None:
@@ -77,7 +77,7 @@ class VirtualNetwork:
         connection = self._connect(caller, listener, caller.site)
         if self.twice_until.get((caller.site, listener.site), 0.0) > self.time.now:
             ghost = self._connect(None, listener, caller.site)
-            # With a copy of the greeting, or silent.
+            # The second stream sends a copy of the greeting, or nothing.
             if self.time.random.random() < 0.5:
                 caller.watch_greeting(connection.number, partial(self._carry, ghost, CALLER))
             self.time.after(12.0, self.close, ghost, CALLER, "the copy ends")
@@ -91,7 +91,7 @@ class VirtualNetwork:
         return connection
 
     def open_as(self, caller: Process, target: str) -> int | None:
-        """A stream beside those of the machine, for what it would not do itself."""
+        """Open a stream in addition to those of the machine, on which the site can misbehave."""
         listener = self._listener_of(target)
         return None if listener is None else self._connect(None, listener, caller.site).number
 
@@ -132,11 +132,11 @@ class VirtualNetwork:
         if connection is not None and process in connection.ends:
             self.close(connection, connection.ends.index(process), "")
         else:
-            # It is broken, and this end had not heard of it yet.
+            # The stream is broken, but this end had not noticed yet.
             self.time.after(0.0, process.feed, Closed(number, ""))
 
     def close(self, connection: VirtualStream, side: int, reason: str) -> None:
-        """One end closes, after all that it has written."""
+        """Close one end, after everything that it has written."""
         end, connection.ends[side] = connection.ends[side], None
         if end is not None:
             self.time.after(0.0, end.feed, Closed(connection.number, reason))
@@ -149,17 +149,17 @@ class VirtualNetwork:
         self.connections.pop(connection.number, None)
 
     def break_off(self, connection: VirtualStream, notice_s: tuple[float, float]) -> None:
-        """What is on its way is lost; each end hears of it after its time."""
+        """Break a stream: messages on their way are lost, and each end notices after its time."""
         self.connections.pop(connection.number, None)
         for side, late in enumerate(notice_s):
             self.time.after(late, self._hang_up, connection, side, "connection reset")
 
     def between(self, first: str, second: str) -> Iterator[VirtualStream]:
-        """Streams of a link that are open."""
+        """The open streams of a link."""
         return (one for one in list(self.connections.values()) if set(one.names) == {first, second})
 
     def of(self, process: Process) -> Iterator[tuple[VirtualStream, int]]:
-        """Streams of a process, and which end it is."""
+        """The streams of a process, each with the index of its end."""
         for connection in list(self.connections.values()):
             for side, end in enumerate(connection.ends):
                 if end is process:

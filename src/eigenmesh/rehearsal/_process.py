@@ -16,16 +16,15 @@ TICK_S = 1.0
 
 
 class Process:
-    """From a start to a crash or an end.
+    """One process of a site, from its start to a crash or to its end.
 
     Attributes
     ----------
-    address : where it is in the network; that of its site unless it is a second process.
+    address : its address in the network; the name of its site, unless it is a second process.
     value : the data that it has read.
     alive : it has neither crashed nor ended.
-    paused_until : the whole process stands still before.
-    result, error : what the solver has found, or why it could not.
-    ended_with : the error of a process that has ended, or its Parted.
+    paused_until : the whole process is paused until this time.
+    result, error : the solver's result, or the reason why there is none.
     """
 
     def __init__(self, world: World, site: str, disk: Disk, address: str) -> None:
@@ -45,7 +44,7 @@ class Process:
         self._program: Generator[Any, Any, Any] | None = None
 
     def start(self) -> None:
-        """Open the journal and begin; ends at once if that is refused."""
+        """Open the journal and begin; ends at once if the journal is refused."""
         try:
             past = self.disk.open(str(self.value), self.time.random)
         except (CannotResumeError, ParkedError) as error:
@@ -60,11 +59,11 @@ class Process:
 
     @property
     def now(self) -> float:
-        """What the clock of this machine shows."""
+        """The time on the clock of this computer."""
         return self.time.now + self._offset
 
     def feed(self, event: ep.Opened | Any) -> None:
-        """Have the machine take an event, and do what it asks for."""
+        """Pass an event to the machine, and carry out its effects."""
         if not self.alive:
             return
         if self.time.now < self.paused_until:
@@ -123,7 +122,7 @@ class Process:
             self.twist(effect)
 
     def watch_greeting(self, stream: int, listener: Callable[[bytes], Any]) -> None:
-        """Have the first message of a stream told to the listener."""
+        """Pass the first message of a stream to the listener, too."""
         self._greetings[stream] = listener
 
     def _sync(self) -> None:
@@ -152,7 +151,7 @@ class Process:
         self.time.after(TICK_S, self._tick)
 
     def _answered(self, answer: Any) -> None:
-        """Let the solver go on, after the time that it computes."""
+        """Continue the solver, after its computing time."""
         if isinstance(answer, ep.Parted):
             self.owed = answer.owed
             self._end()
@@ -188,9 +187,9 @@ class Process:
         self.feed(question)
 
     def _failed(self, error: Exception) -> None:
-        """The solver hears of it when it asks, or at once if it waits; then it parts."""
+        """Stop the solver if it waits for an answer; otherwise it gets the error with its next request."""
         if self._program is None:
-            # It has its result, and parts already.
+            # It has its result, and is saying farewell already.
             self.error = self.error or error
         elif self._asked:
             self.error = error
@@ -199,7 +198,7 @@ class Process:
             self.time.after(0.0, self.feed, ep.Finish())
 
     def crash(self) -> None:
-        """Lose all but the disk."""
+        """Lose everything except the disk."""
         self.alive = False
         self._stop_solver()
         self.disk.crash(self.time.random)

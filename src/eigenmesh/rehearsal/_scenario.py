@@ -1,4 +1,4 @@
-"""What happens in a seed: a network, how a loss is met, and the faults."""
+"""The scenario of a seed: a network, its ``on_loss``, and the faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Edges = tuple[tuple[str, str], ...]
 
 
 class Fault(NamedTuple):
-    """At ``at_s`` something of this kind happens to a site, or to the link from it to ``other``, for ``for_s``."""
+    """A fault of this kind at time ``at_s``, for ``for_s``: at a site, or on the link from it to ``other``."""
 
     kind: str
     at_s: float
@@ -32,12 +32,12 @@ class Scenario(NamedTuple):
 
     @property
     def heals(self) -> bool:
-        """Whether all faults end by themselves and the sites wait for that, so that the result must be whole."""
+        """Whether all faults end by themselves and the sites wait for that, so that the result must be of all sites."""
         return self.on_loss == "wait" and all(fault.kind in HEALING for fault in self.faults)
 
     @property
     def changes_sites(self) -> bool:
-        """Whether a site comes back as another one, or says what its machine would not."""
+        """Whether a site may come back with another journal or other data, be duplicated, or misbehave."""
         return any(fault.kind in ("bit flip", *ON_IDENTITY, *TWO_SIDES, *BY_NEIGHBOUR) for fault in self.faults)
 
 
@@ -55,13 +55,13 @@ ON_SITES = (
     "leave",
     "bit flip",
 )
-# When a record of this kind goes to the journal of the site.
+# Crashes when a certain record goes to the journal of the site.
 AT_RECORDS = ("crash at a view", "crash at an epoch", "crash at a signature", "crash at a farewell")
-# What makes a site another one than it was: for these the network is whole, as no protocol can tell a copy of a site
-# behind a partition from the site.
+# Faults that change the identity of a site. They come without partitions, because no protocol can tell a site from its
+# copy behind a partition.
 ON_IDENTITY = ("journal gone", "journal rolled back", "data swapped", "clone", "clone without journal")
 ON_ALL = ("partition", "crash of all")
-# A second process of a site, and later a partition with one of them on each side.
+# A second process of a site, and later a partition with one of the two on each side.
 TWO_SIDES = ("clone on either side", "clone without journal on either side")
 COPIES = ("journal rolled back", "clone", "clone on either side")
 BY_NEIGHBOUR = (
@@ -92,12 +92,12 @@ def draw(seed: int) -> Scenario:
         edges = tuple((sites[0], site) for site in sites[1:])
     else:
         edges = _draw_edges(sites, random)
-    # In the run, or while the sites agree on who continues.
+    # Faults happen during the run, or while the sites agree on who continues.
     horizon = random.choice((0.4, 0.8, 1.2, 7.0 if on_loss == "continue" else 0.8))
     if kinds[0] in ("crash at a view", "crash at an epoch"):
         on_loss, horizon = "continue", 0.4
     faults = tuple(_draw_fault(kind, sites, edges, horizon, random) for kind in kinds)
-    # A copy of a site's secret that is used beside it, or again, is beyond what a site can know.
+    # Not with copies of a journal: no site can know that its secret is used twice.
     masked = seed % 3 == 0 and not any(kind in COPIES for kind in kinds)
     return Scenario(seed, sites, edges, on_loss, random.randint(2, 8), random.choice((1, 2, 4, 256)), faults, masked)
 
@@ -111,13 +111,13 @@ def _draw_kinds(random: Random) -> list[str]:
         return [first, *(kind for kind in kinds if kind in ("crash", "slow", "slow disk"))]
     kinds = [kind for kind in kinds if kind not in (*ON_IDENTITY, *TWO_SIDES)]
     if first in ("crash at a view", "crash at an epoch"):
-        # Views and epochs need a loss.
+        # Views and epochs follow only a loss.
         kinds += ["kill"]
     return kinds
 
 
 def _draw_edges(sites: tuple[str, ...], random: Random) -> Edges:
-    """A path, a star or a random tree, and some more links."""
+    """A path, a star or a random tree, plus some more links."""
     form = random.random()
     edges = set()
     for place, site in enumerate(sites[1:], start=1):

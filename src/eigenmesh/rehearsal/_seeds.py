@@ -1,4 +1,4 @@
-"""Many seeds at once, the smallest form of one that fails, and the table."""
+"""Plays many seeds, shrinks a failing one to as few faults as possible, and prints a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK = 50
 
 
 class Survey(NamedTuple):
-    """How often each fault has ended in each way, failing seeds, and how fast that was."""
+    """Counts of outcomes by fault, the failing seeds, and the time that it took."""
 
     by_fault: dict[str, Counter[str]]
     failing: dict[int, SeedOutcome]
@@ -26,11 +26,11 @@ class Survey(NamedTuple):
     wall_s: float
 
     @property
-    def seeds_a_second(self) -> float:
+    def seeds_per_s(self) -> float:
         return self.n_seeds / self.wall_s
 
     def table(self) -> str:
-        """One line for each fault, in Markdown; a seed with several faults counts in each."""
+        """One line per fault, in Markdown; a seed with several faults counts in each."""
         names = {"refused": "refused by name"}
         lines = ["| fault | seeds | " + " | ".join(names.get(column, column) for column in COLUMNS) + " |"]
         lines.append("| --- |" + " ---: |" * (1 + len(COLUMNS)))
@@ -41,7 +41,7 @@ class Survey(NamedTuple):
 
 
 def play(scenario: Scenario) -> SeedOutcome:
-    """One scenario; an error of the program is wrong too."""
+    """Play one scenario; an exception counts as wrong, too."""
     try:
         return World(scenario).play()
     except Exception as error:
@@ -54,7 +54,7 @@ def play_seeds(seeds: range) -> list[tuple[int, SeedOutcome]]:
 
 
 def outcomes(seeds: range, workers: int) -> Iterator[tuple[int, SeedOutcome]]:
-    """The outcome of each seed, in any order of chunks."""
+    """The outcome of each seed; chunks of seeds come in any order."""
     chunks = [range(first, min(first + CHUNK, seeds.stop)) for first in range(seeds.start, seeds.stop, CHUNK)]
     if workers == 1:
         for chunk in chunks:
@@ -79,7 +79,7 @@ def survey(seeds: range, workers: int = 1) -> Survey:
 
 
 def shrink(scenario: Scenario) -> Scenario:
-    """The scenario with as few of its faults as still fail, dropped one at a time."""
+    """The scenario with faults removed, one at a time, as long as it still fails."""
     for place in range(len(scenario.faults)):
         fewer = scenario._replace(faults=scenario.faults[:place] + scenario.faults[place + 1 :])
         if play(fewer).kind in BAD:

@@ -1,4 +1,4 @@
-"""A fit of all nodes in this process, in the time that links and machines of given conditions would take."""
+"""A fit of all nodes in this process, in virtual time, with links and computers as the conditions describe them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Simulated:
     Attributes
     ----------
     result : Result or None
-        None where it ended before there was one.
+        None if the fit ended without one.
     why : str
         Why it ended without a result.
     seconds : float
@@ -65,7 +65,7 @@ class Simulated:
 
 
 class ConditionLaws:
-    """Links, machines, outages and kills as a file of conditions has them; nodes by their numbers."""
+    """Links, computers, outages and kills from a file of conditions, for nodes by number."""
 
     def __init__(self, conditions: Conditions, names: Sequence[str], clock: VirtualTime) -> None:
         self._names, self._hosts, self._random = names, conditions.hosts, clock.random
@@ -77,7 +77,7 @@ class ConditionLaws:
                 self._outages[frozenset((site, other))].append((at_s, at_s + for_s))
             else:
                 self._downtimes[site].append((at_s, at_s + for_s if kind == "crash" else math.inf))
-        # Seconds for one column, by node; known once the covariances are there.
+        # Seconds per column of a product, by node; set once the covariances are built.
         self.column_s = dict.fromkeys(range(len(names)), 0.0)
 
     def arrives(self, link: tuple[int, int], n_bytes: int, at: float, again: bool) -> float:
@@ -93,7 +93,7 @@ class ConditionLaws:
         ends = begins + taken
         for start, end in sorted(self._downtimes[self._names[node]]):
             if begins < start < ends:
-                # What is down stops, and goes on with its work when it is back.
+                # A node that is down stops, and continues its work when it is back.
                 ends += end - start
         return ends
 
@@ -102,7 +102,7 @@ class ConditionLaws:
 
 
 def _over(times: Sequence[tuple[float, float]], at: float) -> float:
-    """When what is going on ``at`` is over."""
+    """The end of the intervals that cover the time ``at``; ``at`` itself if none does."""
     for start, end in sorted(times):
         if start <= at < end:
             at = end
@@ -111,7 +111,7 @@ def _over(times: Sequence[tuple[float, float]], at: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class TimedData(NodeData):
-    """Samples at nodes whose network and products take the time of the conditions."""
+    """Samples of nodes whose network and products take virtual time, as the conditions say."""
 
     conditions: Conditions | None = None
     names: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class TimedData(NodeData):
         return network
 
     def _covariance(self, rows: HeldRows, network: Network, moments: Moments, choice: Choice) -> Covariance:
-        # One by one, whatever is known of all rows together.
+        # One covariance per node, so that each can be timed.
         began = time.perf_counter()
         parts = rows.alone(moments, [choice.kind] * len(self.shards.ids))
         built_s = (time.perf_counter() - began) / len(parts)
@@ -139,7 +139,7 @@ class TimedData(NodeData):
         return cast(Covariance, Timed(OneByOne(parts), timed))
 
     def _measure_work(self, laws: ConditionLaws, node: int, part: Covariance, built_s: float) -> float:
-        """Set the time of a column; gives that of the set-up."""
+        """Set the time per column of a node, and return the time of its set-up."""
         host = cast(Conditions, self.conditions).hosts[self.names[node]]
         if host.product_ms is not None:
             laws.column_s[node] = host.product_ms / 1e3 / self.columns
@@ -177,9 +177,9 @@ def simulate(
     seed: int = 0,
     listeners: Sequence[Listener] = (),
 ) -> Simulated:
-    """Fit in virtual time; the reference, (d, K), are the true components, for the curve alone.
+    """Fit in virtual time; the reference, (d, K), are the true components, used only for the curve.
 
-    Listeners are told of the fit, in virtual seconds.
+    Listeners get the events of the fit, in virtual seconds.
     """
     solver = cast(Solver, request.solver)
     n_components = cast(int, request.n_components) if reference is None else reference.shape[1]

@@ -1,11 +1,11 @@
-r"""A solver in whole numbers whose true answer anybody can compute: a few rounds of mixing, then a sum over a tree.
+r"""A solver in integers whose true answer is easy to compute: a few rounds of mixing, then a sum over a tree.
 
-Every site i has a number :math:`x_i`. With :math:`y_i(0) = x_i + s_i`, where :math:`s_i` is the estimate that it starts
-from, a round is
+Every site i has a number :math:`x_i` and starts from an estimate :math:`s_i`. With :math:`y_i(0) = x_i + s_i`, a round
+is
 
 .. math:: y_i(t + 1) = 3 y_i(t) + \sum_{j \in N_i} y_j(t) \bmod 2^{31} - 1.
 
-Then the tree adds the y up to its root, and the total comes down again. All numbers that are sent depend on all sites.
+Then the y are added up along the tree, and the total comes down from the root. So the result depends on every message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Links = tuple[tuple[str, str], ...]
 
 
 class Sum(NamedTuple):
-    """What a site has found: with which lost links, the total, its digest, and the statements of all members."""
+    """The result of a site: the lost links, the total, its digest, and the statements of all members."""
 
     lost: Links
     total: int
@@ -38,7 +38,7 @@ class Sum(NamedTuple):
 
 
 class TreePlan(NamedTuple):
-    """Who talks to whom among the members: neighbours, parent and depth in the tree, and the depth of the tree."""
+    """The tree of the members: neighbours, parent and depth of each, and the depth of the tree."""
 
     members: tuple[str, ...]
     neighbours: dict[str, tuple[str, ...]]
@@ -64,7 +64,7 @@ def plan(name: str, sites: tuple[str, ...], edges: Links, lost: Links) -> TreePl
 
 
 def true_total(plan: TreePlan, values: Mapping[str, int], n_mixing: int) -> int:
-    """What all members must find from these first values."""
+    """The total that all members must find from these first values."""
     y = {site: values[site] % PRIME for site in plan.members}
     for _ in range(n_mixing):
         y = {site: (3 * y[site] + sum(y[other] for other in plan.neighbours[site])) % PRIME for site in plan.members}
@@ -76,7 +76,7 @@ def digest_of(lost: Links, total: int) -> str:
 
 
 class Position(NamedTuple):
-    """Where the machine is when an epoch begins: its lost links, and the estimate of this site."""
+    """The start of an epoch: its lost links, and the estimate of this site."""
 
     lost: Links
     start: bytes
@@ -93,7 +93,7 @@ class SumProblem:
         self._sites, self._edges, self._n_mixing = sites, edges, n_mixing
 
     def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
-        """Ask the machine for one exchange after the other; the answers are sent in."""
+        """Yield one request to the machine after the other; each answer is sent in."""
         name = process.site
         while True:
             lost, start = position()
@@ -102,13 +102,13 @@ class SumProblem:
             estimate, found = yield from epoch
             if found is not None:
                 return found
-            # The next epoch starts from what this one has reached.
+            # The next epoch starts from the estimate of this one.
             require((yield Begin(estimate.to_bytes(8, "little"))), Begun)
 
     def fault_of(
         self, result: Sum, members: tuple[str, ...], values: Mapping[str, int], starts: Mapping[str, bytes]
     ) -> str:
-        """What is wrong with a result; nothing if it is the true one from these starts."""
+        """What is wrong with a result; empty if it is the true one from these starts."""
         first = {site: values[site] + int.from_bytes(starts.get(site, b""), "little") for site in members}
         total = true_total(plan(members[0], self._sites, self._edges, result.lost), first, self._n_mixing)
         if result.total != total or result.digest != digest_of(result.lost, total):
@@ -160,5 +160,5 @@ def _numbers(answer: Any, senders: tuple[str, ...]) -> list[int]:
 def require(answer: Any, kind: type[Any]) -> Any:
     """The answer, which must be of this kind."""
     if not isinstance(answer, kind):
-        raise TypeError(f"{type(answer).__name__} came where {kind.__name__} is due")
+        raise TypeError(f"{type(answer).__name__} came where {kind.__name__} is expected")
     return answer

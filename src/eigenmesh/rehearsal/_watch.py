@@ -1,4 +1,4 @@
-"""What must hold whatever happens; looked at whenever something leaves a process."""
+"""The invariants of the protocol, checked whenever a process sends or stores something."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
     from eigenmesh.rehearsal._world import World
 
-OWN_WORDS = ("lost", "view", "result")
+# Kinds of statements that a site must have on its disk before it sends them.
+DURABLE_KINDS = ("lost", "view", "result")
 
 
 class BrokenError(Exception):
-    """An invariant does not hold: its name, and what was seen."""
+    """An invariant is broken: its name, and what was seen."""
 
     def __init__(self, invariant: str, what: str) -> None:
         super().__init__(f"{invariant}: {what}")
@@ -31,7 +32,7 @@ class BrokenError(Exception):
 
 
 class RunWatch:
-    """Follows all processes of a run, those of honest sites strictly."""
+    """Follows all processes of a run; those of honest sites are checked more strictly."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -45,7 +46,7 @@ class RunWatch:
         self.results: dict[Links, dict[str, Any]] = {}
 
     def wrote(self, process: Process, write: Write, audited: Sent | None) -> None:
-        """A message leaves: it is on record, acknowledges what is synced, and repeats what was said before."""
+        """A message is sent: it must be in the audit, acknowledge only synced rounds, and repeat a round unchanged."""
         data, site = write.data, process.site
         if audited is None:
             if process.audit_failed and data[5] in (Kind.ABORT, Kind.PARK):
@@ -54,15 +55,15 @@ class RunWatch:
         _, _, kind, _, tag, epoch, run_id, round_, acknowledged, _, check = wire._HEAD.unpack_from(data)
         to = self._places[audited.neighbour]
         if audited.sha256[:16] != check.hex() or audited.frame_bytes != len(data):
-            raise BrokenError("sent is audited", f"{site} has another message on record than it sent")
-        # Clones and copies of a disk have rounds of their own: each is asked about its own disk.
+            raise BrokenError("sent is audited", f"{site} has a different message on record than it sent")
+        # A clone or copy has its own disk and its own rounds, so each process is checked against its own disk.
         safe = process.disk.rounds.get((to, epoch), 0)
         if acknowledged > safe:
             raise BrokenError(
                 "acknowledged is durable", f"{site} acknowledged {acknowledged} to {audited.neighbour}, {safe} is safe"
             )
         if kind == Kind.DATA:
-            # A process with another journal has other masks, and so other bytes; its numbers are looked at below.
+            # A process with another journal has other masks, so other bytes; its numbers are checked below.
             journal = process.disk.identity if self._world.scenario.masked else ""
             key = site, audited.neighbour, run_id, round_, journal
             if self._bodies.setdefault(key, audited.sha256) != audited.sha256:
@@ -75,7 +76,7 @@ class RunWatch:
             raise BrokenError("acknowledged is durable", f"{site} took a farewell that is not on its disk")
 
     def _hides(self, process: Process, run_id: bytes, number: int, data: bytes) -> None:
-        """A masked sum leaves: without what came from below it is what this site has added, the same with each mask."""
+        """A masked sum is sent. Minus the sums of the children it is this site's own part: one mask, one number."""
         site, machine = process.site, process.machine
         words = int(wire.decode(data, len(data)).arrays[0].view("u8")[0])
         self._masked_sums[site, run_id, number] = words
@@ -84,7 +85,7 @@ class RunWatch:
         own = (words - sum(below)) % (1 << 64)
         keys = tuple(sorted(machine.membership.keys().items()))
         if self._hidden.setdefault((site, run_id, keys, number), own) != own:
-            raise BrokenError("a mask hides once", f"{site} used its mask of average {number} on other numbers")
+            raise BrokenError("a mask hides once", f"{site} used its mask of average {number} for two numbers")
         if number not in process.disk.masked.get(machine.epoch, ()):
             raise BrokenError("masked is durable", f"{site} sent average {number}, which is not on its disk")
 
@@ -94,11 +95,11 @@ class RunWatch:
         text = str(memoryview(data)[wire.HEAD_BYTES :], "utf-8")
         if f'"site":"{process.site}"' not in text or text in process.disk.statements:
             return
-        if json.loads(text)["kind"] in OWN_WORDS:
+        if json.loads(text)["kind"] in DURABLE_KINDS:
             raise BrokenError("said is durable", f"{process.site} said what is not on its disk: {text}")
 
     def kept(self, site: str, disk: Disk, record: bytes) -> None:
-        """A record goes to the journal: it may be the word of this site that a link of it is lost."""
+        """A record goes to the journal; it may be the statement of this site that one of its links is lost."""
         if len(disk.content) > self._world.problem.max_journal_bytes:
             raise BrokenError("what is kept is bounded", f"the journal of {site} has {len(disk.content)} bytes")
         if record[MARK_AT] == Mark.STATEMENT and b'"kind":"lost"' in record:
@@ -115,11 +116,11 @@ class RunWatch:
             raise BrokenError("a round is sent once", f"{site} begins epoch {len(lost)} from another estimate")
 
     def signs(self, site: str, lost: Links, digest: str) -> None:
-        """The solver of a site has a digest signed."""
+        """The solver of a site asks for a digest to be signed."""
         self._signed.add((site, lost, digest))
 
     def found(self, process: Process, result: Sum) -> None:
-        """A site has a result: it is the true one, and signed by every member itself."""
+        """A site has a result: it must be correct, and signed by every member itself."""
         world, lost = self._world, result.lost
         members = Membership(process.site, world.sites, world.edges, lost).members
         starts = {site: self._starts.get((site, lost), b"") for site in members}
@@ -128,13 +129,13 @@ class RunWatch:
             raise BrokenError("no wrong result", f"{process.site} found {fault}")
         self._check_signatures(process.site, members, result)
         if 2 * len(members) <= len(world.sites):
-            raise BrokenError("at most one majority", f"{process.site} has a result of {members} alone")
+            raise BrokenError("at most one majority", f"{process.site} has a result of only {members}")
         if world.scenario.masked and len(members) < MIN_SITES:
-            raise BrokenError("two have no secret", f"{process.site} has a masked result of {members} alone")
+            raise BrokenError("two have no secret", f"{process.site} has a masked result of only {members}")
         self.results.setdefault(lost, {})[process.site] = result
         for other, known in self.results.items():
             if other == lost and result.digest not in {one.digest for one in known.values()}:
-                raise BrokenError("equal epoch, equal bits", f"{process.site} has another result than {list(known)}")
+                raise BrokenError("equal epoch, equal bits", f"{process.site} differs from {list(known)}")
             if not (set(other) <= set(lost) or set(lost) <= set(other)):
                 raise BrokenError("at most one majority", f"results without {other} and without {lost}")
 

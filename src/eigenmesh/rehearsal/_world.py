@@ -20,12 +20,12 @@ from eigenmesh.rehearsal._scenario import ON_ALL, Scenario
 from eigenmesh.rehearsal._sums import Position, SumProblem
 from eigenmesh.rehearsal._watch import BrokenError, RunWatch
 
-# Errors after which a start of the site does not help.
-FOR_EVER = ("CannotResumeError", "DisagreementError", "InputError")
+# Errors after which a restart of the site does not help.
+FINAL = ("CannotResumeError", "DisagreementError", "InputError")
 
 
 class SeedOutcome(NamedTuple):
-    """How a seed has ended: "exact", "continued", "refused", "wrong" or "hung", and why."""
+    """How a seed ended: "exact", "continued", "refused", "wrong" or "hung", and why."""
 
     kind: str
     why: str = ""
@@ -33,20 +33,20 @@ class SeedOutcome(NamedTuple):
 
 
 class SitesProblem(Protocol):
-    """What the sites compute: a solver that asks its machine, and how to tell whether a result is true."""
+    """What the sites compute: a solver that makes requests to its machine, and a check of its result."""
 
     compute_s: float
     max_message_bytes: int
-    # Some times what the run needs.
+    # Several times what a run needs.
     max_journal_bytes: float
 
     def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Any]:
-        """The questions of one process; what it returns has ``lost``, ``digest`` and ``statements``."""
+        """The requests of one process; its result has ``lost``, ``digest`` and ``statements``."""
 
     def fault_of(
         self, result: Any, members: tuple[str, ...], values: Mapping[str, int], starts: Mapping[str, bytes]
     ) -> str:
-        """What is wrong with a result of these members; nothing if it is true."""
+        """What is wrong with a result of these members; empty if it is correct."""
 
 
 class World:
@@ -56,7 +56,7 @@ class World:
     ----------
     waits : patience_s, join_s and round_s of all sites.
     max_starts : how often the operator starts a parked site.
-    hung_after_s : every wait of the sites fits in here many times over.
+    hung_after_s : virtual time after which a run counts as hung; many times longer than any wait of the sites.
     """
 
     waits = (4.0, 8.0, 60.0)
@@ -73,7 +73,7 @@ class World:
         self.trace = None if trace is None else lambda text: trace(f"{self.time.now:8.3f} {text}")
         random = self.time.random
         self.values = {site: random.randrange(1 << 20) for site in self.sites}
-        # What lies in the site's file now.
+        # The current content of each site's file; a fault may change it.
         self.data_of = dict(self.values)
         self.run = Run(bytes(16), "a rehearsal", self.problem.max_message_bytes)
         self.network = VirtualNetwork(self.time, self._listener)
@@ -102,7 +102,7 @@ class World:
         return self._setups[site]
 
     def set_manifest(self, site: str, run: Run) -> None:
-        """What the next start of a site is set up for."""
+        """Set up the next start of a site for this run."""
         dials = frozenset(second for first, second in self.edges if first == site)
         waits = *self.waits, self.scenario.on_loss, self.scenario.window_frames, self.scenario.masked
         self._setups[site] = Setup(site, self.sites, self.edges, dials, run, SecretKeyring(site), *waits)
@@ -127,14 +127,14 @@ class World:
         return self.slowness[site] * self.time.random.uniform(0.0, self.problem.compute_s)
 
     def work_s(self, process: Process) -> float:
-        """How long the solver has worked since it was answered, beside ``compute_s``."""
+        """How long the solver has worked since its last answer, in addition to ``compute_s``."""
         return 0.0
 
     def asks(self, process: Process, question: Any) -> None:
-        """The solver of a process asks its machine."""
+        """Called when the solver of a process makes a request to its machine."""
 
     def answered(self, process: Process, event: Any) -> None:
-        """The solver of a process gets its answer, because of this event."""
+        """Called when this event gives the solver of a process its answer."""
 
     def sync_s(self, site: str) -> float:
         return self.disk_s[site] * self.time.random.uniform(0.5, 1.5)
@@ -156,13 +156,13 @@ class World:
         self._starts[site] += 1
         process = Process(self, site, disk, address or site)
         self.processes.append(process)
-        self._log(f"{site} starts, {self._starts[site]} times now")
+        self._log(f"{site} starts (start {self._starts[site]})")
         if site in self.adversaries:
             self.adversaries[site].take(process)
         process.start()
 
     def ended(self, process: Process) -> None:
-        """A process has ended by itself: its operator starts it again if that helps."""
+        """A process has ended by itself; its operator starts it again if that helps."""
         for connection, side in self.network.of(process):
             self.network.close(connection, side, "")
         site, error = process.site, process.error
@@ -184,7 +184,7 @@ class World:
         self.ends[site] = "killed"
 
     def crashed(self, site: str) -> Process | None:
-        """The process of a site, which is no longer there."""
+        """Crash the process of a site, and return it; None if it has none."""
         process = self.running(site)
         if process is not None:
             process.crash()
@@ -211,23 +211,23 @@ class World:
         return len(self.ends) == len(self.sites)
 
     def _outcome(self) -> SeedOutcome:
-        """Whether all have a result, or say by name what is missing."""
+        """Whether all sites have a result, or an error that names the site at fault."""
         if not self._is_over():
             waiting = [site for site in self.sites if site not in self.ends]
-            return SeedOutcome("hung", f"{', '.join(waiting)} wait for ever", self.time.now)
+            return SeedOutcome("hung", f"{', '.join(waiting)} wait without end", self.time.now)
         refused = {site: end for site, end in self.ends.items() if end not in ("result", "killed")}
         why = "; ".join(f"{site}: {end}" for site, end in refused.items())
         for site, end in refused.items():
-            if end.startswith(FOR_EVER) and not self.scenario.changes_sites:
-                return SeedOutcome("wrong", f"{site} is refused for ever, for nothing: {end}", self.time.now)
+            if end.startswith(FINAL) and not self.scenario.changes_sites:
+                return SeedOutcome("wrong", f"{site} is refused for good, without cause: {end}", self.time.now)
             if not _names(end) & set(self.sites):
-                return SeedOutcome("wrong", f"{site} ends without a name: {end}", self.time.now)
+                return SeedOutcome("wrong", f"{site} ends with an error that names no site: {end}", self.time.now)
         if any(lost for lost in self.watch.results):
             return SeedOutcome("continued", why, self.time.now)
         if set(self.ends.values()) <= {"result", "killed"}:
             return SeedOutcome("exact", "", self.time.now)
         if self.scenario.heals:
-            return SeedOutcome("wrong", f"all faults are over, but not all finish: {why}", self.time.now)
+            return SeedOutcome("wrong", f"all faults are over, but not all sites finish: {why}", self.time.now)
         touched = {name for fault in self.scenario.faults for name in fault[2:4]}
         if refused and not _names(why) & touched and not any(fault.kind in ON_ALL for fault in self.scenario.faults):
             return SeedOutcome("wrong", f"no site names {touched}: {why}", self.time.now)

@@ -1,4 +1,4 @@
-"""Events of a rehearsal, as a page shows them: what one site would tell, in virtual seconds."""
+"""The events of a rehearsal as one site would emit them, in virtual seconds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from eigenmesh.rehearsal._scenario import Fault
 RUN = "a rehearsal"
 
 
-class Telling:
-    """Tells listeners of the fit of one site that is not killed for good, and of all sites that go and come back."""
+class RehearsalLog:
+    """Passes events to listeners: the fit of one site that is not killed for good, and which sites go and come back."""
 
     def __init__(
         self, sites: tuple[str, ...], faults: Sequence[Fault], listeners: Sequence[Listener], clock: Callable[[], float]
@@ -22,32 +22,32 @@ class Telling:
         self._sites, self._log, self._down = sites, EventLog(*listeners, clock=clock), set[str]()
 
     def log_of(self, site: str) -> EventLog | None:
-        """Where the fit of a site is told; None for all but one."""
+        """The event log for the fit of a site; None for all sites but the observer."""
         return self._log if site == self.observer else None
 
     def begin(self, conditions: Conditions) -> None:
-        """Tell who is there, and how far apart."""
+        """Emit the members and the latencies of their links."""
         self.members()
         for latency in conditions.latencies:
             self._log.emit(latency)
 
     def members(self) -> None:
-        """Tell who is there."""
+        """Emit the present and the missing members."""
         here, gone = ([site for site in self._sites if (site in self._down) == lost] for lost in (False, True))
         self._log.emit(Members(RUN, self.observer, 0, tuple(here), tuple(gone)))
 
     def down(self, site: str) -> None:
-        """A process is no longer there."""
+        """A site has no process any more."""
         if site not in self._down:
             self._down.add(site)
             self._log.emit(Lost((site,), f"{site} was killed."))
 
     def up(self, site: str) -> None:
-        """A process is there again."""
+        """A site has a process again."""
         if site in self._down:
             self._down.remove(site)
             self.members()
 
     def over(self, last: Ended) -> None:
-        """Tell how it has ended."""
+        """Emit the end of the run."""
         self._log.emit(last)
