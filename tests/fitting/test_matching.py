@@ -38,7 +38,7 @@ def test_all_nodes_learn_the_number_of_samples(topology):
 
 
 def test_unequal_columns_are_refused_by_name():
-    with pytest.raises(InputError, match=r"node 3 (sent|expected) .* all must send the same"):
+    with pytest.raises(InputError, match=r"node 3 (sent|expected) .* all nodes must send the same"):
         count([samples(4, 5 if rank == 3 else 3) for rank in range(M)])
 
 

@@ -147,7 +147,7 @@ def besieged():
 @contextmanager
 def one_refused_handshake():
     """Wait for a refused TLS handshake; its reason comes into the list."""
-    with refusals("refused a TLS handshake of 127.0.0.1: ") as reasons:
+    with refusals("refused a TLS handshake from 127.0.0.1: ") as reasons:
         yield reasons
         until(lambda: reasons, "no handshake is refused")
 

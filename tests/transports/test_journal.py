@@ -153,7 +153,7 @@ def test_a_changed_byte_ends_what_is_believed(tmp_path, place):
     places = {"length": 1, "checksum": 4, "mark": 8, "sender": 9, "epoch": 13, "round": 17, "body": 200}
     data[third + places[place]] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CannotResumeError, match="is damaged: of "):
+    with pytest.raises(CannotResumeError, match="is damaged: only "):
         opened(path)
     assert path.read_bytes() == data
     # Beyond what is known to be on the disk it is a tail.
@@ -178,7 +178,7 @@ def test_damage_in_the_last_record_that_was_called_durable_is_refused_after_a_po
     assert data.endswith(b"masked words")
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CannotResumeError, match="is damaged: of "):
+    with pytest.raises(CannotResumeError, match="is damaged: only "):
         opened(path)
 
 
@@ -204,7 +204,7 @@ def test_a_journal_of_another_run_or_other_data_is_refused(tmp_path):
 def test_other_files_and_damaged_heads_are_refused_untouched(tmp_path):
     path = tmp_path / "journal"
     path.write_bytes(b"name,age\nx,3\n")
-    with pytest.raises(UnreadableFileError, match="no journal"):
+    with pytest.raises(UnreadableFileError, match="is not a journal"):
         opened(path)
     assert path.read_bytes() == b"name,age\nx,3\n"
     path.unlink()

@@ -38,7 +38,7 @@ def test_what_cannot_be_worked_with_is_refused_with_the_fix(rank):
     results = good_runs()[rank]
     assert "MPI has no sum of float16; use float32" in str(results["refusals/float16"])
     assert "MPI has no mean of int64; use float32" in str(results["refusals/mean"])
-    assert "needs what MPITransport.links returned, not Links" in str(results["refusals/links"])
+    assert "needs links from MPITransport.links, not Links" in str(results["refusals/links"])
     assert "timeout_s = 0 must be above 0" in str(results["refusals/timeout"])
 
 
@@ -71,12 +71,13 @@ def test_tensors_stay_tensors(rank):
 
 def test_unlike_reductions_are_refused(tmp_path):
     ended = failed("unlike-reduction", tmp_path)
-    assert f"node {CULPRIT} has another kind of array than node 0's float64[4]" in "".join(ended.errors.values())
+    said = "".join(ended.errors.values())
+    assert f"node {CULPRIT} has a different kind of array than node 0, which has float64[4]" in said
 
 
 def test_nodes_at_different_calls_are_named(tmp_path):
     ended = failed("other-call", tmp_path)
-    assert "is not at the call that node" in ended.output
+    assert "is in a different call than node" in ended.output
 
 
 def test_a_swallowed_failure_does_not_hang_the_exit(tmp_path):

@@ -1,4 +1,4 @@
-"""What a transport does: carry arrays between neighbours, in rounds."""
+"""The interface of a transport: it carries arrays between neighbours, in rounds."""
 
 import secrets
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ Reduction = Literal["sum", "mean", "max"]
 
 @dataclass(frozen=True)
 class Links:
-    """Whom one node sends to and receives from in a round; a transport may add what it has prepared for that."""
+    """The ranks that a node sends to and receives from in a round; a transport may add prepared state."""
 
     send_to: tuple[int, ...]
     receive_from: tuple[int, ...]
@@ -28,10 +28,10 @@ class Links:
 
 @dataclass
 class SentCount:
-    """What one node has handed over for its neighbours, each message once however often it had to be repeated.
+    """Messages that one node has sent to its neighbours; a message that had to be repeated counts once.
 
-    An all-reduce is M - 1 messages at node 0 and one at each other node: to sum and to spread. ``bytes`` are those of
-    the arrays alone, without headers, padding and handshakes.
+    An all-reduce counts as M - 1 messages at node 0 and one at each other node: to add up, and to send the sum back.
+    ``bytes`` counts only the arrays, without headers, padding and handshakes.
     """
 
     messages: int = 0
@@ -51,7 +51,7 @@ class Transport(ABC):
 
     # Whether ``all_reduce`` is implemented.
     reduces: ClassVar[bool] = False
-    # Whether links may be others in every round; not where preparing them costs more than a round.
+    # Whether links may change in every round; False where preparing them costs more than a round.
     changes_links: ClassVar[bool] = False
     # Seconds that a node at its own pace may work without an end, where ``post`` is implemented.
     deadline_s: float = 60.0
@@ -72,7 +72,7 @@ class Transport(ABC):
 
     @cached_property
     def sent(self) -> SentCount:
-        """What this node has sent since it was connected, counted where messages leave it."""
+        """Messages that this node has sent since it was connected."""
         return SentCount()
 
     @property
@@ -80,15 +80,15 @@ class Transport(ABC):
         return self.size - 1 if self.rank == 0 else 1
 
     def private_bytes(self, count: int) -> bytes:
-        """Bytes that no other node knows; where a node can resume, the same again in the same place of the run."""
+        """Random bytes that no other node knows. If a node can resume, it gets the same bytes again after a restart."""
         return secrets.token_bytes(count)
 
     def masks(self) -> Masks | None:
-        """Masks of this node from keys that its neighbours cannot make up; None where nodes have no such keys."""
+        """Masks of this node, from keys that its neighbours cannot forge; None if nodes have no such keys."""
         return None
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
-        """Prepare a round that is used many times: the ranks that this node sends to and receives from."""
+        """Prepare a kind of round that is used many times: the ranks that this node sends to and receives from."""
         return Links(tuple(send_to), tuple(receive_from))
 
     @abstractmethod
@@ -116,18 +116,18 @@ class Transport(ABC):
 
         A mean needs floating point. The maximum of NaN is undefined.
         """
-        raise TransportError(f"{type(self).__name__} has no all-reduce; use an averaging over links, such as tree.")
+        raise TransportError(f"{type(self).__name__} has no all-reduce; average over links instead, such as with tree.")
 
     def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
         """An all-reduce prepared for arrays of this library, shape and dtype; all nodes must call it together."""
         return partial(self.all_reduce, reduction=reduction)
 
     def post(self, receiver: int, arrays: Arrays) -> None:
-        """Send arrays to a neighbour that does not wait for them; they must not be written to afterwards."""
+        """Send arrays to a neighbour that does not wait for them; the caller must not change them afterwards."""
         raise TransportError(f"{type(self).__name__} works in rounds; nodes at their own pace need ThreadTransport.")
 
     def collect(self, timeout_s: float) -> tuple[int, Arrays] | None:
-        """The next sender and what it has posted; None if nothing comes within so many seconds."""
+        """The sender and the arrays of the next posted message; None if none arrives within ``timeout_s``."""
         raise TransportError(f"{type(self).__name__} works in rounds; nodes at their own pace need ThreadTransport.")
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Transport(ABC):
 
 
 def in_library_of(models: Arrays, arrays: tuple[np.ndarray, ...]) -> Arrays:
-    """Each array in the library of its model; all arrays of a message are of one library."""
+    """Each array converted to the library of its model; all arrays of a message use the same library."""
     if not models or isinstance(models[0], np.ndarray):
         return arrays
     return tuple([ea.like(array, model) for array, model in zip(arrays, models, strict=True)])

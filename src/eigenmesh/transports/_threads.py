@@ -21,7 +21,7 @@ POLL_S = 0.05
 
 
 class ThreadHub:
-    """State that the nodes of one process share: a mailbox per directed link, and the reason if one has failed."""
+    """State that the nodes of one process share: a mailbox per directed link, and the reason of the first failure."""
 
     def __init__(self, size: int, timeout_s: float = 60.0) -> None:
         if size < 1:
@@ -30,7 +30,7 @@ class ThreadHub:
             raise InputError(f"timeout_s = {timeout_s!r} must be above 0.")
         self.size, self.timeout_s = size, timeout_s
         self._mailboxes: dict[tuple[int, int], queue.SimpleQueue[Arrays]] = {}
-        # What is posted, by receiver.
+        # Posted messages, by receiver.
         self.posted: list[queue.SimpleQueue[tuple[int, Arrays]]] = [queue.SimpleQueue() for _ in range(size)]
         self._lock = threading.Lock()
         self._failure = ""
@@ -64,7 +64,7 @@ class ThreadTransport(Transport):
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         self._hub.check()
-        # A copy: the receiver must not see what the sender writes to its arrays later.
+        # A copy, because the sender may write to its arrays later.
         message = tuple(np.array(array) for array in arrays)
         for neighbour in links.send_to:
             self._hub.mailbox(self._rank, neighbour).put(message)
@@ -83,9 +83,10 @@ class ThreadTransport(Transport):
                 hub.check()
             if time.monotonic() > deadline:
                 raise DeadlineError(f"node {rank} waited {hub.timeout_s:g} s for node {neighbour}; it is slow or gone.")
-        got, due = ([(array.shape, array.dtype) for array in arrays] for arrays in (message, expected))
-        if got != due:
-            raise InputError(f"node {neighbour} sent {got}, but node {rank} expected {due}; all must send the same.")
+        got, wanted = ([(array.shape, array.dtype) for array in arrays] for arrays in (message, expected))
+        if got != wanted:
+            fix = "all nodes must send the same shapes and dtypes"
+            raise InputError(f"node {neighbour} sent {got}, but node {rank} expected {wanted}; {fix}.")
         return message
 
     def post(self, receiver: int, arrays: Arrays) -> None:
@@ -119,7 +120,7 @@ def run_threads(size: int, work: Callable[[Transport], T], timeout_s: float = 60
         try:
             errors = [error for error in (future.exception() for future in futures) if error is not None]
         except BaseException as error:
-            # Ctrl-C reaches only the waiting thread.
+            # Ctrl-C interrupts only this thread, so stop the nodes.
             hub.fail(0, type(error).__name__)
             raise
     causes = [error for error in errors if not isinstance(error, AbortedError)]

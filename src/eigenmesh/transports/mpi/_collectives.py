@@ -1,4 +1,4 @@
-"""MPI's collectives: messages as rows of bytes, an exchange prepared once, a deadline for calls that block."""
+"""MPI collectives: messages as rows of bytes, exchanges that are prepared once, and a deadline for blocking calls."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from eigenmesh.transports._base import Arrays
 # Bytes of the mark at the start of a row, and alignment of the arrays in it.
 ALIGNMENT = 16
 
-# Shapes and dtypes in order; messages of one kind have the same.
+# Shapes and dtypes, in order; the same for all messages of one kind.
 Layout = tuple[Any, ...]
 
 
@@ -44,7 +44,7 @@ class MessageRows:
         self._own = tuple(stack[0, ...] for stack in self.stacks)
         self.messages = tuple(tuple(stack[row, ...] for stack in self.stacks) for row in range(1, 1 + n_senders))
         described = [(model.shape, model.dtype.str) for model in models]
-        # Never zero.
+        # The high bit keeps it from being zero.
         mark = np.uint64(zlib.crc32(repr(described).encode()) | 1 << 32)
         self.description = ", ".join(f"{dtype[1:]}{list(shape)}" for shape, dtype in described)
         rows[0, :8].view(np.uint64)[0] = mark
@@ -67,13 +67,13 @@ class MessageRows:
         return [int(row) for row in np.flatnonzero(~self._marks.any(axis=1))]
 
     def mismatched(self) -> list[int]:
-        """Positions of the neighbours whose message is of another kind, or has not arrived."""
+        """Positions of the neighbours whose message is of a different kind, or has not arrived."""
         return [int(row) for row in np.flatnonzero((self._marks != self.sent[:8]).any(axis=1))]
 
 
 @dataclass(frozen=True)
 class NeighbourGather:
-    """One kind of message on one graph: its rows, and what fills them; prepared once, started many times."""
+    """One kind of message on one graph: its rows, and the collective that fills them, which is used many times."""
 
     rows: MessageRows
     start: Callable[[], Any]
@@ -81,12 +81,13 @@ class NeighbourGather:
 
 
 def neighbour_gather(mpi: Any, graph: Any, rows: MessageRows, new_graph: Callable[[], Any]) -> NeighbourGather:
-    """All-gather of the rows over the links of a graph communicator; ``new_graph`` makes another such communicator."""
+    """All-gather of the rows over a graph communicator; ``new_graph`` makes another communicator of the same graph."""
     buffers = [rows.sent, mpi.BYTE], [rows.received, rows.sent.size, mpi.BYTE]
     try:
         request = graph.Neighbor_allgather_init(*buffers)
     except NotImplementedError:
-        # Requests that are not persistent match by order only: one communicator per kind of message separates them.
+        # Without persistent requests MPI matches messages only by order, so each kind of message gets its own
+        # communicator.
         own_graph = new_graph()
         return NeighbourGather(rows, lambda: own_graph.Ineighbor_allgather(*buffers), own_graph.Free)
 
@@ -98,10 +99,10 @@ def neighbour_gather(mpi: Any, graph: Any, rows: MessageRows, new_graph: Callabl
 
 
 class Watchdog:
-    """Checks ``current_call`` now and then: a different object for each call, None between calls.
+    """Checks ``current_call`` regularly. The watched thread sets it to a new object per call, and to None in between.
 
-    The watched thread only sets it. A call counts from the first check that sees it, so the deadline may be late by the
-    time between two checks. ``on_late`` is called once, in the watchdog's thread, when a call exceeds ``timeout_s``.
+    A call counts from the first check that sees it, so the deadline may be late by the time between two checks.
+    ``on_late`` is called once, in the watchdog's thread, when a call exceeds ``timeout_s``.
     """
 
     def __init__(self, timeout_s: float, on_late: Callable[[], None]) -> None:

@@ -19,8 +19,8 @@ from eigenmesh.errors import DeadlineError, InputError, TransportError, import_e
 from eigenmesh.transports._base import Arrays, Links, Reduction, Transport, in_library_of
 from eigenmesh.transports.mpi._collectives import Layout, MessageRows, NeighbourGather, Watchdog, neighbour_gather
 
-# A wait tests a few times (Open MPI itself yields when it must), then yields its core to other ranks. After AWAKE_S and
-# the time that the bytes take on a slow link, it sleeps between tests, a little longer each time.
+# A wait tests a few times, then yields its core to other ranks. After AWAKE_S, plus the time that the bytes take on a
+# slow link, it sleeps between tests, a little longer each time.
 CHECKS = range(8)
 AWAKE_S = 0.005
 AWAKE_S_PER_BYTE = 1e-8
@@ -42,8 +42,8 @@ class GraphLinks(Links):
 class MPITransport(Transport):
     """One rank of the processes that ``mpiexec`` has started.
 
-    Collectives are persistent where the MPI library has that (Open MPI 5, MPICH 4), else non-blocking. A wait polls and
-    yields, so that more ranks than cores do not spin.
+    Collectives are persistent if the MPI library has them (Open MPI 5, MPICH 4), otherwise non-blocking. A wait polls
+    and yields, so that ranks do not block each other's cores if there are more ranks than cores.
 
     Parameters
     ----------
@@ -63,18 +63,19 @@ class MPITransport(Transport):
         self.timeout_s = timeout_s
         comm = self._mpi.COMM_WORLD if comm is None else comm
         self._rank, self._size = int(comm.Get_rank()), int(comm.Get_size())
-        # After a failed wait the ranks are out of step, and only an abort ends them all.
+        # After a failed wait the ranks are out of step, and only an abort can end them all.
         self._failed = self._closed = False
         self._comm = comm
         atexit.register(self._abort_at_exit)
-        # Messages go over a duplicate. Agreements have a communicator of their own: nodes out of step meet only there.
+        # Messages go over a duplicate. Agreements have their own communicator, so that nodes that are out of step
+        # cannot mistake one for the other.
         self._comm, self._agreement_comm = self._duplicate(comm), self._duplicate(comm)
         self._graphs: dict[bytes, GraphLinks] = {}
         self._reducers: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._watchdog = Watchdog(timeout_s, self._abort_late)
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> GraphLinks:
-        """Make a graph communicator, or reuse the one that all nodes have made for the same links."""
+        """Make a graph communicator, or reuse the one that all nodes made before for the same links."""
         links = Links(tuple(send_to), tuple(receive_from))
         key = self._agree("links", repr(links)).tobytes()
         if key not in self._graphs:
@@ -91,23 +92,24 @@ class MPITransport(Transport):
         return self._comm.Create_dist_graph_adjacent(list(links.receive_from), list(links.send_to), reorder=False)
 
     def _agree(self, call: str, text: str) -> np.ndarray:
-        """Meet all nodes in the same call: (M, 2) digests of the call and of every node's text."""
+        """Wait for all nodes in the same call; returns (M, 2) digests of the call and of every node's text."""
         own = b"".join(hashlib.blake2b(word.encode(), digest_size=8).digest() for word in (call, text))
         digests = np.zeros((self._size, 2), np.uint64)
         self._wait(self._agreement_comm.Iallgather(np.frombuffer(own, np.uint64), digests), f"all nodes to call {call}")
-        self._require_same(digests[:, 0], f"is not at the call that node {self._rank} is at, {call}")
+        self._require_same(digests[:, 0], f"is in a different call than node {self._rank}, which is in {call}")
         return digests
 
     def _agree_on(self, call: str, kind: str) -> None:
-        # MPI may write past the end of a buffer if a longer message arrives, so lengths are agreed on first.
+        # Agree on lengths first: MPI may write past the end of a buffer if a longer message arrives.
         digests = self._agree(call, kind)
-        self._require_same(digests[:, 1], f"has another kind of array than node {self._rank}'s {kind}")
+        self._require_same(digests[:, 1], f"has a different kind of array than node {self._rank}, which has {kind}")
 
     def _require_same(self, digests: np.ndarray, what: str) -> None:
         unlike = np.flatnonzero(digests != digests[self._rank])
         if unlike.size:
             self._failed = True
-            raise InputError(f"node {', '.join(map(str, unlike))} {what}; all nodes must make the same calls in order.")
+            fix = "all nodes must make the same calls in the same order"
+            raise InputError(f"node {', '.join(map(str, unlike))} {what}; {fix}.")
 
     def exchange(self, arrays: Arrays, links: Links) -> dict[int, Arrays]:
         messages = self._exchanged(arrays, links).messages
@@ -118,7 +120,7 @@ class MPITransport(Transport):
 
     def _exchanged(self, arrays: Arrays, links: Links) -> MessageRows:
         if not isinstance(links, GraphLinks):
-            raise InputError(f"an MPI exchange needs what MPITransport.links returned, not {type(links).__name__}.")
+            raise InputError(f"an MPI exchange needs links from MPITransport.links, not {type(links).__name__}.")
         layout = tuple([part for array in arrays for part in (array.shape, array.dtype)])
         ready = links.ready.get(layout) or self._neighbour_gather(arrays, links, layout)
         rows = ready.rows
@@ -129,7 +131,7 @@ class MPITransport(Transport):
         if not rows.complete:
             self._failed = True
             names = ", ".join(str(links.receive_from[row]) for row in rows.mismatched())
-            raise InputError(f"node {names} sent another kind of message than {rows.description}; all must be alike.")
+            raise InputError(f"node {names} did not send {rows.description}; all nodes must send the same kind.")
         return rows
 
     def _neighbour_gather(self, arrays: Arrays, links: GraphLinks, layout: Layout) -> NeighbourGather:
@@ -137,7 +139,7 @@ class MPITransport(Transport):
         self._agree_on("exchange", rows.description)
         prepared = neighbour_gather(self._mpi, links.graph, rows, partial(self._graph, links))
         if len(links.ready) >= KEPT_LAYOUTS:
-            # The oldest is freed, which is the same one at all nodes.
+            # Free the oldest, which is the same one at all nodes.
             links.ready.pop(next(iter(links.ready))).free()
         links.ready[layout] = prepared
         return prepared
@@ -146,7 +148,7 @@ class MPITransport(Transport):
         return self.reducer(array, reduction)(array)
 
     def reducer(self, like: Array, reduction: Reduction) -> Callable[[Array], Array]:
-        """MPI's blocking all-reduce, its fastest; if it misses the deadline, all ranks are aborted."""
+        """MPI's blocking all-reduce, which is its fastest. If it misses the deadline, all ranks are aborted."""
         dtype = ea.to_numpy(like).dtype
         key = (like.shape, dtype, reduction)
         reduce = self._reducers.get(key)
@@ -163,17 +165,17 @@ class MPITransport(Transport):
         watchdog.start()
         all_reduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
         operation = self._mpi.MAX if reduction == "max" else self._mpi.SUM
-        # A copy, to be reduced in place.
+        # Make a copy, which is reduced in place.
         begin: Callable[[Any], Any] = partial(np.array, order="C")
         if reduction == "mean":
             shares = partial(np.multiply, 1 / self._size, order="C")
-            # For an array without axes NumPy returns a scalar.
+            # NumPy returns a scalar for an array without axes.
             begin = shares if shape else lambda array: np.array(shares(array))
         sent, messages = self.sent, self._reduce_messages
         n_bytes = messages * prod(shape) * dtype.itemsize
 
         def reduce(array: Any) -> Any:
-            # Speed matters here: where ranks share cores, all wait for a microsecond of each.
+            # Speed matters here: if ranks share cores, every microsecond of one delays all.
             total = watchdog.current_call = begin(array)
             try:
                 all_reduce(in_place, total, operation)
@@ -211,7 +213,7 @@ class MPITransport(Transport):
         missing = [] if rows is None or links is None else [links.receive_from[row] for row in rows.missing()]
         if not missing:
             return f"{waited} {awaited}; one of them is slow or gone."
-        return f"{waited} node {', '.join(map(str, missing))}; it is slow or gone, or sends another kind of message."
+        return f"{waited} node {', '.join(map(str, missing))}; it is slow, gone, or sends a different kind of message."
 
     def abort(self, reason: str) -> None:
         """Print the reason and end all ranks with status 1; does not return."""
@@ -228,7 +230,7 @@ class MPITransport(Transport):
         self.abort(self._deadline_message("all nodes to reduce", None, None))
 
     def close(self) -> None:
-        # After a failure this would wait for ever for pending requests; ``_abort_at_exit`` ends them.
+        # After a failure this would wait without end for pending requests; ``_abort_at_exit`` ends them.
         if self._closed or self._failed or self._mpi.Is_finalized():
             return
         self._closed = True
@@ -242,6 +244,6 @@ class MPITransport(Transport):
         self._comm.Free()
 
     def _abort_at_exit(self) -> None:
-        """At exit: ranks that are out of step would wait for each other in MPI_Finalize."""
+        """Abort at exit, because ranks that are out of step would wait for each other in MPI_Finalize."""
         if self._failed:
             self.abort("it ended after a failed wait")

@@ -1,4 +1,4 @@
-"""One connection: messages over TLS, each after its length."""
+"""One TLS connection: it carries messages, each with its length in front."""
 
 import asyncio
 import struct
@@ -9,26 +9,26 @@ from eigenmesh.transports.tls._round_trip import round_trip_s
 from eigenmesh.transports.tls._security import plain_reason
 
 _LENGTH = struct.Struct("<Q")
-# What a listener says first, so that a caller knows that its certificate was taken.
+# The first message of a listener; it tells the caller that its certificate was accepted.
 WELCOME = b"eigenmesh"
-# A handshake may take so long, and what is left to write once a connection is to end.
+# Longest time for a handshake, and for the rest of the data when a connection is closed.
 CONNECT_S, LEAVE_S = 10.0, 1.0
 
 
 def prefixed(message: bytes) -> bytes:
-    """A message as it is on the wire."""
+    """A message as it is sent: its length, then its bytes."""
     return _LENGTH.pack(len(message)) + message
 
 
 class MessageReader:
-    """Puts messages together again from bytes as they come; none may be longer than ``max_bytes``."""
+    """Splits the incoming bytes into messages; none may be longer than ``max_bytes``."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._got, self._end = bytearray(), 0
 
     def add(self, data: bytes) -> list[bytes]:
-        """The messages that are whole now; raises ValueError if one is announced that is too long."""
+        """The messages that are now complete; raises ValueError if a message is announced that is too long."""
         self._got += data
         whole = []
         while len(self._got) >= (self._end or _LENGTH.size):
@@ -49,17 +49,17 @@ class Connection(asyncio.Protocol):
 
     Attributes
     ----------
-    take : is told each message; until it is set, none may come.
-    ended : is told why the connection has ended.
-    silent : how often somebody with a clock has looked since the last byte came.
-    round_trip_s : of a packet, when it was last looked at; 0 if it is not known.
+    take : called with each message; a message that comes before it is set ends the connection.
+    ended : called with the reason when the connection has ended.
+    silent : ticks since the last byte arrived; counted by the caller.
+    round_trip_s : round trip time of a packet at the last ``look``; 0 if unknown.
     """
 
     transport: asyncio.Transport
 
     def __init__(self, max_bytes: int) -> None:
         self._incoming, self._reason = MessageReader(max_bytes), ""
-        self.take: Callable[[bytes], object] = lambda message: self.abort("it spoke before it was asked")
+        self.take: Callable[[bytes], object] = lambda message: self.abort("it sent a message before it was asked")
         self.ended: Callable[[str], object] = lambda reason: None
         self.silent, self.round_trip_s = 0, 0.0
 
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self.ended(self._reason or (plain_reason(error) if error else ""))
 
     def look(self) -> None:
-        """See how long a packet takes to the other end and back."""
+        """Update the round trip time."""
         self.round_trip_s = round_trip_s(self.transport.get_extra_info("socket")) or self.round_trip_s
 
     def write(self, message: bytes) -> None:
@@ -88,10 +88,10 @@ class Connection(asyncio.Protocol):
             self.transport.write(prefixed(message))
 
     def close(self) -> None:
-        """End it after all that is to be written."""
+        """End the connection after everything is written."""
         self.transport.close()
 
     def abort(self, reason: str) -> None:
-        """End it at once."""
+        """End the connection at once."""
         self._reason = self._reason or reason
         self.transport.abort()

@@ -1,4 +1,4 @@
-"""The thread that communicates: TLS connections that are opened, read, written and ended as the machine says."""
+"""The communication thread: opens, reads, writes and closes TLS connections as the machine asks."""
 
 import asyncio
 import itertools
@@ -17,15 +17,16 @@ from eigenmesh.transports.tls._security import Credentials, parse_address, plain
 
 logger = logging.getLogger("eigenmesh.transports.tls")
 
-# A neighbour gives a sign of life every second. TCP alone would take a quarter of an hour to see that a way is broken.
+# A connection that is silent this long is closed. A neighbour sends a heartbeat every second; TCP alone would take a
+# quarter of an hour to notice a broken path.
 SILENT_S = 30.0
 
 
 class ConnectionThread:
-    """Runs the loop in a thread of its own, from construction to ``stop``.
+    """Runs the event loop in its own thread, from construction to ``stop``.
 
-    ``feed`` takes events, in that thread. ``addresses`` are those of the neighbours that this site dials, ``listen`` is
-    the address for the others.
+    ``feed`` is called with events, in that thread. ``addresses`` are those of the neighbours that this site calls;
+    ``listen`` is the address at which the others call.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ConnectionThread:
         try:
             self._listening, self._dialling = credentials.for_listening(), credentials.for_dialling()
         except (ssl.SSLError, ValueError) as error:
-            raise InputError(f"key, certificate and authority do not fit: {plain_reason(error)}.") from None
+            raise InputError(f"key, certificate and authority do not match: {plain_reason(error)}.") from None
         self._open: dict[int, Connection] = {}
         self._numbers = itertools.count()
         self._loop = new_loop()
@@ -58,11 +59,11 @@ class ConnectionThread:
             raise self.error
 
     def call(self, work: Callable[..., None], *values: Any) -> None:
-        """Have the thread of the streams call something, after all that it was given before; from any thread."""
+        """Have this thread make a call, after all earlier ones; may be used from any thread."""
         try:
             self._loop.call_soon_threadsafe(work, *values)
         except RuntimeError:
-            # The loop has ended, and so have the streams.
+            # The loop has ended, and with it all streams.
             logger.debug("too late for %r.", values)
 
     def begin(self) -> None:
@@ -70,14 +71,14 @@ class ConnectionThread:
         self.call(self._begun.set)
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """End all streams after what is to be written, and the thread."""
+        """Close all streams after everything is written, and end the thread."""
         self.call(self._stopping.set)
         self.thread.join(timeout_s)
         if self.thread.is_alive():
             logger.error("the communication thread did not end within %g s.", timeout_s)
 
     def perform(self, effects: Iterable[Write | Cut | Dial]) -> None:
-        """Do what the machine says; in the thread of the streams."""
+        """Carry out effects of the machine; must be called in this thread."""
         for effect in effects:
             if isinstance(effect, Dial):
                 if not self._stopping.is_set():
@@ -89,7 +90,7 @@ class ConnectionThread:
                     connection.close()
 
     def round_trip_s(self, stream: int | None) -> float:
-        """How long a packet takes to the other end and back; 0 if it is not known."""
+        """Round trip time of a stream; 0 if unknown."""
         connection = None if stream is None else self._open.get(stream)
         return 0.0 if connection is None else connection.round_trip_s
 
@@ -132,11 +133,11 @@ class ConnectionThread:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             for connection in list(self._open.values()):
-                # Ticks, and not a clock: if this process was stopped meanwhile, no neighbour is to blame.
+                # Count ticks instead of seconds: time in which this process was stopped must not count.
                 connection.silent += 1
                 connection.look()
                 if connection.silent * HEARTBEAT_S > SILENT_S:
-                    connection.abort(f"nothing has come for {SILENT_S:g} s")
+                    connection.abort(f"nothing has arrived for {SILENT_S:g} s")
             self._feed(Tick())
 
     async def _dial(self, neighbour: str, after_s: float) -> None:
@@ -145,7 +146,7 @@ class ConnectionThread:
 
         def take(message: bytes) -> None:
             if message != WELCOME:
-                connection.abort("it is no peer of eigenmesh")
+                connection.abort("it is not an eigenmesh peer")
                 return
             self._hold(connection, (neighbour,), called=neighbour)
             answered.set()
@@ -155,7 +156,7 @@ class ConnectionThread:
             answered.set()
 
         def give_up(reason: str) -> None:
-            # The answer may have come in the same moment.
+            # The answer may have arrived at the same moment.
             if not answered.is_set():
                 connection.ended = lambda reason: None
                 if hasattr(connection, "transport"):
@@ -181,7 +182,7 @@ class ConnectionThread:
             give_up(plain_reason(error))
 
     async def _admit(self, connection: Connection, names: tuple[str, ...], address: str) -> None:
-        """Somebody with a certificate of the authority."""
+        """Admit a caller, whose certificate the authority has issued."""
         await self._begun.wait()
         if len(self._open) >= self._max_streams:
             connection.abort("there are too many connections")
@@ -190,7 +191,7 @@ class ConnectionThread:
             self._hold(connection, names, address=address)
 
     def _hold(self, connection: Connection, names: tuple[str, ...], called: str = "", address: str = "") -> None:
-        """Feed the machine with a connection, to its end."""
+        """Pass the messages of a connection to the machine, until it ends."""
         number = next(self._numbers)
 
         def ended(reason: str) -> None:
@@ -204,7 +205,7 @@ class ConnectionThread:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """The quicker loop where there is one; there is none for Windows."""
+    """The loop of uvloop, which is faster, if it is installed; it does not exist for Windows."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""One process of a site: drives the protocol's machine over TLS connections, a journal, an audit and the solver."""
+"""One process of a site: connects the protocol's machine to TLS connections, the journal, the audit and the solver."""
 
 import logging
 import queue
@@ -19,25 +19,25 @@ from eigenmesh.transports.tls._security import Credentials
 
 logger = logging.getLogger("eigenmesh.transports.tls")
 
-# How often the solver, while it waits, looks whether the thread that steps the machine is still there.
+# How often a waiting solver checks that the communication thread is still alive.
 POLL_S = 0.5
 
 
 class Endpoint:
     """A site's end of all its links, from the start of the process to the farewell.
 
-    Only the communication thread steps the machine; the solver and the journal hand it their events and go on, so that
-    no thread waits for another one to have stepped.
+    Only the communication thread steps the machine. The solver and the journal queue their events for it and continue,
+    so no thread ever waits for a step in another.
 
     Parameters
     ----------
     setup : the site, its network, the run and how long it waits.
     credentials : this site's key and X.509 certificate, and the certificate authority.
-    addresses : ``host:port`` of each neighbour that this site dials.
-    listen : ``host:port`` for the neighbours that dial this site.
-    journal : file for what is received; with it a site that was killed resumes.
+    addresses : ``host:port`` of each neighbour that this site calls.
+    listen : ``host:port`` at which the other neighbours call this site.
+    journal : file for received messages, from which a killed site resumes.
     fingerprint : identifies this site's data; kept in the journal to detect changed data, and never sent.
-    on_sent : told everything before it leaves this site; if it raises, no numbers leave, and the run is parked.
+    on_sent : called with every message before it is sent; if it raises, no numbers are sent and the run is parked.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Endpoint:
     ) -> None:
         callers = [name for name in setup.neighbours if name not in setup.dials]
         if callers and listen is None:
-            raise InputError(f"{', '.join(callers)} dial this site, so it must listen; give host:port.")
+            raise InputError(f"{', '.join(callers)} will call this site, so it must listen; give host:port.")
         self.setup, self._on_sent = setup, on_sent
         self._lock = threading.Lock()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -86,22 +86,22 @@ class Endpoint:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The sites of the present epoch, in the order of the network."""
+        """The sites of the current epoch, in the order of the network."""
         return self._machine.members
 
     @property
     def lost(self) -> tuple[tuple[str, str], ...]:
-        """The lost links of the present epoch."""
+        """The lost links of the current epoch."""
         return self._machine.lost
 
     @property
     def start(self) -> bytes:
-        """What the present epoch begins from, as it was given to Begin."""
+        """The estimate from which the current epoch starts, as it was given to Begin."""
         return self._machine.start
 
     @property
     def secret(self) -> str:
-        """What only this site knows, the same after a restart."""
+        """A secret that only this site knows; the same after a restart."""
         return self._machine.past.secret
 
     @property
@@ -110,7 +110,7 @@ class Endpoint:
 
     @property
     def lock(self) -> threading.Lock:
-        """Is held while the machine is stepped: for those who look at it."""
+        """Held while the machine is stepped; take it to read the state of the machine."""
         return self._lock
 
     @property
@@ -118,15 +118,15 @@ class Endpoint:
         return "" if self._journal is None else self._journal.failed
 
     def round_trip_s(self, neighbour: str) -> float:
-        """How long a packet takes to a neighbour and back; 0 if it is not known."""
+        """Round trip time to a neighbour; 0 if unknown."""
         stream = self._machine.links[neighbour].stream
         return 0.0 if self._streams is None else self._streams.round_trip_s(stream)
 
     def ask(self, event: ep.Question) -> Any:
-        """Ask the machine, and wait for its answer; raises what has ended the run."""
+        """Make a request to the machine, and wait for its answer; raises the error that has ended the run."""
         if self._closed and not isinstance(event, ep.Finish):
             raise TransportError("the transport is closed.")
-        # Of this question alone: an answer to one that was given up, as by Ctrl-C, goes nowhere.
+        # A new queue per request: the answer to a request that was given up, as by Ctrl-C, is dropped.
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._hand_over(self._put, event, answers)
         while True:
@@ -144,17 +144,17 @@ class Endpoint:
                 raise TransportError(f"the communication thread of {self.setup.name} has ended.")
 
     def check(self) -> None:
-        """Raise what has ended the run, if anything has."""
+        """Raise the error that has ended the run, if there is one."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 
     def stop(self, reason: str, parks: bool = False) -> None:
-        """End the run at every site, or put it off until all are started again."""
+        """End the run at every site, or park it until all are started again."""
         if not self._closed:
             self._feed(ep.Stop(reason, parks))
 
     def close(self) -> tuple[str, ...]:
-        """Part from the neighbours, then release everything; the neighbours that may need this site again."""
+        """Say farewell and release everything; returns the neighbours that may need this site again."""
         if self._closed:
             return ()
         owed: tuple[str, ...] = ()
@@ -178,7 +178,7 @@ class Endpoint:
         self._hand_over(self._step, event)
 
     def _hand_over(self, call: Callable[..., None], *values: Any) -> None:
-        """Have the communication thread do something, after all that it was given before; in vain once it has ended."""
+        """Have the communication thread make a call, after all earlier ones; does nothing once it has ended."""
         if self._streams is not None:
             self._streams.call(call, *values)
 
@@ -187,7 +187,7 @@ class Endpoint:
         self._step(question)
 
     def _step(self, event: Any) -> None:
-        """Step the machine and do what it says, in the communication thread; a mistake in it ends the run."""
+        """Step the machine and carry out its effects, in the communication thread; an exception ends the run."""
         out: list[ep.Write | ep.Cut | ep.Dial] = []
         try:
             with self._lock:
@@ -205,7 +205,7 @@ class Endpoint:
         self._answers.put(None)
 
     def _effects(self, first: Any) -> list[ep.Write | ep.Cut | ep.Dial]:
-        """Step the machine, do what concerns this site alone; what is left to do."""
+        """Step the machine and carry out its local effects; returns the effects on connections."""
         events: deque[Any] = deque([first])
         out: list[ep.Write | ep.Cut | ep.Dial] = []
         while events:
@@ -238,11 +238,11 @@ class Endpoint:
         try:
             self._on_sent(sent)
         except (EigenmeshError, OSError, ValueError) as error:
-            logger.error("what leaves %s can no longer be put on record: %s", self.setup.name, error)
+            logger.error("messages of %s can no longer be recorded in the audit: %s", self.setup.name, error)
             return str(error)
         return ""
 
 
 def _new_past() -> ep.Past:
-    """Of a site without a journal."""
+    """The past of a site without a journal."""
     return ep.Past(ep.Instance(secrets.token_hex(16), 1, ""), secret=secrets.token_hex(32))

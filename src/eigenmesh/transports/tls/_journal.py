@@ -1,8 +1,9 @@
-"""The journal of a peer, on disk: after a crash it works its way again through what it had, asking nobody.
+"""The journal of a peer on the disk: after a crash the peer repeats its computation from it, without its neighbours.
 
-A head says which run it belongs to, and how many bytes have reached the disk; the records of ``eigenmesh.protocol``
-follow. A tail that was being written when the process died is cut off. If anything before it cannot be read, the site
-may have forgotten what it has told others, and is refused. A thread writes and flushes many records at a time.
+The header holds the run that it belongs to, and the number of bytes that are on the disk. The records of
+``eigenmesh.protocol`` follow. An incomplete last record, left by a crash, is cut off. If anything before it cannot be
+read, the site may have forgotten what it has sent to others, and must not resume. A thread writes and flushes many
+records at a time.
 """
 
 import contextlib
@@ -26,23 +27,23 @@ from eigenmesh.transports.tls._journal_file import MAGIC, lock, read, sync, writ
 
 logger = logging.getLogger(__name__)
 
-# Bytes of the file that are on the disk; length and CRC-32 of the description.
+# Number of bytes of the file that are on the disk; length and CRC-32 of the description.
 _HEAD = struct.Struct("<QII")
 MAX_HEAD_BYTES = 1 << 16
 IDENTITY, SECRET = "identity", "secret"
-# Least time between two flushes, which take longer than the rounds; unless so much waits that neighbours might too.
+# Shortest time between two flushes, because a flush takes longer than a round. More than FLUSH_BYTES are flushed
+# sooner: neighbours may be waiting for them.
 FLUSH_EVERY_S, FLUSH_BYTES = 0.1, 8 << 20
-# A site that starts again while others continue would mix two runs.
-START_ANEW = "start again at all sites: give the run another name there."
+# At all sites: a site that starts over while others continue would mix two runs.
+START_OVER = "start over at all sites: give the run another name there."
 
 
 class Journal:
-    """The log of one site in one run, which its ``head`` describes; a journal of another run is refused.
+    """The journal of one site in one run, which ``head`` describes; a journal of another run is refused.
 
-    ``past`` is what was there when it was opened, and a record of this start. In the journal's thread ``on_durable`` is
-    told how many records have reached the disk, and ``on_failure``, once, that the disk takes no more; nothing is
-    called durable after that. The identity is drawn when the file is made, so that neighbours can tell it from a new
-    one.
+    ``past`` holds the records from before, and a record of this start. The journal's thread calls ``on_durable`` with
+    the number of records that are on the disk, and ``on_failure``, once, if the disk fails; no record becomes durable
+    after that. The identity is drawn when the file is made, so that neighbours can tell it from a new journal.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Journal:
         if known is None:
             if size:
                 os.ftruncate(self._file, 0)
-            # In the order in which journals were made, so that all sites see which of two is newer.
+            # The time comes first, so that all sites can see which of two journals is newer.
             identity, secret = f"{time.time_ns():016x}{secrets.token_hex(8)}", secrets.token_hex(32)
             data = json.dumps({**head, IDENTITY: identity, SECRET: secret}, sort_keys=True).encode()
             parts = [MAGIC, _HEAD.pack(0, len(data), zlib.crc32(data)), data]
@@ -78,15 +79,15 @@ class Journal:
             start, synced, identity, secret = known
             entries, end = scan(lambda offset, length: read(self._file, length, offset), start, size)
             if end < synced:
-                lost = f"journal {self.path} is damaged: of {synced} bytes that were on the disk {end} can be read"
-                raise CannotResumeError(f"{lost}; {START_ANEW}")
+                lost = f"journal {self.path} is damaged: only {end} of the {synced} bytes on the disk can be read"
+                raise CannotResumeError(f"{lost}; {START_OVER}")
             if end < size:
-                logger.warning("journal %s: cut off %d bytes that are torn or damaged.", self.path, size - end)
+                logger.warning("journal %s: cut off %d incomplete or damaged bytes at its end.", self.path, size - end)
                 os.ftruncate(self._file, end)
             os.lseek(self._file, end, os.SEEK_SET)
             parts = []
         begun = Instance(identity, 1 + sum(entry.mark is Mark.START for entry in entries), secrets.token_hex(8))
-        # On the disk before anybody is called, so that no start is counted twice.
+        # Put this start on the disk before any neighbour is called, so that no two starts have the same number.
         self._write_now([*parts, *record(Mark.START, begun.nonce.encode())])
         entries.append(JournalRecord(Mark.START, 0, 0, 0, 0, 0))
         return Past(begun, tuple(entries), self.read, secret)
@@ -97,17 +98,18 @@ class Journal:
             sync(self._file)
             sync_folder(self.path.parent)
         except OSError as error:
-            raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; make room.") from error
+            fix = "free some space, or correct its owner"
+            raise UnreadableFileError(f"journal {self.path} cannot be written: {error.strerror}; {fix}.") from error
 
     def append(self, parts: tuple[bytes, ...], urgent: bool = False) -> None:
-        """Write a record, after those before it; at once if it is urgent."""
+        """Write a record after all earlier ones; flush it at once if it is urgent."""
         self._queue.put(parts)
         self._waiting_bytes += sum(map(len, parts))
         if urgent or self._waiting_bytes > FLUSH_BYTES:
             self._hurry.set()
 
     def read(self, entry: JournalRecord) -> bytes:
-        """The frame of a record that was there when the journal was opened."""
+        """The content of a record that was in the journal when it was opened."""
         data = read(self._file, entry.length, entry.offset)
         if len(data) != entry.length:
             raise UnreadableFileError(f"journal {self.path} has become shorter while it was read.")
@@ -153,7 +155,7 @@ class Journal:
         try:
             write(self._file, [part for parts in batch for part in parts])
             sync(self._file)
-            # Only a restart reads it again, so it need not fill the memory of the machine; where that can be said.
+            # Only a restart reads it again, so let the system drop it from its cache, where that is possible.
             with contextlib.suppress(AttributeError, OSError):
                 os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError as error:
@@ -166,7 +168,7 @@ class Journal:
 
 
 def wipe(path: Path) -> None:
-    """Write zeros over the head of a journal, with the secret from which keys are made, and bring that to the disk."""
+    """Overwrite the header of a journal, which holds the secret for keys, with zeros, and flush that to the disk."""
     with path.open("r+b") as file:
         first = file.read(len(MAGIC) + _HEAD.size)
         if len(first) == len(MAGIC) + _HEAD.size:
@@ -178,11 +180,12 @@ def wipe(path: Path) -> None:
 
 
 def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[int, int, str, str] | None:
-    """Where records start, what is on the disk, identity and secret; None if the head was not written to the end."""
+    """Start of the records, bytes on the disk, identity and secret; None if the header is incomplete."""
     start = len(MAGIC) + _HEAD.size
     first = read(file, start, 0)
     if not first.startswith(MAGIC[: len(first)]):
-        raise UnreadableFileError(f"{path} is no journal that this eigenmesh can read; name another file.")
+        fix = "move it away, or use another folder"
+        raise UnreadableFileError(f"{path} is not a journal that this eigenmesh can read; {fix}.")
     if len(first) < start:
         return None
     synced, length, checksum = _HEAD.unpack_from(first, len(MAGIC))
@@ -190,18 +193,18 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     if zlib.crc32(data) != checksum:
         if start + length >= size and not synced:
             return None
-        raise UnreadableFileError(f"the head of journal {path} is damaged; {START_ANEW}")
+        raise UnreadableFileError(f"the head of journal {path} is damaged; {START_OVER}")
     theirs: dict[str, Any] = json.loads(data)
     identity, secret = str(theirs.pop(IDENTITY, "")), str(theirs.pop(SECRET, ""))
     differing = sorted(key for key in head.keys() | theirs.keys() if head.get(key) != theirs.get(key))
     if differing:
         what = f"journal {path} belongs to another run: {', '.join(differing)} differ"
-        raise InputError(f"{what}. Go back to the settings and data that it was begun with, or {START_ANEW}")
+        raise InputError(f"{what}. Restore the settings and data with which it began, or {START_OVER}")
     return int(start + length), int(synced), identity, secret
 
 
 def has_rounds(path: Path) -> bool:
-    """Whether anything but starts and statements is in the journal of any run; what cannot be read counts."""
+    """Whether a journal, of any run, holds anything but starts and statements; unreadable records count, too."""
     with path.open("rb") as file:
         first = file.read(len(MAGIC) + _HEAD.size)
         if len(first) < len(MAGIC) + _HEAD.size:

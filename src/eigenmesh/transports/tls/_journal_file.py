@@ -1,4 +1,4 @@
-"""How the file of a journal is read, written and locked, on systems with and without the calls of POSIX."""
+"""Reads, writes and locks the file of a journal, on systems with and without POSIX calls."""
 
 import os
 import struct
@@ -7,12 +7,12 @@ from pathlib import Path
 from eigenmesh.errors import InputError
 
 MAGIC = b"EGNMJRN4"
-# What one call may be given to write; POSIX takes no more parts, macOS no more bytes.
+# Most parts and bytes per write call: POSIX limits the parts, and macOS the bytes.
 MAX_PARTS, MAX_BYTES = 1024, 1 << 30
 
 
 def write(file: int, parts: list[bytes]) -> None:
-    """Write all parts, where the system can do that without bringing them together first."""
+    """Write all parts; where the system allows it, without joining them first."""
     for first in range(0, len(parts), MAX_PARTS):
         some = parts[first : first + MAX_PARTS]
         size = sum(map(len, some))
@@ -26,7 +26,7 @@ def write(file: int, parts: list[bytes]) -> None:
 def read(file: int, length: int, offset: int) -> bytes:
     if hasattr(os, "pread"):
         return os.pread(file, length, offset)
-    # Without pread the place to append at has to be kept.
+    # Without pread, restore the position at which records are appended.
     place = os.lseek(file, 0, os.SEEK_CUR)
     os.lseek(file, offset, os.SEEK_SET)
     data = os.read(file, length)
@@ -35,9 +35,10 @@ def read(file: int, length: int, offset: int) -> bytes:
 
 
 def sync(file: int) -> None:
-    """Bring all to the disk, and then a note in the head that it is there.
+    """Flush the file to the disk, then write the end of the flushed part to the header, and flush that.
 
-    Damage before the noted end is told from a torn tail. So nothing may be called durable before its note is.
+    The noted end tells damage from an incomplete last record: everything before it was on the disk. So records count as
+    durable only when the note is on the disk, too.
     """
     flush = getattr(os, "fdatasync", os.fsync)
     flush(file)

@@ -1,4 +1,4 @@
-"""Signatures with the keys of the sites' X.509 certificates, so that no neighbour can speak for another site."""
+"""Signatures with the keys of the sites' X.509 certificates, so that no neighbour can pose as another site."""
 
 import base64
 import datetime as dt
@@ -18,10 +18,10 @@ HASH = hashes.SHA256()
 
 
 class CertificateKeyring:
-    """Signs with this site's key, and checks certificates and signatures of others against the authority.
+    """Signs with this site's key, and checks the certificates and signatures of others against the authority.
 
-    ``revoked`` says of a certificate (PEM) whether the authority has taken it back. A site in ``fingerprints`` is only
-    who has the key of this SHA-256: then not even the authority can make another.
+    ``revoked`` tells whether the authority has revoked a certificate (PEM). A site in ``fingerprints`` must have the
+    key with this SHA-256, so that not even the authority can impersonate it.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class CertificateKeyring:
         self._key = key
         self.certificate = credentials.certificate.decode()
         self._trusted = x509.load_pem_x509_certificates(credentials.authority)
-        # The same few certificates come with every statement.
+        # Cached, because the same few certificates come with every statement.
         self._public_key = lru_cache(maxsize=1024)(self._public_key_of)
 
     def sign(self, data: bytes) -> str:
@@ -67,7 +67,7 @@ class CertificateKeyring:
         return True
 
     def _public_key_of(self, site: str, text: str) -> object:
-        """The public key of a certificate that the authority has given to this site alone; None if it is no such."""
+        """The public key of a certificate that the authority has issued to this site only; None for any other."""
         try:
             chain = x509.load_pem_x509_certificates(text.encode())
             own, now = chain[0], dt.datetime.now(dt.UTC)
@@ -88,13 +88,13 @@ class CertificateKeyring:
 
 
 def key_fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal: a renewed certificate has the same."""
+    """SHA-256 of the public key (SubjectPublicKeyInfo), in hexadecimal; a renewed certificate keeps it."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(certificate.public_key().public_bytes(serialization.Encoding.DER, form)).hexdigest()
 
 
 def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    """Whether the issuer's key has signed a certificate, and its name is in it."""
+    """Whether the issuer's key has signed a certificate that names the issuer."""
     try:
         certificate.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):

@@ -1,4 +1,4 @@
-"""The port of a site: whoever has a certificate of the authority is let in, within bounds for those who have none."""
+"""The port of a site: it admits callers with a certificate of the authority, and limits handshakes with others."""
 
 import asyncio
 import logging
@@ -15,12 +15,12 @@ from eigenmesh.transports.tls._security import names_of, parse_address, plain_re
 logger = logging.getLogger("eigenmesh.transports.tls")
 
 Work = Coroutine[Any, Any, None]
-# Before the next caller is let in if that failed, as it does while the process has no file descriptors left.
+# Pause after a failed accept, such as when the process has no file descriptors left.
 PAUSE_S = 0.1
 
 
 class Listener:
-    """Takes callers from ``address``; of one host at most ``most`` may be in their handshake."""
+    """Accepts callers at ``address``; at most ``most`` callers from one host may be in their handshake."""
 
     def __init__(self, address: str, context: ssl.SSLContext, max_bytes: int, most: int) -> None:
         self._context, self._max_bytes, self._most = context, max_bytes, most
@@ -30,9 +30,9 @@ class Listener:
     async def serve(
         self, start: Callable[[Work], None], admit: Callable[[Connection, tuple[str, ...], str], Work]
     ) -> None:
-        """Have a handshake with everybody, each in a task that is given to ``start``, until this one is cancelled.
+        """Accept callers until this task is cancelled; ``start`` gets one task per handshake.
 
-        ``admit`` takes a connection, the names in its certificate, and its address.
+        After a handshake ``admit`` gets the connection, the names in its certificate, and its address.
         """
         loop = asyncio.get_running_loop()
         with self._socket:
@@ -40,7 +40,7 @@ class Listener:
                 try:
                     caller, (host, port, *_) = await loop.sock_accept(self._socket)
                 except OSError as error:
-                    logger.debug("nobody can be let in: %s", error)
+                    logger.debug("no caller can be accepted: %s", error)
                     await asyncio.sleep(PAUSE_S)
                     continue
                 if self._in_handshake[host] < self._most:
@@ -60,7 +60,7 @@ class Listener:
                 ssl_shutdown_timeout=LEAVE_S,
             )
         except OSError as error:
-            logger.warning("refused a TLS handshake of %s: %s", host, plain_reason(error))
+            logger.warning("refused a TLS handshake from %s: %s", host, plain_reason(error))
             caller.close()
             return
         finally:

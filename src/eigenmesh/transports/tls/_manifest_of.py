@@ -1,4 +1,4 @@
-"""Ask a neighbour that is up what it is set up for, without taking part in its run."""
+"""Asks a neighbour that is up for its manifest, without joining its run."""
 
 import socket
 
@@ -10,7 +10,7 @@ from eigenmesh.transports.tls._security import Credentials, parse_address, plain
 
 
 def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: bytes, timeout_s: float) -> str:
-    """The manifest of a neighbour at ``host:port``; raises TransportError if it gives none."""
+    """The manifest of a neighbour at ``host:port``; raises TransportError if it sends none."""
     question = wire.encode(Kind.MANIFEST, run_id, 0, 0, 0, wire.text_body(""))
     context, incoming = credentials.for_dialling(), MessageReader(wire.ROOM_BYTES + wire.MAX_TEXT_BYTES)
     try:
@@ -25,7 +25,7 @@ def manifest_of(neighbour: str, address: str, credentials: Credentials, run_id: 
                     elif (frame := wire.decode(message, 0)).kind is Kind.MANIFEST:
                         return frame.text
     except OSError as error:
-        raise TransportError(f"{neighbour} shows no manifest: {plain_reason(error)}.") from None
+        raise TransportError(f"{neighbour} sent no manifest: {plain_reason(error)}.") from None
     except (FrameError, ValueError) as error:
-        raise TransportError(f"{neighbour} answers with something else than a manifest: {error}") from None
+        raise TransportError(f"{neighbour} answered, but not with a manifest: {error}") from None
     raise TransportError(f"{neighbour} sent no manifest; install the same eigenmesh at both sites.")

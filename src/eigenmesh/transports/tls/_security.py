@@ -1,4 +1,4 @@
-"""Who may talk to whom: certificates as the TLS of Python wants them, and why a handshake was refused."""
+"""TLS settings from a site's certificates, and plain reasons for refused handshakes."""
 
 import os
 import ssl
@@ -10,31 +10,31 @@ from pathlib import Path
 
 from eigenmesh.errors import import_extra
 
-# Signatures need it. The first module of the transport, so it is here that its absence is told.
+# Signatures need it. This is the first module of the transport to be imported, so it reports a missing extra.
 import_extra("cryptography", "peers", "a link between sites")
 
-# Where Linux shows the open files of a process by their numbers, those in memory too.
+# Where Linux lists the open files of a process, including those in memory.
 OPEN_FILES = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Own key and certificate, and the authority that signs for all sites; PEM."""
+    """A site's key and certificate, and the certificate of the authority of all sites; PEM."""
 
     key: bytes
     certificate: bytes
     authority: bytes
 
     def for_listening(self) -> ssl.SSLContext:
-        """Show the certificate, and take no connection from anybody who has none of the authority's."""
+        """Settings for a listener, which refuses callers without a certificate of the authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
-        # A caller would have to keep them, and a link that lasts for hours gains nothing by them.
+        # No session tickets: callers would have to store them, and a link that lasts for hours gains nothing.
         context.num_tickets = 0
         return self._fill(context)
 
     def for_dialling(self) -> ssl.SSLContext:
-        """Show the certificate, and talk only to a listener whose own has the name that was called."""
+        """Settings for a caller, which refuses a listener whose certificate has another name than the one called."""
         return self._fill(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     def _fill(self, context: ssl.SSLContext) -> ssl.SSLContext:
@@ -46,13 +46,13 @@ class Credentials:
 
 
 def _readable_file(content: bytes) -> AbstractContextManager[str]:
-    """The name of a file with the content, while it is needed: Python's TLS reads a key from nowhere else."""
+    """The name of a temporary file with this content: Python's TLS can read a key only from a file."""
     return _in_memory(content) if hasattr(os, "memfd_create") and OPEN_FILES.is_dir() else _on_disk(content)
 
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """A file that is in no folder and never on a disk; it goes when it is closed."""
+    """A file in memory, in no folder and never on a disk; it is gone when it is closed."""
     with open(os.memfd_create("credentials"), "wb") as file:
         file.write(content)
         file.flush()
@@ -83,7 +83,7 @@ def names_of(certificate: dict[str, tuple[tuple[str, str], ...]] | None) -> tupl
 
 
 def plain_reason(error: BaseException) -> str:
-    """Why a connection failed, without the names of the library's routines."""
+    """Why a connection failed, without the names of library functions."""
     if isinstance(error, ssl.SSLError) and error.reason:
         words = error.reason.replace("_", " ").lower()
         detail = getattr(error, "verify_message", "")

@@ -16,9 +16,9 @@ from eigenmesh.transports.tls._endpoint import Endpoint
 
 
 class TransportStatus(NamedTuple):
-    """How a site stands: its next round, whether rounds still come out of the journal, and whom it waits for.
+    """The status of a site: its next round, whether it still replays its journal, and the sites it waits for.
 
-    ``round_trips_s`` are those of a packet, one for each link; 0 if it is not known.
+    ``round_trips_s`` are the round trip times of packets, one per link; 0 if unknown.
     """
 
     round: int
@@ -37,7 +37,7 @@ class TaggedLinks(Links):
 
 
 class TlsTransport(Transport):
-    """The links of one site in one epoch, over mutual TLS; ranks are places among the members."""
+    """The links of one site in one epoch, over mutual TLS; ranks are indices among the members."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, self.members = endpoint, endpoint.members
@@ -47,12 +47,12 @@ class TlsTransport(Transport):
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """Ranks of the sites that this one is linked to."""
+        """Ranks of the sites that are linked to this one."""
         return tuple(self._linked)
 
     @property
     def begun(self) -> bool:
-        """Whether a neighbour has sent numbers, or had before a restart."""
+        """Whether a neighbour has sent numbers, to this process or before a restart."""
         with self.endpoint.lock:
             return any(link.next_in > 0 for link in self.endpoint.machine.links.values())
 
@@ -62,7 +62,7 @@ class TlsTransport(Transport):
         return hashlib.shake_256(place.encode()).digest(count)
 
     def masks(self) -> Masks | None:
-        """Masks of the present epoch, from keys that the members have signed; None in a run without masks."""
+        """Masks of the current epoch, from keys that the members have signed; None in a run without masks."""
         if not self.endpoint.setup.masked:
             return None
         return JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(Keys()))
@@ -71,7 +71,7 @@ class TlsTransport(Transport):
         """Prepare a kind of round; only neighbours can be linked."""
         strangers = sorted({*send_to, *receive_from} - self._linked.keys())
         if strangers:
-            raise InputError(f"sites {strangers} are no neighbours of {self.endpoint.setup.name!r}.")
+            raise InputError(f"sites {strangers} are not neighbours of {self.endpoint.setup.name!r}.")
         self._kinds_of_round += 1
         return TaggedLinks(tuple(send_to), tuple(receive_from), self._kinds_of_round)
 
@@ -84,7 +84,7 @@ class TlsTransport(Transport):
         return {rank: in_library_of(arrays, answer.frames[self._linked[rank]].arrays) for rank in links.receive_from}
 
     def sign(self, digest: str) -> dict[str, str]:
-        """Sign the digest of the result, and wait for the same from all members: their statements by name."""
+        """Sign the digest of the result, and wait until all members have; returns their statements by name."""
         return dict(self._ask(Sign(digest)).statements)
 
     def _ask(self, event: Exchange | Keys | Sign) -> Any:
@@ -94,16 +94,16 @@ class TlsTransport(Transport):
         return answer
 
     def next_epoch(self, start: bytes) -> "TlsTransport":
-        """Begin with the members that are left, from an estimate that survives a crash."""
+        """Start again with the remaining members, from an estimate that survives a crash."""
         self.endpoint.ask(Begin(start))
         return TlsTransport(self.endpoint)
 
     def check(self) -> None:
-        """Raise what has ended the run, if anything has."""
+        """Raise the error that has ended the run, if there is one."""
         self.endpoint.check()
 
     def status(self) -> TransportStatus:
-        """How the site and its links stand."""
+        """The status of the site and its links."""
         with self.endpoint.lock:
             machine, now = self.endpoint.machine, time.monotonic()
             links = machine.status(now)
@@ -115,9 +115,9 @@ class TlsTransport(Transport):
         self.endpoint.stop(reason)
 
     def park(self, reason: str) -> None:
-        """End the run at every site for now; with their journals they resume when they are started again."""
+        """Park the run at every site; when all are started again, they resume from their journals."""
         self.endpoint.stop(reason, parks=True)
 
     def close(self) -> None:
-        """Wait until the neighbours have what they need, then release everything; may be called more than once."""
+        """Wait until the neighbours have all they need, then release everything; may be called more than once."""
         self.endpoint.close()

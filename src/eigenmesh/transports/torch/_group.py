@@ -16,9 +16,9 @@ from eigenmesh.transports.torch._messages import node_list, short_reason
 
 # Variables that torchrun sets for each process.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-# Messages of a round never have this tag or the next.
+# This tag and the next are for messages outside rounds; messages of a round have higher tags.
 OUTSIDE_ROUNDS = 1
-# The same at every node, because all make their transports in the same order; separates the keys of different groups.
+# Separates the keys of different groups. The same at every node, because all make their transports in the same order.
 _group_numbers = itertools.count()
 
 
@@ -26,8 +26,9 @@ _group_numbers = itertools.count()
 class Group:
     """One rank of a process group.
 
-    Tensors are on ``device``, and sent from ``wire``: the same under NCCL, else the CPU. All ranks share the ``store``
-    of keys and values, for messages outside rounds. A group of our ``own`` was made here, and is destroyed here.
+    Tensors are on ``device``, and sent from ``wire``: the same device under NCCL, otherwise the CPU. All ranks share
+    ``store``, a table of keys and values, for messages outside rounds. If ``own``, the group was made here and is
+    destroyed here.
     """
 
     torch: Any
@@ -41,7 +42,8 @@ class Group:
 
     def start(self, operations: Sequence[tuple[Any, Any, int]], kind: str) -> list[Any]:
         """Start all (operation, buffer, rank) of one round; returns the works to wait for."""
-        # gloo kills a process that gets more bytes than it expects. Messages with different tags are never matched.
+        # One tag per kind of message: gloo kills a process that gets more bytes than it expects, and never matches
+        # messages with different tags.
         tag = OUTSIDE_ROUNDS + 2 + zlib.crc32(kind.encode()) // 4
         distributed = self.torch.distributed
         works: list[Any] = distributed.batch_isend_irecv([distributed.P2POp(*one, tag=tag) for one in operations])
@@ -53,21 +55,21 @@ class Group:
         return self.torch.distributed.all_reduce(tensor, kinds.MAX if reduction == "max" else kinds.SUM, async_op=True)
 
     def gone(self, ranks: Sequence[int]) -> list[int]:
-        """Ranks to which the connection is closed; only gloo can tell."""
+        """Ranks to which the connection is closed; known only under gloo."""
         return [] if self.backend != "gloo" else [rank for rank in ranks if not self._reaches(rank)]
 
     def _reaches(self, rank: int) -> bool:
         try:
-            # Nobody receives this message; over a closed connection it fails at once.
+            # Nobody receives this message, but over a closed connection it fails at once.
             self.torch.distributed.isend(self.torch.zeros(1), rank, tag=OUTSIDE_ROUNDS)
         except RuntimeError:
             return False
         return True
 
     def break_links(self) -> None:
-        """Make every wait fail now: of this node for others, and of others for this node."""
+        """Make all waits fail now: those of this node for others, and those of others for this node."""
         if self.backend != "gloo":
-            # Older versions have no abort; their own watchdog ends a collective at its timeout.
+            # Older versions of PyTorch have no abort; their own watchdog ends a collective at its timeout.
             with suppress(AttributeError, RuntimeError):
                 self.torch.distributed.group.WORLD._get_backend(self.wire).abort()
             return
@@ -133,7 +135,7 @@ def _backend_of(distributed: Any, device: Any) -> str:
     if kinds.get(device.type) == "nccl":
         return "nccl"
     if kinds.get("cpu") != "gloo":
-        raise InputError(f"the process group has the backend {configured}; tensors on {device} need cpu:gloo.")
+        raise InputError(f"the process group has the backend {configured}; for tensors on {device} it needs cpu:gloo.")
     return "gloo"
 
 
@@ -163,7 +165,7 @@ def _store(distributed: Any, rank: int, size: int, limit: timedelta) -> Any:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
         return next(distributed.rendezvous("env://", timeout=limit))[0]
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    # Node 0 does not wait here, because the store could not say which node is missing.
+    # Node 0 does not wait here, because an error of the store would not name the missing node.
     settings = {"is_master": rank == 0, "timeout": limit, "wait_for_workers": False, "multi_tenant": True}
     try:
         return distributed.TCPStore(host, port, size, **settings)
@@ -174,7 +176,7 @@ def _store(distributed: Any, rank: int, size: int, limit: timedelta) -> Any:
 
 
 def _wait_for_all(store: Any, rank: int, size: int, limit: timedelta) -> None:
-    """Wait until all nodes are here; an error names those that are not."""
+    """Wait until all nodes have joined; an error names those that have not."""
     keys = {other: f"here/{other}" for other in range(size)}
     store.set(keys[rank], "yes")
     try:

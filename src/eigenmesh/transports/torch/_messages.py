@@ -16,7 +16,7 @@ ALIGNMENT = 16
 
 
 class MessageLayout:
-    """Layout of the messages of one exchange, the same at every node; ``device`` is where buffers are sent from."""
+    """Layout of the messages of one exchange, the same at every node; buffers are sent from ``device``."""
 
     def __init__(self, torch: Any, arrays: Arrays, device: Any) -> None:
         self._torch, self._arrays, self._device = torch, arrays, device
@@ -52,11 +52,11 @@ class MessageLayout:
 
 
 def as_tensor(torch: Any, array: Array, device: Any) -> Tensor:
-    """A contiguous tensor of the array's values on the device; not copied if it is one already."""
+    """The array as a contiguous tensor on the device; not copied if it is one already."""
     if not isinstance(array, torch.Tensor):
         # A tensor cannot share read-only memory or negative strides.
         fits = array.flags.writeable and array.flags.c_contiguous
-        # PyTorch does not add up uint64; signed integers wrap around to the same bits.
+        # PyTorch cannot add uint64; the sum of signed integers has the same bits.
         array = array.view(np.int64) if array.dtype == np.uint64 else array
         array = torch.from_numpy(array if fits else np.array(array, order="C"))
     return array.detach().to(device).contiguous()
@@ -77,6 +77,6 @@ def node_list(ranks: Sequence[int]) -> str:
 
 
 def short_reason(error: Exception) -> str:
-    """The first sentence of an error of PyTorch, without its source position."""
+    """The first sentence of a PyTorch error, without its position in the source."""
     text = re.sub(r"^\[[^\]]*\.(cc|cpp|h):\d+\] ", "", str(error).strip())
     return re.split(r"\. |\n", text)[0] or type(error).__name__

@@ -20,15 +20,15 @@ JOIN_TIMEOUT_S = 60.0
 class TorchTransport(Transport):
     """One rank of a process group of torch.distributed, as torchrun starts it.
 
-    Tensors stay on their device under NCCL; under gloo messages go through the CPU. NumPy arrays are accepted too, and
-    received as NumPy arrays. An existing process group is used and not destroyed; else one is made from the environment
-    that torchrun sets, and destroyed by ``close``.
+    Tensors stay on their device under NCCL; under gloo messages go through the CPU. NumPy arrays are accepted, too, and
+    received as NumPy arrays. An existing process group is used and not destroyed; otherwise one is made from the
+    environment that torchrun sets, and destroyed by ``close``.
 
     Parameters
     ----------
-    device : of this node's tensors; by default a GPU if there is one for every rank of this machine, else the CPU.
+    device : device of this node's tensors; by default a GPU if every rank of this machine can have one, else the CPU.
     timeout_s : how long to wait for a neighbour.
-    backend : "gloo" or "nccl"; by default nccl if every rank of this machine has a GPU of its own.
+    backend : "gloo" or "nccl"; by default nccl if every rank of this machine has its own GPU.
     join_timeout_s : how long to wait for all nodes to join; by default ``timeout_s``, but at least a minute, because
         processes may start slowly.
     """
@@ -115,7 +115,7 @@ class TorchTransport(Transport):
         return reduced
 
     def _wait(self, work: Any, involved: Sequence[int], kind: str, deadline: float) -> None:
-        """Wait for one operation; under NCCL too the host waits, so that the deadline holds."""
+        """Wait for one operation; the host waits under NCCL, too, so that the deadline holds."""
         try:
             done = work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
         except RuntimeError as error:
@@ -136,7 +136,7 @@ class TorchTransport(Transport):
         involved = sorted(set(involved))
         if not late:
             gone = self._group.gone(involved) or involved
-            # A deadline also closes connections; then the node at the other end is not the cause.
+            # A missed deadline of another node also closes connections: look for its reason first.
             self._watch.wait_for_reason(kind, gone)
             raise TransportError(self._loss(gone, short_reason(error))) from error
         waiting = self._watch.late_ranks(kind, involved)
@@ -151,7 +151,7 @@ class TorchTransport(Transport):
         return f"node {self.rank} lost {node_list(ranks)}: the process ended or the connection broke ({detail})."
 
     def _on_termination(self) -> None:
-        """The launcher ends all processes when one has died: name it, if this node can tell which."""
+        """The launcher ends all processes when one has died: name the dead node, if this node can find it."""
         if self._failing:
             return
         self._failing = True
@@ -172,7 +172,7 @@ class TorchTransport(Transport):
         self._closed = True
         self._watch.stop()
         if self._failing:
-            # Else destroying the group would wait for its pending operations.
+            # Otherwise the end of the group would wait for its pending operations.
             self._group.break_links()
         # After a failure the launcher sends SIGTERM, which must not end the process before it has reported the reason.
         if self._sigterm is not None and not self._failing:

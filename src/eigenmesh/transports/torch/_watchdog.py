@@ -14,22 +14,22 @@ from eigenmesh.transports.torch._group import Group
 REASON, READ, LATE = "reason", "read", "late"
 # How often a node checks whether another one has failed.
 POLL_S = 0.1
-# How long a failing node waits for the others to read its reason; the store may end with its process.
+# How long a failing node waits until the others have read its reason: the store may end with its process.
 PUBLISH_WITHIN_S = 1.0
 # Two deadlines at most this far apart belong to the same wait.
 LATE_WITHIN_S = 0.5
 
 
 class AbortWatch:
-    """A thread that polls the group's store for another node's reason, and wakes this node when there is one.
+    """A thread that polls the group's store for the reason of another node's failure, and then wakes this node.
 
-    A wait of gloo ends early only if its links break, so that is how this node is woken.
+    A wait of gloo ends early only if its links break, so this node is woken by breaking its links.
     """
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._end = threading.Event()
-        # Re-entrant: a signal handler may need it while it is held.
+        # Re-entrant, because a signal handler may need it while the main thread holds it.
         self._lock = threading.RLock()
         self._failure = ""
         self._thread = threading.Thread(target=self._run, name="eigenmesh watch", daemon=True)
@@ -63,7 +63,7 @@ class AbortWatch:
             time.sleep(0.01)
 
     def late_ranks(self, kind: str, ranks: Sequence[int]) -> dict[int, str]:
-        """After a deadline: the ranks that missed it too, and the kind of message that each waited for."""
+        """After a deadline: the ranks that missed it, too, and the kind of message that each waited for."""
         store, until = self._group.store, time.monotonic() + LATE_WITHIN_S
         keys = {rank: f"{LATE}/{rank}" for rank in ranks}
         present: list[int] = []
@@ -77,7 +77,7 @@ class AbortWatch:
             return {}
 
     def wait_for_reason(self, kind: str, ranks: Sequence[int]) -> None:
-        """After connections to these ranks closed: raise the reason if one appears; wait longer if one was late."""
+        """After connections to these ranks closed: raise their reason if it appears; wait longer if one was late."""
         store, until = self._group.store, time.monotonic() + LATE_WITHIN_S
         marked = False
         with suppress(RuntimeError):
@@ -102,7 +102,7 @@ class AbortWatch:
                 return
 
     def _read(self) -> bool:
-        """Take over another node's reason if there is one; False if the store cannot be read."""
+        """Take the reason of another node's failure, if there is one; False if the store cannot be read."""
         with self._lock:
             if self._failure:
                 return True
