@@ -258,7 +258,7 @@ def test_a_finished_run_is_not_done_again(tmp_path, parts):
         written = (mesh.out("oslo") / "result.npz").stat().st_mtime_ns
         mesh.start("oslo")
         assert mesh.wait("oslo") == {"oslo": 0}
-        assert "there already" in mesh.said("oslo")
+        assert "already has a result" in mesh.said("oslo")
         assert (mesh.out("oslo") / "result.npz").stat().st_mtime_ns == written
         modes = {path.name: path.stat().st_mode & 0o777 for path in mesh.out("oslo").iterdir()}
         assert set(modes.values()) == {0o600}, modes
@@ -284,7 +284,7 @@ def test_a_damaged_result_is_not_there_already(finished, file):
     finished.start("oslo")
     assert finished.wait("oslo") == {"oslo": BAD_INPUT}
     assert "is damaged" in finished.said("oslo")
-    assert "there already" not in finished.said("oslo")
+    assert "already has a result" not in finished.said("oslo")
     # And it can be made again.
     for name in finished.parts:
         finished.start(name, options=["--fresh"])
