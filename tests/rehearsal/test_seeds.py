@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,8 @@ from eigenmesh.protocol import Membership
 from eigenmesh.rehearsal import World, draw
 from eigenmesh.rehearsal._scenario import KINDS, Fault, Scenario
 from eigenmesh.rehearsal._seeds import BAD, play, shrink, survey
+from eigenmesh.rehearsal._sums import Sum
+from eigenmesh.rehearsal._watch import BrokenError, RunWatch
 
 
 @pytest.mark.parametrize("first", range(0, 1000, 200))
@@ -151,3 +154,19 @@ def test_a_failing_seed_shrinks_to_the_faults_that_it_needs():
             assert play(small._replace(faults=tuple(set(small.faults) - {fault}))).kind not in BAD
     assert "bad hashes" in {fault.kind for fault in small.faults}
     assert len(small.faults) < len(whole.faults)
+
+
+def test_two_results_of_one_epoch_are_noticed(monkeypatch):
+    monkeypatch.setattr(RunWatch, "_check_signatures", lambda *arguments: None)
+    world = SimpleNamespace(
+        sites=("a", "b", "c"),
+        edges=(("a", "b"), ("b", "c")),
+        values={},
+        problem=SimpleNamespace(fault_of=lambda *arguments: ""),
+        scenario=SimpleNamespace(masked=False),
+    )
+    watch = RunWatch(world)
+    watch.found(SimpleNamespace(site="a"), Sum((), 1, "same", {}))
+    watch.found(SimpleNamespace(site="b"), Sum((), 1, "same", {}))
+    with pytest.raises(BrokenError, match="equal epoch, equal bits: c differs from"):
+        watch.found(SimpleNamespace(site="c"), Sum((), 1, "other", {}))

@@ -151,6 +151,22 @@ def test_a_site_that_is_started_twice_leaves_the_chain_of_the_first_whole(tmp_pa
     _writer(path).close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files are not locked there")
+def test_an_audit_that_cannot_be_read_is_closed_again(tmp_path, monkeypatch):
+    path = tmp_path / "audit.jsonl"
+    _writer(path).close()
+
+    def broken(path):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eigenmesh.sites._audit.last_line", broken)
+        with pytest.raises(UnreadableFileError, match="Input/output error"):
+            _writer(path)
+    # Otherwise the file would still be locked.
+    _writer(path).close()
+
+
 def test_a_full_disk_is_told_at_once_and_logged_once(tmp_path, caplog):
     path = tmp_path / "audit.jsonl"
     with _writer(path) as audit:

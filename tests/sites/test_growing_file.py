@@ -1,6 +1,7 @@
 """Text that grows: only whole lines count, each once, and what was read may not change."""
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -137,6 +138,32 @@ def test_lines_from_standard_input_are_on_the_disk_before_they_count(follow):
     until(lambda: sum(one.rows for one in again.new((counted,), 1)) == 2, "nothing came")
     (second,) = again.new((counted,), 1)
     np.testing.assert_array_equal(again.stacked((counted, second)), [[30, 21], [40, 22], [60, 24]])
+    os.close(write)
+
+
+def test_lines_that_are_being_flushed_do_not_count_yet(follow, monkeypatch):
+    read, write = os.pipe()
+    flushing, flushed, fsync = threading.Event(), threading.Event(), os.fsync
+
+    def slow(descriptor):
+        flushing.set()
+        assert flushed.wait(60)
+        fsync(descriptor)
+
+    taken, found = follow(StandardInput, descriptor=read), []
+    monkeypatch.setattr("eigenmesh.sites._standard_input.os.fsync", slow)
+    os.write(write, b"30,21\n")
+    assert flushing.wait(60)
+    reader = threading.Thread(target=lambda: found.append(taken.new((), 0)))
+    reader.start()
+    # The line is in the file already, but the reader waits for the disk, however long that takes.
+    assert taken.place.read_text() == "30,21\n"
+    reader.join(0.5)
+    assert not found
+    flushed.set()
+    reader.join(60)
+    ((counted,),) = found
+    assert counted.rows == 1
     os.close(write)
 
 

@@ -132,10 +132,11 @@ class RunWatch:
             raise BrokenError("at most one majority", f"{process.site} has a result of only {members}")
         if world.scenario.masked and len(members) < MIN_SITES:
             raise BrokenError("two have no secret", f"{process.site} has a masked result of only {members}")
-        self.results.setdefault(lost, {})[process.site] = result
-        for other, known in self.results.items():
-            if other == lost and result.digest not in {one.digest for one in known.values()}:
-                raise BrokenError("equal epoch, equal bits", f"{process.site} differs from {list(known)}")
+        known = self.results.setdefault(lost, {})
+        if any(one.digest != result.digest for one in known.values()):
+            raise BrokenError("equal epoch, equal bits", f"{process.site} differs from {list(known)}")
+        known[process.site] = result
+        for other in self.results:
             if not (set(other) <= set(lost) or set(lost) <= set(other)):
                 raise BrokenError("at most one majority", f"results without {other} and without {lost}")
 

@@ -63,10 +63,11 @@ class AuditWriter:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             torn, rotated = is_torn(path), self._open()
-        except InputError:
-            os.close(self._file)
-            raise
-        except OSError as error:
+        except (InputError, OSError) as error:
+            if self._file >= 0:
+                os.close(self._file)
+            if isinstance(error, InputError):
+                raise
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
         self._thread = threading.Thread(target=self._sync_regularly, name="eigenmesh-audit", daemon=True)
         self._thread.start()

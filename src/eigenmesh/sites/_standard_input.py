@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from eigenmesh._atomic_write import sync_folder
 from eigenmesh.data._dialect import Dialect
@@ -19,11 +20,13 @@ READ_BYTES = 2**16
 class StandardInput(GrowingFile):
     """Complete lines from a descriptor; a thread appends them to a file and flushes it to the disk.
 
-    A last line without a newline is dropped. A sender that restarts may send the header of the file again.
+    Lines are counted only once they are on the disk. A last line without a newline is dropped. A sender that restarts
+    may send the header of the file again.
     """
 
     descriptor: int = field(default=0, kw_only=True)
     _failure: str = ""
+    _durable: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         with self.place.open("ab+") as file:
@@ -34,9 +37,10 @@ class StandardInput(GrowingFile):
         threading.Thread(target=self._keep, name="standard-input", daemon=True).start()
 
     def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
-        if self._failure:
-            raise UnreadableFileError(self._failure)
-        return super().new(counted, batch)
+        with self._durable:
+            if self._failure:
+                raise UnreadableFileError(self._failure)
+            return super().new(counted, batch)
 
     def _keep(self) -> None:
         """Copy lines until the input ends."""
@@ -47,11 +51,18 @@ class StandardInput(GrowingFile):
                     lines, end, left = (left + received).rpartition(b"\n")
                     if end:
                         lines, header = (lines + end).removeprefix(header), b""
-                        file.write(lines)
-                        file.flush()
-                        os.fsync(file.fileno())
+                        self._append(file, lines)
         except OSError as error:
             self._failure = f"lines from standard input cannot be saved to {self.place}: {error}."
+
+    def _append(self, file: BinaryIO, lines: bytes) -> None:
+        """Write lines and flush them to the disk; meanwhile, and if that fails, none are counted."""
+        with self._durable:
+            self._failure = f"lines from standard input cannot be saved to {self.place}."
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+            self._failure = ""
 
     def _first_line(self) -> bytes:
         """The first line of the file, if it is a header."""
