@@ -106,7 +106,9 @@ def outages() -> bool:
                 end = run.why or (run.result.stop_reason.label if run.result else "")
                 table.add_row(solver.name, f"{for_s:g}", str(seed), f"{run.seconds_to(1e-10):.1f}", end[:70])
                 held = held and (
-                    (end == "converged" and is_sound(run, seed)) if for_s == 2.0 else "has heard nothing from node" in end
+                    (end == "converged" and is_sound(run, seed))
+                    if for_s == 2.0
+                    else "has heard nothing from node" in end
                 )
     console.print(table)
     return held
