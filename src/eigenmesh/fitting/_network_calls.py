@@ -23,10 +23,11 @@ from eigenmesh.networks._integers import Bound
 
 
 class NetworkCall(NamedTuple):
-    """One call of a network: bytes per message that are averaged, compared, mixed or spread; None if not.
+    """One call of a network: bytes per message that are averaged, compared, mixed, spread or made equal, or None.
 
-    To compare is to take the maximum over all nodes; to spread is to send the value of one node to all. ``messages`` is
-    the number of messages of one round of mixing, over all nodes.
+    To compare is to take the maximum over all nodes; to spread is to send the value of one node to all; to make equal
+    is to compare averages that may differ in the last digits. ``messages`` is the number of messages of one round of
+    mixing, over all nodes.
     """
 
     averaged: int | None = None
@@ -34,6 +35,7 @@ class NetworkCall(NamedTuple):
     mixed: int | None = None
     messages: int = 0
     spread: int | None = None
+    made_equal: int | None = None
 
 
 class Rounds(NamedTuple):
@@ -111,6 +113,8 @@ class Prices:
         """The rounds of one call, as a network counts them."""
         average, links = self.average, self.links
         averaged, compared = call.averaged, call.compared
+        if call.made_equal is not None and self._down is None and not self.collective:
+            compared = call.made_equal
         if call.spread is not None and self._down is None:
             # Without a tree it is sent as a maximum.
             compared = call.spread
@@ -181,6 +185,10 @@ class RecordingNetwork(_Reduced, Stacked):
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
         self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self._size(values)[1]))
         return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
+
+    def same_bits(self, common: Array) -> Array:
+        self._note(NetworkCall(made_equal=self._size(common)[1]))
+        return common
 
     def from_root(self, values: np.ndarray) -> np.ndarray:
         self._note(NetworkCall(spread=self._size(values)[1]))
