@@ -98,7 +98,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def about(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help=VERSION_HELP)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help=VERSION_HELP)
+    ] = False,
 ) -> None:
     """Exact PCA over data that stays where it is.
 
