@@ -26,8 +26,8 @@ class NetworkCall(NamedTuple):
     """One call of a network: bytes per message that are averaged, compared, mixed, spread or made equal, or None.
 
     To compare is to take the maximum over all nodes; to spread is to send the value of one node to all; to make equal
-    is to compare averages that may differ in the last digits. ``messages`` is the number of messages of one round of
-    mixing, over all nodes.
+    is to spread an average whose last digits may differ. ``messages`` is the number of messages of one round of mixing,
+    over all nodes.
     """
 
     averaged: int | None = None
@@ -186,7 +186,7 @@ class RecordingNetwork(_Reduced, Stacked):
         self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self._size(values)[1]))
         return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
 
-    def same_bits(self, common: Array) -> Array:
+    def same_bits(self, common: np.ndarray) -> np.ndarray:
         self._note(NetworkCall(made_equal=self._size(common)[1]))
         return common
 

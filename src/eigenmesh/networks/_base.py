@@ -94,14 +94,8 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """Bound on the probability that any average so far was less accurate than claimed."""
         return 0.0
 
-    def same_bits(self, common: Array) -> Array:
-        """An average (1, ...) with the same bits at every node: the maxima, if the last digits may differ."""
-        if self.collective or isinstance(self._over, TreeAverage):
-            return common
-        return self.worst(everywhere(common, len(self.ids)))[:1, ...]
-
     def require_sums_kept(self) -> None:
-        """Raise GraphError unless mixing conserves the sum over all nodes, so the columns of the weights sum to one."""
+        """Raise GraphError unless mixing conserves the sum over all nodes: every column of the weights sums to one."""
         if not self.weights.keeps_mean:
             what = "columns of these weights do not sum to 1, so mixing does not conserve the sum over all nodes"
             raise GraphError(f"{what}; use push or balanced weights, or the solver block-krylov, which does not mix.")
@@ -170,6 +164,12 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
             return np.asarray(self._over.from_root(self, own.view(np.uint64))).view(np.float64)
         is_first = np.reshape([node == 0 for node in self.ids], (-1, *[1] * (own.ndim - 1)))
         return np.asarray(self.worst(np.where(is_first, own, np.finfo(np.float64).min)))
+
+    def same_bits(self, common: np.ndarray) -> np.ndarray:
+        """An average (1, ...) with the same bits at every node: that of one node, if the last digits may differ."""
+        if self.collective or isinstance(self._over, TreeAverage):
+            return common
+        return self.from_root(everywhere(common, len(self.ids)))[:1, ...]
 
     def common_mean(self, array: Array, bound: Bound = None) -> Array:
         """The average as one copy for all nodes in this process: (nodes, ...) -> (1, ...).

@@ -69,7 +69,7 @@ class Changing(Flooding):
         raise InputError(f"{what}; use the solver tracked-subspace, or eigenmesh simulate with a file of conditions.")
 
     def require_sums_kept(self) -> None:
-        """Weights of the moment keep them."""
+        """Nothing: the weights of every round conserve the sum over all nodes."""
 
     def _require_reliable(self) -> None:
         if not self.sequence.reliable:
