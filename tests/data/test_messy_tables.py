@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gzip
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.pipeline import make_pipeline
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import Shards, TableOptions, read_table
+from eigenmesh.data._source import MatrixSource
 from eigenmesh.errors import DataError, DataWarning, InputError, UnknownNameError, UnreadableFileError
 
 AGE_BMI = [[41, 24.5], [52, 31.25], [38, 22.0]]
@@ -109,6 +112,64 @@ REFUSED = {
 def test_what_cannot_be_read_is_refused_with_the_cure(table, text, options, kind, message):
     with pytest.raises(kind, match=message):
         read_table(table(text), **options)
+
+
+def _dask_frame(frame, folder):
+    renamed = dd.from_pandas(frame.set_axis(["a", "b", "x"], axis=1), npartitions=2)
+    renamed.columns = list(frame.columns)
+    return renamed
+
+
+def _arrow(frame):
+    return pa.Table.from_arrays([pa.array(column) for column in frame.to_numpy().T], names=list(frame.columns))
+
+
+def _file(write):
+    """A function that writes a frame to a file, and gives a list with its path."""
+
+    def written(frame, folder):
+        write(frame, folder / "t")
+        return [next(folder.glob("t*")), next(folder.glob("t*"))]
+
+    return written
+
+
+SAME_NAMES = {
+    "csv": _file(lambda frame, path: frame.to_csv(path.with_suffix(".csv"), index=False)),
+    "parquet": _file(lambda frame, path: pq.write_table(_arrow(frame), path.with_suffix(".parquet"))),
+    "npz": _file(lambda frame, path: np.savez(path, X=frame.to_numpy(), feature_names=list(frame.columns))),
+    "pandas": lambda frame, folder: frame,
+    "parts of pandas": lambda frame, folder: [frame, frame],
+    "pyarrow": lambda frame, folder: _arrow(frame),
+    "dask": _dask_frame,
+    "source": lambda frame, folder: MatrixSource(frame.to_numpy(), tuple(frame.columns)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is a copy of|.*are the same file")
+@pytest.mark.parametrize("make", SAME_NAMES.values(), ids=SAME_NAMES)
+def test_two_columns_of_one_name_are_refused_in_every_format(make, tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(12, 3)), columns=["a", "b", "b"])
+    with pytest.raises(DataError, match=r"(?s)column.*'b'.*rename all but one|rename all but one.*'b' 2 times"):
+        DecentralizedPCA(1).fit(make(frame, tmp_path))
+
+
+def test_one_of_two_columns_of_one_name_can_be_left_out_by_its_number(table):
+    read = read_table(table("a,b,b\n1,2,3\n4,5,6\n"), drop=1)
+    assert read.feature_names == ("a", "b")
+    assert read.X.tolist() == [[1, 3], [4, 6]]
+
+
+def test_a_column_that_is_asked_for_twice_is_refused(table):
+    with pytest.raises(DataError, match="column 'age' more than once; rename all but one"):
+        read_table(table(PLAIN), columns=["age", "age"])
+
+
+def test_nodes_with_different_columns_must_not_share_a_name(tmp_path):
+    parts = {"lab": pd.DataFrame({"age": [1.0, 2, 4], "bmi": [3.0, 1, 2]}), "ward": pd.DataFrame({"age": [1.0, 2, 4]})}
+    said = r"node 0 \(lab\) and node 1 \(ward\) both have a column 'age'; rename it at one of them"
+    with pytest.raises(DataError, match=said):
+        DecentralizedPCA(1, partition="features").fit(parts)
 
 
 def test_categories_become_columns_of_0_and_1_and_missing_ones_stay_missing(table):

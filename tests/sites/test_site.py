@@ -93,6 +93,11 @@ def test_settings_make_a_request(write_site):
         ('key = "key.pem"', "", ("tls.key is missing",)),
         ('file = "data.csv"', 'file = "data.csv"\ncovariance = "large"', ("data.covariance", "matrix-free")),
         ('file = "data.csv"', 'file = "data.csv"\nlabel_column = -1', ("data.label_column = -1", "of at least 0")),
+        (
+            'file = "data.csv"',
+            'file = "data.csv"\nfeature_names = ["a", "b", "a"]',
+            ("data.feature_names", "column 'a' more than once"),
+        ),
         ('folder = "out"', 'folder = ""', ("out.folder", "not empty")),
         ("# metrics_port = 9400 ", "metrics_port = 94000 ", ("metrics_port = 94000", "65535")),
         ('on_loss = "wait"', 'on_loss = "wait"\ncheck_evry = 1', ("'check_evry'", "[settings]")),

@@ -13,7 +13,7 @@ import scipy.sparse
 
 from eigenmesh.data import Block, Shards, as_source
 from eigenmesh.data._pooled_moments import NodePart
-from eigenmesh.data._table_options import column_label
+from eigenmesh.data._table_options import column_label, require_distinct
 from eigenmesh.errors import DataError, InputError, import_extra
 from eigenmesh.networks import Traffic
 
@@ -56,6 +56,7 @@ class Blocks:
         names = None
         if is_frame(X):
             names = tuple(str(name) for name in X.columns)
+            require_distinct(names, "the dask data frame")
             single = all(dtype == np.float32 for dtype in X.dtypes)
             meta = np.empty((0, len(names)), dtype=np.float32 if single else np.float64)
             X = X.map_partitions(_frame_samples, meta=meta)

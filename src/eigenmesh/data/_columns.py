@@ -186,9 +186,6 @@ def aligned(source: Source, n_features: int, names: tuple[str, ...] | None, wher
     if more:
         raise DataError(f"{where} has {listed_columns(more)}, which {by} lacks; leave it out (drop).")
     places = {name: place for place, name in enumerate(found)}
-    twice = [name for place, name in enumerate(found) if place < places[name]]
-    if twice:
-        raise DataError(f"{where} has {listed_columns(twice)} more than once; rename all but one.")
     return take_columns(source, [places[name] for name in names])
 
 

@@ -41,6 +41,17 @@ class FeatureShards(Shards):
         for position, ids in enumerate(self.sample_ids):
             if ids is not None and len(ids) != rows[0]:
                 raise DataError(f"{self.node_label(position)} has {len(ids):,} ids for {rows[0]:,} samples.")
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """Raise if a column of one node has the name of a column of another node in this process."""
+        seen: dict[str, int] = {}
+        for position, block in enumerate(self.blocks):
+            for name in block.feature_names or ():
+                first = seen.setdefault(name, position)
+                if first != position:
+                    nodes = f"{self.node_label(first)} and {self.node_label(position)}"
+                    raise DataError(f"{nodes} both have a column {name!r}; rename it at one of them, or leave it out.")
 
     @property
     def n_features(self) -> int:

@@ -14,7 +14,7 @@ from eigenmesh.data._block import Table
 from eigenmesh.data._columns import table_of
 from eigenmesh.data._frames import FrameColumns
 from eigenmesh.data._splits import Rows
-from eigenmesh.data._table_options import TableOptions, column_label
+from eigenmesh.data._table_options import TableOptions, column_label, require_distinct
 from eigenmesh.errors import DataError, UnreadableFileError, import_extra
 
 
@@ -54,6 +54,8 @@ class ParquetColumns:
                 )
         # pandas stores an index without a name as such a column; it is not a feature.
         names = tuple(name for name in parts[0].schema_arrow.names if not name.startswith("__index_level_"))
+        # Columns are read by name, so that also one that is left out must not have the name of another.
+        require_distinct(names, str(file))
         return cls(parts, file, names)
 
     @property

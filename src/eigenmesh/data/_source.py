@@ -11,6 +11,7 @@ import scipy.sparse
 from eigenmesh.arrays import Array, as_tensor, namespace, numpy_dtype, on_host, to_numpy
 from eigenmesh.data._place import Place
 from eigenmesh.data._splits import Rows
+from eigenmesh.data._table_options import require_distinct
 from eigenmesh.errors import DataError
 
 # np.ndarray, a tensor on a device, or scipy.sparse.csr_array; scipy carries no types.
@@ -140,6 +141,8 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
         raise DataError(f"{what} is complex ({dtype}); stack its real and imaginary parts as columns.")
     if dtype.kind not in "biuf":
         raise DataError(f"{what} has dtype {dtype}, which is not numeric; convert it with X.astype(float).")
+    if source.feature_names is not None:
+        require_distinct(source.feature_names, what)
     return source
 
 

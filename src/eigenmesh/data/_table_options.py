@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -142,6 +143,19 @@ def listed_columns(names: Sequence[str]) -> str:
     """Names of columns for a message, at most ten: ``columns 'age', 'bmi' and 7 more``."""
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:SHOWN_NAMES]))}{more}"
+
+
+def require_distinct(names: Sequence[str], where: str) -> None:
+    """Raise if two columns have the same name: models, loadings and scores could not tell them apart.
+
+    Parameters
+    ----------
+    names : names of all features, in their order.
+    where : what has these columns, for the message.
+    """
+    if len(set(names)) < len(names):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        raise DataError(f"{where} has {listed_columns(twice)} more than once; rename all but one.")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from eigenmesh.data import Block, CovarianceKind, Table, TableOptions, read_tabl
 from eigenmesh.data._columns import aligned
 from eigenmesh.data._files import all_files_of
 from eigenmesh.data._scores_file import scores_file
+from eigenmesh.data._table_options import require_distinct
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.graphs import Weights, metropolis
 from eigenmesh.sites._fingerprints import TABLE as FINGERPRINTS
@@ -240,6 +241,7 @@ def _data(fields: Fields) -> DataFile:
     categories = fields.table("categories")
     given["categories"] = {column: categories.texts(column) for column in categories.content}
     names = fields.texts("feature_names") if "feature_names" in fields else None
+    fields.checked("feature_names", require_distinct, names or (), "it")
     kinds = ("auto", *(kind.value for kind in CovarianceKind))
     table = fields.checked("", TableOptions.of, **given)
     return DataFile(_path(fields, "file"), table, names, fields.text("covariance", "auto", kinds))
