@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh.averaging import Chebyshev, Tree
+from eigenmesh.averaging import Chebyshev
 from eigenmesh.data import CovarianceKind, RandomSplit, Shards, build_covariance, pooled_moments
 from eigenmesh.data._in_place import InPlace
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards, product_to_average
@@ -128,13 +128,3 @@ def test_a_missing_entry_is_reported_with_its_node():
     found = DecentralizedPCA(2, n_nodes=6, missing="mean", random_state=0).fit(X).components_
     expected = DecentralizedPCA(2, n_nodes=6, random_state=0).fit(filled).components_
     np.testing.assert_allclose(np.abs(found @ expected.T), np.eye(2), atol=1e-6)
-
-
-def test_what_all_nodes_share_is_averaged_without_work_but_counted():
-    shared = np.broadcast_to(np.random.default_rng(0).standard_normal((1, 5, 2)), (6, 5, 2))
-    for averaging in (Tree(), Chebyshev(1e-9)):
-        counted, computed = Stacked(WEIGHTS, averaging), Stacked(WEIGHTS, averaging)
-        assert counted.mean(shared) is shared
-        np.testing.assert_allclose(computed.mean(shared.copy()), shared, rtol=1e-8)
-        assert counted.traffic == computed.traffic
-        assert counted.link_traffic() == computed.link_traffic()

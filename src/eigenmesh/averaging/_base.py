@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
+from scipy import sparse
 
-from eigenmesh.arrays import Array
+from eigenmesh.arrays import Array, everywhere
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import Weights
 
@@ -28,6 +29,11 @@ class LinearRound:
     """The a_ij, (M, M), dense or CSR; zero where i and j are neither equal nor neighbours."""
 
     @cached_property
+    def sums(self) -> sparse.csr_array:
+        """The matrix for products with NumPy arrays, see ``in_order``."""
+        return in_order(self.matrix)
+
+    @cached_property
     def sends(self) -> tuple[np.ndarray, np.ndarray]:
         """Receivers and senders of the messages, (messages,) each: the off-diagonal entries of the matrix."""
         rows, columns = self.matrix.nonzero()
@@ -45,10 +51,25 @@ class LinearRound:
         return int(np.bincount(self.sends[1], minlength=1).max())
 
 
+def in_order(matrix: Any) -> sparse.csr_array:
+    """A matrix (nodes, n) as CSR whose rows begin with the node's own entry, followed by its senders', ascending.
+
+    A product adds the entries of a row in this order, each product and each sum rounded, so all networks that use it
+    have the same bits, whether a process holds one node or all of them.
+    """
+    entries = sparse.coo_array(matrix)
+    entries.eliminate_zeros()
+    row, column = entries.row, entries.col
+    order = np.lexsort((column, row != column, row))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=entries.shape[0]))])
+    return sparse.csr_array((entries.data[order], column[order], starts), shape=entries.shape)
+
+
 class LinearNetwork(Protocol):
     """The part of a network that averaging needs: see ``Network``."""
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]: ...
+    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array: ...
     def reduced_mean(self, array: Array) -> Array: ...
     def reduced_sum(self, array: Array) -> Array: ...
 
@@ -157,7 +178,10 @@ class _MatrixNetwork:
     """Stands in for a network, and only multiplies by the matrix of a round, to measure the accuracy."""
 
     def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
-        return tuple(exchange.matrix @ array for array in arrays)
+        return tuple(exchange.sums @ array for array in arrays)
+
+    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+        return everywhere(array[root : root + 1], len(array))
 
     def reduced_mean(self, array: Array) -> Array:
         return array.mean(axis=0, keepdims=True)

@@ -79,8 +79,7 @@ class Factored:
         # All nodes know this shape; rows of zeros are factors that are not needed.
         sent = np.zeros((1, weights.spectrum.diameter + 1, own.shape[1]))
         sent[0, : len(own)] = own
-        for level in Tree().prepare(weights).down:
-            (sent,) = network.combine(level, sent)
+        sent = Tree().prepare(weights).from_root(network, sent)
         return Factored(_store(_file_name(_places(weights)), sent[0][sent[0].any(axis=1)]))
 
 

@@ -69,9 +69,7 @@ class TreeAverage:
 
     def from_root(self, network: LinearNetwork, array: Array) -> Array:
         """The value of the root, at every node: (nodes, ...) -> (nodes, ...)."""
-        for level in self.down:
-            (array,) = network.combine(level, array)
-        return array
+        return network.broadcast(self.down, self.root, array)
 
 
 def _levels(graph: nx.Graph, root: int) -> list[list[tuple[int, int]]]:

@@ -6,6 +6,7 @@ import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -149,7 +150,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         before the scales of products are known (``learn_scales``), any numbers (nodes, n).
         """
         if self.integers is not None:
-            return self._integer_mean(self.integers, array, bound)
+            return self._integer_mean(partial(self.integers.total, self), array, bound)
         return self.reduced_mean(array) if self.collective else self.average(self, array)
 
     def from_root(self, values: np.ndarray) -> np.ndarray:

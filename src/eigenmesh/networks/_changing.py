@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import LinearRound, PushSum
-from eigenmesh.averaging._base import only_rounding_left
+from eigenmesh.averaging._base import in_order, only_rounding_left
 from eigenmesh.averaging._push_sum import CHANCE, Probes, PushSumAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import NetworkSequence, Weights
@@ -46,7 +46,7 @@ class Changing(Flooding):
     def _mixed(self, weights: Sequence[np.ndarray], arrays: Sequence[Array]) -> tuple[Array, ...]:
         """``sum_j w_ij x_j`` of each array with its own weights, all in the messages of this round."""
         pairs = zip(weights, arrays, strict=True)
-        return tuple((W.astype(x.dtype) @ x.reshape(len(x), -1)).reshape(x.shape) for W, x in pairs)
+        return tuple((in_order(W.astype(x.dtype)) @ x.reshape(len(x), -1)).reshape(x.shape) for W, x in pairs)
 
     def mix(self, *arrays: Array) -> Array | tuple[Array, ...]:
         """One round with the current weights; if messages can get lost, only ``mixes`` conserves the sums."""
@@ -159,8 +159,8 @@ class Changing(Flooding):
     def combine(self, exchange: LinearRound, *arrays: Array) -> NoReturn:
         raise self._no_fixed_links()
 
-    _combine = _mean_reducer = _reduced_sum = _total = _maximum = combine  # type: ignore[assignment]
-    _common_mean_and_maximum = combine  # type: ignore[assignment]
+    _combine = _mean_reducer = _reduced_sum = _maximum = combine  # type: ignore[assignment]
+    _common_mean_and_maximum = broadcast = combine  # type: ignore[assignment]
 
     def _no_fixed_links(self) -> InputError:
         fix = "use the solver tracked-subspace, which does not need them"

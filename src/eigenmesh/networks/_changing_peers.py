@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import sparse
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import PushSum
@@ -49,11 +50,11 @@ class ChangingPeers(Changing):
         return self._gathered(on_time, (values,))[1][0].max(axis=0)
 
     def _mixed(self, weights: Sequence[np.ndarray], arrays: Sequence[Array]) -> tuple[Array, ...]:
-        places, stacks = self._gathered(weights[-1] > 0, tuple(arrays))
-        rows = [W[self.transport.rank, places] for W in weights]
+        rank, (places, stacks) = self.transport.rank, self._gathered(weights[-1] > 0, tuple(arrays))
         return tuple(
-            (row.astype(stack.dtype) @ stack.reshape(len(stack), -1)).reshape(stack.shape[1:])
-            for row, stack in zip(rows, stacks, strict=True)
+            # The order of `in_order`: this node, then its senders.
+            (sparse.csr_array(W[rank, places].astype(x.dtype)[np.newaxis]) @ x.reshape(len(x), -1)).reshape(x.shape[1:])
+            for W, x in zip(weights, stacks, strict=True)
         )
 
     def _gathered(self, linked: np.ndarray, arrays: tuple[Array, ...]) -> tuple[list[int], tuple[Array, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,10 +86,6 @@ class InIntegers(ABC):
     @abstractmethod
     def ids(self) -> Sequence[int]: ...
 
-    @abstractmethod
-    def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
-        """Sum over all nodes modulo 2^64, counted: (nodes, ...) -> (1 or nodes, ...) uint64."""
-
     def disclosure(self, n_features: int, whole: bool = False) -> Disclosure:
         """What all nodes have learned so far; ``whole``: the pooled covariance itself."""
         if self.masking is None:
@@ -127,14 +123,14 @@ class InIntegers(ABC):
         size = self.scales.size_of(float(xp.max(averaged)), self.n_nodes)
         return xp.asarray([[size]], dtype=norms.dtype, device=norms.device)
 
-    def _integer_mean(self, average: IntegerAverage, array: Array, bound: Bound) -> Array:
+    def _integer_mean(self, total: Callable[[np.ndarray], np.ndarray], array: Array, bound: Bound) -> Array:
+        """The average by ``total``, which sums words over all nodes modulo 2^64: (nodes, ...) -> (nodes, ...)."""
         codec = fixed_point(self.scales, bound, self.n_nodes)
         words = codec.encode(ea.to_numpy(array).astype(np.float64, copy=False), self.ids)
         if self.masking is not None:
             words = self.masking.added(words)
             self.masking.columns += 0 if bound is not None or self.scales is None else array.shape[-1]
-        total = self._total(words, average)
-        return ea.everywhere(ea.like(codec.decode(total[:1]) / self.n_nodes, array), array.shape[0])
+        return ea.everywhere(ea.like(codec.decode(total(words)[:1]) / self.n_nodes, array), array.shape[0])
 
 
 def fixed_point(scales: ProductScales | None, bound: Bound, n_nodes: int) -> FixedPoint:

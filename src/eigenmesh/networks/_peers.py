@@ -12,7 +12,6 @@ from scipy import sparse
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging, Factored, LinearRound
-from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.errors import InputError
 from eigenmesh.graphs import Weights
 from eigenmesh.masking import Masks
@@ -25,32 +24,33 @@ from eigenmesh.transports._base import Links, Transport
 class Part:
     """One node's part of a linear round with an (M, M) matrix: ``sum_j a_ij X_j`` over itself and its senders."""
 
-    def __init__(self, matrix: Any, transport: Transport) -> None:
-        rank = transport.rank
-        if sparse.issparse(matrix):
-            row, column = matrix[[rank], :].toarray()[0], matrix[:, [rank]].toarray()[:, 0]
-        else:
-            row, column = matrix[rank], matrix[:, rank]
-        senders, receivers = ([int(j) for j in np.flatnonzero(line) if j != rank] for line in (row, column))
-        self.links = transport.links(receivers, senders)
-        # a_ii, then a_ij of the senders in the order of the links.
-        self._weights = np.array([float(row[j]) for j in (rank, *senders)])
-        self._placed: dict[Any, Array] = {}
+    def __init__(self, exchange: LinearRound, transport: Transport) -> None:
+        rank, matrix = transport.rank, exchange.sums
+        entries = slice(matrix.indptr[rank], matrix.indptr[rank + 1])
+        columns, (receivers, senders) = matrix.indices[entries], exchange.sends
+        heard = columns[columns != rank].tolist()
+        self.links = transport.links(sorted(receivers[senders == rank].tolist()), heard)
+        # Columns as places in the stack: this node, then its senders.
+        places = np.searchsorted(heard, columns) + 1
+        places[columns == rank] = 0
+        self._row = sparse.csr_array((matrix.data[entries], places, [0, len(places)]), shape=(1, 1 + len(heard)))
+        self._placed: dict[Any, Any] = {}
 
     def total(self, stack: Array) -> Array:
         """Weighted sum over the first axis, (1 + senders, ...) -> (...), as one product."""
         shape = stack.shape
         if isinstance(stack, np.ndarray):
-            # This shortcut matters: mixing small arrays takes a microsecond or two.
+            # This shortcut matters: mixing small arrays takes a few microseconds.
             return (self._like(stack, stack.dtype) @ stack.reshape(shape[0], -1)).reshape(shape[1:])
         reshape = ea.namespace(stack).reshape
         weights = self._like(stack, (type(stack), stack.dtype, stack.device))
         return reshape(weights @ reshape(stack, (shape[0], -1)), shape[1:])
 
-    def _like(self, stack: Array, key: Any) -> Array:
+    def _like(self, stack: Array, key: Any) -> Any:
         """Weights in the library, dtype and device of the stack; cached."""
         if key not in self._placed:
-            self._placed[key] = ea.like(self._weights, stack)
+            is_numpy = isinstance(stack, np.ndarray)
+            self._placed[key] = self._row.astype(stack.dtype) if is_numpy else ea.like(self._row.toarray(), stack)
         return self._placed[key]
 
 
@@ -97,6 +97,16 @@ class Peers(Network):
         stacks = self._gathered((X, S), parts[0].links)
         return parts[0].total(stacks[0]), parts[1].total(stacks[1])
 
+    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+        for level in levels:
+            self._begin_round(level, (array,))
+            links = self._part(level).links
+            (stack,) = self._gathered((array,), links)
+            if links.receive_from:
+                # A copy, because the next exchange may overwrite the stack.
+                array = ea.namespace(stack).asarray(stack[1, ...], copy=True)
+        return array
+
     def _gathered(self, arrays: tuple[Array, ...], links: Links) -> Sequence[Array]:
         """The arrays of this node and its neighbours, (senders, ...) each; a rider travels in the same messages."""
         if self._rider is None:
@@ -118,9 +128,6 @@ class Peers(Network):
         rounds = -(-ticks // self.n_nodes)
         self.traffic += Traffic(rounds, messages, rounds, size)
         take_in(node, self.transport, 0.0)
-
-    def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
-        return average.total(self, words)
 
     def _reduced_sum(self, array: Array) -> Array:
         rider = self._rider
@@ -174,7 +181,7 @@ class Peers(Network):
     def _part(self, exchange: LinearRound) -> Part:
         if id(exchange) not in self._parts:
             # The round is stored with its part, so that no other object can get the same id.
-            self._parts[id(exchange)] = (exchange, Part(exchange.matrix, self.transport))
+            self._parts[id(exchange)] = (exchange, Part(exchange, self.transport))
         return self._parts[id(exchange)][1]
 
 

@@ -43,6 +43,10 @@ class SingleRounds(Riders):
         self._begin_round(exchange, arrays)
         return self._combine(exchange, arrays)
 
+    @abstractmethod
+    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+        """Send the root's part of an array down a tree, bit for bit, and count it: (nodes, ...) -> (nodes, ...)."""
+
     def _begin_round(self, exchange: LinearRound, arrays: tuple[Array, ...]) -> None:
         self._count_rounds(exchange, arrays, riding=self._riding_bytes)
         self._rider_rounds += exchange.messages == self._mixing.messages

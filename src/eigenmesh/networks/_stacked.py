@@ -5,16 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import array_api_compat
-import numpy as np
 from scipy import sparse
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, on_gpu
 from eigenmesh.averaging import Averaging, LinearRound
-from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.graphs import Weights
 from eigenmesh.networks._base import Network
-from eigenmesh.networks._integers import Bound
 
 Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
@@ -31,7 +28,6 @@ class Stacked(Network):
     def __init__(self, weights: Weights, averaging: Averaging | None = None) -> None:
         super().__init__(weights, averaging)
         self._operators: dict[tuple[Any, ...], tuple[LinearRound, Product]] = {}
-        self._rounds_of_average: tuple[LinearRound, ...] | None = None
 
     @property
     def ids(self) -> Sequence[int]:
@@ -40,27 +36,11 @@ class Stacked(Network):
     def _end_of_ride(self, rider: Array) -> Array:
         return self._maximum(rider)
 
-    def mean(self, array: Array, bound: Bound = None) -> Array:
-        """An array that all nodes share is its own average: only the rounds are counted."""
-        if self.collective or self.integers or not ea.is_everywhere(array):
-            return super().mean(array, bound)
-        self._count_average(array)
-        return array
-
-    def _count_average(self, array: Array) -> None:
-        if self._rounds_of_average is None:
-            recorder = _RoundRecorder()
-            self.average(recorder, np.zeros((self.n_nodes, 1)))
-            self._rounds_of_average = tuple(recorder.rounds)
-        for exchange in self._rounds_of_average:
-            self._count_rounds(exchange, (array,), riding=self._riding_bytes)
-
-    def _total(self, words: np.ndarray, average: IntegerAverage) -> np.ndarray:
-        """All words are in this process, and their sum is the same in any order."""
-        if self.collective:
-            return np.asarray(self.reduced_sum(words))
-        self._count_average(words)
-        return np.asarray(self._reduced_sum(words))
+    def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
+        """One copy that all nodes share: they would receive the same bits."""
+        for level in levels:
+            self._begin_round(level, (array,))
+        return ea.everywhere(array[root : root + 1, ...], self.n_nodes)
 
     def _reduced_sum(self, array: Array) -> Array:
         return ea.namespace(array).sum(array, axis=0, keepdims=True)
@@ -72,7 +52,7 @@ class Stacked(Network):
         if cached is None:
             # The round is stored with its product, so that no other object can get the same id. Neither is ever
             # evicted: a CUDA graph that replays a step reads the matrix at its old address.
-            cached = self._operators[key] = (exchange, _operator(exchange.matrix, arrays[0]))
+            cached = self._operators[key] = (exchange, _operator(exchange, arrays[0]))
         return cached[1](arrays)
 
     def _mean_reducer(self, like: Array) -> Callable[[Array], Array]:
@@ -87,29 +67,13 @@ class Stacked(Network):
         return self.common_mean(array), self._maximum(values)
 
 
-class _RoundRecorder:
-    """Stands in for a network, and only records the rounds of an average."""
-
-    def __init__(self) -> None:
-        self.rounds: list[LinearRound] = []
-
-    def combine(self, exchange: LinearRound, *arrays: Array) -> tuple[Array, ...]:
-        self.rounds.append(exchange)
-        return arrays
-
-    def reduced_mean(self, array: Array) -> Array:
-        return array
-
-    def reduced_sum(self, array: Array) -> Array:
-        return array
-
-
-def _operator(matrix: Any, array: Array) -> Product:
+def _operator(exchange: LinearRound, array: Array) -> Product:
     """A function that multiplies several arrays (M, ...) by the (M, M) matrix, in the library of ``array``."""
+    matrix = exchange.matrix
     if sparse.issparse(matrix) and on_gpu(array) and matrix.shape[0] <= DENSE_ON_GPU:
         matrix = matrix.toarray()
-    if sparse.issparse(matrix) and array_api_compat.is_numpy_array(array):
-        placed = matrix.astype(array.dtype)
+    if array_api_compat.is_numpy_array(array):
+        placed = exchange.sums.astype(array.dtype)
     elif sparse.issparse(matrix) and array_api_compat.is_torch_array(array):
         placed = _torch_sparse(matrix, array)
     else:
