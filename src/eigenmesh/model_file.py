@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,11 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     # Written first: a file whose table of contents is cut off must not look like a file of version 0.1.
     first = {"format_version": arrays["format_version"], "digest": np.asarray(_digest(arrays))}
     save_arrays(path, {**first, **arrays})
+
+
+def is_model(names: Iterable[str]) -> bool:
+    """Whether an archive with arrays of these names is a saved model, rather than samples."""
+    return set(_REQUIRED) <= set(names)
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eigenmesh.model_file import Model, write_model
+
 FIT = ("fit", "data.csv", "--out", "r.npz", "--json", "r.json", "--plot", "r.png")
 
 
@@ -25,6 +27,8 @@ def folder(write_csv, tmp_path, samples):
     holed = samples.copy()
     holed[17, 2] = np.nan
     write_csv("holed.csv", holed)
+    (tmp_path / "header.csv").write_text("a,b\n")
+    write_model(tmp_path / "model.npz", Model(np.eye(2, 6), *np.ones((3, 2)), np.zeros(6)))
     (tmp_path / "words.csv").write_text("a,b\n1,two\n3,4\n")
     (tmp_path / "broken.npy").write_bytes(b"not an array")
     (tmp_path / "apart.txt").write_text("0 1\n2 3\n")
@@ -74,6 +78,14 @@ def folder(write_csv, tmp_path, samples):
         (("fit", "data.csv", "few.csv", "--split", "label", "--out", "r.npz"), ("2 files", "leave out --split")),
         (("fit", "data.csv", "few.csv", "--topology", "three.txt", "--out", "r.npz"), ("2 files", "not 3")),
         (("fit", "data.csv", "digits", "--out", "r.npz"), ("digits is a data set", "only this data set")),
+        (
+            ("fit", "model.npz", "--out", "r.npz"),
+            ("model.npz is a saved model", "eigenmesh transform", "--model model.npz"),
+        ),
+        (("plan", "model.npz"), ("model.npz is a saved model", "eigenmesh transform")),
+        (("fit", "header.csv", "--out", "r.npz"), ("header.csv has columns but no samples",)),
+        (("fit", "header.csv", "--by-label", "--label-column", "b", "--out", "r.npz"), ("but no samples",)),
+        (("fit", "header.csv", "--stream", "--out", "r.npz"), ("n_samples = 0",)),
         (("fit", "constant.csv", "--out", "r.npz"), ("total variance is zero",)),
         (("fit", "one_constant.csv", "--scale", "--out", "r.npz"), ("--scale", "column 3 ('c3')", "drop")),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import warnings
 
 import dask.dataframe as dd
 import numpy as np
@@ -77,6 +78,14 @@ def test_a_name_of_two_words_does_not_cut_a_single_column(table):
     read = read_table(table("the age\n41\n52\n38\n"))
     assert read.feature_names == ("the age",)
     assert read.X.tolist() == [[41], [52], [38]]
+
+
+def test_a_header_alone_is_a_table_without_samples_and_nothing_else_is_said(table):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read = read_table(table("age,bmi\n"))
+    assert read.X.shape == (0, 2)
+    assert read.feature_names == ("age", "bmi")
 
 
 def test_a_first_line_of_0_1_2_is_a_sample_and_that_is_said(table):

@@ -107,7 +107,8 @@ def fit_stream(
             for batch in batches_of(data, table, asked.batch_rows):
                 messages.print(_fit_batch(pca, batch, by_label))
             if not hasattr(pca, "components_"):
-                raise DataError(f"n_samples = {pca.n_samples_seen_} in all batches are too few for n_components.")
+                seen = getattr(pca, "n_samples_seen_", 0)
+                raise DataError(f"n_samples = {seen} in all batches are too few for n_components.")
             events.emit(pca.result_.ended)
         _write(messages, outputs, pca, data, entries)
         return bool(pca.result_.converged)

@@ -13,7 +13,7 @@ from eigenmesh._lookup import find_name
 from eigenmesh.data import FeatureShards, LabelSplit, Shards, SizesSplit, Split, Table, TableOptions, split_by_name
 from eigenmesh.data._datasets import DATASETS, is_dataset, load
 from eigenmesh.data._files import READERS, consecutive_rows, kind_of, read_table
-from eigenmesh.errors import InputError, UnknownNameError
+from eigenmesh.errors import DataError, InputError, UnknownNameError
 from eigenmesh.fitting._topology import DEFAULT_NODES
 
 DEFAULT_SPLIT = "random"
@@ -91,6 +91,8 @@ def read_one(name: str, options: TableOptions, share: tuple[int, int] | None = N
 
 def split_table(table: Table, n_nodes: int | None, split: Split, kind: type[Shards] = Shards) -> Shards:
     """The samples of every node. A split by label has one node per label, unless another number is asked for."""
+    if table.n_samples == 0:
+        raise DataError(f"{table.name} has columns but no samples; give a file with at least one.")
     if issubclass(kind, FeatureShards):
         usual = len(split.sizes) if isinstance(split, SizesSplit) else max(1, min(DEFAULT_NODES, table.source.shape[1]))
         return kind.from_array(table.source, n_nodes or usual, split, weights=table.weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +43,7 @@ class TextColumns:
 
     def features(self, positions: Sequence[int]) -> MatrixSource:
         try:
-            X = self._load(np.float64, positions)
+            X = self._load(positions)
             if len(X) and X.shape[1] != len(positions):
                 raise ValueError("lines of one length, but not that of the first")
         except ValueError:
@@ -67,14 +67,19 @@ class TextColumns:
         line = next(islice(self.dialect.rows(), row, None))[0]
         return f"line {line} of {self.dialect.file}, {column_label(self.names, column)},"
 
-    def _load(self, dtype: type, positions: Sequence[int]) -> np.ndarray:
+    def _load(self, positions: Sequence[int]) -> np.ndarray:
         everything = list(positions) == list(range(self.n_columns))
         with open_text(self.dialect.file, self.dialect.encoding) as text:
             # Blank lines before the header would be counted by skiprows, so the header is skipped by hand.
             lines = islice((line for line in text if line.strip()), int(self.dialect.has_header), None)
+            first = next(lines, None)
+            if first is None:
+                # Only a header, of which loadtxt would warn in its own words.
+                return np.empty((0, len(positions)))
+            lines = chain([first], lines)
             return np.loadtxt(
                 self._with_points(lines) if self.dialect.decimal == "," else lines,
-                dtype=dtype,
+                dtype=np.float64,
                 # For loadtxt, None means any number of blanks.
                 delimiter=None if self.dialect.delimiter == " " else self.dialect.delimiter,
                 comments=None,

@@ -26,6 +26,7 @@ from eigenmesh.data._suspicious import suspicious_columns
 from eigenmesh.data._table_options import TableOptions
 from eigenmesh.data._zarr import read_zarr
 from eigenmesh.errors import EigenmeshError, UnreadableFileError, warn_user
+from eigenmesh.model_file import is_model
 
 _SAMPLES = ("X", "data", "images")
 _LABELS = ("y", "labels", "label", "site", "target")
@@ -140,6 +141,9 @@ def _read_npz(file: Path, options: TableOptions) -> Table:
         raise ValueError("it is not a zip file, or only the beginning of one")
     # NumPy would not close a file that it cannot read.
     with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
+        if is_model(archive.files):
+            fix = f"to project samples onto its components: eigenmesh transform SAMPLES --model {file} --out scores.csv"
+            raise UnreadableFileError(f"{file} is a saved model, which has no samples; {fix}")
         if {"format", "shape", "data"} <= set(archive.files):
             source, labels = as_source(scipy.sparse.load_npz(file), str(file)), None
         else:
