@@ -84,6 +84,23 @@ def test_warnings_are_shown_once_and_the_fit_goes_on(call, files):
     assert done.stderr.count("warning: ") == 2
 
 
+def test_a_header_of_years_is_a_warning_until_the_command_says_what_it_is(call, tmp_path):
+    years = ["2001,2002,2003", *(",".join(map(str, row)) for row in X)]
+    (tmp_path / "years.csv").write_text("\n".join(years))
+    done = call("fit", "years.csv", "-k", "2", "--json", "-")
+    assert '--header "yes"' in done.stderr
+    assert json.loads(done.stdout)["n_samples"] == 41
+    done = call("fit", "years.csv", "-k", "2", "--header", "yes", "--drop", "2002", "--out", "pca.npz", "--json", "-")
+    assert "--header" not in done.stderr
+    found = json.loads(done.stdout)
+    assert found["n_samples"] == 40
+    assert set(found["loadings"][0]) == {"2001", "2003"}
+    assert np.allclose(found["explained_variance"], PCA(2).fit(X[:, [0, 2]]).explained_variance_)
+    done = call("transform", "years.csv", "--header", "yes", "--model", "pca.npz", "--out", "scores.npy")
+    assert done.exit_code == 0, done.stderr
+    assert np.load(tmp_path / "scores.npy").shape == (40, 2)
+
+
 def test_loadings_are_shown_and_in_the_numbers(call, files):
     done = call("fit", "north.csv", "south.csv", "--columns", "a,b,c", "-k", "2", "--json", "r.json")
     assert done.exit_code == 0, done.stderr

@@ -88,10 +88,76 @@ def test_a_header_alone_is_a_table_without_samples_and_nothing_else_is_said(tabl
     assert read.feature_names == ("age", "bmi")
 
 
-def test_a_first_line_of_0_1_2_is_a_sample_and_that_is_said(table):
-    with pytest.warns(DataWarning, match=r"line 1 of .*a\.csv has the numbers 0, 1, 2, \.\. and counts as a sample"):
-        read = read_table(table("0,1,2\n5,6,8\n7,3,1\n"))
-    assert read.n_samples == 3
+VALUES = "0.5,2.25,1.5\n1.5,0.75,2.5\n0,0,0.25\n"
+LIKE_NAMES = {
+    "years": "2001,2002,2003\n" + VALUES,
+    "years above whole numbers": "2001,2002,2003\n5,6,8\n7,3,1\n0,0,0\n",
+    "0, 1, 2": "0,1,2\n5,6,8\n7,3,1\n",
+    "index of pandas": ",0,1,2\n0,5.5,6,8\n1,7,3.5,1\n",
+    "falling": "30,20,10\n" + VALUES,
+    "uneven wavelengths": "400.1,401.3,402.2,403.7,405.1,406\n1.5,1,2,1,2.5,1\n2.5,1,2,1,2,1\n",
+    "numbers of probes": "1053,117,121\n" + VALUES,
+    "decimal commas": "400,1;400,2;400,3\n1,5;2,5;1\n2,25;2,5;1,5\n",
+}
+
+
+@pytest.mark.parametrize("text", LIKE_NAMES.values(), ids=LIKE_NAMES)
+def test_a_first_line_that_looks_like_names_is_a_sample_and_that_is_said(table, text):
+    path, lines = table(text), text.count("\n")
+    with pytest.warns(
+        DataWarning, match=r'line 1 of .*a\.csv has the numbers .* counts as a sample; give header="yes"'
+    ):
+        assert read_table(path).n_samples == lines
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_table(path, header="no").n_samples == lines
+        first = text.splitlines()[0].split(";" if ";" in text else ",")
+        named = read_table(path, header="yes", drop=first[0])
+    assert named.n_samples == lines - 1
+    assert list(named.feature_names) == first[1:]
+
+
+SAMPLES = {
+    "whole": "5,6,8\n7,3,1\n",
+    "in order, as others are": "1.5,2.5,4\n1,2.5,7\n2,4,8\n",
+    "few, in order by chance": "1.5,2.5,4\n1,0.5,7\n",
+    "equal numbers": "0,0,0\n1.5,2.5,1\n",
+    "two columns": "1,2\n1.5,2.5\n",
+}
+
+
+@pytest.mark.parametrize("text", SAMPLES.values(), ids=SAMPLES)
+def test_samples_are_not_taken_for_names(table, text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_table(table(text)).feature_names is None
+
+
+def test_a_sample_with_words_that_counts_as_a_header_is_a_warning(table):
+    path = table("5.1,3.5,1.4,setosa\n4.9,3,1.2,setosa\n6.3,3.3,6,virginica\n")
+    said = r"line 1 .* numbers 5\.1, 3\.5, 1\.4, but counts as a header, because 'setosa' .*; give header=\"no\" if"
+    with pytest.warns(DataWarning, match=said):
+        assert read_table(path, label_column=3).n_samples == 2
+    read = read_table(path, label_column=3, header="no")
+    assert read.labels.tolist() == ["setosa", "setosa", "virginica"]
+    assert read.X[0].tolist() == [5.1, 3.5, 1.4]
+
+
+def test_a_header_of_years_beside_names_of_samples_is_a_header(table):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read = read_table(table("town,2001,2002,2003\noslo,1.5,2,3\nbodo,2,3.5,1\n"), id_column="town")
+    assert read.feature_names == ("2001", "2002", "2003")
+
+
+def test_columns_whose_names_are_numbers_are_found_by_them(table):
+    years = table("2001,2002,2003\n" + VALUES)
+    assert read_table(years, header="yes", drop=2002).feature_names == ("2001", "2003")
+    assert read_table(years, header="yes", columns=["2003", 0]).feature_names == ("2003", "2001")
+    with pytest.raises(DataError, match=r"has no column 2009; give one of 0\.\.2"):
+        read_table(years, header="yes", drop=2009)
+    with pytest.raises(DataError, match=r"has column 2 \('3'\), but also a column called 2; give names that are not"):
+        read_table(table("1,2,3\n" + VALUES), header="yes", drop=2)
 
 
 WITH_SEX = "id;sex;bmi\nP1;f;24,5\nP2;m;31,25\nP3;;22\n"
@@ -113,6 +179,8 @@ REFUSED = {
     "option": (PLAIN, {"id_colum": "age"}, UnknownNameError, "Did you mean 'id_column'"),
     "one level": (PLAIN, {"categories": {"age": ["41"]}}, InputError, "two levels or more"),
     "both commas": (PLAIN, {"delimiter": ",", "decimal": ","}, InputError, "both ','"),
+    "header": (PLAIN, {"header": True}, InputError, "header = True must be one of 'auto', 'yes', 'no'"),
+    "header that is not there": (PLAIN, {"header": "no"}, DataError, "column 0 .* not numeric: 'age' in line 1"),
     "encoding": (PLAIN, {"encoding": "utf-9"}, InputError, "'utf-9' is not known"),
 }  # fmt: skip
 

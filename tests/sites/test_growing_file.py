@@ -2,11 +2,13 @@
 
 import os
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from eigenmesh.errors import DataError, InputError, UnreadableFileError
+from eigenmesh.data import TableOptions
+from eigenmesh.errors import DataError, DataWarning, InputError, UnreadableFileError
 from eigenmesh.sites import DataFile, read_network_file
 from eigenmesh.sites._follow import Follower
 from eigenmesh.sites._growing_file import GrowingFile
@@ -64,6 +66,29 @@ def test_equal_lines_are_samples_of_their_own_and_a_header_is_not_needed(follow)
     add(growing.place, "1;2,5\n3;4\n")
     (second,) = growing.new((first,), 1)
     np.testing.assert_array_equal(growing.stacked((first, second)), [[1, 2.5], [1, 2.5], [3, 4]])
+
+
+def test_a_later_line_with_a_word_is_not_taken_for_a_header(follow):
+    growing = follow()
+    growing.place.write_text("30,21\n40,22\n")
+    (first,) = growing.new((), 0)
+    add(growing.place, "n.a.,23\n50,24\n")
+    with pytest.raises(DataError, match=r"column 0 of .*sensor\.csv after line 2 is not numeric: 'n\.a\.' in line 1"):
+        growing.new((first,), 1)
+
+
+def test_a_header_of_numbers_is_a_header_where_the_settings_say_so(follow):
+    unsure = follow()
+    unsure.place.write_text("2001,2002,2003\n1.5,2.5,1\n")
+    with pytest.warns(DataWarning, match=r'line 1 of .*sensor\.csv has the numbers .*give header="yes"'):
+        assert unsure.new((), 0)[0].rows == 2
+    growing = follow()
+    growing.data = replace(growing.data, table=TableOptions(header="yes"))
+    (first,) = growing.new((), 0)
+    add(growing.place, "2,3.5,4\n")
+    (second,) = growing.new((first,), 1)
+    np.testing.assert_array_equal(growing.stacked((first, second)), [[1.5, 2.5, 1], [2, 3.5, 4]])
+    assert growing.columns == (3, ("2001", "2002", "2003"))
 
 
 @pytest.mark.parametrize(

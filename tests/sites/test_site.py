@@ -98,6 +98,7 @@ def test_settings_make_a_request(write_site):
             'file = "data.csv"\nfeature_names = ["a", "b", "a"]',
             ("data.feature_names", "column 'a' more than once"),
         ),
+        ('file = "data.csv"', 'file = "data.csv"\nheader = "maybe"', ("header = 'maybe'", "'yes'")),
         ('folder = "out"', 'folder = ""', ("out.folder", "not empty")),
         ("# metrics_port = 9400 ", "metrics_port = 94000 ", ("metrics_port = 94000", "65535")),
         ('on_loss = "wait"', 'on_loss = "wait"\ncheck_evry = 1', ("'check_evry'", "[settings]")),
@@ -164,6 +165,15 @@ def test_samples_are_read_and_their_columns_checked(tmp_path):
         read_samples(DataFile(file, GROUP, ("age", "bmi", "sex")))
     np.save(tmp_path / "data.npy", np.eye(2))
     assert read_samples(DataFile(tmp_path / "data.npy", feature_names=("a", "b"))).feature_names == ("a", "b")
+
+
+def test_a_header_of_numbers_can_be_named_as_one(write_site, tmp_path):
+    site = read_site(write_site(('file = "data.csv"', 'file = "data.csv"\nheader = "yes"')))
+    site.data.file.write_text("2001,2002\n1,2\n3,4\n")
+    table = read_samples(site.data)
+    assert table.feature_names == ("2001", "2002")
+    assert table.n_samples == 2
+    assert json.loads(fingerprint(site.data))["read_with"] == {"header": "yes"}
 
 
 def test_a_fingerprint_is_data_that_a_program_can_read(tmp_path):

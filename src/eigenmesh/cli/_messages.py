@@ -54,6 +54,7 @@ OPTION_NAMES = {
     "categories": "--category",
     "(drop)": "(--drop)",
     "encoding=": "--encoding ",
+    "header=": "--header ",
     "decimal=": "--decimal ",
     "scale=True": "--scale",
 }

@@ -28,6 +28,9 @@ OPTIONS: dict[str, Any] = {
             DATA, "NAME=A,B,..", "A column of categories and its levels, one column of 0 and 1 each. Can be repeated."
         ),
     ],
+    "header": Annotated[
+        Text, option(DATA, "auto|yes|no", "Whether the first line has names; by default if a field is not a number.")
+    ],
     "delimiter": Annotated[Text, option(DATA, "SIGN", "Separator of fields; detected by default. tab for a tab.")],
     "decimal": Annotated[Text, option(DATA, ".|,", "Decimal mark; detected by default.")],
     "layer": Annotated[Text, option(DATA, "NAME", "Dataset of a .h5 file, or layer of a .h5ad file; X by default.")],

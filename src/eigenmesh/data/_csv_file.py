@@ -21,9 +21,8 @@ from eigenmesh.errors import DataError, UnreadableFileError, warn_user
 def read_csv(file: Path, options: TableOptions) -> Table:
     """Table of a text file: X (n_samples, n_features) float64 with NaN for empty fields and NA."""
     dialect = Dialect.of(file, options)
-    if len(dialect.fields) > 2 and dialect.fields == tuple(map(str, range(len(dialect.fields)))):
-        fix = "if they are names of columns, delete the line, or write names that are not numbers"
-        warn_user(f"line 1 of {file} has the numbers 0, 1, 2, .. and counts as a sample; {fix}.")
+    if dialect.doubt is not None:
+        warn_user(f"line 1 of {file} {dialect.doubt}")
     return table_of(TextColumns(dialect), options, str(file))
 
 
@@ -71,7 +70,7 @@ class TextColumns:
         everything = list(positions) == list(range(self.n_columns))
         with open_text(self.dialect.file, self.dialect.encoding) as text:
             # Blank lines before the header would be counted by skiprows, so the header is skipped by hand.
-            lines = islice((line for line in text if line.strip()), int(self.dialect.has_header), None)
+            lines: Iterator[str] = islice((line for line in text if line.strip()), int(self.dialect.has_header), None)
             first = next(lines, None)
             if first is None:
                 # Only a header, of which loadtxt would warn in its own words.

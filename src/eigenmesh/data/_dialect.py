@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,13 +19,21 @@ from eigenmesh.errors import UnreadableFileError
 DELIMITERS = (",", ";", "\t", "|", " ")
 # Number of lines from which the format is detected.
 SAMPLED_LINES = 50
+# Fewest numbers in a first line that may be names of columns, and the fewest that are not in order by chance.
+FEWEST_NAMES, MANY_NAMES = 3, 6
+# Most fields of the first line in a message.
+SHOWN_FIELDS = 3
 UTF_8 = "utf-8-sig"  # with or without the byte-order mark that spreadsheets write
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Format of one text file; ``fields`` are those of its first line that is not blank."""
+    """Format of one text file.
+
+    ``fields`` are those of its first line that is not blank. ``doubt`` says why that line may not be what it was taken
+    for, a header or a sample, and how to say what it is; None if there is no reason to think so.
+    """
 
     file: Path
     encoding: str
@@ -32,6 +41,7 @@ class Dialect:
     decimal: str
     fields: tuple[str, ...]
     has_header: bool
+    doubt: str | None = None
 
     @classmethod
     def of(cls, file: Path, options: TableOptions) -> Dialect:
@@ -52,7 +62,10 @@ class Dialect:
         rows = list(_fields(first, delimiter))
         decimal = options.decimal or ("," if _has_decimal_comma(rows[1:] or rows) else ".")
         fields = tuple(field.strip() for field in rows[0])
-        return cls(file, encoding, delimiter, decimal, fields, any(number(text, decimal) is None for text in fields))
+        has_words = any(number(text, decimal) is None for text in fields)
+        has_header = has_words if options.header == "auto" else options.header == "yes"
+        doubt = _doubt(rows, decimal) if options.header == "auto" else None
+        return cls(file, encoding, delimiter, decimal, fields, has_header, doubt)
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """Pairs (line of the file, from 1, and its fields), without blank lines and the header."""
@@ -112,3 +125,56 @@ def _has_decimal_comma(rows: Sequence[Sequence[str]]) -> bool:
     fields = [text.strip() for row in rows for text in row]
     commas = any(WITH_COMMA.fullmatch(text) for text in fields)
     return commas and not any(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", text) for text in fields)
+
+
+def _doubt(rows: Sequence[Sequence[str]], decimal: str) -> str | None:
+    """Why the first of these rows may be a header of numbers, or a sample with words; None if neither seems so."""
+    first, below = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
+    numbers = [number(text, decimal) for text in first]
+    places = [place for place, value in enumerate(numbers) if value is not None and not math.isnan(value)]
+    if not places or not below:
+        return None
+    named = _looks_like_names([[row[place] for place in places] for row in (first, *below)], decimal)
+    words = [place for place, value in enumerate(numbers) if value is None]
+    shown = ", ".join(first[place].strip() for place in places[:SHOWN_FIELDS]) + (", .." * (len(places) > SHOWN_FIELDS))
+    if not words:
+        fix = 'give header="yes" if they are names of columns, and header="no" if they are not'
+        return f"has the numbers {shown}, and counts as a sample; {fix}." if named else None
+    # Words that are above words, such as names of samples, do not show that the line is a header.
+    above_words = all(any(number(row[place], decimal) is None for row in below) for place in words)
+    if named or not above_words:
+        return None
+    fix = 'give header="no" if it is a sample, and header="yes" if it is not'
+    return f"has the numbers {shown}, but counts as a header, because {first[words[0]]!r} is not a number; {fix}."
+
+
+def _looks_like_names(rows: Sequence[Sequence[str]], decimal: str) -> bool:
+    """Whether the numbers in the first row are names, as years and wavelengths are: no other row is like it.
+
+    No two are equal; and they are whole, or rise or fall by equal steps, or are many and rise or fall.
+    """
+    first, *below = [[number(text, decimal) for text in row] for row in rows]
+    if len(first) < FEWEST_NAMES or len(set(first)) < len(first):
+        return False
+    looks = (_is_whole, _is_even, _is_ordered)
+    return any(is_so(first) and not any(map(is_so, below)) for is_so in looks)
+
+
+def _steps(values: Sequence[float | None]) -> list[float]:
+    """Differences between neighbours; NaN next to a field that is missing or not a number."""
+    plain = [math.nan if value is None else value for value in values]
+    return [after - before for before, after in pairwise(plain)]
+
+
+def _is_even(values: Sequence[float | None]) -> bool:
+    steps = _steps(values)
+    return steps[0] != 0 and all(math.isclose(step, steps[0], rel_tol=1e-6) for step in steps)
+
+
+def _is_ordered(values: Sequence[float | None]) -> bool:
+    steps = _steps(values)
+    return len(values) >= MANY_NAMES and (all(step > 0 for step in steps) or all(step < 0 for step in steps))
+
+
+def _is_whole(values: Sequence[float | None]) -> bool:
+    return all(value is not None and value.is_integer() for value in values)

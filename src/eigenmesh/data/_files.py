@@ -39,16 +39,16 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     """Samples with names, ids, labels and weights, from a file, whose suffix shows its format, or from a data frame.
 
     ``.csv``, ``.tsv`` and ``.txt`` may end in ``.gz``. The delimiter and the decimal mark are detected, there is a
-    header if a field of the first line is not a number, and empty fields and NA are missing entries. ``.npy`` is
-    memory-mapped. ``.npz`` was written by ``scipy.sparse.save_npz``, or has the samples as ``X``, ``data`` or
-    ``images`` (or as its only 2-D array), labels as ``y``, ``labels``, ``label``, ``site`` or ``target`` (looked up in
-    ``site_names``, ``y_names`` etc. if present) and ``feature_names``.
+    header if a field of the first line is not a number, unless ``header`` says "yes" or "no", and empty fields and NA
+    are missing entries. ``.npy`` is memory-mapped. ``.npz`` was written by ``scipy.sparse.save_npz``, or has the
+    samples as ``X``, ``data`` or ``images`` (or as its only 2-D array), labels as ``y``, ``labels``, ``label``,
+    ``site`` or ``target`` (looked up in ``site_names``, ``y_names`` etc. if present) and ``feature_names``.
 
     Parameters
     ----------
     share : (i, n) for the i-th of n runs of rows, equal in length to within one.
     options : fields of ``TableOptions``: columns, drop, id_column, label_column, weight_column,
-        categories, delimiter, decimal, encoding, layer.
+        categories, header, delimiter, decimal, encoding, layer.
     """
     how = TableOptions.of(**options)
     if is_frame(path):

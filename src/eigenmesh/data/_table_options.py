@@ -14,6 +14,7 @@ from eigenmesh.errors import DataError, InputError, UnknownNameError
 # A column by its name, or by its number from 0.
 Column: TypeAlias = str | int
 SHOWN_NAMES = 10
+HEADERS = ("auto", "yes", "no")
 NOT_NUMERIC = "leave it out (drop), name it as id_column or label_column, or give its categories"
 
 
@@ -38,6 +39,8 @@ class TableOptions:
     label_column : labels to split by, or to write next to the scores.
     weight_column : how many samples each row stands for.
     categories : {column: levels}; each level becomes a column of 0 and 1 named ``column=level``.
+    header : whether the first line of a text file has the names of the columns: "yes", "no", or "auto": yes if one of
+        its fields is not a number.
     delimiter, decimal : of a text file: "," ";" "|", a tab or " " for blanks, and "." or ",".
     encoding : of a text file, such as "latin-1"; UTF-8, with or without its mark, if None.
     layer : dataset of a .h5 file, or layer of a .h5ad file; X of the latter if None.
@@ -50,6 +53,7 @@ class TableOptions:
     label_column: Column | None = None
     weight_column: Column | None = None
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    header: str = "auto"
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
@@ -57,6 +61,8 @@ class TableOptions:
     among: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
+        if self.header not in HEADERS:
+            raise InputError(f"header = {self.header!r} must be one of {', '.join(map(repr, HEADERS))}.")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise InputError(f"delimiter = {self.delimiter!r} must be one character, such as ';'.")
         if self.decimal not in (None, ".", ","):
@@ -118,9 +124,7 @@ class TableOptions:
 def column_position(column: Column, names: Sequence[str] | None, n_columns: int, where: str) -> int:
     """Number from 0 of a column that is given by name or by number."""
     if isinstance(column, int):
-        if not 0 <= column < n_columns:
-            raise DataError(f"{where} has no column {column}; give one of 0..{n_columns - 1}.")
-        return column
+        return _numbered(column, names, n_columns, where)
     if names is None:
         raise DataError(f"{where} has no names of columns, so no column {column!r}; give its number from 0.")
     found = [place for place, name in enumerate(names) if name == column]
@@ -132,6 +136,19 @@ def column_position(column: Column, names: Sequence[str] | None, n_columns: int,
             f"{where} has {len(found)} columns {column!r} ({', '.join(map(str, found))}); rename all but one."
         )
     return found[0]
+
+
+def _numbered(column: int, names: Sequence[str] | None, n_columns: int, where: str) -> int:
+    """Number of a column that is given by a number, which may also be its name: years, wavelengths."""
+    called = [place for place, name in enumerate(names or ()) if name == str(column)]
+    if len(called) == 1 and column not in (called[0], *range(n_columns)):
+        return called[0]
+    if not 0 <= column < n_columns:
+        raise DataError(f"{where} has no column {column}; give one of 0..{n_columns - 1}.")
+    if called not in ([], [column]):
+        other = column_label(names, column)
+        raise DataError(f"{where} has {other}, but also a column called {column}; give names that are not numbers.")
+    return column
 
 
 def column_label(names: Sequence[str] | None, column: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigenmesh.data._dialect import Dialect
-from eigenmesh.errors import DataError, UnreadableFileError
+from eigenmesh.errors import DataError, UnreadableFileError, warn_user
 from eigenmesh.sites._arrivals import Arrivals
 from eigenmesh.sites._ledger import CountedFile
 
@@ -120,13 +120,16 @@ class GrowingFile(Arrivals):
             self.scratch.unlink(missing_ok=True)
 
     def _begun(self, piece: bytes) -> bool:
-        """Whether the first lines contain a row. If so, keep the header, the delimiter and the decimal sign."""
+        """Whether the first lines contain a row. If so, keep the header or its absence, delimiter and decimal sign."""
         self.scratch.write_bytes(piece)
         dialect = Dialect.of(self.scratch, self.data.table)
         first, _, rest = piece.lstrip().partition(b"\n")
         if dialect.has_header and not rest.strip():
             return False
+        if dialect.doubt is not None:
+            warn_user(f"line 1 of {self.place} {dialect.doubt}")
         self._header = first + b"\n" if dialect.has_header else b""
-        table = replace(self.data.table, delimiter=dialect.delimiter, decimal=dialect.decimal)
+        header = "yes" if dialect.has_header else "no"
+        table = replace(self.data.table, header=header, delimiter=dialect.delimiter, decimal=dialect.decimal)
         self.data = replace(self.data, table=table)
         return True

@@ -209,6 +209,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
         '# label_column = "diagnosis"     # another column that is not a feature',
         '# weight_column = "count"        # how many samples a row stands for; not a feature',
         '# categories.sex = ["f", "m"]    # one column of 0 and 1 per level; the same levels at all sites',
+        '# header = "yes"                 # the first line has names, even if all are numbers, as years are; or "no"',
         '# delimiter = ";"                # delimiter and decimal are detected if left out',
         '# decimal = ","',
         '# feature_names = ["age", "bmi"] # what the columns must be called, in this order',

@@ -182,7 +182,8 @@ def fingerprint(data: DataFile) -> str:
         for path in all_files_of(data.file):
             with path.open("rb") as file:
                 digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-        read_with = {name: how for name, how in vars(data.table).items() if how}
+        usual = vars(TableOptions())
+        read_with = {name: how for name, how in vars(data.table).items() if how != usual[name]}
         return json.dumps({"sha256": digests, "read_with": read_with})
     except OSError as error:
         raise UnreadableFileError(f"{data.file} cannot be read: {error.strerror}; see [data] in site.toml.") from error
@@ -237,7 +238,7 @@ def _data(fields: Fields) -> DataFile:
     fields.require_known(["file", *known, "feature_names", "covariance"])
     given: dict[str, Any] = {key: fields.columns(key) for key in ("columns", "drop") if key in fields}
     given |= {key: fields.column(key) for key in known if key.endswith("_column") and key in fields}
-    given |= {key: fields.text(key) for key in ("delimiter", "decimal", "encoding", "layer") if key in fields}
+    given |= {key: fields.text(key) for key in ("header", "delimiter", "decimal", "encoding", "layer") if key in fields}
     categories = fields.table("categories")
     given["categories"] = {column: categories.texts(column) for column in categories.content}
     names = fields.texts("feature_names") if "feature_names" in fields else None
