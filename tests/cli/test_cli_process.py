@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from eigenmesh import __version__
+from eigenmesh.model_file import Model, read_model, write_model
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / ("eigenmesh.exe" if sys.platform == "win32" else "eigenmesh")
 MODULE = [sys.executable, "-m", "eigenmesh"]
@@ -41,15 +42,83 @@ def test_bad_input_ends_with_one_line_and_no_traceback(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes are of another kind there")
-@pytest.mark.parametrize("words", [["--help"], ["graph", "cycle"], ["--version"]])
-def test_a_closed_pipe_ends_a_command_quietly(tmp_path, words):
-    """As other commands end with ``| head``: by Rich in Typer, by Rich, and by Typer alone."""
+@pytest.fixture
+def unread():
+    """The writing end of a pipe whose reader has left, as ``head`` leaves."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing) as closed:
-        done = subprocess.run([*MODULE, *words], cwd=tmp_path, stdout=closed, stderr=subprocess.PIPE, text=True)
+        yield closed
+
+
+ON_PIPES = pytest.mark.skipif(sys.platform == "win32", reason="pipes are of another kind there")
+
+
+@ON_PIPES
+@pytest.mark.parametrize("words", [["--help"], ["graph", "cycle"], ["--version"]])
+def test_a_closed_pipe_ends_a_command_quietly(tmp_path, unread, words):
+    """As other commands end with ``| head``: by Rich in Typer, by Rich, and by Typer alone."""
+    done = subprocess.run([*MODULE, *words], cwd=tmp_path, stdout=unread, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+FIT = ["fit", "data.csv", "-k", "2", "--nodes", "3"]
+SIMULATE = ["simulate", "data.csv", "-k", "1", "--nodes", "3", "--solvers", "block-krylov"]
+WRITTEN = {
+    "fit": [*FIT, "--out", "r.npz", "--json", "r.json", "--plot", "r.png", "--events", "r.jsonl", "--report", "r.html"],
+    "fit with JSON": [*FIT, "--json", "-", "--out", "r.npz", "--plot", "r.png", "--report", "r.html"],
+    "fit at threads": [*FIT, "--transport", "threads", "--out", "r.npz", "--report", "r.html"],
+    "stream": [*FIT, "--stream", "--batch-rows", "20", "--out", "r.npz", "--plot", "r.png", "--report", "r.html"],
+    "demo": ["demo", "--nodes", "4", "--out", "r.png", "--report", "r.html"],
+    "graph": ["graph", "cycle", "--plot", "r.png"],
+    "compare": ["compare", "data.csv", "--solvers", "block-krylov", "--nodes", "3", "--out", "r.csv"],
+    "simulate": [*SIMULATE, "--plot", "r.png", "--report", "r.html", "--events", "r.jsonl"],
+    "simulate with JSON": [*SIMULATE, "--json", "--report", "r.html"],
+    "transform": ["transform", "data.csv", "--model", "model.npz", "--monitor", "--out", "r.csv"],
+}
+
+
+@ON_PIPES
+@pytest.mark.slow
+@pytest.mark.parametrize("words", WRITTEN.values(), ids=WRITTEN)
+def test_a_closed_pipe_loses_no_file(tmp_path, unread, words):
+    X = np.random.default_rng(0).standard_normal((60, 4)) * [4, 3, 2, 1]
+    np.savetxt(tmp_path / "data.csv", X, delimiter=",", header="a,b,c,d", comments="")
+    write_model(tmp_path / "model.npz", Model(np.eye(2, 4), *np.ones((3, 2)), np.zeros(4), n_samples=60))
+    done = subprocess.run([*MODULE, *words], cwd=tmp_path, stdout=unread, stderr=subprocess.PIPE, text=True)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 141, done.stderr
+    wanted = {word for word in words if word.startswith("r.")}
+    assert wanted - {file.name for file in tmp_path.iterdir()} == set()
+
+
+@ON_PIPES
+def test_nobody_has_to_read_the_warnings(tmp_path, unread):
+    """A fit that ends early says so to nobody, writes its files, and has the status of its own end."""
+    words = ["fit", "digits", "-k", "3", "--solver", "fast-pca", "--max-rounds", "300", "--out", "r.npz"]
+    done = subprocess.run([*MODULE, *words], cwd=tmp_path, stdout=unread, stderr=unread)
+    assert done.returncode == 1
+    assert (tmp_path / "r.npz").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_an_output_on_a_full_disk_loses_no_file(tmp_path):
+    with open("/dev/full", "w") as full:
+        words = [*MODULE, "fit", "digits", "-k", "2", "--out", "r.npz"]
+        done = subprocess.run(words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.stderr == "error: standard output cannot be written: No space left on device.\n"
+    assert done.returncode == 141
+    assert (tmp_path / "r.npz").exists()
+
+
+@ON_PIPES
+@pytest.mark.slow
+def test_the_first_line_is_enough_for_head(tmp_path):
+    words = " ".join([*MODULE, "fit", "digits", "-k", "2", "--out", "r.npz"])
+    done = process(["sh", "-c", f"{words} | head -1"], tmp_path)
+    assert done.stdout.startswith("data")
+    assert done.stderr == ""
+    assert read_model(tmp_path / "r.npz").components.shape == (2, 64)
 
 
 def test_module_is_the_same_command(tmp_path):

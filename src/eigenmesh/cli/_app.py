@@ -1,7 +1,9 @@
 """The command line: its commands, and how it reports errors."""
 
+import os
+import sys
 from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -112,12 +114,53 @@ def about(
     """
 
 
+class Output:
+    """Standard output or standard error, which may end before the command does: ``head`` leaves, or a disk is full.
+
+    What is written after that is dropped, so that the command goes on: a fit writes its files, and a peer takes part
+    until the run ends. ``error`` is the reason.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, or drop it."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._end(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Pass on what was written, or drop it."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._end(error)
+
+    def _end(self, error: OSError) -> None:
+        self.error = error
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
 def main() -> None:
     """Entry point of the ``eigenmesh`` command."""
+    results, notices = Output(sys.stdout), Output(sys.stderr)
+    sys.stdout, sys.stderr = results, notices
     try:
         app(prog_name="eigenmesh")
     except SystemExit as end:
-        # Rich and Typer both exit with status 1 here, which means "not converged" for eigenmesh.
-        if isinstance(end.__context__, BrokenPipeError):
-            end.code = PIPE_CLOSED
+        results.flush()
+        if results.error is not None:
+            end.code = end.code or PIPE_CLOSED
+            if not isinstance(results.error, BrokenPipeError):
+                alert(f"error: standard output cannot be written: {results.error.strerror}.", style="bold red")
+        notices.flush()
         raise

@@ -107,8 +107,9 @@ def compare(
     messages.print(facts_table(problem.facts(comparison.prepared.moments.n_samples)))
     curves = _run(messages, methods, comparison, max_rounds)
     rows = [CostRow.of(method, [curve]) for method, curve in curves]
+    written = _write(files, problem, rows, curves, cost)
     messages.print(cost_table(rows, cost))
-    for path in _write(files, problem, rows, curves, cost):
+    for path in written:
         messages.print(f"wrote {path}")
     if files.undrawn is not None:
         messages.alert(f"no picture: {files.undrawn}", style="yellow")

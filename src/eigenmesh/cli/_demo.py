@@ -91,21 +91,25 @@ def demo(
                 log.emit(planned)
             fitted = fit(prepared, events=log, reference=truth)
             log.emit(fitted.result.ended)
+        written = [_draw(fitted, problem, picture), write_fit_report(page_file, entries, fitted, problem)]
         node_vectors = np.swapaxes(fitted.result.node_components, 1, 2)
         messages.print_fit(fitted, np.sqrt(sin_squared(node_vectors, truth).max(axis=0)))
-        _draw(messages, fitted, problem, picture)
-        messages.print(f"wrote {write_fit_report(page_file, entries, fitted, problem)}")
+        for path in written:
+            if isinstance(path, MissingExtraError):
+                messages.alert(f"no picture: {path}", style="yellow")
+            else:
+                messages.print(f"wrote {path}")
     if not fitted.result.converged:
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _draw(messages: Messages, fitted: Fit, problem: Problem, picture: Path | MissingExtraError) -> None:
+def _draw(fitted: Fit, problem: Problem, picture: Path | MissingExtraError) -> Path | MissingExtraError:
+    """Draw the picture and return its path; if matplotlib is missing, the error."""
     if isinstance(picture, MissingExtraError):
-        messages.alert(f"no picture: {picture}", style="yellow")
-        return
+        return picture
     held = f"held by {fitted.result.n_nodes} nodes ({problem.split} split)"
     title = f"PCA of {fitted.moments.n_samples:,} handwritten digits {held}"
-    messages.print(f"wrote {save_picture(problem.picture(fitted, title), picture)}")
+    return save_picture(problem.picture(fitted, title), picture)
 
 
 def _picture_path(path: Path) -> Path | MissingExtraError:

@@ -202,7 +202,7 @@ def _carry_out(
     problem: Problem,
     about: dict[str, Any],
 ) -> bool:
-    """Prepare the fit, print its settings, run it, print and write the result; True if it converged."""
+    """Prepare the fit, print its settings, run it, write and print the result; True if it converged."""
     with messages.waiting("preparing"):
         prepared = prepare(request, problem.data)
     messages.print(facts_table(_facts(prepared, problem)))
@@ -215,9 +215,8 @@ def _carry_out(
             log.emit(planned)
         fitted = run_fit(prepared, events=log)
         log.emit(fitted.result.ended)
-    # Loadings of single pixels say little; components of images are shown in the picture.
-    messages.print_fit(fitted, loadings=problem.name not in IMAGE_SHAPES)
-    written = outputs.write(model_of(fitted), fit_numbers(fitted, {**problem.asked(fitted), **about}))
+    numbers = fit_numbers(fitted, {**problem.asked(fitted), **about})
+    written = outputs.write(model_of(fitted), numbers)
     if outputs.picture is not None:
         title = f"{problem.title}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"
         written.append(save_picture(problem.picture(fitted, title), outputs.picture))
@@ -225,6 +224,9 @@ def _carry_out(
         written.append(write_fit_report(outputs.report, entries, fitted, problem))
     if outputs.events is not None:
         written.append(outputs.events)
+    # Loadings of single pixels say little; components of images are shown in the picture.
+    messages.print_fit(fitted, loadings=problem.name not in IMAGE_SHAPES)
+    outputs.print(numbers)
     for path in written:
         messages.print(f"wrote {path}")
     return fitted.result.converged

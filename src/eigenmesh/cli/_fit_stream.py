@@ -146,9 +146,9 @@ def _write(
     messages: Messages, outputs: Outputs, pca: DecentralizedPCA, data: Sequence[str], entries: Sequence[Entry]
 ) -> None:
     fitted, stream = pca.fitted_, {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
-    messages.print_fit(fitted, loadings=True)
     about = {**stream, "n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}
-    written = outputs.write(model_of(fitted), fit_numbers(fitted, about))
+    numbers = fit_numbers(fitted, about)
+    written = outputs.write(model_of(fitted), numbers)
     if outputs.picture is not None and isinstance(pca.weights_, Weights):
         title = f"{TITLE}: {pca.n_samples_:,} samples at {pca.n_nodes_} nodes"
         more: Any = {"names": fitted.facts.node_names, "image_shape": None, "total_variance": fitted.total_variance}
@@ -157,5 +157,7 @@ def _write(
     if outputs.report is not None:
         seen = f"{', '.join(data)}: {pca.n_samples_seen_:,} samples of {pca.n_features_in_:,} features"
         written.append(write_report(outputs.report, entries, fitted, TITLE, {"data": seen}))
+    messages.print_fit(fitted, loadings=True)
+    outputs.print(numbers)
     for path in [*written, *([] if outputs.events is None else [outputs.events])]:
         messages.print(f"wrote {path}")

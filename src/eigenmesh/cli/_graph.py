@@ -45,11 +45,13 @@ def graph(
         topology = canonical_name("topology", topology, graphs.TOPOLOGIES)
         drawn = graphs.topology(topology, nodes or DEFAULT_NODES, seed=seed)
     network = graphs.weighting(weights, drawn)
+    if plot is not None:
+        names = [str(drawn.nodes[node].get("name", node)) for node in range(network.n_nodes)]
+        save_picture(network_picture(network, names, title=topology), plot)
     messages.print(facts_table(_facts(network, topology, resolved(weights, drawn))))
     messages.print(averaging_table(network))
     if plot is not None:
-        names = [str(drawn.nodes[node].get("name", node)) for node in range(network.n_nodes)]
-        messages.print(f"wrote {save_picture(network_picture(network, names, title=topology), plot)}")
+        messages.print(f"wrote {plot}")
 
 
 def _facts(network: graphs.Weights, topology: str, weights: str) -> dict[str, str]:

@@ -96,17 +96,20 @@ class Outputs:
         return Outputs(*(None if name is None else type(name)(with_rank(str(name), rank)) for name in own))
 
     def write(self, model: Model, numbers: dict[str, Any]) -> list[Path]:
-        """Write the model and the numbers; returns the paths of the files written."""
+        """Write the files of the model and of the numbers; returns their paths."""
         written = []
         if self.model is not None:
             write_model(self.model, model)
             written.append(self.model)
-        if self.numbers == STANDARD_OUTPUT:
-            print(json.dumps(numbers, indent=2, allow_nan=False))
-        elif self.numbers is not None:
+        if self.numbers not in (None, STANDARD_OUTPUT):
             save_json(self.numbers, numbers)
             written.append(Path(self.numbers))
         return written
+
+    def print(self, numbers: dict[str, Any]) -> None:
+        """Print the numbers, if standard output is where they go; after all files are written."""
+        if self.numbers == STANDARD_OUTPUT:
+            print(json.dumps(numbers, indent=2, allow_nan=False))
 
 
 def _may_be_the_same(one: str, other: str) -> bool:

@@ -80,12 +80,12 @@ def rehearse(
     with messages.page(title) as page:
         with messages.waiting("rehearsing"), event_log(events, page, entries.append) as log:
             found = forecast(described, under, dict(zip(sites, tables, strict=True)), seed, log.listeners)
+        if report is not None:
+            save_page(report, title, entries, facts=_facts(found))
         if as_json:
             typer.echo(json.dumps(_numbers(found), indent=2))
         else:
             _print_forecast(messages, found)
-        if report is not None:
-            save_page(report, title, entries, facts=_facts(found))
         for path in filter(None, (report, events)):
             messages.alert(f"wrote {path}", style="none")
     statuses = {STATUS.get(site.end, ENDED) for site in found.sites.values()}

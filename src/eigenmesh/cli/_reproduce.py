@@ -106,14 +106,15 @@ def reproduce(
     runs = {experiment.name: runs_of(experiment, trials, seed) for experiment in experiments}
     results, missing = _carry_out(messages, runs, store, jobs or usable_cores())
     chapters = [_chapter(experiment, results, missing) for experiment in experiments]
-    _print_tables(messages, chapters)
     command = f"eigenmesh reproduce {what}{' --quick' if quick else ''} --trials {trials} --seed {seed}"
     about = {
         "command": command + (f" --rounds {rounds}" if rounds else ""),
         "trials": f"{trials}, each with new data (or split), graph and start",
         "made by": f"eigenmesh {__version__}",
     }
-    for path in _write(out, what, chapters, about):
+    written = _write(out, what, chapters, about)
+    _print_tables(messages, chapters)
+    for path in written:
         messages.print(f"wrote {path}")
     if missing:
         raise typer.Exit(INCOMPLETE)

@@ -17,15 +17,13 @@ QUICK_SAMPLES = 10_000
 
 
 def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, quick: bool) -> None:
-    """Run all methods over all streams; print the tables, and write page, pictures and CSV files."""
+    """Run all methods over all streams; write page, pictures and CSV files, and print the tables."""
     matplotlib("figure")
     make_folder(out)
     panels = streaming_panels(QUICK_SAMPLES if quick else None)
     totals = {panel.title: len(panel.methods) for panel in panels}
     with messages.counted_progress(totals, dict.fromkeys(totals, 0)) as finish:
         results = [StreamResult(panel, streaming_rows(panel, trials, seed, finish)) for panel in panels]
-    for result in results:
-        messages.print(streaming_table(result))
     about = {
         "command": f"eigenmesh reproduce streaming{' --quick' if quick else ''} --trials {trials} --seed {seed}",
         "trials": f"{trials}, each with new samples, graph and start; medians",
@@ -41,5 +39,7 @@ def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, q
     for name, text in texts.items():
         save_text(out / name, text)
         written.append(out / name)
+    for result in results:
+        messages.print(streaming_table(result))
     for path in written:
         messages.print(f"wrote {path}")

@@ -125,16 +125,16 @@ def simulate(
                     asked = replace(request, solver=solver)
                     result = run_in_virtual_time(asked, problem.data, under, names, truth, seed, log.listeners)
                     found[solver.name] = result
+        if plot is not None:
+            _draw(plot, problem, found)
+        if report is not None:
+            save_page(report, title, entries, facts=facts)
         if as_json:
             typer.echo(json.dumps({name: _numbers(each) for name, each in found.items()}, indent=2))
         else:
             messages.print(facts_table(facts))
             _print_tables(messages, found)
             messages.print(in_order(found))
-        if plot is not None:
-            _draw(plot, problem, found)
-        if report is not None:
-            save_page(report, title, entries, facts=facts)
         for path in filter(None, (plot, report, events)):
             messages.alert(f"wrote {path}", style="none")
     converged = all(each.result is not None and each.result.converged for each in found.values())

@@ -88,15 +88,18 @@ def transform(
     project = saved.transform_new if new_samples else saved.project_source
     scores = project(read.source, str(data))
     distances: dict[str, np.ndarray] = {}
+    findings: list[str] = []
     if monitor:
         normal = None if quiet_samples is None else read_table(quiet_samples, **how)
-        distances = monitored(saved, read, normal, messages)
+        distances, findings = monitored(saved, read, normal)
     if form == EIGENVEC:
         written = save_plink(out, data, saved.model_, scores)
     elif form == H5AD:
         written = [save_h5ad(out, data, saved.model_, scores, table.layer)]
     else:
         written = [save_scores(out, scores, read, table, distances)]
+    for line in findings:
+        messages.print(line)
     listed = ", ".join(map(str, written))
     messages.print(f"wrote {listed}: {len(scores):,} samples, {saved.n_components_} components")
     if not new_samples and (saved.n_samples_ or np.inf) < saved.n_features_in_:
@@ -106,16 +109,17 @@ def transform(
         )
 
 
-def monitored(saved: SavedModel, read: Table, normal: Table | None, messages: Messages) -> dict[str, np.ndarray]:
-    """T2 and SPE of each sample; prints how many are above their limits. ``normal`` samples set the limit of SPE."""
+def monitored(saved: SavedModel, read: Table, normal: Table | None) -> tuple[dict[str, np.ndarray], list[str]]:
+    """T2 and SPE of each sample, and how many are above their limits. ``normal`` samples set the limit of SPE."""
     found, limit_of_spe = saved.distances(read.source, read.name), saved.spe_limit_
     if normal is not None:
         usual = saved.distances(normal.source, normal.name).spe
         limit_of_spe = spe_limit(float(usual.mean()), float(usual.var()))
+    lines = []
     for name, values, limit in (("T2", found.t2, saved.t2_limit_), ("SPE", found.spe, limit_of_spe)):
         if limit is None:
-            messages.print(f"{name} has no limit with this model; give normal samples with --quiet-samples")
+            lines.append(f"{name} has no limit with this model; give normal samples with --quiet-samples")
         else:
             share = np.mean(values > limit)
-            messages.print(f"{name} is above its limit of {limit:.4g} in {share:.1%} of the samples (1 % is usual)")
-    return {"t2": found.t2, "spe": found.spe}
+            lines.append(f"{name} is above its limit of {limit:.4g} in {share:.1%} of the samples (1 % is usual)")
+    return {"t2": found.t2, "spe": found.spe}, lines
