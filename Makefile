@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-history bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults mutations trials clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-history bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,9 @@ fuzz: $(VENV)/.dev ## a million random messages to the decoder of the wire
 
 faults: $(VENV)/.made ## 100,000 rehearsals of a run of sites with faults, on all cores
 	$(BIN)/python -m eigenmesh.rehearsal --seeds 0:100000 --workers 0
+
+driver: $(VENV)/.dev ## the real TLS driver: 20,000 connections that close, are reset or stall at any byte
+	$(BIN)/python benchmarks/driver.py --faults 20000
 
 mutations: $(VENV)/.made ## take one safeguard of the sites' protocol away at a time: which seed notices
 	$(BIN)/python tools/mutations.py --workers 0

@@ -18,7 +18,8 @@ from eigenmesh.protocol import LinkStatus
 from eigenmesh.sites import read_site
 from eigenmesh.sites._reporting import Metrics, Reporter
 from eigenmesh.sites._status import Status, health, read_status, write_status
-from eigenmesh.transports.tls import TransportStatus
+from eigenmesh.transports.tls import Supervisor, TransportStatus
+from waiting import LIMIT_S, until
 
 OSLO = NeighbourStatus("oslo", True, 1e9, True, 11, 1000, 2000, round_trip_s=0.04)
 BODO = NeighbourStatus("bodo", refusal="another run")
@@ -182,6 +183,34 @@ def test_a_wait_ends_with_its_round_also_if_every_look_meets_one(mesh, monkeypat
         reporter._poll()
         since.append(reporter._status.waiting_since)
     assert since == [100.0, 100.0, 102.0, 102.0]
+
+
+def test_a_status_thread_that_dies_is_reported(mesh):
+    site = read_site(mesh / "bergen" / "site.toml")
+    site.out.folder.mkdir()
+    failed, supervisor = threading.Event(), Supervisor()
+    supervisor.on_failure = lambda error: failed.set()
+    with Reporter(site, supervisor=supervisor) as reporter:
+        reporter.transport = SimpleNamespace(status=lambda: 1 / 0)
+        assert failed.wait(LIMIT_S)
+        reporter.transport = None
+    with pytest.raises(ZeroDivisionError):
+        supervisor.check()
+
+
+@pytest.mark.parametrize("gone", [BrokenPipeError("gone"), SystemExit(1)])
+def test_a_terminal_that_has_gone_ends_neither_the_reports_nor_the_run(mesh, caplog, gone):
+    def listener(status):
+        raise gone
+
+    site = read_site(mesh / "bergen" / "site.toml")
+    site.out.folder.mkdir()
+    supervisor = Supervisor()
+    with Reporter(site, listener, supervisor):
+        before = read_status(site.out.status).written
+        until(lambda: read_status(site.out.status).written > before, "the status is not written again")
+    supervisor.check()
+    assert caplog.text.count("progress is no longer shown") == 1
 
 
 def test_what_neighbours_say_comes_to_status_and_events_as_one_plain_line(mesh):

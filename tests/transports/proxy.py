@@ -1,16 +1,30 @@
-"""A TCP proxy between two peers that delays, stalls, cuts, truncates, doubles and garbles bytes when told to."""
+"""A TCP proxy between two peers that delays, stalls, cuts, resets, truncates, doubles and garbles when told to."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
-from collections.abc import Coroutine
-from typing import Any, Self
+from collections.abc import Coroutine, Iterator
+from typing import Any, NamedTuple, Self
 
 from eigenmesh.transports.tls._connection_thread import new_loop
 
 CHUNK_BYTES = 1 << 18
 STALL_LOOK_S = 0.02
+
+
+class Fault(NamedTuple):
+    """What befalls one connection once so many bytes have passed, both directions together; after that it is over.
+
+    "close" and "reset" do so to both ends; "half" closes the direction that moved last, and "stall" holds both, for
+    ``hold_s`` before they are reset, if the ends do not give up before.
+    """
+
+    kind: str
+    after_bytes: int
+    hold_s: float = 0.0
 
 
 class Proxy:
@@ -26,11 +40,13 @@ class Proxy:
     address : host:port to dial.
     passed : bytes passed on, both directions together.
     connections : how many have been made.
+    faults : one for each new connection; those after the last are let through.
     """
 
     def __init__(self, host: str, port: int, delay_s: float = 0.0) -> None:
         self._target, self.delay_s = (host, port), delay_s
         self.passed, self.connections = 0, 0
+        self.faults: Iterator[Fault] = iter(())
         self._open, self._fault = True, ""
         self._left: int | None = None
         self._stalled: frozenset[str] = frozenset()
@@ -110,12 +126,58 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers |= {writer, there[1]}
+        pumps = self._pump(reader, there[1], "there"), self._pump(there[0], writer, "back")
         try:
-            await asyncio.gather(self._pump(reader, there[1], "there"), self._pump(there[0], writer, "back"))
+            fault = next(self.faults, None)
+            if fault is None:
+                await asyncio.gather(*pumps)
+            else:
+                await self._meddled(fault, (reader, there[1]), (there[0], writer))
+        except asyncio.CancelledError:
+            # The proxy is closed; a server in Python 3.11 logs tasks that end so.
+            pass
         finally:
+            for pump in pumps:
+                pump.close()
             for end in (writer, there[1]):
                 self._writers.discard(end)
                 end.transport.abort()
+
+    async def _meddled(self, fault: Fault, *ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        """Pass on as many bytes as the fault allows, in both directions, and then cause it."""
+        left, last = fault.after_bytes, ways[0][1]
+        over = asyncio.Event()
+
+        async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal left, last
+            while not over.is_set() and (data := await reader.read(CHUNK_BYTES)):
+                data = data[:left]
+                left, last = left - len(data), writer
+                writer.write(data)
+                await writer.drain()
+                if left <= 0:
+                    break
+            over.set()
+
+        pumps = [asyncio.ensure_future(pump(*way)) for way in ways]
+        try:
+            if left > 0:
+                await over.wait()
+            if fault.kind == "half" and last.can_write_eof() and not last.transport.is_closing():
+                last.write_eof()
+            await asyncio.sleep(fault.hold_s)
+        finally:
+            for one in pumps:
+                one.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+        for _, writer in ways:
+            if fault.kind != "close" and not writer.transport.is_closing():
+                # Closed with this option, a connection is reset: the other end hears no farewell.
+                at_once = struct.pack("ii", 1, 0)
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+                writer.transport.abort()
+            else:
+                writer.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str) -> None:
         """Read on while earlier chunks wait for their time, so that a delay does not limit the rate."""

@@ -13,6 +13,7 @@ from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import Mark, record
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._wire import Kind
+from eigenmesh.transports.tls import Supervisor
 from eigenmesh.transports.tls._journal import Journal, has_rounds
 
 HEAD = {"run id": "00", "own data": "abc"}
@@ -38,9 +39,8 @@ def made(mark, sender, round_, content):
 
 
 def opened(path, head=HEAD, safe=None, failures=None):
-    return Journal(
-        path, head, (safe if safe is not None else []).append, (failures if failures is not None else []).append
-    )
+    told = [(calls if calls is not None else []).append for calls in (safe, failures)]
+    return Journal(path, head, *told, Supervisor())
 
 
 def written(path, contents=CONTENTS):
@@ -88,7 +88,8 @@ def test_every_start_is_counted_and_newer_journals_have_greater_identities(tmp_p
 
 def test_records_are_called_durable_only_once_they_are_in_the_file(tmp_path):
     path, seen = tmp_path / "journal", []
-    journal = Journal(path, HEAD, lambda count: seen.append((count, path.read_bytes())), lambda reason: None)
+    durable = lambda count: seen.append((count, path.read_bytes()))  # noqa: E731
+    journal = Journal(path, HEAD, durable, lambda reason: None, Supervisor())
     for number in range(50):
         journal.append(made(Mark.FRAME, 1, number, frame(f"frame {number}.")))
     assert journal.flush(10.0)
@@ -111,7 +112,8 @@ def test_much_that_waits_is_flushed_before_its_time(tmp_path, monkeypatch):
     monkeypatch.setattr("eigenmesh.transports.tls._journal.FLUSH_EVERY_S", 600.0)
     monkeypatch.setattr("eigenmesh.transports.tls._journal.FLUSH_BYTES", 1000)
     safe, flushed = [], threading.Event()
-    journal = Journal(tmp_path / "journal", HEAD, lambda count: (safe.append(count), flushed.set()), lambda _: None)
+    durable = lambda count: (safe.append(count), flushed.set())  # noqa: E731
+    journal = Journal(tmp_path / "journal", HEAD, durable, lambda reason: None, Supervisor())
     journal.append(made(Mark.FRAME, 1, 0, frame("little")))
     assert not flushed.wait(0.3)
     journal.append(made(Mark.FRAME, 1, 1, frame("x" * 2000)))
@@ -170,7 +172,7 @@ def test_damage_in_the_last_record_that_was_called_durable_is_refused_after_a_po
         original = getattr(os, call, os.fsync)
         seen = lambda file, original=original: (original(file), on_disk.append(path.read_bytes()))  # noqa: E731
         monkeypatch.setattr(os, call, seen, raising=False)
-    journal = Journal(path, HEAD, lambda count: left.append(on_disk[-1]), lambda reason: None)
+    journal = Journal(path, HEAD, lambda count: left.append(on_disk[-1]), lambda reason: None, Supervisor())
     journal.append(made(Mark.MASKED, 0, 0, b"masked words"), urgent=True)
     assert journal.flush(10.0)
     journal.close()

@@ -33,6 +33,7 @@ from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports.tls import CertificateKeyring
 from eigenmesh.transports.tls._round_trip import round_trip_s
 from problems import angles, make_problem
+from transports.faulty_links import FaultyRun
 from transports.proxy import Proxy
 from transports.sites import Sites
 from waiting import until
@@ -191,6 +192,11 @@ def test_a_round_trip_is_the_least_that_the_kernel_has_seen():
 
 
 # How a run ends.
+
+
+def test_a_connection_that_has_ended_has_no_round_trip():
+    # asyncio has no socket any more, between the end of a connection and the call that says so.
+    assert round_trip_s(None) == 0.0
 
 
 def test_an_abort_reaches_every_site_with_its_reason():
@@ -428,7 +434,59 @@ def test_a_mistake_in_the_machine_ends_the_run_and_not_only_a_stream(caplog):
     errors = in_threads(work, 2)
     assert isinstance(errors[0], KeyError)
     assert isinstance(errors[1], TransportError)
-    assert "the protocol of site0 failed" in caplog.text
+    assert "the protocol of site0 has ended the run: KeyError: 'a mistake'" in caplog.text
+
+
+def tick_dies(endpoint):
+    def look():
+        raise KeyError("a mistake")
+
+    for connection in endpoint._streams._open.values():
+        connection.look = look
+
+
+def journal_dies(endpoint):
+    def store(batch):
+        raise KeyError("a mistake")
+
+    endpoint._journal._store = store
+
+
+def callback_dies(endpoint):
+    def call():
+        raise KeyError("a mistake")
+
+    endpoint._streams.call(call)
+
+
+DEATHS = {
+    tick_dies: "the task tick has ended the run: KeyError: 'a mistake'",
+    journal_dies: "the thread eigenmesh-journal has ended the run: KeyError: 'a mistake'",
+    callback_dies: "a callback of the communication thread has ended the run: KeyError: 'a mistake'",
+}
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_task_or_thread_that_dies_ends_the_run_at_all_sites_with_its_reason(tmp_path, caplog, death):
+    sites = Sites(nx.path_graph(2), patience_s=3.0)
+
+    def work(rank):
+        with sites.transport(rank, journal=tmp_path / f"{rank}") as transport:
+            rounds(transport, [1 - rank], 3)
+            if rank == 0:
+                death(transport.endpoint)
+            rounds(transport, [1 - rank], 10**9, first=3)
+
+    errors = in_threads(work, 2)
+    assert isinstance(errors[0], KeyError)
+    assert isinstance(errors[1], AbortedError)
+    assert "site0 ended the run: KeyError; ask its operator." in str(errors[1])
+    assert DEATHS[death] in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_driver_outlives_connections_that_close_or_stall_at_any_byte(seed):
+    FaultyRun(seed, 25, parks=seed == 4).play()
 
 
 @pytest.mark.slow

@@ -78,4 +78,7 @@ class FewRefusals(logging.Filter):
 class _AsJson(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {"at": self.formatTime(record), "level": record.levelname, "logger": record.name}
-        return json.dumps({**line, "message": one_line(record.getMessage())})
+        line["message"] = one_line(record.getMessage())
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)

@@ -24,6 +24,7 @@ from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events._log import is_torn
 from eigenmesh.sites._audit_lines import DATA, ROTATED, START, hash_of, last_line
+from eigenmesh.transports.tls import Supervisor
 from eigenmesh.transports.tls._journal_file import lock
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class AuditWriter:
 
     When ``record`` returns, the operating system has the line; a thread flushes it to the disk soon after. After the
     first line that cannot be written, every call raises UnreadableFileError. ``data_messages`` counts the messages that
-    carry numbers. If ``max_bytes`` is given, a new file begins after that many bytes.
+    carry numbers. If ``max_bytes`` is given, a new file begins after that many bytes. ``supervisor`` hears of any other
+    exception in the thread.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class AuditWriter:
         privacy: str = "open",
         partition: str = "samples",
         max_bytes: int | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.path, self.failure, self._max_bytes = path, "", max_bytes
         self._file = self._size = -1
@@ -69,7 +72,7 @@ class AuditWriter:
             if isinstance(error, InputError):
                 raise
             raise UnreadableFileError(f"cannot write {path}: {error.strerror}; choose another out.folder.") from error
-        self._thread = threading.Thread(target=self._sync_regularly, name="eigenmesh-audit", daemon=True)
+        self._thread = (supervisor or Supervisor()).thread(self._sync_regularly, "eigenmesh-audit")
         self._thread.start()
         start = {"kind": START, "site": site, "run": run, "n_features": n_features, "n_samples": n_samples}
         self._start = _fields({**start, "privacy": privacy, "partition": partition, "pid": os.getpid()})

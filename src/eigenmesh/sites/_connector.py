@@ -7,7 +7,7 @@ from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._revocation import RevocationList
 from eigenmesh.sites._site import Site
-from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint
+from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, Supervisor
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Connector:
     fingerprint: str
     length: int
 
-    def connect(self, audit: AuditWriter) -> Endpoint:
-        """This site's end of its links, from the journal if there is one."""
+    def connect(self, audit: AuditWriter, supervisor: Supervisor) -> Endpoint:
+        """This site's end of its links, from the journal if there is one; ``supervisor`` is that of the run."""
         site, settings = self.site, self.site.settings
         addresses = {name: str(address) for name, address in site.neighbours.items() if address is not None}
         manifest = self.manifest
@@ -50,6 +50,7 @@ class Connector:
             journal=site.out.journal,
             fingerprint=self.fingerprint,
             on_sent=audit.record,
+            supervisor=supervisor,
         )
 
 

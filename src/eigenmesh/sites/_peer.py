@@ -36,7 +36,7 @@ from eigenmesh.sites._run_folder import RunFolder
 from eigenmesh.sites._samples import OneFile, OwnSamples
 from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status
-from eigenmesh.transports.tls import TlsTransport
+from eigenmesh.transports.tls import Supervisor, TlsTransport
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,9 @@ class Peer:
             self.files = ResultFiles(site, self.manifest, self.run_folder)
         # The last healthy estimate (d, K), to continue from after a loss.
         self.estimate: np.ndarray | None = None
-        self.reporter = Reporter(site, listener)
+        # Of all threads and tasks; the first that ends with an exception ends the run.
+        self.supervisor = Supervisor()
+        self.reporter = Reporter(site, listener, self.supervisor)
 
     def run(self) -> Outcome:
         """Take part until the result is written, or the run is parked, aborted or fails."""
@@ -99,11 +101,11 @@ class Peer:
     def _audit(self) -> AuditWriter:
         site, own, modes = self.site, self.own, (self.site.settings.privacy or "open", self.site.settings.partition)
         facts = site.run_and_batch, own.n_features, own.n_samples
-        return AuditWriter(site.out.audit, site.name, *facts, *modes, site.out.audit_bytes)
+        return AuditWriter(site.out.audit, site.name, *facts, *modes, site.out.audit_bytes, self.supervisor)
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
         """Run with all sites. If sites are lost and ``on_loss`` is "continue", run again with the remaining ones."""
-        endpoint = self.connector.connect(audit)
+        endpoint = self.connector.connect(audit, self.supervisor)
         try:
             transport = TlsTransport(endpoint)
             while True:

@@ -1,5 +1,6 @@
 """Reports the progress of a run about every second: to the event log, the status file, Prometheus and a listener."""
 
+import logging
 import math
 import threading
 import time
@@ -14,7 +15,9 @@ from eigenmesh.events import Ended, Entry, Event, EventLog, JsonlWriter, Members
 from eigenmesh.protocol import Membership
 from eigenmesh.sites._site import Site
 from eigenmesh.sites._status import Status, write_status
-from eigenmesh.transports.tls import TlsTransport
+from eigenmesh.transports.tls import Supervisor, TlsTransport
+
+logger = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 LOOPBACK = "127.0.0.1"
@@ -77,10 +80,13 @@ class Metrics:
 class Reporter:
     """The event log of a site, and the status that follows from the events; a context manager.
 
-    A thread polls the transport and emits an event for everything that has changed.
+    A thread polls the transport and emits an event for everything that has changed; ``supervisor`` hears of exceptions
+    in it.
     """
 
-    def __init__(self, site: Site, listener: Callable[[Status], None] | None = None) -> None:
+    def __init__(
+        self, site: Site, listener: Callable[[Status], None] | None = None, supervisor: Supervisor | None = None
+    ) -> None:
         self.site, self.listener = site, listener
         self.log = EventLog(self._take)
         self.transport: TlsTransport | None = None
@@ -92,7 +98,7 @@ class Reporter:
         self._ended = threading.Event()
         self._stack = ExitStack()
         self._metrics: Metrics | None = None
-        self._thread = threading.Thread(target=self._report_regularly, name="eigenmesh-status", daemon=True)
+        self._thread = (supervisor or Supervisor()).thread(self._report_regularly, "eigenmesh-status")
 
     def __enter__(self) -> Self:
         if self.site.metrics_port is not None:
@@ -137,7 +143,12 @@ class Reporter:
         if self._metrics is not None:
             self._metrics.show(status)
         if self.listener is not None:
-            self.listener(status)
+            try:
+                self.listener(status)
+            except (OSError, SystemExit) as error:
+                # The terminal, or the reader of a pipe, has gone; Rich raises SystemExit then. The run goes on.
+                logger.warning("progress is no longer shown: %s", error)
+                self.listener = None
 
     def _poll(self) -> None:
         """Emit an event for everything that has changed at the transport since the last poll."""

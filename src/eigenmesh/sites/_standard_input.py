@@ -12,6 +12,7 @@ from eigenmesh.data._dialect import Dialect
 from eigenmesh.errors import UnreadableFileError
 from eigenmesh.sites._growing_file import GrowingFile
 from eigenmesh.sites._ledger import CountedFile
+from eigenmesh.transports.tls import Supervisor
 
 READ_BYTES = 2**16
 
@@ -26,6 +27,7 @@ class StandardInput(GrowingFile):
 
     descriptor: int = field(default=0, kw_only=True)
     _failure: str = ""
+    _supervisor: Supervisor = field(default_factory=Supervisor, repr=False, compare=False)
     _durable: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -34,9 +36,10 @@ class StandardInput(GrowingFile):
             file.seek(0)
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
         sync_folder(self.place.parent)
-        threading.Thread(target=self._keep, name="standard-input", daemon=True).start()
+        self._supervisor.thread(self._keep, "standard-input").start()
 
     def new(self, counted: tuple[CountedFile, ...], batch: int) -> tuple[CountedFile, ...]:
+        self._supervisor.check()
         with self._durable:
             if self._failure:
                 raise UnreadableFileError(self._failure)

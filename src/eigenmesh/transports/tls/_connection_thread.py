@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import logging
 import ssl
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from eigenmesh.protocol import _wire as wire
 from eigenmesh.transports.tls._connection import CONNECT_S, LEAVE_S, WELCOME, Connection
 from eigenmesh.transports.tls._listener import Listener
 from eigenmesh.transports.tls._security import Credentials, parse_address, plain_reason
+from eigenmesh.transports.tls._supervisor import Supervisor
 
 logger = logging.getLogger("eigenmesh.transports.tls")
 
@@ -26,7 +26,7 @@ class ConnectionThread:
     """Runs the event loop in its own thread, from construction to ``stop``.
 
     ``feed`` is called with events, in that thread. ``addresses`` are those of the neighbours that this site calls;
-    ``listen`` is the address at which the others call.
+    ``listen`` is the address at which the others call. ``supervisor`` hears of every exception in the thread.
     """
 
     def __init__(
@@ -37,26 +37,24 @@ class ConnectionThread:
         listen: str | None,
         max_message_bytes: int,
         max_streams: int,
+        supervisor: Supervisor,
     ) -> None:
         self._feed, self._addresses, self._max_streams = feed, addresses, max_streams
+        self._supervisor = supervisor
         self._max_bytes = wire.ROOM_BYTES + max(max_message_bytes, wire.MAX_TEXT_BYTES)
         try:
             self._listening, self._dialling = credentials.for_listening(), credentials.for_dialling()
         except (ssl.SSLError, ValueError) as error:
             raise InputError(f"key, certificate and authority do not match: {plain_reason(error)}.") from None
+        # Bound here, because a port that is taken is a mistake of the caller, not of the thread.
+        self._listener = None if listen is None else Listener(listen, self._listening, self._max_bytes, max_streams)
         self._open: dict[int, Connection] = {}
         self._numbers = itertools.count()
         self._loop = new_loop()
         self._begun, self._stopping = asyncio.Event(), asyncio.Event()
-        self._started = threading.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.error: Exception | None = None
-        self.thread = threading.Thread(target=self._run, args=(listen,), name="eigenmesh-streams", daemon=True)
+        self.thread = supervisor.thread(self._run, "eigenmesh-streams")
         self.thread.start()
-        self._started.wait()
-        if self.error is not None:
-            self.thread.join()
-            raise self.error
 
     def call(self, work: Callable[..., None], *values: Any) -> None:
         """Have this thread make a call, after all earlier ones; may be used from any thread."""
@@ -82,7 +80,7 @@ class ConnectionThread:
         for effect in effects:
             if isinstance(effect, Dial):
                 if not self._stopping.is_set():
-                    self._start(self._dial(effect.neighbour, effect.after_s))
+                    self._start(self._dial(effect.neighbour, effect.after_s), f"dial {effect.neighbour}")
             elif (connection := self._open.get(effect.stream)) is not None:
                 if isinstance(effect, Write):
                     connection.write(effect.data)
@@ -94,24 +92,32 @@ class ConnectionThread:
         connection = None if stream is None else self._open.get(stream)
         return 0.0 if connection is None else connection.round_trip_s
 
-    def _run(self, listen: str | None) -> None:
+    def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._loop.set_exception_handler(self._callback_failed)
         try:
-            self._loop.run_until_complete(self._main(listen))
-        except Exception as error:
-            if self._started.is_set():
-                logger.exception("the communication thread failed")
-            self.error = error
+            self._loop.run_until_complete(self._main())
         finally:
+            if self._listener is not None:
+                self._listener.close()
             self._loop.close()
-            self._started.set()
 
-    async def _main(self, listen: str | None) -> None:
-        if listen is not None:
-            listener = Listener(listen, self._listening, self._max_bytes, self._max_streams)
-            self._start(listener.serve(self._start, self._admit))
-        self._started.set()
-        self._start(self._tick())
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+        """Hear of an exception in a callback of the loop.
+
+        The loop itself closes a connection in which it fails; then the link is made again, as after any other end of a
+        connection, and strangers cannot end the run.
+        """
+        error = about.get("exception")
+        if not isinstance(error, Exception) or "transport" in about:
+            logger.warning("%s: %s", about.get("message"), error)
+        else:
+            self._supervisor.fail(error, "a callback of the communication thread")
+
+    async def _main(self) -> None:
+        if self._listener is not None:
+            self._start(self._listener.serve(self._start, self._admit), "listen")
+        self._start(self._tick(), "tick")
         await self._stopping.wait()
         tasks = list(self._tasks)
         for task in tasks:
@@ -123,8 +129,9 @@ class ConnectionThread:
         while self._open:
             await asyncio.sleep(0.01)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._loop.create_task(work, name=name)
+        self._supervisor.watch(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -16,6 +16,7 @@ from eigenmesh.errors import EigenmeshError, InputError, TransportError
 from eigenmesh.transports.tls._connection_thread import ConnectionThread
 from eigenmesh.transports.tls._journal import Journal
 from eigenmesh.transports.tls._security import Credentials
+from eigenmesh.transports.tls._supervisor import Supervisor
 
 logger = logging.getLogger("eigenmesh.transports.tls")
 
@@ -38,6 +39,7 @@ class Endpoint:
     journal : file for received messages, from which a killed site resumes.
     fingerprint : identifies this site's data; kept in the journal to detect changed data, and never sent.
     on_sent : called with every message before it is sent; if it raises, no numbers are sent and the run is parked.
+    supervisor : of all threads and tasks of the run at this site; the first that ends with an exception ends the run.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Endpoint:
         journal: Path | None = None,
         fingerprint: str = "",
         on_sent: Callable[[ep.Sent], None] | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         callers = [name for name in setup.neighbours if name not in setup.dials]
         if callers and listen is None:
@@ -57,8 +60,9 @@ class Endpoint:
         self.setup, self._on_sent = setup, on_sent
         self._lock = threading.Lock()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._failure: Exception | None = None
-        self._mistake: Exception | None = None
+        self._failure: BaseException | None = None
+        self._supervisor = Supervisor() if supervisor is None else supervisor
+        self._supervisor.on_failure = self._broken
         self._closed = False
         self._streams: ConnectionThread | None = None
         self._journal = None if journal is None else self._open_journal(journal, fingerprint)
@@ -67,7 +71,9 @@ class Endpoint:
             self._records = len(past.entries)
             self._machine = ep.SiteMachine(setup, past, random.Random(secrets.randbits(64)), time.monotonic())
             limits = setup.run.max_message_bytes, 4 * len(setup.sites) + 16
-            self._streams = ConnectionThread(self._step, credentials, addresses, listen if callers else None, *limits)
+            self._streams = ConnectionThread(
+                self._step, credentials, addresses, listen if callers else None, *limits, self._supervisor
+            )
             self._feed(ep.SiteStarted())
             self._streams.begin()
         except BaseException:
@@ -82,6 +88,7 @@ class Endpoint:
             head,
             lambda records: self._feed(ep.Durable(records)),
             lambda reason: self._feed(ep.DiskFailed("journal", reason)),
+            self._supervisor,
         )
 
     @property
@@ -136,16 +143,17 @@ class Endpoint:
                 answer = None
             if answer is not None:
                 return answer
-            ended = self._mistake if isinstance(event, ep.Finish) else self._failure
-            if ended is not None:
-                # A fresh traceback for each raise.
-                raise ended.with_traceback(None)
+            self._supervisor.check()
+            if not isinstance(event, ep.Finish):
+                self.check()
             if self._streams is None or not self._streams.thread.is_alive():
                 raise TransportError(f"the communication thread of {self.setup.name} has ended.")
 
     def check(self) -> None:
         """Raise the error that has ended the run, if there is one."""
+        self._supervisor.check()
         if self._failure is not None:
+            # A fresh traceback for each raise.
             raise self._failure.with_traceback(None)
 
     def stop(self, reason: str, parks: bool = False) -> None:
@@ -188,19 +196,33 @@ class Endpoint:
 
     def _step(self, event: Any) -> None:
         """Step the machine and carry out its effects, in the communication thread; an exception ends the run."""
-        out: list[ep.Write | ep.Cut | ep.Dial] = []
+        if self._supervisor.error is not None:
+            self._end(self._supervisor.error)
+            return
         try:
-            with self._lock:
-                out = self._effects(event) if self._mistake is None else []
+            self._carry_out(event)
         except Exception as error:
-            logger.exception("the protocol of %s failed", self.setup.name)
-            self._mistake = error
-        if self._mistake is not None:
-            self._end(self._mistake)
-        elif self._streams is not None:
+            self._supervisor.fail(error, f"the protocol of {self.setup.name}")
+
+    def _carry_out(self, event: Any) -> None:
+        with self._lock:
+            out = self._effects(event)
+        if self._streams is not None:
             self._streams.perform(out)
 
-    def _end(self, error: Exception) -> None:
+    def _broken(self, error: BaseException) -> None:
+        """Hear of an exception in any thread: no event is taken from now on, and the neighbours are told."""
+        self._hand_over(self._break_off, error)
+
+    def _break_off(self, error: BaseException) -> None:
+        try:
+            # Only the kind of the exception: its message could reveal data or paths.
+            self._carry_out(ep.Stop(f"{type(error).__name__}; ask its operator."))
+        except Exception:
+            logger.exception("the neighbours of %s cannot be told", self.setup.name)
+        self._end(error)
+
+    def _end(self, error: BaseException) -> None:
         self._failure = error
         self._answers.put(None)
 

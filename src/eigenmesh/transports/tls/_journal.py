@@ -24,6 +24,7 @@ from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import CannotResumeError, InputError, UnreadableFileError
 from eigenmesh.protocol import Instance, JournalRecord, Mark, Past, record, scan
 from eigenmesh.transports.tls._journal_file import MAGIC, lock, read, sync, write
+from eigenmesh.transports.tls._supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +44,17 @@ class Journal:
 
     ``past`` holds the records from before, and a record of this start. The journal's thread calls ``on_durable`` with
     the number of records that are on the disk, and ``on_failure``, once, if the disk fails; no record becomes durable
-    after that. The identity is drawn when the file is made, so that neighbours can tell it from a new journal.
+    after that. ``supervisor`` hears of any other exception in it. The identity is drawn when the file is made, so that
+    neighbours can tell it from a new journal.
     """
 
     def __init__(
-        self, path: Path, head: dict[str, str], on_durable: Callable[[int], None], on_failure: Callable[[str], None]
+        self,
+        path: Path,
+        head: dict[str, str],
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[str], None],
+        supervisor: Supervisor,
     ) -> None:
         self.path, self._on_durable, self._on_failure = path, on_durable, on_failure
         self._queue: queue.SimpleQueue[tuple[bytes, ...] | threading.Event | None] = queue.SimpleQueue()
@@ -61,7 +68,7 @@ class Journal:
             os.close(self._file)
             raise
         self._records = len(self.past.entries)
-        self._thread = threading.Thread(target=self._work, name="eigenmesh-journal", daemon=True)
+        self._thread = supervisor.thread(self._work, "eigenmesh-journal")
         self._thread.start()
 
     def _begin(self, head: dict[str, str]) -> Past:

@@ -28,26 +28,29 @@ class Listener:
         self._socket = _bound(address)
 
     async def serve(
-        self, start: Callable[[Work], None], admit: Callable[[Connection, tuple[str, ...], str], Work]
+        self, start: Callable[[Work, str], None], admit: Callable[[Connection, tuple[str, ...], str], Work]
     ) -> None:
-        """Accept callers until this task is cancelled; ``start`` gets one task per handshake.
+        """Accept callers until this task is cancelled; ``start`` gets the work of each handshake, and a name.
 
         After a handshake ``admit`` gets the connection, the names in its certificate, and its address.
         """
         loop = asyncio.get_running_loop()
-        with self._socket:
-            while True:
-                try:
-                    caller, (host, port, *_) = await loop.sock_accept(self._socket)
-                except OSError as error:
-                    logger.debug("no caller can be accepted: %s", error)
-                    await asyncio.sleep(PAUSE_S)
-                    continue
-                if self._in_handshake[host] < self._most:
-                    self._in_handshake[host] += 1
-                    start(self._greet(caller, host, port, admit))
-                else:
-                    caller.close()
+        while True:
+            try:
+                caller, (host, port, *_) = await loop.sock_accept(self._socket)
+            except OSError as error:
+                logger.debug("no caller can be accepted: %s", error)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if self._in_handshake[host] < self._most:
+                self._in_handshake[host] += 1
+                start(self._greet(caller, host, port, admit), f"greet {host}:{port}")
+            else:
+                caller.close()
+
+    def close(self) -> None:
+        """Close the port."""
+        self._socket.close()
 
     async def _greet(self, caller: socket.socket, host: str, port: int, admit: Callable[..., Work]) -> None:
         connection = Connection(self._max_bytes)

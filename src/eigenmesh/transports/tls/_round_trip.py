@@ -14,10 +14,12 @@ NOT_YET = 2**32 - 1
 def round_trip_s(connected: Any) -> float:
     """The shortest round trip of the last five minutes over a TCP socket; 0 if the system does not provide it.
 
+    ``connected`` is the socket of a connection, or None once the connection has ended.
+
     Kernels answer each other, so it includes neither the work of a site nor the load of its computer. It costs no
     message.
     """
-    if not hasattr(socket, "TCP_INFO"):
+    if connected is None or not hasattr(socket, "TCP_INFO"):
         return 0.0
     try:
         info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LEAST_AT + _LEAST.size)
