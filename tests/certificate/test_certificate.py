@@ -166,17 +166,7 @@ def test_every_number_is_the_same_at_all_nodes_whatever_the_averaging():
     assert np.isfinite(certificate.gaps).all()
 
 
-def test_single_precision_does_not_pass_off_rounding_as_certainty():
-    problem = make_problem(np.array([9.0, 8.0, 2.0, 1.0, 0.5]), samples=200)
-    single = from_parts([part.astype(np.float32) for part in problem.parts])
-    result = run(FastPCA(), single.covariance(), single.network, 2, max_rounds=4000)
-    assert not result.converged
-    assert result.certificate.clusters == ()
-    assert result.certificate.error_bound < 1e-3
-    assert (result.certificate.error_bounds >= angles(result.node_components, problem.vectors).max(axis=0)).all()
-
-
-def test_small_eigenvalues_are_not_taken_for_one_in_single_precision():
+def test_small_eigenvalues_of_float32_samples_are_not_taken_for_one():
     rng = np.random.default_rng(0)
     Q = np.linalg.qr(rng.standard_normal((30, 30)))[0]
     spread = np.concatenate([[1, 0.03, 0.02, 0.01], np.full(26, 1e-3)])

@@ -109,13 +109,13 @@ def test_products_on_a_device_are_those_of_numpy(X, device, dtype, lies, kind):
     moments, place = moments_of(here, network()), Place.named(device)
     expected = build_covariance(here, moments, kind=kind)
     covariance = build_covariance(there, moments, kind=kind, xp=place.xp, device=place.device)
-    B = np.random.default_rng(1).standard_normal((N_NODES, D, 2)).astype(dtype)
+    B = np.random.default_rng(1).standard_normal((N_NODES, D, 2))
     product = covariance.apply(covariance.place(B))
     assert isinstance(product, torch.Tensor)
     assert product.device.type == device
-    assert np.allclose(product.cpu(), expected.apply(B), rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)
+    assert np.allclose(product.cpu(), expected.apply(B), rtol=0, atol=1e-12)
     U = np.linalg.qr(np.random.default_rng(2).standard_normal((D, 2)))[0]
-    assert np.allclose(covariance.traces_beyond(U), expected.traces_beyond(U), rtol=1e-5)
+    assert np.allclose(covariance.traces_beyond(U), expected.traces_beyond(U), rtol=1e-12)
 
 
 def test_matrices_of_float32_samples_are_summed_in_float64():
@@ -126,7 +126,7 @@ def test_matrices_of_float32_samples_are_summed_in_float64():
     place = Place.named("cpu")
     matrix = build_covariance(shards, moments, kind=CovarianceKind.FORMED, xp=place.xp, device="cpu").matrices[0]
     exact = np.cov(X.astype("float64").T)
-    assert np.array_equal(matrix.numpy(), exact.astype("float32"))
+    assert np.allclose(matrix.numpy(), exact, rtol=1e-12)
 
 
 def test_nodes_of_about_equal_size_are_multiplied_in_one_call_on_a_gpu(X, gpu):

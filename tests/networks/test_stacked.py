@@ -69,10 +69,10 @@ def test_traffic_counts_what_a_network_would_send():
     network.mix(X, S)
     assert network.traffic == Traffic(rounds=1, messages=40, matrices=2, bytes=40 * 2 * 21 * 8)
     before = network.traffic.copy()
-    network.worst(np.zeros((20, 4), dtype=np.float32))
+    network.worst(np.zeros((20, 4)))
     spent = network.traffic - before
     # The diameter of a cycle of 20 is 10; four numbers are not a matrix.
-    assert spent == Traffic(rounds=10, messages=400, matrices=0, bytes=400 * 4 * 4)
+    assert spent == Traffic(rounds=10, messages=400, matrices=0, bytes=400 * 4 * 8)
     assert before + spent == network.traffic
 
 

@@ -58,7 +58,6 @@ CHANGES = [
     ({"scale": True}, ["scale: false here, true there"]),
     ({"missing": "mean"}, ['missing: "error" here, "mean" there']),
     ({"seed": 1}, ["seed: none here, 1 there"]),
-    ({"dtype": "float32"}, ['dtype: "float64" here, "float32" there']),
     ({"on_loss": "abort"}, ['on_loss: "wait" here, "abort" there']),
     ({"privacy": "open"}, ['privacy: "masked" here, "open" there', 'masks: "all pairs" here, none there']),
     ({"min_samples": 9}, ["min_samples.in all: 0 here, 9 there"]),

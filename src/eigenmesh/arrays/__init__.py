@@ -24,11 +24,11 @@ from eigenmesh.arrays._gpu import (
     symmetric_product,
 )
 from eigenmesh.arrays._library import (
+    ITEM_BYTES,
     Array,
     Namespace,
     as_tensor,
     devices_here,
-    item_bytes,
     like,
     namespace,
     namespace_for,
@@ -41,6 +41,7 @@ from eigenmesh.arrays._library import (
 from eigenmesh.arrays._nodes import everywhere, held, is_everywhere
 
 __all__ = [
+    "ITEM_BYTES",
     "PIECE",
     "Array",
     "Namespace",
@@ -53,7 +54,6 @@ __all__ = [
     "held",
     "inner_products",
     "is_everywhere",
-    "item_bytes",
     "like",
     "namespace",
     "namespace_for",

@@ -13,6 +13,9 @@ Namespace: TypeAlias = Any
 # The compatibility wrapper of NumPy itself, for code that starts from files and estimators.
 numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
 
+# Bytes of a number in memory and in a message: all arithmetic is in float64, or in 64-bit integers.
+ITEM_BYTES = 8
+
 # DLPack device types of CPU memory: plain, and pinned for CUDA.
 DLPACK_HOST = (1, 3)
 
@@ -68,15 +71,8 @@ def as_tensor(array: Array) -> Array:
     return import_extra("torch", "torch", "an array on a GPU").from_dlpack(array)
 
 
-def item_bytes(array: Array) -> int:
-    """Bytes per number of the array."""
-    size = getattr(array.dtype, "itemsize", None)
-    # The dtypes of array-api-strict have no item size.
-    return int(size if size is not None else array.__array_namespace__().finfo(array.dtype).bits // 8)
-
-
 def namespace_for(device: str | None) -> tuple[Namespace, Any]:
-    """Array API namespace and device: NumPy for None, PyTorch for "cpu", "cuda", "cuda:1", "mps"."""
+    """Array API namespace and device: NumPy for None, PyTorch for "cpu", "cuda", "cuda:1"."""
     if device is None:
         return numpy, None
     torch = import_extra("torch", "torch", f"device = {device!r}")
@@ -87,10 +83,16 @@ def namespace_for(device: str | None) -> tuple[Namespace, Any]:
         raise InputError(
             f"device = {device!r} cannot be used; {available}. Leave it out for NumPy on the CPU."
         ) from error
+    try:
+        torch.empty(0, dtype=torch.float64, device=device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            f"device = {device!r} has no float64, in which all results are computed; leave it out, "
+            "and move samples that are there to the CPU with X.cpu()."
+        ) from error
     return array_api_compat.array_namespace(placed), placed.device
 
 
 def devices_here(torch: Any) -> list[str]:
     """Names of the devices that PyTorch sees on this machine."""
-    names = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-    return [*names, "mps"] if torch.backends.mps.is_available() else names
+    return ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]

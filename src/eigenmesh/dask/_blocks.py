@@ -45,7 +45,6 @@ class Blocks:
 
     array: Any
     layout: Layout
-    dtype: np.dtype
     traffic: Traffic = field(default_factory=Traffic)
     # Two fits must not share a key: Dask would reuse the result of the first.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -57,9 +56,7 @@ class Blocks:
         if is_frame(X):
             names = tuple(str(name) for name in X.columns)
             require_distinct(names, "the dask data frame")
-            single = all(dtype == np.float32 for dtype in X.dtypes)
-            meta = np.empty((0, len(names)), dtype=np.float32 if single else np.float64)
-            X = X.map_partitions(_frame_samples, meta=meta)
+            X = X.map_partitions(_frame_samples, meta=_frame_samples(X._meta))
         is_array = isinstance(X, import_extra("dask.array", "dask", "fitting dask data").Array)
         if not is_array or X.ndim != 2:
             kind = f"{type(X).__module__}.{type(X).__name__}" + (f" of shape {X.shape}" if is_array else "")
@@ -67,8 +64,7 @@ class Blocks:
         if np.isnan(X.shape[1]) or X.shape[1] == 0:
             raise DataError(f"the dask array has shape {X.shape}; the number of columns must be known and not 0.")
         array = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-        dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
-        return cls(array, Layout(array.numblocks[0], names), dtype, traffic)
+        return cls(array, Layout(array.numblocks[0], names), traffic)
 
     @property
     def n_features(self) -> int:

@@ -73,12 +73,12 @@ class BlockCovariance:
     rounding_size: float = 0.0
 
     def place(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(values, dtype=self.blocks.dtype)
+        return np.asarray(values, dtype=np.float64)
 
     def apply(self, X: Array) -> np.ndarray:
         require_numpy(X, self.kind)
         total = self.blocks.total(partial(_block_product, make=self.make, X=X[0]), "product", sent_bytes=X.nbytes)
-        return np.asarray(total[np.newaxis] / self.blocks.n_blocks, dtype=X.dtype)
+        return np.asarray(total[np.newaxis] / self.blocks.n_blocks)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         total = self.blocks.total(partial(_block_trace, make=self.make, U=U), "trace", sent_bytes=U.nbytes)
@@ -95,7 +95,7 @@ def covariance_of_blocks(blocks: Blocks, moments: Moments, kind: CovarianceKind,
     if kind is CovarianceKind.FORMED:
         sent = moments.mean.nbytes + (0 if moments.scale is None else moments.scale.nbytes)
         pooled = blocks.total(partial(_block_matrix, make=make), "covariance", sent_bytes=sent) / blocks.n_blocks
-        return Formed(pooled[np.newaxis].astype(blocks.dtype, copy=False))
+        return Formed(pooled[np.newaxis])
     weights = 1.0 if moments.scale is None else 1 / moments.scale
     cancels = float(np.sum((weights * moments.mean) ** 2)) * blocks.n_blocks if blocks.is_sparse else 0.0
     if holds:
@@ -139,4 +139,4 @@ def formed_in_one_pass(blocks: Blocks, *, scale: Scaling) -> tuple[Moments, Form
     C = (products - n_samples * np.outer(shift, shift)) / (n_samples - 1)
     if moments.scale is not None:
         C = C / np.outer(moments.scale, moments.scale)
-    return moments, Formed(C[np.newaxis].astype(blocks.dtype, copy=False))
+    return moments, Formed(C[np.newaxis])

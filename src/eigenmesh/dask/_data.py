@@ -17,6 +17,7 @@ from eigenmesh.dask._covariance import covariance_of_blocks, formed_in_one_pass
 from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments, Scaling
 from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Sizes, choose_by_size
 from eigenmesh.data._pooled_moments import moments_by_sums
+from eigenmesh.data._scores import kept_dtype
 from eigenmesh.data._summaries import count_and_sum
 from eigenmesh.errors import InputError, import_extra
 from eigenmesh.fitting import DataFacts, Request, Size
@@ -46,7 +47,7 @@ class DaskData:
     @property
     def facts(self) -> DataFacts:
         blocks, names = self.blocks, self.blocks.layout.feature_names
-        return DataFacts.of_rows(blocks.n_blocks, blocks.n_features, blocks.dtype.itemsize, feature_names=names)
+        return DataFacts.of_rows(blocks.n_blocks, blocks.n_features, feature_names=names)
 
     def count(self, masked: bool) -> tuple[Size, None]:
         """The chunk sizes may be unknown; the moments count the rows."""
@@ -125,9 +126,8 @@ class DaskData:
             n_features=blocks.n_features,
             # One sum is kept in the end, but every running task forms a matrix.
             n_matrices=n_threads,
-            itemsize=blocks.dtype.itemsize,
             sparse_bytes=n_bytes if blocks.is_sparse else None,
-            copy_bytes=share,
+            copy_bytes=share if blocks.array.dtype == np.float64 else 0,
         )
 
 
@@ -141,14 +141,15 @@ def check_features(pca: Any, X: Any, reset: bool) -> None:
 def lazy_scores(pca: Any, X: Any) -> Any:
     """Scores of dask data (n, d) as a dask array (n, K), float32 if they are; nothing is computed yet."""
     blocks = Blocks.of(X, Traffic())
-    array, meta = blocks.array, np.empty((0, 0), dtype=blocks.dtype)
+    array, kept = blocks.array, kept_dtype(blocks.array.dtype)
     check_features(pca, X, reset=False)
     light = type(pca)(whiten=pca.whiten, missing=pca.missing)
     for name in NEEDED:
         setattr(light, name, getattr(pca, name))
     light.n_features_in_ = array.shape[1]
-    made = {"chunks": (array.chunks[0], (pca.n_components_,)), "meta": meta, "token": "eigenmesh-scores"}
-    return array.map_blocks(_scores, projection=light, kept=blocks.dtype, **made)
+    made: dict[str, Any] = {"chunks": (array.chunks[0], (pca.n_components_,)), "token": "eigenmesh-scores"}
+    made["meta"] = np.empty((0, 0), dtype=kept)
+    return array.map_blocks(_scores, projection=light, kept=kept, **made)
 
 
 def _scores(block: Any, projection: Any, kept: np.dtype) -> np.ndarray:

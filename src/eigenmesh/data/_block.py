@@ -79,13 +79,11 @@ class Block:
 
     @property
     def in_place(self) -> bool:
-        """Whether all rows are one contiguous float64 array in memory, which products can use without a copy."""
-        if self.weights is not None:
-            return False
+        """Whether all rows are one contiguous array in memory, which products can use without a copy."""
         matrix = getattr(self.source, "matrix", None)
-        if not isinstance(matrix, np.ndarray) or not isinstance(self.rows, slice) or not self.in_memory:
+        if self.weights is not None or not isinstance(self.rows, slice) or not isinstance(matrix, np.ndarray):
             return False
-        return matrix.dtype == np.float64 and bool(matrix[self.rows].flags.forc)
+        return self.in_memory and bool(matrix[self.rows].flags.forc)
 
     @property
     def n_stored(self) -> int | None:

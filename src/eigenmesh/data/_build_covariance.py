@@ -48,6 +48,6 @@ def build_covariance(
     if kind is CovarianceKind.MATRIX_FREE:
         return MatrixFree.of(shards, moments, place)
     if kind is CovarianceKind.CHUNKED:
-        return Chunked(shards.blocks, moments.centring(shards.n_nodes), shards.dtype, place)
+        return Chunked(shards.blocks, moments.centring(shards.n_nodes), place)
     require_numpy(place.xp.empty(0), kind)
     return Sparse.of(shards, moments)

@@ -25,8 +25,11 @@ class Centring:
     rest: np.ndarray | None = None
     _placed: dict[Any, list[Any]] = field(default_factory=dict, init=False, repr=False)
 
-    def apply(self, piece: Samples) -> Array:
-        """The piece as dense float64 (rows, d), centred and scaled, on its device; a sparse piece is made dense."""
+    def apply(self, piece: Samples, out: np.ndarray | None = None) -> Array:
+        """The piece as dense float64 (rows, d), centred and scaled, on its device; a sparse piece is made dense.
+
+        On the CPU it is written to ``out``, if given.
+        """
         dense = piece.toarray() if scipy.sparse.issparse(piece) else piece
         xp = namespace(dense)
         if dense.device not in self._placed:
@@ -36,7 +39,7 @@ class Centring:
                 for value in (self.mean, self.rest, self.factor)
             ]
         mean, rest, factor = self._placed[dense.device]
-        centred = self._centred(dense, mean)
+        centred = self._centred(dense, mean, out)
         if rest is not None:
             centred -= rest
         if isinstance(self.factor, np.ndarray) or self.factor != 1.0:
@@ -58,25 +61,36 @@ class Centring:
     def chunks(self, block: Block, n_bytes: int | None = None, place: Place = HOST) -> Iterator[tuple[int, Array]]:
         """Pairs (first row, prepared rows) that cover a block, on a device; a piece takes at most n_bytes as float64.
 
-        A row of weight w is multiplied by sqrt(w), so that products of prepared rows count it w times.
+        A row of weight w is multiplied by sqrt(w), so that products of prepared rows count it w times. On the CPU all
+        chunks are written to the same memory: a chunk is valid until the next one is read.
         """
+        out = None
         for start, piece in block.chunks(n_bytes or chunk_bytes(place.device)):
-            yield start, self._ready(block, start, piece, place)
+            ready = self._ready(block, start, piece, place, out)
+            # The first chunk is the largest.
+            out = ready if out is None and isinstance(ready, np.ndarray) else out
+            yield start, ready
 
     def columns(self, block: Block, place: Place = HOST) -> Iterator[tuple[slice, Array]]:
         """Pairs (columns, prepared rows of these columns) that cover a block that is read by columns."""
         for columns, piece in block.column_chunks(chunk_bytes(place.device)):
             yield columns, self.part(columns)._ready(block, 0, piece, place)
 
-    def _ready(self, block: Block, start: int, piece: Samples, place: Place) -> Array:
-        ready = self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece))
+    def _ready(self, block: Block, start: int, piece: Samples, place: Place, out: np.ndarray | None = None) -> Array:
+        ready = self.apply(piece if scipy.sparse.issparse(piece) else place.put(piece), out)
         weights = block.weights_of(start, ready)
-        return ready if weights is None else ready * weights**0.5
+        if weights is not None:
+            ready *= weights**0.5
+        return ready
 
-    def _centred(self, values: Array, mean: Array) -> Array:
+    def _centred(self, values: Array, mean: Array, out: np.ndarray | None = None) -> Array:
         xp = namespace(values)
-        # The mean is float64, and so is the result for values of any dtype.
-        centred = xp.astype(values - mean, xp.float64, copy=False)
+        if isinstance(values, np.ndarray):
+            out = None if out is None else out[: len(values)]
+            centred: Array = np.subtract(values, mean, out=out, dtype=np.float64)
+        else:
+            centred = xp.astype(values, xp.float64)
+            centred -= mean
         if self.fills:
             centred[~xp.isfinite(centred)] = 0.0
         return centred

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from eigenmesh.data._block import INDEX_BYTES
 from eigenmesh.data._place import CHUNK_BYTES
 from eigenmesh.data._shards import Shards
@@ -48,15 +50,14 @@ class Choice:
 class Sizes:
     """Sizes of the data that decide the choice.
 
-    n_samples: of the nodes in this process; n_matrices: number of covariances if they are formed; itemsize: bytes per
-    number; sparse_bytes: values and indices as float64 CSR, None if dense; copy_bytes: most that centred copies may
-    take; in_place: products can use the rows where they are.
+    n_samples: of the nodes in this process; n_matrices: number of covariances if they are formed; sparse_bytes: values
+    and indices as float64 CSR, None if dense; copy_bytes: most that centred copies may take; in_place: products can use
+    the rows where they are.
     """
 
     n_samples: int
     n_features: int
     n_matrices: int
-    itemsize: int
     sparse_bytes: int | None = None
     copy_bytes: int = COPY_BYTES
     in_place: bool = False
@@ -67,9 +68,11 @@ class Sizes:
         n_samples = sum(block.n_rows for block in blocks)
         sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if shards.is_sparse else None
         copy_bytes = COPY_BYTES if all(block.in_memory for block in blocks) else FILE_COPY_BYTES
+        if any(block.dtype != np.float64 for block in blocks):
+            # A copy in float64 may take many times the memory of the samples, which are converted in chunks instead.
+            copy_bytes = 0
         in_place = in_place and len(blocks) == 1 and blocks[0].in_place
-        itemsize = shards.dtype.itemsize
-        return cls(n_samples, shards.n_features, len(blocks), itemsize, sparse_bytes, copy_bytes, in_place)
+        return cls(n_samples, shards.n_features, len(blocks), sparse_bytes, copy_bytes, in_place)
 
     @property
     def is_thin(self) -> bool:
@@ -89,8 +92,8 @@ class Sizes:
         entries = self.n_samples * self.n_features
         return {
             # Forming needs two more float64 matrices: the sum and the product of one chunk.
-            CovarianceKind.FORMED: self.n_features**2 * (self.n_matrices * self.itemsize + 16) + 2 * CHUNK_BYTES,
-            CovarianceKind.MATRIX_FREE: (0 if self.in_place else entries * self.itemsize) + 2 * CHUNK_BYTES,
+            CovarianceKind.FORMED: self.n_features**2 * (8 * self.n_matrices + 16) + 2 * CHUNK_BYTES,
+            CovarianceKind.MATRIX_FREE: (0 if self.in_place else 8 * entries) + 2 * CHUNK_BYTES,
             CovarianceKind.CHUNKED: 3 * CHUNK_BYTES,
             CovarianceKind.SPARSE: entries * 16 if self.sparse_bytes is None else self.sparse_bytes,
         }[kind]
@@ -118,7 +121,7 @@ def choose_by_size(
     forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components
     free = products * 4 * n_samples * d * n_components
     copies, matrices = (sizes.memory_needed(kind) for kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.FORMED))
-    may_copy = copies <= min(memory_bytes, sizes.copy_bytes)
+    may_copy = sizes.in_place or copies <= min(memory_bytes, sizes.copy_bytes)
     costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
     # Reading the data again for every product costs about as much as the product.
     reads = pass_cost if may_copy and not sizes.in_place else max(pass_cost, 2.0)

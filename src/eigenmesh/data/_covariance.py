@@ -56,19 +56,18 @@ class Formed:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, place: Place) -> Formed:
-        """Sum of chunk^T chunk over each node's prepared rows, in float64, then cast; very sparse rows stay sparse."""
-        xp, d = place.xp, shards.n_features
-        centring, dtype = moments.centring(shards.n_nodes), getattr(xp, shards.dtype.name)
-        matrices = xp.empty((len(shards.blocks), d, d), dtype=dtype, device=place.device)
+        """Sum of chunk^T chunk over each node's prepared rows; very sparse rows stay sparse."""
+        xp, d, centring = place.xp, shards.n_features, moments.centring(shards.n_nodes)
+        matrices = xp.empty((len(shards.blocks), d, d), dtype=xp.float64, device=place.device)
         thin = Sparse.reading(shards, moments) if Sizes.of(shards).is_thin else None
         for node, block in enumerate(shards.blocks):
             if thin is not None:
-                matrices[node, ...] = place.put(thin.formed(node).astype(shards.dtype, copy=False))
+                matrices[node, ...] = place.put(thin.formed(node))
                 continue
             total: Array = 0.0
             for _, chunk in centring.chunks(block, place=place):
                 total += chunk.mT @ chunk
-            matrices[node, ...] = xp.astype((total + total.mT) * 0.5, dtype, copy=False)
+            matrices[node, ...] = (total + total.mT) * 0.5
         return cls(matrices, 0.0 if thin is None else thin.rounding_size)
 
     def at(self, place: Place) -> Formed:
@@ -86,9 +85,8 @@ class Formed:
         return symmetric_product(self.matrices, X)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
-        beyond = np.linalg.qr(U.astype(np.float64), mode="complete")[0][:, U.shape[1] :]
-        matrices = to_numpy(self.matrices).astype(np.float64, copy=False)
-        return np.array([np.vdot(beyond, matrix @ beyond) for matrix in matrices])
+        beyond = np.linalg.qr(U, mode="complete")[0][:, U.shape[1] :]
+        return np.array([np.vdot(beyond, matrix @ beyond) for matrix in to_numpy(self.matrices)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,19 +103,19 @@ class MatrixFree:
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments, place: Place) -> MatrixFree:
-        """Centred copies of each node's rows, in the working dtype."""
+        """Centred copies of each node's rows."""
         xp, centring = place.xp, moments.centring(shards.n_nodes)
-        dtype, counts = getattr(xp, shards.dtype.name), [block.n_rows for block in shards.blocks]
+        counts = [block.n_rows for block in shards.blocks]
         # On a GPU, nodes with similar numbers of rows are stacked, so that one call multiplies all of them.
         padded = len(counts) * max(counts)
         stacks = place.is_gpu and padded <= MOST_PADDING * sum(counts)
         shapes = [(max(counts) if stacks else count, shards.n_features) for count in counts]
-        stack = xp.zeros((len(counts), *shapes[0]), dtype=dtype, device=place.device) if stacks else None
+        stack = xp.zeros((len(counts), *shapes[0]), dtype=xp.float64, device=place.device) if stacks else None
         factors = []
         for node, block in enumerate(shards.blocks):
-            rows = xp.empty(shapes[node], dtype=dtype, device=place.device) if stack is None else stack[node, ...]
+            rows = xp.empty(shapes[node], dtype=xp.float64, device=place.device) if stack is None else stack[node, ...]
             for start, chunk in centring.chunks(block, place=place):
-                rows[start : start + chunk.shape[0], :] = xp.astype(chunk, dtype, copy=False)
+                rows[start : start + chunk.shape[0], :] = chunk
             factors.append(rows)
         return cls(tuple(factors), stack)
 
@@ -150,7 +148,6 @@ class Chunked:
 
     blocks: tuple[Block, ...]
     centring: Centring
-    dtype: np.dtype
     where: Place = HOST
     kind: ClassVar[CovarianceKind] = CovarianceKind.CHUNKED
     rounding_size: ClassVar[float] = 0.0
@@ -160,12 +157,11 @@ class Chunked:
         return self.blocks[0].n_features
 
     def place(self, values: np.ndarray) -> Array:
-        return self.where.put(np.asarray(values, dtype=self.dtype))
+        return self.where.put(np.asarray(values, dtype=np.float64))
 
     def apply(self, X: Array) -> Array:
         """Sum over chunks of chunk^T (chunk X_i): (nodes, d, k) -> (nodes, d, k)."""
-        xp = namespace(X)
-        total = xp.zeros(X.shape, dtype=xp.float64, device=X.device)
+        total = namespace(X).zeros_like(X)
         for node, block in enumerate(self.blocks):
             if block.by_columns:
                 scores = self._scores(block, X[node, ...])
@@ -173,9 +169,8 @@ class Chunked:
                     total[node, columns, :] = piece.mT @ scores
                 continue
             for _, chunk in self.centring.chunks(block, place=self.where):
-                piece = xp.astype(chunk, X.dtype, copy=False)
-                total[node, ...] += piece.mT @ (piece @ X[node, ...])
-        return xp.astype(total, X.dtype, copy=False)
+                total[node, ...] += chunk.mT @ (chunk @ X[node, ...])
+        return total
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         return np.array([self._trace_beyond(block, U) for block in self.blocks])
@@ -183,18 +178,16 @@ class Chunked:
     def _trace_beyond(self, block: Block, U: np.ndarray) -> float:
         if not block.by_columns:
             return sum(squares_beyond(rows, U) for _, rows in self.centring.chunks(block, place=self.where))
-        axes = self.where.put(U.astype(np.float64, copy=False))
+        axes = self.where.put(U)
         scores, xp = self._scores(block, axes), namespace(axes)
         pieces = self.centring.columns(block, self.where)
         return sum(float(xp.sum((piece - scores @ axes[columns, :].mT) ** 2)) for columns, piece in pieces)
 
     def _scores(self, block: Block, X: Array) -> Array:
-        """``A_i X`` of a block that is read by columns, in float64: (d, k) -> (n, k)."""
-        xp = namespace(X)
-        wide = xp.astype(X, xp.float64, copy=False)
+        """``A_i X`` of a block that is read by columns: (d, k) -> (n, k)."""
         total: Array = 0.0
         for columns, piece in self.centring.columns(block, self.where):
-            total = total + piece @ wide[columns, :]
+            total = total + piece @ X[columns, :]
         return total
 
 

@@ -91,7 +91,6 @@ class Gram:
     centrings: tuple[Centring, ...]
     parts: tuple[Covariance | None, ...]
     kind: CovarianceKind
-    dtype: np.dtype
     where: Place
     n_nodes: int
     order: np.ndarray
@@ -104,15 +103,15 @@ class Gram:
         """From the moments of each node's columns. Each node has its own kind, so bits do not depend on other nodes."""
         centrings = tuple(each.centring(shards.n_nodes) for each in moments)
         triples = zip(shards.blocks, centrings, kinds, strict=True)
-        parts = tuple(_part(block, centring, kind, shards.dtype, place) for block, centring, kind in triples)
-        return cls(shards.blocks, centrings, parts, kinds[0], shards.dtype, place, shards.n_nodes, shards.order)
+        parts = tuple(_part(block, centring, kind, place) for block, centring, kind in triples)
+        return cls(shards.blocks, centrings, parts, kinds[0], place, shards.n_nodes, shards.order)
 
     @property
     def n_features(self) -> int:
         return self.blocks[0].n_rows - 1
 
     def place(self, values: np.ndarray) -> Array:
-        return self.where.put(np.asarray(values, dtype=self.dtype))
+        return self.where.put(np.asarray(values, dtype=np.float64))
 
     def apply(self, X: Array) -> Array:
         products = []
@@ -122,7 +121,7 @@ class Gram:
         return namespace(X).concat(products, axis=0)
 
     def across(self, X: Array) -> list[Array]:
-        """``A_j^T x`` of each node in this process, in float64: (1, N - 1, k) -> (d_j, k) each."""
+        """``A_j^T x`` of each node in this process: (1, N - 1, k) -> (d_j, k) each."""
         full = lifted(X)[0, ...]
         return [self._across(node, full) for node in range(len(self.blocks))]
 
@@ -130,11 +129,11 @@ class Gram:
         """``|A_j^T x|^2`` of each node in this process: (1, N - 1, k) -> (nodes, k)."""
         xp = namespace(X)
         squares = [xp.sum(shown * shown, axis=0) for shown in self.across(X)]
-        return xp.astype(xp.stack(squares), X.dtype, copy=False)
+        return xp.stack(squares)
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         """By rows of ``(I - U U^T) A_j = A_j - U (A_j^T U)^T``: (N - 1, K) -> (nodes,)."""
-        full, traces = lifted(U.astype(np.float64)[np.newaxis])[0], np.zeros(len(self.blocks))
+        full, traces = lifted(U[np.newaxis])[0], np.zeros(len(self.blocks))
         for node in range(len(self.blocks)):
             shown = to_numpy(self._across(node, self.where.put(full)))
             for start, piece in self._chunks(node):
@@ -146,32 +145,30 @@ class Gram:
         xp, full = namespace(X), lifted(X)[0, ...]
         shown = self._across(node, full)
         products = [piece @ shown for _, piece in self._chunks(node)]
-        return xp.astype(lowered(xp.concat(products, axis=0))[None, ...], X.dtype, copy=False)
+        return lowered(xp.concat(products, axis=0))[None, ...]
 
     def _across(self, node: int, full: Array) -> Array:
-        xp = namespace(full)
-        wide = xp.astype(full, xp.float64, copy=False)
         total: Array = 0.0
         for start, piece in self._chunks(node):
-            total = total + piece.mT @ wide[start : start + piece.shape[0], :]
+            total = total + piece.mT @ full[start : start + piece.shape[0], :]
         return total
 
     def _chunks(self, node: int) -> Iterator[tuple[int, Array]]:
         return self.centrings[node].chunks(self.blocks[node], place=self.where)
 
 
-def _part(block: Block, centring: Centring, kind: CovarianceKind, dtype: np.dtype, place: Place) -> Covariance | None:
+def _part(block: Block, centring: Centring, kind: CovarianceKind, place: Place) -> Covariance | None:
     """The operator of one node: a matrix (N - 1, N - 1), a copy of its columns, or None for chunks."""
     if kind is CovarianceKind.CHUNKED:
         return None
     xp, n = place.xp, block.n_rows - 1
-    working, pieces = getattr(xp, dtype.name), _columns(block, centring, place)
+    pieces = _columns(block, centring, place)
     if kind is CovarianceKind.FORMED:
         total = sum((piece @ piece.mT for _, piece in pieces), xp.zeros((n, n), dtype=xp.float64, device=place.device))
-        return Formed(xp.astype((total + total.mT) * 0.5, working, copy=False)[None, ...])
-    factor = xp.empty((n, block.n_features), dtype=working, device=place.device)
+        return Formed(((total + total.mT) * 0.5)[None, ...])
+    factor = xp.empty((n, block.n_features), dtype=xp.float64, device=place.device)
     for start, piece in pieces:
-        factor[:, start : start + piece.shape[1]] = xp.astype(piece, working, copy=False)
+        factor[:, start : start + piece.shape[1]] = piece
     return MatrixFree((factor.mT,))
 
 

@@ -1,4 +1,4 @@
-"""The covariance of dense samples without a copy: rows are centred after the product."""
+"""The covariance of dense samples without a copy: rows are converted in pieces, and centred after the product."""
 
 from __future__ import annotations
 
@@ -16,19 +16,33 @@ from eigenmesh.data._shards import Shards
 from eigenmesh.data._sparse_covariance import require_numpy, squares_beyond
 from eigenmesh.data._summaries import sums_of_rows
 
-# Fewest rows of a piece per column of a block: with fewer, summing the pieces costs as much as the products.
-ROWS_PER_COLUMN = 16
-
 
 def rows_in_place(shards: Shards) -> np.ndarray | None:
     """All rows in this process, (N_i, d), if they belong to one node and can be used without a copy; else None."""
-    fits = len(shards.blocks) == 1 and shards.blocks[0].in_place and shards.dtype == np.float64
+    fits = len(shards.blocks) == 1 and shards.blocks[0].in_place
     return shards.blocks[0].read(slice(None)) if fits else None
 
 
 def upper_products(rows: np.ndarray) -> np.ndarray:
     """Upper triangle of Y^T Y; the lower triangle is undefined: (n, d) -> (d, d)."""
-    return np.asarray(dsyrk(1.0, rows.T) if rows.flags.c_contiguous else dsyrk(1.0, rows, trans=True))
+    if rows.dtype == np.float64:
+        return np.asarray(dsyrk(1.0, rows.T) if rows.flags.c_contiguous else dsyrk(1.0, rows, trans=True))
+    d = rows.shape[1]
+    step, total = max(1, CHUNK_BYTES // (8 * d)), np.zeros((d, d), order="F")
+    buffer = np.empty((min(step, len(rows)), d))
+    for start in range(0, len(rows), step):
+        piece = _widened(rows[start : start + step], buffer)
+        total = dsyrk(1.0, piece.T, beta=1.0, c=total, overwrite_c=True)
+    return total
+
+
+def _widened(piece: np.ndarray, buffer: np.ndarray) -> np.ndarray:
+    """The piece in float64: itself, or a copy in the first rows and columns of the buffer."""
+    if piece.dtype == np.float64:
+        return piece
+    copy = buffer[: piece.shape[0], : piece.shape[1]]
+    copy[...] = piece
+    return copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,17 +96,21 @@ class InPlace:
         """
         require_numpy(X, self.kind)
         x, columns = X[0].T, pieces(self.mean)
+        widest = min(self.n_features, columns[0].stop)
+        step = CHUNK_BYTES // (8 * widest)
+        buffer = np.empty((min(step, len(self.rows)), widest))
         shift = (x @ (self.weights * self.mean))[:, np.newaxis]
         product, total = np.empty(x.shape) if out is None else out[0].T, np.zeros((len(x), 1))
         product[...] = 0.0
-        step = max(2 * CHUNK_BYTES // (8 * self.n_features), ROWS_PER_COLUMN * len(x))
         for start in range(0, len(self.rows), step):
             rows = self.rows[start : start + step]
+            if len(columns) == 1:
+                rows = _widened(rows, buffer)
             Z = np.repeat(-shift, len(rows), axis=1)
             for some in columns:
-                Z += (x[:, some] * self.weights[some]) @ rows[:, some].T
+                Z += (x[:, some] * self.weights[some]) @ _widened(rows[:, some], buffer).T
             for some in columns:
-                product[:, some] += Z @ rows[:, some]
+                product[:, some] += Z @ _widened(rows[:, some], buffer)
             total += Z.sum(axis=1, keepdims=True)
         for row, shifted in zip(product, total, strict=True):
             row -= shifted * self.mean

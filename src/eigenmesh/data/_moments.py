@@ -147,7 +147,7 @@ def moments_about(
             f"scale=True would divide by zero in constant {column_labels(columns, constant)}; drop such columns."
         )
     if whole and not scale:
-        require_range(float(variance.sum()), columns.dtype)
+        require_range(float(variance.sum()))
     deviation = _divisors(scale, mean, variance, n_samples, columns)
     # An error delta of the mean adds delta delta^T to the covariance.
     rest = (about.mean - mean) + shift
@@ -155,9 +155,9 @@ def moments_about(
     return Moments(n_samples, mean, variance, deviation, about.n_missing, rest if matters else None)
 
 
-def require_range(total: float, dtype: np.dtype) -> None:
-    """Raise unless the square of the total variance is in the range of the dtype."""
-    limit = 1e15 if dtype == np.float32 else 1e100
-    if not 1 / limit <= total <= limit:
-        bounds = f"{1 / limit:g}..{limit:g} for {dtype}"
-        raise DataError(f"the total variance {total:.2g} must be in {bounds}; rescale the data, or use scale=True.")
+def require_range(total: float) -> None:
+    """Raise unless the square of the total variance is in the range of float64."""
+    if not 1e-100 <= total <= 1e100:
+        raise DataError(
+            f"the total variance {total:.2g} must be in 1e-100..1e100; rescale the data, or use scale=True."
+        )

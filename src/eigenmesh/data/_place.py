@@ -13,7 +13,7 @@ from eigenmesh.errors import import_extra
 
 # Size of a chunk of rows: large enough for BLAS and for sequential reading, small compared with memory. A GPU needs
 # larger ones.
-CHUNK_BYTES, GPU_CHUNK_BYTES = 4 * 2**20, 256 * 2**20
+CHUNK_BYTES, GPU_CHUNK_BYTES = 2 * 2**20, 256 * 2**20
 # Pinned buffers that a GPU can read by itself: one is filled while another is copied.
 STAGE_BYTES, STAGES = 32 * 2**20, 3
 # Share of a GPU's free memory that samples moved there may take.

@@ -26,8 +26,7 @@ class Shards:
     """Samples of the nodes in this process: all M in a simulation, one at a peer.
 
     blocks : Y_i (N_i, d) of the nodes in this process; n_nodes : M, of the whole network; ids : numbers of the nodes in
-    this process, in 0 .. M - 1; node_names : of all M nodes; precision : working dtype, float32 or float64, if not that
-    of the data.
+    this process, in 0 .. M - 1; node_names : of all M nodes.
     """
 
     blocks: tuple[Block, ...]
@@ -35,7 +34,6 @@ class Shards:
     ids: tuple[int, ...]
     feature_names: tuple[str, ...] | None = None
     node_names: tuple[str, ...] | None = None
-    precision: np.dtype | None = None
 
     def __post_init__(self) -> None:
         if not self.blocks:
@@ -67,17 +65,6 @@ class Shards:
     @property
     def n_features(self) -> int:
         return self.blocks[0].n_features
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Working dtype: ``precision``, or float32 if all data are float32 and dense, else float64.
-
-        Sparse entries are always multiplied in float64, so float32 results would gain nothing.
-        """
-        if self.precision is not None:
-            return np.dtype(self.precision)
-        single = all(block.dtype == np.float32 and not block.is_sparse for block in self.blocks)
-        return np.dtype(np.float32 if single else np.float64)
 
     @property
     def is_sparse(self) -> bool:

@@ -12,6 +12,7 @@ from eigenmesh.arrays import Array, namespace
 from eigenmesh.data._block import INDEX_BYTES, Block
 from eigenmesh.data._choice import FILE_COPY_BYTES, CovarianceKind
 from eigenmesh.data._moments import Moments
+from eigenmesh.data._place import CHUNK_BYTES
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._source import Samples
 from eigenmesh.errors import InputError
@@ -24,6 +25,8 @@ STORED_BYTES = 8 + INDEX_BYTES
 COLUMNS = 8
 # Bytes of stored rows, and columns, whose products are formed at a time.
 FORMED_BYTES, COLUMNS_FORMED = 32 * 2**20, 512
+# Fewest bytes per column of the stored rows that are multiplied at a time.
+BYTES_PER_COLUMN = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,27 +37,28 @@ class Sparse:
 
         Z = Y_i x - 1 (mu^T x),  C_i X_i = w (Y_i^T Z - mu (1^T Z))
 
-    matrices : Y_i (N_i, d), in float64 because the two differences cancel if mu is large; a Block for rows that are
-    read in pieces, once per product; counts : number of samples that each row stands for, (N_i,), a factor of Z; None
-    if each is one sample.
+    matrices : Y_i (N_i, d) in float64; a Block for rows that are read or converted in pieces, for every product; counts
+    : number of samples that each row stands for, (N_i,), a factor of Z; None if each is one sample.
     """
 
     matrices: tuple[Samples | Block, ...]
     mean: np.ndarray
     weights: np.ndarray
-    dtype: np.dtype
     counts: tuple[np.ndarray | None, ...]
     fills: bool = False
     kind: ClassVar[CovarianceKind] = CovarianceKind.SPARSE
 
     @classmethod
     def of(cls, shards: Shards, moments: Moments) -> Sparse:
-        """Rows of the nodes, in memory unless a file is too large; missing stored entries become the mean."""
+        """Rows of the nodes, held if they are float64 in memory or a small file; missing entries become the mean."""
         lazy = cls.reading(shards, moments)
-        small = [block.in_memory or (block.n_stored or 0) * STORED_BYTES <= FILE_COPY_BYTES for block in shards.blocks]
-        pairs = zip(shards.blocks, small, strict=True)
-        matrices = tuple(lazy._filled(block.read(slice(None))) if fits else block for block, fits in pairs)
-        return replace(lazy, matrices=matrices)
+
+        def is_held(block: Block) -> bool:
+            small = (block.n_stored or 0) * STORED_BYTES <= FILE_COPY_BYTES
+            return block.dtype == np.float64 if block.in_memory else small
+
+        held = (lazy._filled(block.read(slice(None))) if is_held(block) else block for block in shards.blocks)
+        return replace(lazy, matrices=tuple(held))
 
     @classmethod
     def reading(cls, shards: Shards, moments: Moments) -> Sparse:
@@ -64,7 +68,7 @@ class Sparse:
         centring = moments.centring(shards.n_nodes)
         weights = np.broadcast_to(np.asarray(centring.factor), (shards.n_features,))
         counts = tuple(block.weights for block in shards.blocks)
-        return cls(shards.blocks, moments.mean, weights, shards.dtype, counts, centring.fills)
+        return cls(shards.blocks, moments.mean, weights, counts, centring.fills)
 
     def _filled(self, piece: Samples) -> Samples:
         """A piece in float64, with missing stored entries replaced by the mean."""
@@ -79,6 +83,8 @@ class Sparse:
         """Rows of a node with their weights, (n, d) and (n, 1); None if each row is one sample."""
         rows, counts = self.matrices[node], self.counts[node]
         lazy = isinstance(rows, Block)
+        # Each piece makes a product of d rows, so it has several times as many entries.
+        n_bytes = n_bytes or max(CHUNK_BYTES, BYTES_PER_COLUMN * self.n_features)
         for start, piece in rows.chunks(n_bytes, made_dense=False) if lazy else [(0, rows)]:
             own = None if counts is None else counts[start : start + piece.shape[0], np.newaxis]
             yield (self._filled(piece) if lazy else piece), own
@@ -88,7 +94,7 @@ class Sparse:
         return len(self.mean)
 
     def place(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(values, dtype=self.dtype)
+        return np.asarray(values, dtype=np.float64)
 
     @property
     def rounding_size(self) -> float:
@@ -140,7 +146,7 @@ class Sparse:
         require_numpy(X, self.kind)
         nodes, d, k = X.shape
         # Stored by columns, like the blocks of solvers.
-        product = np.empty((nodes, k, d), dtype=X.dtype).mT if out is None else out
+        product = np.empty((nodes, k, d)).mT if out is None else out
         weights, mean = self.weights[:, np.newaxis], self.mean[:, np.newaxis]
         for node, rows in enumerate(self.matrices):
             for columns in np.array_split(np.arange(k), 1 if isinstance(rows, Block) else -(-k // COLUMNS)):
@@ -177,7 +183,7 @@ def require_numpy(array: object, kind: CovarianceKind) -> None:
 def squares_beyond(rows: Array, U: np.ndarray) -> float:
     """``|A (I - U U^T)|_F^2``, computed on the device of the rows: (rows, d), (d, K) -> a number."""
     xp = namespace(rows)
-    rest, axes = xp.astype(rows, xp.float64, copy=False), xp.asarray(U, dtype=xp.float64, device=rows.device)
+    rest, axes = rows, xp.asarray(U, device=rows.device)
     # Twice, because the first difference may leave rounding along U.
     for _ in range(2):
         rest = rest - (rest @ axes) @ axes.mT

@@ -9,10 +9,10 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
-from eigenmesh.arrays import Array, as_tensor, namespace, numpy_dtype, to_numpy
+from eigenmesh.arrays import Array, as_tensor, namespace, to_numpy
 from eigenmesh.data import Source, split_by_name
 from eigenmesh.data._place import Place
-from eigenmesh.data._source import WORKING_DTYPES, is_device_array
+from eigenmesh.data._source import is_device_array
 from eigenmesh.data._splits import rows_by_value
 from eigenmesh.data._summaries import first_not_finite
 from eigenmesh.data._table_options import column_label
@@ -43,7 +43,7 @@ def read_rows(
     if stream is None:
         stream = empty_stream(pca, matrices[0], tuple(labels), seed, transport)
     for number, rows in enumerate(matrices):
-        _require_alike(pca, rows, stream, f"part {number} of the batch" if in_parts else "the batch")
+        _require_finite(pca, rows, f"part {number} of the batch" if in_parts else "the batch")
     if len(labels) != len(stream.labels):
         raise DataError(f"the batch is for {len(labels)} nodes, but the stream has {len(stream.labels)}.")
     if transport is None and not in_parts:
@@ -57,7 +57,7 @@ def _placed(rows: Array, place: Place) -> Array:
 
 
 def _checked(pca: Any, X: Any, first: bool) -> Array:
-    """A dense float32 or float64 matrix (n, d) with the columns of the stream; n may be 0."""
+    """A dense matrix of numbers (n, d) with the columns of the stream; n may be 0."""
     if is_device_array(X):
         # scikit-learn can only read CPU memory.
         rows = as_tensor(X)
@@ -68,7 +68,7 @@ def _checked(pca: Any, X: Any, first: bool) -> Array:
     if isinstance(X, Source):
         return _read_source(pca, X, first)
     checks: Any = {"ensure_min_samples": 0, "ensure_all_finite": False, "accept_sparse": "csr"}
-    matrix = validate_data(pca, X, reset=first, dtype=[np.float64, np.float32], **checks)
+    matrix = validate_data(pca, X, reset=first, **checks)
     return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix)
 
 
@@ -86,15 +86,12 @@ def _read_source(pca: Any, source: Source, first: bool) -> np.ndarray:
         other = next(place for place, name in enumerate(names) if name != known[place])
         raise DataError(f"column {other} of the batch is {names[other]!r}, but in the stream it is {known[other]!r}.")
     rows = source.read(slice(0, source.shape[0]))
-    dense = np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
-    return dense if dense.dtype in WORKING_DTYPES else dense.astype(np.float64)
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
 
 
-def _require_alike(pca: Any, rows: Array, stream: StreamState, where: str) -> None:
-    """Raise if the dtype differs from that of the stream, or if entries are missing."""
-    dtype, xp = numpy_dtype(rows), namespace(rows)
-    if dtype != stream.dtype and rows.shape[0]:
-        raise DataError(f"{where} is {dtype}, but the stream has {stream.dtype}; convert it.")
+def _require_finite(pca: Any, rows: Array, where: str) -> None:
+    """Raise if entries are missing."""
+    xp = namespace(rows)
     if not bool(xp.all(xp.isfinite(rows))):
         row, column, value = first_not_finite(to_numpy(rows))
         at = f"{where}: row {row}, {column_label(getattr(pca, 'feature_names_in_', None), column)}"

@@ -63,14 +63,10 @@ def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: StreamState | None
         raise InputError(f"{d} x {d} moments do not fit into memory; give fit all the dask data, or drop columns.")
     if stream is None:
         names = blocks.layout.feature_names
-        stream = StreamState(
-            StreamData([RunningScatter.empty(d)], data.weights, feature_names=names), blocks.dtype, (0,)
-        )
+        stream = StreamState(StreamData([RunningScatter.empty(d)], data.weights, feature_names=names), (0,))
     node, last = stream.data.nodes[0], stream.data.last
     if len(stream.labels) != 1 or not isinstance(node, RunningScatter):
         raise DataError(f"the stream has {len(stream.labels)} nodes, but dask data are one; begin with dask data.")
-    if blocks.dtype != stream.dtype:
-        raise DataError(f"the batch is {blocks.dtype}, but the stream has {stream.dtype}; convert it.")
     new, sums = batch_moments(blocks, None if last is None else last.mean, stream.data.monitor)
     kept = node.joined(new, pca.forgetting)
     return CountedBatch(stream, [kept], sums, np.array([0 if new is None else round(new.weight)]), blocks.traffic)

@@ -56,7 +56,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         checks: Any = {"ensure_min_samples": least, "ensure_all_finite": finite}
         X = X if reset else self._without_nodes(X)
         try:
-            return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **checks)
+            return validate_data(self, X, reset=reset, accept_sparse="csr", **checks)
         except ValueError:
             if is_frame(X):
                 # Raises an error that names the columns that are not numbers, if that is the reason.
@@ -146,7 +146,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def _positive_noise(self) -> float:
         """Noise variance s > 0; raises if it is only rounding of the total variance."""
         noise = self._known_noise()
-        if noise <= np.finfo(self.components_.dtype).eps * float(self.explained_variance_[0]):
+        if noise <= np.finfo(float).eps * float(self.explained_variance_[0]):
             raise InputError(f"n_components = {self.n_components_} leaves no variance for noise; ask for fewer.")
         return noise
 
@@ -175,7 +175,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         n_components, n_features = self.components_.shape
         if n_components == n_features:
             values = self.explained_variance_
-            rank = int(np.sum(values > np.finfo(self.components_.dtype).eps * n_features * values[0]))
+            rank = int(np.sum(values > np.finfo(float).eps * n_features * values[0]))
             if rank < n_features:
                 raise InputError(f"the covariance has rank {rank} of {n_features}; ask for fewer than {rank}.")
             return np.asarray(np.linalg.inv(self.get_covariance()))

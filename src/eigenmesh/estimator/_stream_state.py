@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenmesh.arrays import Array, numpy_dtype
+from eigenmesh.arrays import Array
 from eigenmesh.data import MEMORY_BYTES
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._running import Running, RunningScatter
@@ -36,11 +36,10 @@ class CheckedBatch:
 class StreamState:
     """What an estimator keeps between two batches.
 
-    labels : labels of the nodes in ``nodes``; dtype : of the batches; ids : of the batches so far, if they had any.
+    labels : labels of the nodes in ``nodes``; ids : of the batches so far, if they had any.
     """
 
     data: StreamData
-    dtype: np.dtype
     labels: tuple[Any, ...]
     device: str | None = None
     n_seen: int = 0
@@ -69,7 +68,7 @@ def empty_stream(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, tran
         feature_names=None if names is None else tuple(map(str, names)),
         node_names=None if labels == tuple(range(len(labels))) else tuple(map(str, labels)),
     )
-    return StreamState(data, numpy_dtype(rows), labels, None if place.device is None else str(place.device))
+    return StreamState(data, labels, None if place.device is None else str(place.device))
 
 
 def _storage_per_node(pca: Any, n_held: int, n_features: int, place: Place) -> Running:

@@ -97,7 +97,7 @@ class ColumnData(NodeData):
         each = tuple(own_moments(shards.take([node]), scale=scale, missing=missing) for node in shards.ids)
         shares = np.array([[float(len(one.mean)), one.total_variance] for one in each])
         d, total = shards.n_nodes * agree_on_samples(network, shards, shares)
-        _require_variance(total, network.resolution, scale, shards.dtype)
+        _require_variance(total, network.resolution, scale)
         own = shards.n_samples, each[0].mean, each[0].variance
         agreed = ColumnMoments(*own, total=float(total), n_columns=int(np.rint(d)))
         moments = ColumnMoments.together(each, shards.order, agreed)
@@ -110,11 +110,11 @@ def node_data(shards: Shards, weights: Weights | NetworkSequence, transport: Tra
     return kind(shards, weights, transport)
 
 
-def _require_variance(total: float, resolution: float, scale: Scaling, dtype: np.dtype) -> None:
+def _require_variance(total: float, resolution: float, scale: Scaling) -> None:
     if total <= 0:
         raise DataError(NO_VARIANCE)
     if total * MOST_ROUNDED < resolution:
         least = resolution / MOST_ROUNDED
         raise DataError(f"integers do not resolve a total variance below {least:.2g}; multiply the data by a constant.")
     if not scale:
-        require_range(float(total), dtype)
+        require_range(float(total))

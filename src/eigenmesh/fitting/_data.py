@@ -89,7 +89,6 @@ class NodeData:
         return DataFacts.of_rows(
             shards.n_nodes,
             shards.n_features,
-            shards.dtype.itemsize,
             has_all_reduce=reduces,
             feature_names=shards.feature_names,
             node_names=shards.node_names,

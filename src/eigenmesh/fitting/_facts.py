@@ -15,14 +15,12 @@ class Size(NamedTuple):
 class DataFacts(NamedTuple):
     """What is known about samples without reading them.
 
-    ``item_bytes``: bytes per number that is sent; ``has_all_reduce``: the engine can sum over all nodes;
-    ``n_features``, ``feature_names``: of the columns in this process; ``size``: of all nodes; ``length``: numbers in a
-    vector that nodes send.
+    ``has_all_reduce``: the engine can sum over all nodes; ``n_features``, ``feature_names``: of the columns in this
+    process; ``size``: of all nodes; ``length``: numbers in a vector that nodes send.
     """
 
     n_nodes: int
     n_features: int
-    item_bytes: int
     size: Size
     length: int
     has_all_reduce: bool = False
@@ -30,6 +28,6 @@ class DataFacts(NamedTuple):
     node_names: tuple[str, ...] | None = None
 
     @classmethod
-    def of_rows(cls, n_nodes: int, n_features: int, item_bytes: int, **more: Any) -> DataFacts:
+    def of_rows(cls, n_nodes: int, n_features: int, **more: Any) -> DataFacts:
         """Facts for nodes with samples of the same d columns: vectors have d numbers; one node does not know N."""
-        return cls(n_nodes, n_features, item_bytes, Size(None, n_features), n_features, **more)
+        return cls(n_nodes, n_features, Size(None, n_features), n_features, **more)

@@ -60,9 +60,8 @@ class HeldRows:
 
     def moments(self, network: Network, scale: Scaling, missing: Missing) -> Moments:
         """Pooled moments of all nodes, by one average, or two if means are large."""
-        check = partial(require_match, shards=self.shards)
-        settings: dict[str, Any] = {"scale": scale, "missing": missing, "check": check}
-        settings |= {"facts": facts_to_match(self.shards), "resolution": network.resolution}
+        settings: dict[str, Any] = {"scale": scale, "missing": missing, "check": require_match}
+        settings |= {"facts": facts_to_match(self.shards.feature_names), "resolution": network.resolution}
         # The products of a formed covariance contain the sums of squares, which saves a pass.
         squares = None if self.products is None else self.products.diagonal()
         if self.pooled is None:

@@ -37,7 +37,7 @@ def in_columns(
     disclosure = replace(result.certificate.disclosure, by_columns=True)
     certificate = replace(result.certificate, disclosure=disclosure)
     shared = replace(result, components=signs * directions, node_components=everyone, certificate=certificate)
-    return shared, loadings.astype(result.components.dtype, copy=False), scores
+    return shared, loadings, scores
 
 
 def _lifted_rows(X: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Average, Averaging, LinearRound, PushSum
 from eigenmesh.averaging._allreduce import AllReduceAverage
@@ -200,7 +199,7 @@ class RecordingNetwork(_Reduced, Stacked):
         if not self.integers:
             return n_bytes
         words = 2 if self.scales is None and bound is None else 1
-        return words * 8 * n_bytes // ea.item_bytes(array)
+        return words * n_bytes
 
     def _note(self, call: NetworkCall) -> None:
         self.calls.append(call)

@@ -21,7 +21,7 @@ def of_one_node(network: Network, result: Result, events: EventLog) -> Result:
     left = np.full(k, result.variance_left)
     own = np.vstack([result.components.T, result.explained_variance, certificate.error_bounds, left])
     common = network.from_root(np.broadcast_to(own, (len(network.ids), *own.shape)))[0]
-    components = np.ascontiguousarray(common[:-SHARED_ROWS].T, result.components.dtype)
+    components = np.ascontiguousarray(common[:-SHARED_ROWS].T)
     variances, bounds, left = common[-SHARED_ROWS:]
     # Both are within the bound of the true components, up to rounding.
     shift = np.abs(variances - result.explained_variance).max() / result.explained_variance.max()

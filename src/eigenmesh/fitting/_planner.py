@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.averaging import Average, Averaging, Tree, name_of
 from eigenmesh.averaging._push_sum import PushSumAverage
 from eigenmesh.errors import EigenmeshError
@@ -176,9 +177,9 @@ class _Forecaster:
 
     def _memory(self, solver: Solver) -> float:
         """Bytes at one node: its covariance, stored as a fit would, and the state of the solver."""
-        d, k, item = self.workload.n_features, self.workload.n_components, self.workload.item_bytes
+        d, k = self.workload.n_features, self.workload.n_components
         choice = self.data.choose_covariance(self.request, solver, k)
-        return choice.bytes / len(self.data.shards.blocks) + solver.kept_numbers(k, d) * item
+        return choice.bytes / len(self.data.shards.blocks) + solver.kept_numbers(k, d) * ITEM_BYTES
 
     def _flops(self, solver: Solver, products: int) -> float:
         """Arithmetic of one node: products with its covariance, formed or not, and the work of the solver on them."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Integers, PushSum, Tree, name_of
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError
@@ -21,14 +22,13 @@ from eigenmesh.solvers._warm_krylov import Known, WarmKrylov
 class Workload(NamedTuple):
     """The numbers that decide the choice of a method; all nodes know them.
 
-    ``n_features``: numbers in a vector; ``item_bytes``: bytes per number that is sent; ``has_all_reduce``: the engine
-    can sum over all nodes; ``masked``: nobody may see what a single node adds to an average.
+    ``n_features``: numbers in a vector; ``has_all_reduce``: the engine can sum over all nodes; ``masked``: nobody may
+    see what a single node adds to an average.
     """
 
     weights: Weights | NetworkSequence
     n_features: int
     n_components: int
-    item_bytes: int = 8
     has_all_reduce: bool = False
     masked: bool = False
 
@@ -127,9 +127,7 @@ def decide(request: Request, data: Data) -> Decision:
         )
     wanted = request.components(*size)
     k = expected_components(wanted, facts.length)
-    # Integers take 8 bytes, whatever the precision of the samples.
-    item_bytes = 8 if request.masked else facts.item_bytes
-    workload = Workload(data.weights, facts.length, k, item_bytes, facts.has_all_reduce, request.masked)
+    workload = Workload(data.weights, facts.length, k, facts.has_all_reduce, request.masked)
     solver, averaging = choose_method(workload, request.costs, request.solver, asked)
     return Decision(size, wanted, workload, solver, averaging, counting)
 
@@ -177,11 +175,11 @@ def choose_method(
 
     Block Krylov is the fastest solver that does not send covariances. Its basis is made narrow enough for the memory.
     """
-    d, item = workload.n_features, workload.item_bytes
+    d = workload.n_features
     if solver is None:
         solver = BlockKrylov()
-        if item * solver.kept_numbers(workload.n_components, d) > costs.memory_bytes:
-            solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (d * item))))
+        if ITEM_BYTES * solver.kept_numbers(workload.n_components, d) > costs.memory_bytes:
+            solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (d * ITEM_BYTES))))
     if averaging is None:
         numbers = d * solver.columns(workload.n_components, d)
         averaging = fastest_averaging(workload, costs, numbers)
@@ -212,7 +210,7 @@ def require_on_changing(request: Request) -> None:
 
 def fastest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:
     """The averaging that takes the least time for one average of this many numbers; then the fewest messages."""
-    call = NetworkCall(averaged=numbers * workload.item_bytes)
+    call = NetworkCall(averaged=numbers * ITEM_BYTES)
 
     def cost(averaging: Averaging) -> tuple[float, float]:
         price = Prices(workload.weights, prepared_average(averaging, workload.weights), costs).of([call])

@@ -109,7 +109,7 @@ def rehearse(
         if data.transport is None:
             return _rehearse_with_all_moments(alone, data, copy, samples)
     random = np.random.default_rng(0).standard_normal((min(rows, max(2 * k, FEWEST_ROWS)), d))
-    samples = Shards.from_list([(random / np.sqrt(np.arange(1.0, d + 1))).astype(shards.dtype)])
+    samples = Shards.from_list([random / np.sqrt(np.arange(1.0, d + 1))])
     return _rehearse(alone, replace(copy, shards=samples, networks=[]), samples, made_up=True)
 
 
@@ -166,7 +166,7 @@ class ReducedProblem:
         matrices = _projected(rehearsal.samples, rehearsal.prepared.moments, Q)
         # If this process has the samples of one node only, the others are assumed to be like it.
         everywhere = np.broadcast_to(matrices, (weights.n_nodes, *matrices.shape[1:]))
-        self.covariance = Formed(np.array(everywhere, dtype=rehearsal.samples.dtype))
+        self.covariance = Formed(np.array(everywhere))
 
     def rehearse(self, solver: Solver, averaging: Averaging) -> Rehearsed:
         """Run the solver itself, within the requested budget of rounds."""
@@ -195,7 +195,7 @@ def _leading_directions(covariance: Covariance, components: np.ndarray) -> np.nd
     block = np.random.default_rng(0).standard_normal((d, r))
     for _ in range(PRODUCTS):
         basis = covariance.place(np.linalg.qr(block)[0][np.newaxis])
-        block = ea.to_numpy(covariance.apply(basis))[0].astype(float)
+        block = ea.to_numpy(covariance.apply(basis))[0]
     return np.asarray(np.linalg.qr(np.hstack([components.T, block[:, k:]]))[0])
 
 

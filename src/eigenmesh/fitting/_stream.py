@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -83,7 +83,6 @@ class StreamData:
     sent: Traffic = field(default_factory=Traffic)
     feature_names: tuple[str, ...] | None = None
     node_names: tuple[str, ...] | None = None
-    dtype: ClassVar[np.dtype] = np.dtype(np.float64)
 
     @property
     def n_features(self) -> int:
@@ -101,7 +100,6 @@ class StreamData:
         return DataFacts.of_rows(
             self.weights.n_nodes,
             self.n_features,
-            self.dtype.itemsize,
             has_all_reduce=reduces,
             feature_names=self.feature_names,
             node_names=self.node_names,
@@ -205,9 +203,9 @@ class StreamData:
 
     def _pooled(self, network: Network, sent: np.ndarray) -> np.ndarray:
         """The average of what the nodes send, (n,); raises at all nodes if they are not at the same batch."""
-        own = facts_to_match(self, self.tick, names_number(None if self.batch is None else (self.batch,)))
+        own = facts_to_match(self.feature_names, self.tick, names_number(None if self.batch is None else (self.batch,)))
         pooled, agreed = network.common_mean_and_worst(sent, everywhere(own[np.newaxis], len(self.nodes)))
-        require_match(agreed[0], self, *self._clocks_differ())
+        require_match(agreed[0], *self._clocks_differ())
         return np.asarray(pooled[0])
 
     def _checked(self, summed: np.ndarray, known: Known) -> BatchSums | None:

@@ -9,8 +9,8 @@ from eigenmesh.certificate import Certified
 from eigenmesh.data import Covariance
 from eigenmesh.networks import Network
 
-# If less than this share of the total variance is left, ``total - explained`` is mostly rounding: float32, float64.
-LOST_SINGLE, LOST_DOUBLE = 1e-2, 1e-6
+# If less than this share of the total variance is left, ``total - explained`` is mostly rounding.
+SHARE_LOST = 1e-6
 
 
 def variance_left(covariance: Covariance, network: Network, certified: Certified, total: float) -> float:
@@ -22,10 +22,9 @@ def variance_left(covariance: Covariance, network: Network, certified: Certified
     if k == d:
         return 0.0
     explained = fsum(certified.certificate.values)
-    share_lost = LOST_SINGLE if ea.item_bytes(certified.common) < 8 else LOST_DOUBLE
-    if np.isnan(agreed) or agreed - explained > share_lost * agreed:
+    if np.isnan(agreed) or agreed - explained > SHARE_LOST * agreed:
         return float(np.maximum(total - explained, 0.0))
-    U = np.linalg.qr(ea.to_numpy(certified.common)[0].astype(np.float64))[0]
+    U = np.linalg.qr(ea.to_numpy(certified.common)[0])[0]
     traces = covariance.place(covariance.traces_beyond(U)[:, np.newaxis])
     bound = None if network.scales is None else network.n_nodes * network.scales.size
     return float(ea.to_numpy(network.common_mean(traces, bound))[0, 0])

@@ -82,5 +82,5 @@ class Counted:
         key = (type(array), array.shape, array.dtype)
         if key not in self._sizes:
             shape = array.shape[1:]
-            self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.item_bytes(array))
+            self._sizes[key] = (int(len(shape) >= 2), prod(shape) * ea.ITEM_BYTES)
         return self._sizes[key]

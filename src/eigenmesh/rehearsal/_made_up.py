@@ -47,8 +47,7 @@ def made_up(network: NetworkFile, n_features: int, sizes: tuple[int, ...], gap: 
 
 def times_here(table: np.ndarray, settings: RunSettings) -> Work:
     """The time of one site's work on this computer: one set-up, and the median over products."""
-    shards = replace(Shards.from_list([table]), precision=np.dtype(settings.dtype))
-    data = NodeData(shards, metropolis(nx.empty_graph(1)))
+    data = NodeData(Shards.from_list([table]), metropolis(nx.empty_graph(1)))
     # A single site cannot use masks; they take little time compared with a product.
     request = replace(settings.request(), seed=0, privacy="open", min_samples=0)
     # Once without timing, to fill caches.
@@ -102,7 +101,7 @@ class MadeUpProblem(FitProblem):
         settings, self._log = network.settings, log
         request: Request = settings.request()
         super().__init__(network.names, network.edges, request)
-        self._tables, self._work, self._dtype = tables, work, np.dtype(settings.dtype)
+        self._tables, self._work = tables, work
         self.max_message_bytes = settings.largest_message(next(iter(tables.values())).shape[1])
         self.owed_s = dict.fromkeys(network.names, 0.0)
         # Where times are stated, nothing is measured, so that the outcome depends only on the seed.
@@ -117,7 +116,6 @@ class MadeUpProblem(FitProblem):
 
     def prepared(self, process: Process, data: NodeData) -> Prepared:
         site = process.site
-        data = replace(data, shards=replace(data.shards, precision=self._dtype))
         # Do not measure this: the time of the set-up is added below.
         slowdown, self._slowdown[site] = self._slowdown[site], 0.0
         try:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh._text import one_line, readable_bytes
+from eigenmesh.arrays import ITEM_BYTES
 from eigenmesh.data import Source
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.fitting import Forecast, plan
@@ -242,7 +243,7 @@ def _messages(site: Site, d: int) -> Iterator[Finding]:
     request = site.settings.request(site.data.covariance)
     k = request.n_components
     if isinstance(k, int) and request.solver is not None:
-        size = np.dtype(site.settings.dtype).itemsize * request.solver.largest_message(k, d)
+        size = ITEM_BYTES * request.solver.largest_message(k, d)
         fits: Verdict = "ok" if size <= MAX_MESSAGE_BYTES else "problem"
         columns = request.solver.columns(k, d)
         most = "" if fits == "ok" else f", more than the limit of {readable_bytes(MAX_MESSAGE_BYTES)} per message"

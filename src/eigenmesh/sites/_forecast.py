@@ -1,9 +1,5 @@
 """A forecast of what a run would cost, as if all sites had samples like those of this one. Nothing is sent."""
 
-from dataclasses import replace
-
-import numpy as np
-
 from eigenmesh.data import Shards, Source
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.events import Planned
@@ -14,7 +10,7 @@ from eigenmesh.sites._site import Site, read_samples
 def alike(site: Site, samples: Source) -> NodeData:
     """The data of a simulated run in which every site has these samples."""
     shards = Shards.from_list([samples] * len(site.sites), node_names=site.sites)
-    return NodeData(replace(shards, precision=np.dtype(site.settings.dtype)), site.weights)
+    return NodeData(shards, site.weights)
 
 
 def forecast(site: Site) -> Planned | None:

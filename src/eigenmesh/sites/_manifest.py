@@ -23,7 +23,7 @@ from eigenmesh.masking import mask_rule
 from eigenmesh.sites._site import Site
 
 PROTOCOL = 2
-RUN_SETTINGS = ("partition", "seed", "dtype", "on_loss", "privacy")
+RUN_SETTINGS = ("partition", "seed", "on_loss", "privacy")
 PLAIN_SETTINGS = ("n_components", "tol", "max_rounds", "scale", "missing", *RUN_SETTINGS)
 # A manifest is sent in one control message.
 MAX_BYTES = 1 << 20

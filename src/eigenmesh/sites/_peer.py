@@ -146,7 +146,7 @@ class Peer:
             shards: Shards = FeatureShards.from_list([table.source], sample_ids=[table.ids], **held)
         else:
             shards = Shards.from_list([table.source], **held)
-        shards = replace(shards.weighted([table.weights]), precision=np.dtype(self.site.settings.dtype))
+        shards = shards.weighted([table.weights])
         weights = metropolis(site_graph(members, [link for link in view.links if link[0] in members]))
         try:
             prepared = prepare(self.request, self.own.data(shards, weights, transport))

@@ -22,7 +22,6 @@ from eigenmesh.sites._toml_fields import Fields
 from eigenmesh.solvers import SOLVERS, BlockKrylov
 
 Missing = Literal["error", "mean"]
-DType = Literal["float64", "float32"]
 OnLoss = Literal["wait", "abort", "continue"]
 Partition = Literal["samples", "features"]
 # TLS writes at most a C int of bytes at once; this leaves room for the header of a frame. A sender refuses a larger
@@ -65,7 +64,6 @@ class RunSettings:
     scale: Scaling = False
     missing: Missing = "error"
     seed: int | None = None
-    dtype: DType = "float64"
     patience_s: float = 300.0
     join_s: float = 3600.0
     round_s: float = 3600.0
@@ -93,7 +91,6 @@ class RunSettings:
             scale=_scaling(fields),
             missing=cast(Missing, fields.text("missing", cls.missing, get_args(Missing))),
             seed=fields.whole("seed", 0, most=2**63 - 1) if "seed" in fields else None,
-            dtype=cast(DType, fields.text("dtype", cls.dtype, get_args(DType))),
             patience_s=fields.number("patience_s", 0, 1e9, cls.patience_s),
             join_s=fields.number("join_s", 0, 1e9, cls.join_s),
             round_s=fields.number("round_s", 0, 1e9, cls.round_s),

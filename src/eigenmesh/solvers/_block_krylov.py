@@ -110,7 +110,7 @@ class BlockKrylov(RayleighRitz):
         coefficients = gaussian_coefficients(ea.to_numpy(basis[0, ...]), seed)
         is_random = coefficients is not None
         width = min(k + (self.oversample if is_random else max(self.oversample, BESIDE_GIVEN)), d)
-        most = self._max_width(d, width, ea.item_bytes(basis))
+        most = self._max_width(d, width)
         V = Basis.empty(basis, min(most, USUAL_BLOCKS * width) + width)
         # Written directly into the memory of the basis, without a temporary array of that size.
         R = write_widened(V.next_block(width), basis[:1, ...], seed)
@@ -184,10 +184,10 @@ class BlockKrylov(RayleighRitz):
         is_wide = width >= NARROW_BLOCKS * state.whitening.shape[-1] and self._is_large(state)
         return _restarted(state._replace(most=width)) if state.products is not None and is_wide else state
 
-    def _max_width(self, d: int, block: int, item_bytes: int = 8) -> int:
+    def _max_width(self, d: int, block: int) -> int:
         if self.max_width is not None:
             return max(self.max_width, NARROW_BLOCKS * block)
-        return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (d * item_bytes)))
+        return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (d * ea.ITEM_BYTES)))
 
     def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
         watch, b, width = super().watch(covariance, network, state), state.whitening.shape[-1], state.V.width
@@ -198,7 +198,7 @@ class BlockKrylov(RayleighRitz):
     def _is_large(self, state: BlockKrylovState) -> bool:
         """Whether the basis and its next block take so much memory that halving it is worth an exchange."""
         buffer, width = state.V.buffer, state.V.width + state.whitening.shape[-1]
-        return self.max_width is None and width * buffer.shape[-1] * ea.item_bytes(buffer) > LARGE_BYTES
+        return self.max_width is None and width * buffer.shape[-1] * ea.ITEM_BYTES > LARGE_BYTES
 
     def readout(self, state: BlockKrylovState) -> Array:
         if state.products == 0:
