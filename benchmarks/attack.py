@@ -2,20 +2,23 @@
 
 Random problems of many classes, most of them made to mislead: eigenvalues repeated across component K, directions
 hidden from a known start, nodes that cancel each other, means far larger than deviations, tiny and huge numbers, every
-solver, averaging, graph and form of the covariance, links that go one way, change and lose messages, nodes that do not
-wait for each other. The truth is computed in extended precision. A problem fails if a component is farther from the
-truth than its bound, or if a run says that it converged and is not within ``tol``. Fits that are refused with one of
+solver, averaging, graph and form of the covariance, weights that hardly mix, links that go one way, change and lose
+messages, networks of two and three nodes, streams whose mean moves, nodes that do not wait for each other. The truth is
+computed in extended precision. A problem fails if a component is farther from the truth than its bound, if a run says
+that it converged and is not within ``tol``, or if it takes more than a minute. Fits that are refused with one of
 eigenmesh's own errors are counted; any other error is a failure.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -25,7 +28,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh import DecentralizedPCA, graphs
-from eigenmesh.averaging import Chebyshev, Gossip
+from eigenmesh.averaging import AVERAGINGS, Chebyshev, Gossip
 from eigenmesh.data import Shards
 from eigenmesh.errors import EigenmeshError, TransportError
 from eigenmesh.fitting import NodeData, Request
@@ -39,6 +42,8 @@ EXACT = ("auto", "auto", "auto", "block-krylov", "tracked-subspace", "oi", "tree
 SLOW = ("fast-pca", "deepca", "s-dot", "dsa", "seq-pm")
 # Eigenvalues this close, with a trace of 1, are separated by rotations.
 CLOSE = 1e-9
+# A problem that takes longer has failed.
+MOST_SECONDS = 60
 SHAPES = ("erdos_renyi", "cycle", "path", "star", "complete")
 
 
@@ -375,6 +380,76 @@ def separate_processes(rng: Rng) -> Problem:
     return Problem(split(rng, rows, 4), int(rng.integers(1, 3)), {**settings, "tol": float(10 ** rng.uniform(-10, -6))})
 
 
+def slow_weights(rng: Rng) -> Problem:
+    """Weights that hardly mix, W = I - e L over two-way or one-way links, with every averaging."""
+    problem = any_problem(rng)
+    n_nodes, seed = len(problem.parts), int(rng.integers(10**6))
+    graph = (
+        graphs.erdos_renyi(n_nodes, p=0.7, seed=seed),
+        graphs.path(n_nodes),
+        graphs.star(n_nodes),
+        graphs.complete(n_nodes),
+        graphs.random_out(n_nodes, seed=seed),
+    )[int(rng.integers(5))]
+    fast, share = (graphs.balanced if graph.is_directed() else graphs.metropolis)(graph), 10 ** rng.uniform(-10, -1)
+    W = (1 - share) * np.eye(n_nodes) + share * fast.matrix
+    # Rows and columns sum to one as exactly as they can.
+    W[np.diag_indices(n_nodes)] += 1 - W.sum(axis=0)
+    averaging = rng.choice(["auto", *AVERAGINGS, Chebyshev(1e-8), Gossip(1e-8)])
+    solver = str(rng.choice([*EXACT, *SLOW]))
+    if averaging == "integers":
+        solver = "block-krylov"
+    settings = {**problem.settings, "topology": graphs.from_matrix(W, graph), "averaging": averaging, "solver": solver}
+    return Problem(problem.parts, min(problem.n_components, 4), settings)
+
+
+def few_nodes(rng: Rng) -> Problem:
+    """Two or three nodes, over links of every kind: fixed, one way, there now and then, lossy, late, doubled."""
+    n_nodes, seed = int(rng.integers(2, 4)), int(rng.integers(10**6))
+    up, d = float(rng.uniform(0.2, 1)), int(rng.integers(2, 10))
+    graph = graphs.path(n_nodes) if rng.random() < 0.5 else graphs.complete(n_nodes)
+    ring = graphs.directed_cycle(n_nodes)
+    network = (
+        graph,
+        ring,
+        graphs.over_time(graph),
+        graphs.links_up(graph, up, seed),
+        graphs.links_up(ring, up, seed),
+        graphs.fresh_graphs(n_nodes, up, seed),
+        graphs.fresh_graphs(n_nodes, up, seed, one_way=True),
+        graphs.dealt_out(graph, 3, seed),
+        graphs.matchings(graph, seed),
+    )[int(rng.integers(9))]
+    settings = {**usual(rng), "topology": network, "max_rounds": int(rng.choice([60, 400, 5000]))}
+    settings["solver"] = str(rng.choice([*EXACT, *SLOW, "fast-pca", "tracked-subspace", "tracked-subspace"]))
+    if isinstance(network, graphs.NetworkSequence):
+        if rng.random() < 0.5:
+            loss, twice = rng.uniform([0, 0], [0.5, 0.3]).tolist()
+            settings["topology"] = graphs.lossy(network, loss, int(rng.integers(3)), twice, seed)
+    elif network is ring:
+        settings["weights"] = str(rng.choice(["auto", "push", "pull"]))
+    else:
+        settings["averaging"] = str(rng.choice(["auto", *AVERAGINGS]))
+    rows = gaussian_rows(rng, int(rng.integers(d + 6, 60)), d)
+    return Problem(split(rng, rows, n_nodes), int(rng.integers(1, min(d, 4) + 1)), settings)
+
+
+def moving_mean(rng: Rng) -> Problem:
+    """Streams of few rows a batch whose mean is so large, or moves so slowly, that single rows hardly change it."""
+    d, n_nodes, batches = int(rng.integers(2, 6)), int(rng.integers(1, 4)), int(rng.integers(20, 150))
+    rows = gaussian_rows(rng, n_nodes * batches, d)
+    rows += np.linspace(0, 1, len(rows))[:, np.newaxis] * rng.standard_normal(d) * 10 ** rng.uniform(-3, 3)
+    rows += 2.0 ** rng.integers(0, 44) * rng.standard_normal(d)
+    settings = {
+        **usual(rng),
+        "solver": "auto",
+        "n_nodes": n_nodes,
+        "averaging": str(rng.choice(["auto", "polynomial"])),
+    }
+    parts = [rows[node::n_nodes] for node in range(n_nodes)]
+    return Problem(parts, int(rng.integers(1, min(d, 3) + 1)), settings, batches=batches)
+
+
 def any_problem(rng: Rng) -> Problem:
     """A problem of some class that is not about the network."""
     kinds = (random_problem, repeated_beyond, repeated_within, close, opposed, rank_deficient, unlike, stopped_early)
@@ -415,6 +490,9 @@ CLASSES: dict[str, Callable[[Rng], Problem]] = {
         halfway,
         stream,
         separate_processes,
+        slow_weights,
+        few_nodes,
+        moving_mean,
     )
 }
 
@@ -507,6 +585,21 @@ class Outcome:
     words: str = ""
 
 
+@contextmanager
+def time_limit() -> Iterator[None]:
+    """Raise TimeoutError after a minute."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"more than {MOST_SECONDS} seconds")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
 def fitted(problem: Problem, seed: int) -> Result:
     parts, k, settings = problem.parts, problem.n_components, problem.settings
     if problem.batches:
@@ -547,7 +640,8 @@ def attack(name: str, seed: int) -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            result = fitted(problem, seed)
+            with time_limit():
+                result = fitted(problem, seed)
         except EigenmeshError as error:
             return Outcome(name, seed, "refused", words=str(error))
         except Exception as error:

@@ -139,6 +139,43 @@ def test_an_average_that_rounding_keeps_from_its_accuracy_ends_with_what_it_has(
     assert np.allclose(network.mean(X), X.mean(axis=0), rtol=0, atol=1e-14)
 
 
+def slow(graph, share):
+    """Weights that hardly mix, I - e L with e = share."""
+    return graphs.from_matrix(np.eye(len(graph)) - share * nx.laplacian_matrix(graph).toarray(), graph)
+
+
+@pytest.mark.parametrize("kernel", [Chebyshev(), Polynomial(), Factored(), Tree(), AllReduce()], ids=repr)
+@pytest.mark.parametrize("share", [1e-2, 1e-5, 1e-7, 1e-9])
+def test_the_accuracy_is_that_of_the_arithmetic_even_if_weights_hardly_mix(kernel, share):
+    network = Stacked(slow(graphs.erdos_renyi(8, p=0.6, seed=1), share), kernel)
+    for offset in (0.0, 5.0, 1e6):
+        array = np.random.default_rng(1).standard_normal((8, 50)) + offset
+        error = np.abs(network.mean(array) - array.astype(np.longdouble).mean(axis=0)).max(axis=0)
+        assert (error <= 1.5 * network.average.accuracy * np.linalg.norm(array, axis=0)).all()
+
+
+@pytest.mark.parametrize("kernel", [Chebyshev(1e-6), Chebyshev(), Polynomial()], ids=repr)
+@pytest.mark.parametrize("graph", [graphs.path(300), graphs.binary_tree(300)], ids=["path", "binary tree"])
+def test_the_accuracy_on_a_large_network_is_that_on_all_unit_vectors(kernel, graph):
+    average = kernel.prepare(graphs.metropolis(graph))
+    true = np.linalg.norm(average.error(np.eye(300)), 2)
+    assert true <= average.accuracy <= 3 * true
+
+
+def test_the_accuracy_of_a_large_one_way_network_is_that_on_all_unit_vectors():
+    graph = graphs.random_out(300, seed=0)
+    for average in (Gossip(1e-6).prepare(graphs.balanced(graph)), PushSum(1e-6).prepare(graphs.push(graph))):
+        true = np.linalg.norm(average.error(np.eye(300)), 2)
+        assert true <= average.accuracy <= 3 * true
+
+
+def test_planning_an_average_of_very_many_rounds_takes_no_time():
+    two_way, one_way = graphs.erdos_renyi(8, p=0.6, seed=1), graphs.random_out(8, seed=0)
+    W = 1e-9 * graphs.balanced(one_way).matrix + (1 - 1e-9) * np.eye(8)
+    for weights in (slow(two_way, 1e-9), graphs.from_matrix(W, one_way)):
+        assert Gossip().prepare(weights).rounds > 1e9
+
+
 @pytest.mark.parametrize("kind", [Gossip, Chebyshev, Polynomial])
 @pytest.mark.parametrize("accuracy", [0, 1, -1e-3, float("nan")])
 def test_an_accuracy_outside_zero_and_one_is_refused(kind, accuracy):

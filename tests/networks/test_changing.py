@@ -12,7 +12,7 @@ from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import NetworkSequence
 from eigenmesh.networks import Changing, Stacked, Traffic, _changing
 from eigenmesh.networks._running_sums import RunningSums
-from eigenmesh.solvers import SDOT, BlockKrylov, DeEPCA, TrackedSubspace
+from eigenmesh.solvers import SDOT, BlockKrylov, DeEPCA, FastPCA, TrackedSubspace
 from problems import make_problem
 
 M = 12
@@ -195,6 +195,51 @@ def test_a_flood_that_fails_later_is_noticed():
     links.append(nx.empty_graph(4))
     with pytest.raises(GraphError, match="has not heard from"):
         network.worst(np.zeros((4, 1)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("solver", [TrackedSubspace(), FastPCA()], ids=lambda solver: solver.name)
+def test_two_nodes_whose_link_is_up_half_of_the_time_agree(solver, seed):
+    problem = make_problem(geometric_spectrum(6, 2, 0.6), 2)
+    network = Changing(graphs.links_up(nx.path_graph(2), 0.5, seed))
+    result = run(solver, problem.covariance(), network, 2, max_rounds=5000)
+    assert result.converged
+    assert network.traffic.rounds < 6000
+
+
+def test_a_link_that_is_down_at_first_or_for_a_while_is_waited_for():
+    for down in ([1, 2], range(20), range(30, 60)):
+        network = Changing(
+            NetworkSequence(2, lambda t, down=down: nx.empty_graph(2) if t in down else nx.path_graph(2))
+        )
+        for _ in range(4):
+            np.testing.assert_array_equal(network.worst(np.array([[1.0], [2.0]])), [[2.0], [2.0]])
+            np.testing.assert_allclose(network.mean(np.array([[1.0], [2.0]])), [[1.5], [1.5]], rtol=1e-11)
+
+
+def test_maxima_that_travel_with_mixes_wait_for_all_nodes():
+    network = Changing(NetworkSequence(2, lambda t: nx.empty_graph(2) if 3 <= t < 30 else nx.path_graph(2)))
+    rounds = network.flood_rounds
+    network.ride(np.array([[1.0], [2.0]]))
+    seen = []
+    for _ in range(40):
+        network.mix(np.zeros((2, 1)))
+        seen.append(network.ridden())
+        if seen[-1] is not None:
+            break
+    assert len(seen) > rounds
+    np.testing.assert_array_equal(seen[-1], [[2.0], [2.0]])
+
+
+def test_a_push_sum_ends_by_name_where_links_are_up_too_seldom():
+    # Two halves of 4 nodes with a link between them that is up once in 60 rounds.
+    halves = nx.disjoint_union(nx.complete_graph(4), nx.complete_graph(4))
+    joined = nx.compose(halves, nx.Graph([(0, 4)]))
+    network = Changing(NetworkSequence(8, lambda t: halves if t % 60 else joined))
+    network.limit_rounds(1000)
+    with pytest.raises(GraphError, match=r"an average has an error of .* after [\d,]+ rounds, and needs 1e-12"):
+        network.mean(np.arange(8.0)[:, np.newaxis])
+    assert network.traffic.rounds < 30_000
 
 
 def test_a_notebook_shows_the_first_rounds_of_a_network_that_changes():

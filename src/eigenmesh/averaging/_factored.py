@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
 from eigenmesh._atomic_write import save_arrays
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound, measured_accuracy
+from eigenmesh.averaging._base import DEFAULT_ACCURACY, Average, LinearAverage, LinearNetwork, LinearRound, reaches
 from eigenmesh.averaging._polynomial import Polynomial
 from eigenmesh.averaging._tree import Tree
 from eigenmesh.data._archives import cache_folder
@@ -54,9 +54,8 @@ class Factored:
         if not 0 < len(factors) < fallback.rounds:
             return fallback
         matrices = _matrices(factors, _places(weights), weights.n_nodes)
-        average = FactoredAverage(tuple(LinearRound(matrix) for matrix in matrices), accuracy=0.0)
-        accuracy = measured_accuracy(average, weights)
-        return replace(average, accuracy=accuracy) if accuracy <= ACCURACY else fallback
+        average = FactoredAverage(tuple(LinearRound(matrix) for matrix in matrices))
+        return average if average.accuracy <= ACCURACY else fallback
 
     def found(self, weights: Weights) -> np.ndarray:
         """The given factors, else those in the cache, else those of a new search; (0, ...) if there are none."""
@@ -84,11 +83,14 @@ class Factored:
 
 
 @dataclass(frozen=True)
-class FactoredAverage:
+class FactoredAverage(LinearAverage):
     """Factored averaging prepared for one network."""
 
     factors: tuple[LinearRound, ...]
-    accuracy: float
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.factors[0].matrix.shape[0])
 
     @property
     def rounds(self) -> int:
@@ -110,10 +112,12 @@ class FactoredAverage:
 
 
 def _fallback(weights: Weights) -> Average:
-    """A tree, or a polynomial if that takes fewer rounds."""
+    """A tree, or a polynomial if that takes fewer rounds and is accurate."""
+    tree = Tree().prepare(weights)
     if not weights.averages:
-        return Tree().prepare(weights)
-    return min(Tree().prepare(weights), Polynomial().prepare(weights), key=lambda average: average.rounds)
+        return tree
+    polynomial = Polynomial().prepare(weights)
+    return polynomial if polynomial.rounds < tree.rounds and reaches(polynomial, DEFAULT_ACCURACY) else tree
 
 
 def _places(weights: Weights) -> np.ndarray:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import LinearNetwork, LinearRound, MeasuredMixing, Mixing, ToAccuracy, require_averaging
+from eigenmesh.averaging._base import LinearNetwork, LinearRound, Mixing, ToAccuracy, require_averaging
 from eigenmesh.graphs import Weights, rounds_to_average
 
 
@@ -20,14 +20,12 @@ class Gossip(ToAccuracy):
     def prepare(self, weights: Weights) -> GossipAverage:
         """Choose L from beta, the second largest modulus of an eigenvalue of W; if W is not symmetric, by measuring."""
         require_averaging(weights, "gossip")
-        spectrum = weights.spectrum
-        rounds = rounds_to_average(spectrum, self.accuracy)
-        average = GossipAverage(LinearRound(weights.matrix), rounds, spectrum.beta**rounds if rounds else 0.0)
-        return average if weights.symmetric else average.lengthened(weights, self.accuracy)
+        average = GossipAverage(LinearRound(weights.matrix), rounds_to_average(weights.spectrum, self.accuracy))
+        return average if weights.symmetric else average.lengthened(self.accuracy)
 
 
 @dataclass(frozen=True)
-class GossipAverage(MeasuredMixing):
+class GossipAverage(Mixing):
     """Plain gossip prepared for one network."""
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
@@ -78,13 +76,8 @@ class ChebyshevAverage(Mixing):
 
     @property
     def growth(self) -> float:
-        """Increase of ``acosh(1 / accuracy)`` per round."""
+        """Increase of ``acosh(1 / accuracy)`` per round, without rounding errors."""
         return math.acosh((1 - self.centre) / self.half_width)
-
-    @property
-    def accuracy(self) -> float:
-        """``1 / T_L((1 - c) / e)``."""
-        return 1 / math.cosh(min(self.rounds * self.growth, 700.0)) if self.rounds else 0.0
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Run the scaled recurrence: (nodes, ...) -> (nodes, ...).

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging._arnoldi import arnoldi_factors
-from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound, Mixing, ToAccuracy, measured_accuracy
+from eigenmesh.averaging._base import Average, LinearNetwork, LinearRound, Mixing, ToAccuracy
 from eigenmesh.averaging._gossip import Chebyshev
 from eigenmesh.graphs import Weights
 
@@ -36,18 +36,17 @@ class Polynomial(ToAccuracy):
         if weights.n_nodes == 1 or weights.n_nodes > LARGEST:
             return chebyshev
         average = self._shortest(weights, most=chebyshev.rounds)
-        reached = measured_accuracy(average, weights)
-        is_shorter = reached <= self.accuracy and average.rounds < chebyshev.rounds
-        is_half_as_long = reached <= ROUNDING_ALLOWED and 2 * average.rounds <= chebyshev.rounds
-        return replace(average, accuracy=reached) if is_shorter or is_half_as_long else chebyshev
+        is_shorter = average.rounds < chebyshev.rounds and average.accuracy <= self.accuracy
+        is_half_as_long = 2 * average.rounds <= chebyshev.rounds and average.accuracy <= ROUNDING_ALLOWED
+        return average if is_shorter or is_half_as_long else chebyshev
 
     def _shortest(self, weights: Weights, most: int) -> PolynomialAverage | ProductAverage:
         mixing = LinearRound(weights.matrix)
         if not weights.symmetric:
             factors = arnoldi_factors(weights, self.accuracy, most)
-            return ProductAverage(mixing, sum(map(len, factors)), factors, accuracy=0.0)
+            return ProductAverage(mixing, sum(map(len, factors)), factors)
         steps, turns = _coefficients(distinct_eigenvalues(weights), self.accuracy, most)
-        return PolynomialAverage(mixing, len(steps), steps, turns, accuracy=0.0)
+        return PolynomialAverage(mixing, len(steps), steps, turns)
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class PolynomialAverage(Mixing):
 
     steps: tuple[float, ...]
     turns: tuple[float, ...]
-    accuracy: float
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Run the recurrence ``r+ = r - a A p``, ``p+ = r+ + b p``: (nodes, ...) -> (nodes, ...)."""
@@ -76,7 +74,6 @@ class ProductAverage(Mixing):
     """
 
     factors: tuple[tuple[float, ...], ...]
-    accuracy: float
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         for factor in self.factors:

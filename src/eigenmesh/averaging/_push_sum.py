@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import LinearNetwork, LinearRound, MeasuredMixing, ToAccuracy
+from eigenmesh.averaging._base import LinearNetwork, LinearRound, Mixing, ToAccuracy
 from eigenmesh.graphs import Weights, rounds_to_average
 
 # Random numbers per node that show the error of a push sum, and the chance that they understate it at any node. For a
@@ -53,12 +53,12 @@ class PushSum(ToAccuracy):
 
     def prepare(self, weights: Weights) -> StaticPushSum:
         """Choose the number of rounds for fixed weights."""
-        average = StaticPushSum(LinearRound(weights.matrix), rounds_to_average(weights.spectrum, self.accuracy), 0.0)
-        return average.lengthened(weights, self.accuracy)
+        average = StaticPushSum(LinearRound(weights.matrix), rounds_to_average(weights.spectrum, self.accuracy))
+        return average.lengthened(self.accuracy)
 
 
 @dataclass(frozen=True)
-class StaticPushSum(MeasuredMixing):
+class StaticPushSum(Mixing):
     """A push sum prepared for one network with fixed weights."""
 
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
@@ -67,6 +67,15 @@ class StaticPushSum(MeasuredMixing):
         for _ in range(self.rounds):
             array, y = network.combine(self.mixing, array, y)
         return array / y
+
+    def transposed_error(self, array: np.ndarray) -> np.ndarray:
+        W, y = self.mixing.matrix, np.ones((len(array), 1))
+        for _ in range(self.rounds):
+            y = W @ y
+        shares = array / y
+        for _ in range(self.rounds):
+            shares = W.T @ shares
+        return np.asarray(shares - array.mean(axis=0))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenmesh.arrays import Array
-from eigenmesh.averaging._base import LinearNetwork, LinearRound
+from eigenmesh.averaging._base import LinearAverage, LinearNetwork, LinearRound
 from eigenmesh.graphs import Weights
 
 
@@ -32,15 +32,17 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class TreeAverage:
-    """Tree averaging prepared for one network."""
+class TreeAverage(LinearAverage):
+    """Tree averaging prepared for one network. It is exact up to the rounding of its sums."""
 
     root: int
     up: tuple[LinearRound, ...]
     down: tuple[LinearRound, ...]
-    n_nodes: int
-    # The sum is exact up to rounding.
-    accuracy: float = 0.0
+    size: int
+
+    @property
+    def n_nodes(self) -> int:
+        return self.size
 
     @property
     def rounds(self) -> int:

@@ -60,7 +60,7 @@ class DaskData:
             cost = "exchanges messages hundreds of times, and on Dask each exchange takes tens of milliseconds"
             raise InputError(f'solver {solver.name!r} {cost}; use solver="auto", or give it the computed array.')
 
-    def network(self, averaging: Averaging) -> Network:
+    def network(self, averaging: Averaging, max_rounds: int) -> Network:
         """One node; the passes over the blocks are counted as its traffic."""
         network = Stacked(self.weights, averaging)
         network.traffic = self.blocks.traffic

@@ -62,7 +62,7 @@ class KnownData:
     def check(self, request: Request) -> None:
         """Every request is possible."""
 
-    def network(self, averaging: Averaging) -> Network:
+    def network(self, averaging: Averaging, max_rounds: int) -> Network:
         return network_over(self.weights, None, averaging)
 
     def choose_covariance(

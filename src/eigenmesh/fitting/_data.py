@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from eigenmesh.averaging import Averaging
+from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Scaling, Shards
 from eigenmesh.data._choice import Choice, Sizes, choose_by_size
 from eigenmesh.data._place import HOST, Place
@@ -54,7 +55,7 @@ class Data(Protocol):
         """Raise if the request is impossible on such data; sends and reads nothing."""
         ...
 
-    def network(self, averaging: Averaging) -> Network: ...
+    def network(self, averaging: Averaging, max_rounds: int) -> Network: ...
 
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
@@ -116,9 +117,9 @@ class NodeData:
         average = network.common_mean(np.array(counts, dtype=float)[:, np.newaxis])[0, 0]
         return int(whole_count(float(self.shards.n_nodes * average)))
 
-    def network(self, averaging: Averaging) -> Network:
+    def network(self, averaging: Averaging, max_rounds: int) -> Network:
         """All nodes stacked, or this node with its neighbours behind a transport."""
-        return with_exact_averages(self._network(averaging))
+        return with_exact_averages(self._network(averaging), averaging, max_rounds)
 
     def _network(self, averaging: Averaging) -> Network:
         return network_over(self.weights, self.transport, averaging)
@@ -145,7 +146,7 @@ class NodeData:
     def _pooled(self, network: Network, solver: Solver) -> Shards | None:
         """All rows at one node, if products are only averaged and averages have no error that should be simulated."""
         holds_all = len(network.ids) == network.n_nodes > 1
-        exact = holds_all and not network.collective and network.average.accuracy == 0
+        exact = holds_all and isinstance(network.average, TreeAverage)
         return pooled_shards(self.shards) if exact and solver.traits.averages_products else None
 
     def measure(

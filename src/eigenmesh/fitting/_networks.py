@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from eigenmesh.arrays import everywhere
-from eigenmesh.averaging import Averaging, Integers, PushSum, Tree
+from eigenmesh.averaging import DEFAULT_ACCURACY, Averaging, Integers, PushSum, Tree, name_of
+from eigenmesh.averaging._base import reaches
 from eigenmesh.errors import InputError
 from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.graphs import NetworkSequence, Weights
@@ -27,11 +28,16 @@ def network_over(weights: Weights | NetworkSequence, transport: Transport | None
     return Stacked(weights, averaging) if transport is None else Peers(weights, transport, averaging)
 
 
-def with_exact_averages(network: Network) -> Network:
-    """The network; raises if its averages are not accurate enough for moments."""
-    accuracy = network.average.accuracy
-    if accuracy > LOOSEST_MEAN:
-        raise InputError(f"accuracy {accuracy:.1g} is too low for exact moments; use {LOOSEST_MEAN:g} or less.")
+def with_exact_averages(network: Network, averaging: Averaging, max_rounds: int) -> Network:
+    """The network; raises if its averages take more rounds than a run may, or are not accurate enough for moments."""
+    wanted = getattr(averaging, "accuracy", DEFAULT_ACCURACY)
+    if wanted > LOOSEST_MEAN:
+        raise InputError(f"accuracy {wanted:.1g} is too low for exact moments; use {LOOSEST_MEAN:g} or less.")
+    network.limit_rounds(max_rounds)
+    if not reaches(network.average, wanted):
+        reached = f"{name_of(averaging)} averages on this network reach an accuracy of {network.average.accuracy:.1g}"
+        why = f"not {wanted:g}, because its weights mix so slowly that rounding errors grow"
+        raise InputError(f'{reached}, {why}; use averaging="tree", or weights that mix faster.')
     return network
 
 

@@ -4,7 +4,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eigenmesh.arrays import ITEM_BYTES
-from eigenmesh.averaging import OVER_LINKS, AllReduce, Averaging, Factored, Integers, PushSum, Tree, name_of
+from eigenmesh.averaging import (
+    DEFAULT_ACCURACY,
+    OVER_LINKS,
+    AllReduce,
+    Averaging,
+    Factored,
+    Integers,
+    PushSum,
+    Tree,
+    name_of,
+)
+from eigenmesh.averaging._base import reaches
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.fitting._data import Data
@@ -139,7 +150,7 @@ def prepare(request: Request, data: Data) -> Prepared:
     """
     decision = decide(request, data)
     solver, averaging = decision.solver, decision.averaging
-    network = data.network(averaging)
+    network = data.network(averaging, request.max_rounds)
     choice = data.choose_covariance(request, solver, decision.workload.n_components, network)
     if decision.counting is not None:
         network.traffic += decision.counting.traffic
@@ -209,14 +220,20 @@ def require_on_changing(request: Request) -> None:
 
 
 def fastest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:
-    """The averaging that takes the least time for one average of this many numbers; then the fewest messages."""
+    """The averaging that takes the least time for one average of this many numbers; then the fewest messages.
+
+    Those that do not reach their accuracy on this network, because its weights hardly mix, are passed over.
+    """
     call = NetworkCall(averaged=numbers * ITEM_BYTES)
-
-    def cost(averaging: Averaging) -> tuple[float, float]:
-        price = Prices(workload.weights, prepared_average(averaging, workload.weights), costs).of([call])
-        return price.seconds, price.messages
-
     offered = workload.averagings()
     # No sum over links takes fewer rounds or messages than an all-reduce.
-    is_settled = len(offered) == 1 or (isinstance(offered[0], AllReduce) and workload.weights.n_nodes > 1)
-    return offered[0] if is_settled else min(offered, key=cost)
+    if len(offered) == 1 or (isinstance(offered[0], AllReduce) and workload.weights.n_nodes > 1):
+        return offered[0]
+    averages = {each: prepared_average(each, workload.weights) for each in offered}
+
+    def cost(averaging: Averaging) -> tuple[float, float]:
+        price = Prices(workload.weights, averages[averaging], costs).of([call])
+        return price.seconds, price.messages
+
+    by_cost = sorted(offered, key=cost)
+    return next(each for each in by_cost if reaches(averages[each], DEFAULT_ACCURACY))

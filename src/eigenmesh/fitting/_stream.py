@@ -138,8 +138,8 @@ class StreamData:
                 raise TooFewSamplesError(f"{what}; masked, at least {MIN_SITES} must, or a sum would show one's own.")
         return Size(total([node.count for node in self.nodes]), self.n_features), network
 
-    def network(self, averaging: Averaging) -> Network:
-        network = with_exact_averages(self._network(averaging))
+    def network(self, averaging: Averaging, max_rounds: int) -> Network:
+        network = with_exact_averages(self._network(averaging), averaging, max_rounds)
         network.traffic += self.sent
         return network
 

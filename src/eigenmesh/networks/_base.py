@@ -101,6 +101,14 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
             what = "columns of these weights do not sum to 1, so mixing does not conserve the sum over all nodes"
             raise GraphError(f"{what}; use push or balanced weights, or the solver block-krylov, which does not mix.")
 
+    def limit_rounds(self, max_rounds: int) -> None:
+        """Raise InputError if one average takes more rounds than a whole run may, and by a tree would take fewer."""
+        rounds = self.average.rounds
+        if rounds <= max_rounds or rounds <= (by_tree := Tree().prepare(self.weights).rounds):
+            return
+        too_many = f"one average takes {rounds:,} rounds on this network, and max_rounds = {max_rounds:,}"
+        raise InputError(f'{too_many}; use averaging="tree", which takes {by_tree:,}, or raise max_rounds.')
+
     def mixes(self, rounds: int, before: Mixes | None = None) -> Mixes:
         """The given number of mixing rounds; messages of the mixes ``before`` that are still on their way count."""
         self.require_sums_kept()
@@ -108,7 +116,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
             return PushMixes(rounds, self.contraction**rounds, self.mix)
         if self.weights.symmetric:
             return AveragingMixes(ChebyshevAverage.of_rounds(self.weights, rounds))
-        return AveragingMixes(GossipAverage(self._mixing, rounds, self.contraction**rounds))
+        return AveragingMixes(GossipAverage(self._mixing, rounds))
 
     def mixes_to(self, contraction: float, before: Mixes | None = None) -> Mixes:
         """Enough mixing rounds to shrink disagreement by this factor; ``before`` as for ``mixes``."""

@@ -14,7 +14,7 @@ from eigenmesh.arrays import Array
 from eigenmesh.averaging import LinearRound, PushSum
 from eigenmesh.averaging._base import in_order, only_rounding_left
 from eigenmesh.averaging._push_sum import CHANCE, Probes, PushSumAverage
-from eigenmesh.errors import InputError
+from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks._floods import Flooding
 from eigenmesh.networks._mixes import Mixes, PushMixes, rounds_to_contract
@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 # Accuracy of later push sums, as a multiple of the error that rounding left in one: it grows with the rounds.
 ABOVE_ROUNDING = 4.0
+# A push sum may take as many rounds as a run, or if that is more, FLOODS times those of a flood: the certificate of a
+# run needs averages even if the run may take few rounds. MOST_ROUNDS is for networks that are used without a run.
+FLOODS, MOST_ROUNDS = 100, 100_000
 
 
 class Changing(Flooding):
@@ -36,7 +39,7 @@ class Changing(Flooding):
 
     def __init__(self, sequence: NetworkSequence, averaging: PushSum | None = None) -> None:
         self.accuracy = (averaging or PushSum()).accuracy
-        self._push_sums, self._contraction = 0, 0.0
+        self._push_sums, self._contraction, self._most_rounds = 0, 0.0, MOST_ROUNDS
         super().__init__(sequence, PushSumAverage(0, 0, 0, self.accuracy))
 
     @property
@@ -67,6 +70,10 @@ class Changing(Flooding):
     def require_time(self) -> None:
         what = "nodes at their own pace need links that stay the same, and this network changes or loses messages"
         raise InputError(f"{what}; use the solver tracked-subspace, or eigenmesh simulate with a file of conditions.")
+
+    def limit_rounds(self, max_rounds: int) -> None:
+        """Let no push sum take more rounds than this; how many one takes is not known beforehand."""
+        self._most_rounds = max_rounds
 
     def require_sums_kept(self) -> None:
         """Nothing: the weights of every round conserve the sum over all nodes."""
@@ -141,7 +148,12 @@ class Changing(Flooding):
                 self.accuracy = ABOVE_ROUNDING * largest
                 # ``follows`` may use the accuracy of the average, so it is called again.
                 self.average = PushSumAverage(0, 0, 0, self.accuracy)
-            rounds = rounds_to_contract(self.accuracy / largest, self._contraction) + 1
+            most = max(self._most_rounds, FLOODS * self.flood_rounds)
+            if taken >= most:
+                slow = f"an average has an error of {largest:.1g} after {taken:,} rounds, and needs {self.accuracy:.1g}"
+                raise GraphError(f"{slow}: the links are up too seldom; use links that are up more often.")
+            # A block in which links were down says nothing about the next one, so the rounds are doubled at most.
+            rounds = min(rounds_to_contract(self.accuracy / largest, self._contraction) + 1, taken, most - taken)
         rounds = taken + self.flood_rounds
         messages_per_round, in_turn_per_round = (
             count / self.traffic.rounds for count in (self.traffic.messages, self._in_turn)

@@ -23,8 +23,8 @@ class Flooding(Network):
     """The nodes of a ``NetworkSequence``, its rounds, and ``worst``.
 
     At the first call the nodes measure how many rounds it takes until all have heard from all, by floods of 1, 2, 4,
-    ... rounds. Each message lists the nodes whose values it includes, so a later flood that misses a node raises an
-    error that names it.
+    ... rounds. All nodes know the links of every round, and so who has heard from whom: a later flood that has missed a
+    node continues, and raises an error that names it if that does not help.
     """
 
     def __init__(self, sequence: NetworkSequence, average: Average) -> None:
@@ -95,7 +95,10 @@ class Flooding(Network):
     def worst(self, values: Array) -> Array:
         rounds = self.flood_rounds
         agreed, heard = self._flood(self._rows(values), rounds)
-        self._require_heard(heard, rounds)
+        while not heard.all():
+            self._require_time_left(heard, rounds)
+            agreed, heard = self._flood(agreed, SPARE_ROUNDS, heard)
+            rounds += SPARE_ROUNDS
         return agreed[: len(values)].reshape(values.shape)
 
     def _rows(self, values: Array) -> Array:
@@ -106,13 +109,18 @@ class Flooding(Network):
         super().ride(values)
         self._heard = np.eye(self.n_nodes, dtype=bool)
 
-    def _end_of_ride(self, rider: Array) -> Array:
-        self._require_heard(self._heard, self._rider_rounds)
-        return rider
+    def ridden(self) -> Array | None:
+        if self._rider is not None and not self._heard.all():
+            self._require_time_left(self._heard, self._rider_rounds)
+            return None
+        return super().ridden()
 
-    def _flood(self, values: Array, rounds: int) -> tuple[Array, np.ndarray]:
-        """Neighbour maxima over the given rounds, (nodes, n), and who has heard from whom, (M, M)."""
-        heard = np.eye(self.n_nodes, dtype=bool)
+    def _flood(self, values: Array, rounds: int, heard: np.ndarray | None = None) -> tuple[Array, np.ndarray]:
+        """Neighbour maxima over the given rounds, (nodes, n), and who has heard from whom, (M, M).
+
+        ``heard`` is who had heard from whom before, if this continues a flood.
+        """
+        heard = np.eye(self.n_nodes, dtype=bool) if heard is None else heard
         for _ in range(rounds):
             on_time = _on_time(self.send((values,))[1])
             values, heard = self._spread(values, on_time), _heard_after(heard, on_time)
@@ -127,13 +135,14 @@ class Flooding(Network):
         rounds, enough = 1, False
         while True:
             heard = self._flood(np.zeros((len(self.ids), 1)), rounds)[1]
-            if enough or rounds > HORIZON_PER_NODE * self.n_nodes + HORIZON:
-                self._require_heard(heard, rounds)
+            if enough and heard.all():
                 return rounds + SPARE_ROUNDS
+            self._require_time_left(heard, rounds)
             enough, rounds = bool(heard.all()), 2 * rounds
 
-    def _require_heard(self, heard: np.ndarray, rounds: int) -> None:
-        if heard.all():
+    def _require_time_left(self, heard: np.ndarray, rounds: int) -> None:
+        """Raise GraphError if a node has not heard from another one for so long that it never will."""
+        if heard.all() or rounds <= HORIZON_PER_NODE * self.n_nodes + HORIZON:
             return
         node = int(np.argmin(heard.sum(axis=1)))
         silent = ", ".join(str(other) for other in np.flatnonzero(~heard[node])[:5])
