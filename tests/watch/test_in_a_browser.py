@@ -28,7 +28,7 @@ from eigenmesh.events import (
 )
 from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import cycle, metropolis
-from eigenmesh.watch import Feed, PageServer, follow
+from eigenmesh.watch import Feed, PageServer, follow, report_page
 from mesh import Mesh, ring
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -123,6 +123,22 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
             assert "20 ms per round" in page.inner_text("#chart-legend")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             no_serious_finding(page)
+
+
+def test_the_true_error_is_drawn_as_a_sine_like_the_target(browser, tmp_path):
+    events = [
+        Started("oi", "tree", ("a", "b"), (("a", "b"),), 9, 1, 1e-3, 100),
+        *(Record(n, n, n, n, n, error=10.0 ** (-2 * n)) for n in range(1, 6)),
+    ]
+    path = tmp_path / "run.html"
+    path.write_text(report_page("Two nodes", [Entry(float(at), event) for at, event in enumerate(events)]))
+    with opened(browser, path.as_uri()) as page:
+        assert "true error: root mean square of sin(angle)" in page.inner_text("#chart-legend")
+        target = float(page.get_attribute('#chart line[stroke="var(--green)"]', "y1"))
+        heights = [float(dot.get_attribute("cy")) for dot in page.locator('#chart circle[fill="var(--ink)"]').all()]
+        # The mean of sin^2 is 1e-6 after the third record, and the target is 1e-3.
+        assert heights[2] == pytest.approx(target, abs=0.1)
+        assert len(heights) == 5
 
 
 def is_neighbour(entry):

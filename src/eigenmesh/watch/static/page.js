@@ -348,13 +348,14 @@ const FAR = 4, LOWEST = -17, FORECAST = { stroke: "var(--soft)", "stroke-dasharr
 const CURVES = {
   bound: { look: { stroke: "var(--blue)" }, words: "certified bound on sin(angle)" },
   residual: { look: { stroke: "var(--orange)", "stroke-dasharray": "8 4" }, words: "residual" },
-  error: { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "true error (sin²; the true components are known)" },
+  // Records have the mean of sin²; its root is a sine, as bound and target are.
+  error: { look: { stroke: "var(--ink)", "stroke-dasharray": "2 3" }, words: "true error: root mean square of sin(angle)", value: Math.sqrt },
 };
 
 function drawChart(state) {
   const across = ([rounds, time]) => (axis === "rounds" ? rounds : time - (state.started?.time_s ?? state.first));
-  const series = Object.entries(CURVES).map(([key, { look, words }]) => ({
-    look, words, points: thinned(state.curves[key]).map((point) => [across(point), point[2]]),
+  const series = Object.entries(CURVES).map(([key, { look, words, value = Number }]) => ({
+    look, words, points: thinned(state.curves[key]).map((point) => [across(point), value(point[2])]),
   })).filter((one) => one.points.length);
   const target = state.started?.tol ?? null, bound = bestBound(state);
   const planned = state.planned, mark = finite(planned?.[axis]) ? planned[axis] : null;
