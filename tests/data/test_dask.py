@@ -409,6 +409,36 @@ class TestRefused:
         with pytest.raises(DataError, match=r"node 2, row 31, column 7 \('h'\) is NaN"):
             fitted(frame)
 
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (lambda part: part[["b", "a", "c"]], r"has column 0 \('b'\) where the data frame has 'a'"),
+            (lambda part: part.rename(columns={"b": "x"}), "lacks column 'b' and also has column 'x'"),
+            (lambda part: part[["a", "b"]], "lacks column 'c'"),
+            (lambda part: part.assign(d=1.0), "also has column 'd'"),
+        ],
+        ids=["order", "name", "fewer", "more"],
+    )
+    def test_a_partition_with_other_columns_is_named(self, change, said):
+        whole = pd.DataFrame(sample()[:, :3], columns=list("abc"))
+        parts = np.split(np.arange(400), 4)
+
+        def read(number):
+            part = whole.iloc[parts[number]]
+            return change(part) if number == 2 else part
+
+        frame = dd.from_map(read, range(4), meta=whole[:0])
+        with pytest.raises(DataError, match=f"partition 2 of the dask data frame {said}; give all partitions the same"):
+            fitted(frame, k=2)
+        model = fitted(dd.from_pandas(whole, npartitions=4), k=2)
+        with pytest.raises(DataError, match=f"partition 2 of the dask data frame {said}"):
+            model.transform(frame).compute()
+
+    def test_a_column_of_dates_is_named_before_anything_is_read(self):
+        frame = pd.DataFrame(sample()[:, :3], columns=list("abc")).assign(seen=pd.date_range("2026", periods=400))
+        with pytest.raises(DataError, match="columns that are not numbers: 'seen'"):
+            fitted(dd.from_pandas(frame, npartitions=4), k=2)
+
     @pytest.mark.parametrize("covariance", ["formed", "matrix-free"])
     def test_overflow(self, covariance):
         X = sample()

@@ -171,3 +171,6 @@ def test_names_that_are_there_twice_are_refused(counts, tmp_path):
         file["var/_index"][1] = "gene0"
     with pytest.raises(DataError, match=r"'gene0' twice in var; make them unique with adata.var_names_make_unique"):
         read_table(tmp_path / "twice.h5ad")
+    write_by_hand(tmp_path / "ids.h5ad", counts)
+    with pytest.raises(DataError, match=r"obs\['count'\] of .*ids\.h5ad, row 4, is '0', as .* row 0, is; give every"):
+        read_table(tmp_path / "ids.h5ad", id_column="count")

@@ -2,7 +2,9 @@
 
 import inspect
 import pickle
+from typing import ClassVar
 
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -147,3 +149,36 @@ def test_a_saved_model_checks_its_settings(tmp_path):
             load_model(tmp_path / "model.npz", whiten=whiten)
     with pytest.raises(UnknownNameError, match="'median'"):
         load_model(tmp_path / "model.npz", missing="median")
+
+
+class WithMore(DecentralizedPCA):
+    """An estimator of a user, with a parameter of its own and fewer of ours."""
+
+    def __init__(self, n_components=None, *, colour, n_nodes=None):
+        super().__init__(n_components, n_nodes=n_nodes)
+        self.colour = colour
+
+
+def test_a_subclass_may_have_parameters_of_its_own():
+    X = np.random.default_rng(0).standard_normal((40, 4)) * [4, 3, 2, 1]
+    expected = DecentralizedPCA(2, n_nodes=2).fit(X).explained_variance_
+    mine = clone(WithMore(2, colour="red", n_nodes=2)).fit(X)
+    assert mine.colour == "red"
+    assert np.allclose(mine.explained_variance_, expected)
+    with pytest.raises(InputError, match="n_components = 0 must be"):
+        WithMore(0, colour="red").fit(X)
+    blocks = da.from_array(X, chunks=(20, 4))
+    lazy = WithMore(2, colour="red").fit(blocks)
+    assert np.allclose(lazy.explained_variance_, expected)
+    assert np.allclose(np.abs(lazy.transform(blocks).compute()), np.abs(mine.transform(X)), atol=1e-5)
+
+
+def test_a_subclass_may_have_its_parameters_checked():
+    class Checked(WithMore):
+        _parameter_constraints: ClassVar = {**WithMore._parameter_constraints, "colour": [str]}
+
+        def __init__(self, *, colour):
+            super().__init__(2, colour=colour)
+
+    with pytest.raises(InputError, match="colour = 5 must be"):
+        Checked(colour=5).fit(np.eye(4))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.datasets import load_wine
 
 from eigenmesh import DecentralizedPCA, load_model
+from eigenmesh.data import as_source
+from eigenmesh.data._frames import as_narwhals
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 
 WINE = load_wine(as_frame=True).frame
@@ -42,6 +46,78 @@ def test_masked_entries_are_missing_and_not_the_values_below_the_mask():
     expected = pca(missing="mean").fit(holes)
     assert np.array_equal(filled.components_, expected.components_)
     assert np.array_equal(filled.transform(masked), expected.transform(holes))
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_batch_has_no_values_below_its_mask_either(in_parts):
+    masked = np.ma.masked_array(X, np.zeros_like(X, dtype=bool))
+    masked[5, 3] = np.ma.masked
+    with pytest.raises(DataError, match=r"row 5, column 3 is nan; drop the row"):
+        DecentralizedPCA(2, n_nodes=2).partial_fit([masked, X] if in_parts else masked)
+
+
+DAYS = pd.date_range("2026-01-01", periods=len(WINE))
+NOT_NUMBERS = {
+    "dates": WINE.assign(seen=DAYS),
+    "dates alone": pd.DataFrame({"seen": DAYS, "left": DAYS[::-1]}),
+    "dates with a time zone": WINE.assign(seen=DAYS.tz_localize("UTC")),
+    "durations": WINE.assign(seen=DAYS - DAYS[0]),
+    "periods": WINE.assign(seen=DAYS.to_period("D")),
+    "dates as objects": WINE.assign(seen=[day.date() for day in DAYS]),
+    "categories": WINE.assign(seen=pd.Categorical(["a", "b"] * 89)),
+    "lists": WINE.assign(seen=[[1.0, 2.0]] * len(WINE)),
+    "dates of polars": pl.DataFrame({"x": X[:, 0], "seen": DAYS.to_numpy()}),
+    "dates of pyarrow": pa.table({"x": X[:, 0], "seen": DAYS.to_numpy()}),
+}
+
+
+@pytest.mark.parametrize("frame", NOT_NUMBERS.values(), ids=NOT_NUMBERS)
+def test_columns_of_dates_and_other_things_are_named_with_the_cure(frame):
+    said = r"has columns that are not numbers: 'seen' \(.*leave them out, or make them numbers: a date can be"
+    for call in (pca().fit, pca().partial_fit, lambda one: pca().fit([one, one])):
+        with pytest.raises(DataError, match=said):
+            call(frame)
+    names = as_narwhals(frame, "X").columns
+    fitted = DecentralizedPCA(1, n_nodes=2).fit(
+        pd.DataFrame(np.random.default_rng(0).random((20, len(names))), columns=names)
+    )
+    with pytest.raises(DataError, match=said):
+        fitted.transform(frame)
+
+
+class Cells:
+    """An AnnData object, as far as it matters here: a view of it for each cell is slow, and none is made."""
+
+    shape = (90, 12)
+    X = obs = var = None
+
+    def __len__(self):
+        return 90
+
+    def __getitem__(self, row):
+        raise AssertionError("one cell after another")
+
+
+class Images:
+    """A data set of PyTorch, as far as it matters here."""
+
+    __len__, __getitem__ = Cells.__len__, Cells.__getitem__
+
+
+@pytest.mark.parametrize(
+    "given", [Cells(), [Cells(), Cells()], {"a": Cells(), "b": Cells()}], ids=["one", "list", "dict"]
+)
+def test_anndata_is_refused_at_once_with_what_to_give(given):
+    calls = [pca().fit, pca().plan, pca(n_nodes=2).fit(X[:, :12]).transform, as_source, pca().partial_fit]
+    for call in calls[: 5 if isinstance(given, Cells) else 2]:
+        with pytest.raises(DataError, match=r"is an AnnData object, not a matrix; give its matrix, adata\.X"):
+            call(given)
+
+
+def test_what_is_no_array_is_refused_before_it_is_taken_apart():
+    for call in (pca().fit, pca().partial_fit, as_source):
+        with pytest.raises(DataError, match=r"is a test_surprising_input\.Images, not a matrix; give an array"):
+            call(Images())
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def ids_of(*changes):
     """The same ids at all nodes, but for changes (node, row)."""
     ids = [np.array([f"P{row:03d}" for row in range(N)]) for _ in WIDTHS]
     for node, row in changes:
-        ids[node][row] = "other"
+        ids[node][row] = f"X{row:03d}"
     return ids
 
 
@@ -181,6 +181,14 @@ def test_ids_that_agree_are_taken_and_the_first_that_does_not_is_named(X):
         prepare(request(), data_of(parts, sample_ids=[None, *ids_of()[1:]]))
     with pytest.raises(DataError, match="has 59 ids for 60 samples"):
         data_of(parts, sample_ids=[*ids_of()[:3], np.arange(59)])
+
+
+@pytest.mark.parametrize("twin", ["P3", " P3 "], ids=["equal", "equal but for blanks"])
+def test_ids_that_are_there_twice_are_refused(twin):
+    ids = np.array([f"P{row}" for row in range(60)], dtype=object)
+    ids[17] = twin
+    with pytest.raises(DataError, match=r"the id of row 17 at node 0 is 'P3', as the id of row 3 at node 0 is; give"):
+        FeatureShards.from_list(np.split(np.arange(240.0).reshape(60, 4), 2, axis=1), sample_ids=[ids, ids])
 
 
 def test_only_the_node_that_differs_learns_where(X):

@@ -13,7 +13,7 @@ import scipy.sparse
 
 from eigenmesh.data import Block, Shards, as_source
 from eigenmesh.data._pooled_moments import NodePart
-from eigenmesh.data._table_options import column_label, require_distinct
+from eigenmesh.data._table_options import column_label, listed_columns, require_distinct
 from eigenmesh.errors import DataError, InputError, import_extra
 from eigenmesh.networks import Traffic
 
@@ -56,7 +56,7 @@ class Blocks:
         if is_frame(X):
             names = tuple(str(name) for name in X.columns)
             require_distinct(names, "the dask data frame")
-            X = X.map_partitions(_frame_samples, meta=_frame_samples(X._meta))
+            X = X.map_partitions(_frame_samples, names=names, meta=_frame_samples(X._meta, names))
         is_array = isinstance(X, import_extra("dask.array", "dask", "fitting dask data").Array)
         if not is_array or X.ndim != 2:
             kind = f"{type(X).__module__}.{type(X).__name__}" + (f" of shape {X.shape}" if is_array else "")
@@ -175,5 +175,19 @@ def _size_of_node(shards: Shards, position: int) -> np.ndarray:
     return np.asarray(float(shards.blocks[position].n_bytes))
 
 
-def _frame_samples(frame: Any) -> np.ndarray:
-    return np.asarray(as_source(frame).read(slice(0, len(frame))))
+def _frame_samples(frame: Any, names: tuple[str, ...], partition_info: Any = None) -> np.ndarray:
+    """The samples of a partition, which must have the columns that the whole data frame declares, in their order."""
+    found = tuple(str(name) for name in frame.columns)
+    whole = "the dask data frame"
+    where = whole if partition_info is None else f"partition {partition_info['number']} of {whole}"
+    if sorted(found) == sorted(names) and found != names:
+        at = next(place for place, name in enumerate(found) if name != names[place])
+        wrong = f"has {column_label(found, at)} where the data frame has {names[at]!r}"
+        raise DataError(f"{where} {wrong}; give all partitions the same order of columns.")
+    if found != names:
+        lacking, more = [
+            [name for name in ours if name not in theirs] for ours, theirs in ((names, found), (found, names))
+        ]
+        words = [f"{verb} {listed_columns(some)}" for verb, some in (("lacks", lacking), ("also has", more)) if some]
+        raise DataError(f"{where} {' and '.join(words)}; give all partitions the same columns.")
+    return np.asarray(as_source(frame, where).read(slice(0, len(frame))))

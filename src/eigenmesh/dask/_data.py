@@ -14,10 +14,10 @@ from eigenmesh import graphs
 from eigenmesh.averaging import Averaging
 from eigenmesh.dask._blocks import Blocks, is_frame, scipy_or_dense
 from eigenmesh.dask._covariance import covariance_of_blocks, formed_in_one_pass
-from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments, Scaling
+from eigenmesh.data import Choice, Covariance, CovarianceKind, Missing, Moments, Scaling, as_source
 from eigenmesh.data._choice import COPY_BYTES, MEMORY_BYTES, Sizes, choose_by_size
 from eigenmesh.data._pooled_moments import moments_by_sums
-from eigenmesh.data._scores import kept_dtype
+from eigenmesh.data._scores import Projector, kept_dtype
 from eigenmesh.data._summaries import count_and_sum
 from eigenmesh.errors import InputError, import_extra
 from eigenmesh.fitting import DataFacts, Request, Size
@@ -28,8 +28,6 @@ from eigenmesh.solvers import Solver
 MEMORY_SHARE = 0.3
 # A product costs task scheduling besides its flops, and with few columns memory access dominates.
 PASS_COST = 2.0
-# Attributes of a fitted estimator that transform needs; only these are sent to the workers.
-NEEDED = ("components_", "explained_variance_", "mean_", "scale_", "n_components_")
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,16 +141,11 @@ def lazy_scores(pca: Any, X: Any) -> Any:
     blocks = Blocks.of(X, Traffic())
     array, kept = blocks.array, kept_dtype(blocks.array.dtype)
     check_features(pca, X, reset=False)
-    light = type(pca)(whiten=pca.whiten, missing=pca.missing)
-    for name in NEEDED:
-        setattr(light, name, getattr(pca, name))
-    light.n_features_in_ = array.shape[1]
     made: dict[str, Any] = {"chunks": (array.chunks[0], (pca.n_components_,)), "token": "eigenmesh-scores"}
     made["meta"] = np.empty((0, 0), dtype=kept)
-    return array.map_blocks(_scores, projection=light, kept=kept, **made)
+    return array.map_blocks(_scores, projector=pca._projector, kept=kept, **made)
 
 
-def _scores(block: Any, projection: Any, kept: np.dtype) -> np.ndarray:
-    if block.shape[0] == 0:
-        return np.empty((0, projection.n_components_), dtype=kept)
-    return np.asarray(projection.transform(scipy_or_dense(block)), dtype=kept)
+def _scores(block: Any, projector: Projector, kept: np.dtype) -> np.ndarray:
+    source = as_source(scipy_or_dense(block), "a dask block")
+    return projector.scores_of(source, None, "a dask block").astype(kept, copy=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eigenmesh.data._block import Table
-from eigenmesh.data._columns import MatrixColumns, as_weights, table_of
+from eigenmesh.data._columns import MatrixColumns, as_weights, require_distinct_ids, table_of
 from eigenmesh.data._hdf5 import SHOWN, DenseRows, NamedArray, SparseRows, open_hdf5
 from eigenmesh.data._source import Source
 from eigenmesh.data._table_options import Column, TableOptions
@@ -43,6 +43,8 @@ def read_anndata(content: Any, file: Path, options: TableOptions) -> Table:
         None if name is None else _column(content["obs"], name, file)
         for name in (options.id_column, options.label_column, options.weight_column)
     ]
+    if own is not None:
+        require_distinct_ids(own.tolist(), lambda row: f"obs[{options.id_column!r}] of {file}, row {row},")
     if weights is not None:
         weights = as_weights(weights, lambda row: f"obs[{options.weight_column!r}] of {file}, row {row},")
     return replace(table, ids=ids if own is None else own, labels=labels, weights=weights)

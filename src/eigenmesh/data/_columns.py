@@ -53,7 +53,7 @@ def table_of(columns: ColumnReader, options: TableOptions, where: str) -> Table:
     ids, labels = [None if column is None else columns.values(column) for column in (roles.id, roles.label)]
     if ids is not None and roles.id is not None:
         at = roles.id
-        _require_distinct(ids.tolist(), lambda row: columns.place(row, at))
+        require_distinct_ids(ids.tolist(), lambda row: columns.place(row, at))
     weights = None
     if roles.weight is not None:
         position = roles.weight
@@ -61,7 +61,7 @@ def table_of(columns: ColumnReader, options: TableOptions, where: str) -> Table:
     return Table(as_source(source, where), labels=labels, ids=ids, weights=weights)
 
 
-def _require_distinct(ids: Sequence[object], place: Callable[[int], str]) -> None:
+def require_distinct_ids(ids: Sequence[object], place: Callable[[int], str]) -> None:
     """Raise for the first duplicate id, with its location."""
     if len(set(ids)) == len(ids):
         return

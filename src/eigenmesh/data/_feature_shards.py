@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from eigenmesh.data._block import Block
-from eigenmesh.data._columns import take_columns
+from eigenmesh.data._columns import require_distinct_ids, take_columns
 from eigenmesh.data._files import expand, read_table, warn_of_same
 from eigenmesh.data._shards import Shards, ids_of
 from eigenmesh.data._source import Source, as_source
@@ -41,7 +41,15 @@ class FeatureShards(Shards):
         for position, ids in enumerate(self.sample_ids):
             if ids is not None and len(ids) != rows[0]:
                 raise DataError(f"{self.node_label(position)} has {len(ids):,} ids for {rows[0]:,} samples.")
+            if ids is not None:
+                self._check_ids(position, ids)
         self._check_names()
+
+    def _check_ids(self, position: int, ids: np.ndarray) -> None:
+        """Raise if two samples have one id: nodes that have them in another order would not notice."""
+        # As they are compared between nodes.
+        texts = [str(value).strip() for value in ids.tolist()]
+        require_distinct_ids(texts, lambda row: f"the id of row {row} at {self.node_label(position)}")
 
     def _check_names(self) -> None:
         """Raise if a column of one node has the name of a column of another node in this process."""

@@ -47,14 +47,15 @@ def make_frame(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FrameColumns:
-    """Columns of a data frame; ``where`` is its name in messages."""
+    """Columns of a data frame; ``where`` is its name in messages, ``fix`` what to do with columns of other types."""
 
     frame: Any
     where: str
+    fix: str = NOT_NUMERIC
 
     @classmethod
-    def of(cls, X: Any, where: str) -> FrameColumns:
-        return cls(as_narwhals(X, where), where)
+    def of(cls, X: Any, where: str, fix: str = NOT_NUMERIC) -> FrameColumns:
+        return cls(as_narwhals(X, where), where, fix)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,13 +70,8 @@ class FrameColumns:
 
     def numbers(self, positions: Sequence[int]) -> np.ndarray:
         """(n, columns) in their common dtype, in float64 if they differ; null becomes NaN."""
-        series = [self.frame[:, int(column)] for column in positions]
-        arrays = [_numbers(one) for one in series]
-        wrong = [f"{one.name!r} ({one.dtype})" for one, array in zip(series, arrays, strict=True) if array is None]
-        if wrong:
-            more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-            listed = f"{', '.join(wrong[:SHOWN])}{more}"
-            raise DataError(f"{self.where} has columns that are not numbers: {listed}; {NOT_NUMERIC}.")
+        arrays = [_numbers(self.frame[:, int(column)]) for column in positions]
+        self._refuse([column for column, array in zip(positions, arrays, strict=True) if array is None])
         found = [array for array in arrays if array is not None]
         dtypes = {array.dtype for array in found}
         dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float64)
@@ -85,6 +81,18 @@ class FrameColumns:
             if matrix.dtype == dtype:
                 return matrix
         return np.column_stack([array.astype(dtype, copy=False) for array in found])
+
+    def require_numbers(self) -> None:
+        """Raise for columns that are not numbers, such as dates and words; reads only columns of objects."""
+        kinds = enumerate(self.frame.schema.values())
+        self._refuse([at for at, kind in kinds if not _is_number(kind) and _numbers(self.frame[:, at]) is None])
+
+    def _refuse(self, columns: Sequence[int]) -> None:
+        if columns:
+            kinds = list(self.frame.schema.values())
+            listed = ", ".join(f"{self.names[column]!r} ({kinds[column]})" for column in columns[:SHOWN])
+            more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
+            raise DataError(f"{self.where} has columns that are not numbers: {listed}{more}; {self.fix}.")
 
     def values(self, position: int) -> np.ndarray:
         return np.asarray(self.frame[:, int(position)].to_numpy())
@@ -98,7 +106,7 @@ def _numbers(series: Any) -> np.ndarray | None:
     import narwhals
 
     kind = series.dtype
-    if not (kind.is_numeric() or kind == narwhals.Boolean or kind == narwhals.Object):
+    if not (_is_number(kind) or kind == narwhals.Object):
         return None
     values = np.asarray(series.to_numpy())
     if values.dtype.kind in "biuf":
@@ -108,6 +116,14 @@ def _numbers(series: Any) -> np.ndarray | None:
     try:
         # Objects may be numbers, with None for missing ones; text is not a number, whatever it looks like.
         plain = [np.nan if value is None else value for value in values.tolist()]
-        return None if any(isinstance(value, str) for value in plain) else np.array(plain, dtype=np.float64)
+        found = None if any(isinstance(value, str) for value in plain) else np.array(plain, dtype=np.float64)
     except (TypeError, ValueError):
         return None
+    # Lists of equal length would be several columns.
+    return found if found is not None and found.ndim == 1 else None
+
+
+def _is_number(kind: Any) -> bool:
+    import narwhals
+
+    return bool(kind.is_numeric() or kind == narwhals.Boolean)

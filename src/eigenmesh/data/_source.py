@@ -1,6 +1,6 @@
 """Sources of samples: anything that can read rows on request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -17,6 +17,8 @@ from eigenmesh.errors import DataError
 # np.ndarray, a tensor on a device, or scipy.sparse.csr_array; scipy carries no types.
 Samples: TypeAlias = Any
 WORKING_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+# What to do with columns of a data frame that are not numbers.
+MAKE_NUMBERS = "leave them out, or make them numbers: a date can be a number of days, words columns of 0 and 1"
 # Rows of a sparse matrix to check at a time.
 CHECKED_ROWS = 256
 
@@ -126,7 +128,7 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     elif is_frame(X):
         from eigenmesh.data._frames import FrameColumns
 
-        columns = FrameColumns.of(X, what)
+        columns = FrameColumns.of(X, what, MAKE_NUMBERS)
         source = columns.features(range(columns.n_columns))
     elif is_device_array(X):
         source = TensorSource(as_tensor(X), feature_names)
@@ -144,6 +146,22 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
     if source.feature_names is not None:
         require_distinct(source.feature_names, what)
     return source
+
+
+def checkable(X: Any, what: str = "X") -> Any:
+    """Samples that scikit-learn can check, whose own errors name no column and which reads masked entries and dates.
+
+    Raises DataError for a data frame with columns that are not numbers, and for an object that is no array.
+    """
+    if isinstance(X, np.ma.MaskedArray):
+        return without_mask(X)
+    if is_frame(X):
+        from eigenmesh.data._frames import FrameColumns
+
+        FrameColumns.of(X, what, MAKE_NUMBERS).require_numbers()
+    else:
+        _require_array(X, what)
+    return X
 
 
 def reads_by_columns(source: Source) -> bool:
@@ -201,12 +219,25 @@ def _as_matrix(X: Any, what: str) -> Samples:
         return matrix
     if isinstance(X, np.ma.MaskedArray):
         return without_mask(X)
+    _require_array(X, what)
     if not isinstance(X, np.ndarray) and array_api_compat.is_array_api_obj(X):
         return to_numpy(X)
     try:
         return np.asarray(X)
     except ValueError as error:
         raise DataError(f"{what} is not a matrix; give all rows the same length.") from error
+
+
+def _require_array(X: Any, what: str) -> None:
+    """Raise for an object from which NumPy would take one item after another, which may take for ever."""
+    kind = type(X)
+    if all(hasattr(kind, name) for name in ("obs", "var", "X")):
+        fix = "give its matrix, adata.X, or a layer, adata.layers[..]"
+        raise DataError(f"{what} is an AnnData object, not a matrix; {fix}.")
+    is_array = scipy.sparse.issparse(X) or array_api_compat.is_array_api_obj(X) or hasattr(kind, "__array__")
+    if hasattr(kind, "__getitem__") and not is_array and not isinstance(X, Sequence | Mapping):
+        name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+        raise DataError(f"{what} is a {name}, not a matrix; give an array, a sparse matrix, a data frame or a Source.")
 
 
 def without_mask(X: np.ma.MaskedArray[Any, Any]) -> np.ndarray:

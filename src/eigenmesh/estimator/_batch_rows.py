@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from eigenmesh.arrays import Array, as_tensor, namespace, to_numpy
 from eigenmesh.data import Source, split_by_name
 from eigenmesh.data._place import Place
-from eigenmesh.data._source import is_device_array
+from eigenmesh.data._source import checkable, is_device_array
 from eigenmesh.data._splits import rows_by_value
 from eigenmesh.data._summaries import first_not_finite
 from eigenmesh.data._table_options import column_label
@@ -68,7 +68,7 @@ def _checked(pca: Any, X: Any, first: bool) -> Array:
     if isinstance(X, Source):
         return _read_source(pca, X, first)
     checks: Any = {"ensure_min_samples": 0, "ensure_all_finite": False, "accept_sparse": "csr"}
-    matrix = validate_data(pca, X, reset=first, **checks)
+    matrix = validate_data(pca, checkable(X, "the batch"), reset=first, **checks)
     return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix)
 
 

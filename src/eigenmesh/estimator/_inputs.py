@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -85,10 +86,12 @@ def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
 
     if nodes is not None:
         raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
-    defaults = type(pca)().get_params(deep=False)
+    known = inspect.signature(type(pca)).parameters
     for name in NOT_ON_DASK:
         value = getattr(pca, name)
-        if value is not defaults[name] and not (isinstance(value, str) and value == defaults[name]):
+        # A subclass may set a parameter that its users cannot.
+        default = known[name].default if name in known else value
+        if value is not default and not (isinstance(value, str) and value == default):
             raise InputError(f"{name} = {value!r} has no meaning for dask data: Dask sums over them. Leave {name} out.")
     data = DaskData.of(X)
     n_blocks = data.facts.n_nodes

@@ -111,11 +111,11 @@ CONSTRAINTS: dict[str, list[Any]] = {
 
 def require_parameters(pca: Any) -> None:
     """Raise InputError for the first invalid parameter of an estimator, without looking at data."""
-    values = pca.get_params(deep=False)
-    if isinstance(values["n_components"], str) and values["n_components"] == "mle":
+    if isinstance(pca.n_components, str) and pca.n_components == "mle":
         raise InputError(NO_MLE)
-    for name, value in values.items():
-        require(name, value, pca._parameter_constraints[name])
+    # A subclass may have parameters of its own, which it checks itself.
+    for name, allowed in pca._parameter_constraints.items():
+        require(name, getattr(pca, name), allowed)
     split_by_name(pca.split)
     namespace_for(pca.device)
 

@@ -14,7 +14,7 @@ from eigenmesh.data._anndata_results import results_of
 from eigenmesh.data._columns import MatrixColumns, table_of
 from eigenmesh.data._frames import as_narwhals, make_frame
 from eigenmesh.data._scores import LEAST_SQUARES, Filling, Projector, kept_dtype
-from eigenmesh.data._source import is_device_array, is_frame, is_mapped, without_mask
+from eigenmesh.data._source import checkable, is_device_array, is_frame, is_mapped
 from eigenmesh.errors import InputError
 from eigenmesh.estimator._new_samples import NewSamples
 from eigenmesh.model_file import Model
@@ -40,8 +40,8 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             raise InputError("dask data support only fit and transform; for the rest, compute() a part of them.")
         if isinstance(X, Source) and not reset:
             raise InputError("a Source supports only fit and transform; for the rest, read() a part of it.")
-        if isinstance(X, np.ma.MaskedArray):
-            X = without_mask(X)
+        if not isinstance(X, Source):
+            X = checkable(X if reset else self._without_nodes(X))
         if is_device_array(X) and not reset:
             # Scores are NumPy arrays, as components are.
             X = to_numpy(as_tensor(X))
@@ -54,14 +54,7 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             return source
         least, finite = (fewest, False) if reset else (1, not self._fills_missing)
         checks: Any = {"ensure_min_samples": least, "ensure_all_finite": finite}
-        X = X if reset else self._without_nodes(X)
-        try:
-            return validate_data(self, X, reset=reset, accept_sparse="csr", **checks)
-        except ValueError:
-            if is_frame(X):
-                # Raises an error that names the columns that are not numbers, if that is the reason.
-                as_source(X)
-            raise
+        return validate_data(self, X, reset=reset, accept_sparse="csr", **checks)
 
     def _without_nodes(self, X: Any) -> Any:
         """A data frame without the column of nodes that ``fit`` used, if it still has one."""
