@@ -10,6 +10,7 @@ from eigenmesh import graphs
 from eigenmesh.data import Shards
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
 from eigenmesh.fitting import Request, prepare
+from eigenmesh.protocol import Mark, record
 from eigenmesh.sites import DataFile, OutFolder, read_network_file, read_site
 from eigenmesh.sites._batch import BatchData, PutOffError
 from eigenmesh.sites._follow import Follower
@@ -19,6 +20,9 @@ from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._network_file import site_toml
 from eigenmesh.sites._run_folder import RunFolder
 from eigenmesh.transports import run_threads
+from eigenmesh.transports.tls import Supervisor
+from eigenmesh.transports.tls._journal import Journal
+from waiting import LIMIT_S
 
 TRONDHEIM = 'name = "trondheim"\n'
 
@@ -127,6 +131,50 @@ def test_a_crash_while_a_journal_is_deleted_leaves_none_to_resume_from(tmp_path,
             folder.remove()
     assert not folder.has_journal
     folder.remove()
+    assert not folder.path.exists()
+
+
+def with_journal(path, *marks):
+    journal = Journal(path, {"site": "oslo"}, lambda records: None, lambda reason: None, Supervisor())
+    for mark in marks:
+        journal.append(record(mark, b"content"))
+    assert journal.flush(LIMIT_S)
+    journal.close()
+    return journal.past.instance.identity
+
+
+def test_data_may_change_until_a_number_is_sent_and_the_identity_stays(tmp_path):
+    def folder(data):
+        return RunFolder(OutFolder(tmp_path, "run"), data)
+
+    first = folder("bad")
+    first.open()
+    identity = with_journal(first.path / "journal", Mark.STATEMENT)
+    first.close(was_heard=True)
+    mended = folder("mended")
+    mended.open()
+    # The second process may not delete what neighbours know from the first.
+    mended.close(was_heard=False)
+    assert with_journal(mended.path / "journal") == identity
+    mended.note_sent()
+    folder("mended").open()
+    with pytest.raises(InputError, match="data have changed"):
+        folder("other").open()
+
+
+def test_data_may_not_change_once_a_masked_number_is_in_the_journal(tmp_path):
+    folder = RunFolder(OutFolder(tmp_path, "run"), "first")
+    folder.open()
+    with_journal(folder.path / "journal", Mark.MASKED)
+    with pytest.raises(InputError, match="data have changed"):
+        RunFolder(OutFolder(tmp_path, "run"), "other").open()
+
+
+def test_a_journal_that_nobody_has_heard_of_is_removed(tmp_path):
+    folder = RunFolder(OutFolder(tmp_path, "run"), "own")
+    folder.open()
+    with_journal(folder.path / "journal")
+    folder.close(was_heard=False)
     assert not folder.path.exists()
 
 

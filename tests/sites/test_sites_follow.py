@@ -1,12 +1,16 @@
 """Peers that stay: files arrive, a site is killed, one joins, one leaves, and every result is that of what is in."""
 
+import itertools
 import shutil
+import signal
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from eigenmesh.sites._audit_summary import summary
 from eigenmesh.sites._schedule import Schedule
+from eigenmesh.transports.tls._journal import has_rounds
 from following import LINES, STDIN, Following
 from mesh import ring
 from waiting import until
@@ -50,6 +54,45 @@ def test_every_batch_is_exact_through_a_kill_a_join_and_a_leave(tmp_path):
     assert not list(sites.mesh.out("voss").glob("resume-*"))
     for name in NAMES:
         assert not summary(sites.mesh.out(name) / "audit.jsonl").chain.broken
+
+
+def test_a_site_with_a_bad_file_is_taken_back_by_those_who_have_begun_the_batch(tmp_path):
+    """The others have used numbers, with the key of this site, when it ends; it has sent none, and keeps its key."""
+    rng, names = np.random.default_rng(2), NAMES[:3]
+    sites = Following(tmp_path, names, list(itertools.pairwise(names)), Schedule(), **SETTINGS)
+
+    def arrive(*where):
+        sites.drop({name: rng.standard_normal((12, len(SCALE))) * SCALE for name in where})
+
+    def journal_of(name):
+        return next(sites.mesh.out(name).glob("resume-test-*/journal"), None)
+
+    def begun(name):
+        with suppress(OSError):
+            return journal_of(name) is not None and has_rounds(journal_of(name))
+
+    def greeted():
+        return all(sum(link["connected"] for link in sites.mesh.status(name)["neighbours"]) for name in names)
+
+    arrive(*names)
+    first, middle, last = names
+    with sites.mesh:
+        sites.tend()
+        batch = sites.wait()
+        until(lambda: all(sites.mesh.status(name)["phase"] == "connecting" for name in names) and greeted(), sites.told)
+        sites.mesh.kill(last, signal.SIGSTOP)
+        bad = sites.folder(last) / "bad.npy"
+        np.save(bad, np.full((12, len(SCALE)), np.nan))
+        arrive(first, middle)
+        until(lambda: begun(middle), sites.told)
+        sites.mesh.kill(last, signal.SIGCONT)
+        assert sites.mesh.wait(last) == {last: 2}
+        assert "bad.npy" in sites.mesh.said(last)
+        bad.unlink()
+        arrive(last)
+        sites.start(last)
+        assert sites.wait() > batch
+        assert max(map(sites.off_by, sites.counted(0, sites.batch))) < 1e-8
 
 
 def test_lines_count_once_through_kills_and_a_site_that_lost_everything_joins_anew(tmp_path):

@@ -351,6 +351,22 @@ def test_a_site_that_was_only_greeted_may_come_back_with_mended_data(tmp_path, p
         mesh.assert_exact()
 
 
+def test_a_site_whose_data_are_bad_mends_them_and_is_taken_back(tmp_path, parts):
+    """Masks with its key are on the disks of the others, so it must come back with the same key."""
+    three = {name: parts[name] for name in NAMES[:3]}
+    with Mesh(tmp_path, three, [("oslo", "bergen"), ("oslo", "tromso")]) as mesh:
+        bad = three["tromso"].copy()
+        bad[3, 1] = np.nan
+        np.save(mesh.folder("tromso") / "data.npy", bad)
+        mesh.start()
+        assert mesh.wait()["tromso"] == BAD_INPUT
+        assert "row 3" in mesh.said("tromso")
+        np.save(mesh.folder("tromso") / "data.npy", three["tromso"])
+        mesh.start()
+        assert set(mesh.wait().values()) == {0}
+        mesh.assert_exact()
+
+
 def test_another_name_or_other_settings_have_other_journals(tmp_path, alike):
     two = {name: alike[name] for name in NAMES[:2]}
     with Mesh(tmp_path, two, [NAMES[:2]], **SLOWER) as mesh:

@@ -58,7 +58,6 @@ class Sites:
         run: Run | None = None,
         journal: Path | None = None,
         on_sent: Any = None,
-        fingerprint: str = "",
         keyring: CertificateKeyring | None = None,
         **settings: Any,
     ) -> TlsTransport:
@@ -75,13 +74,7 @@ class Sites:
         addresses = {self.names[other]: self.via.get((rank, other), self.address(other)) for other in dialled}
         return TlsTransport(
             Endpoint(
-                setup,
-                self.credentials[rank],
-                addresses,
-                listen=self.address(rank),
-                journal=journal,
-                fingerprint=fingerprint,
-                on_sent=on_sent,
+                setup, self.credentials[rank], addresses, listen=self.address(rank), journal=journal, on_sent=on_sent
             )
         )
 

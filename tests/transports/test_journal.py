@@ -16,7 +16,7 @@ from eigenmesh.protocol._wire import Kind
 from eigenmesh.transports.tls import Supervisor
 from eigenmesh.transports.tls._journal import Journal, has_rounds
 
-HEAD = {"run id": "00", "own data": "abc"}
+HEAD = {"run id": "00", "site": "oslo"}
 # Length, checksum, mark, sender, epoch and round of a record.
 FIELDS = 25
 
@@ -192,12 +192,12 @@ def test_a_journal_that_has_become_shorter_is_refused(tmp_path):
         opened(path)
 
 
-def test_a_journal_of_another_run_or_other_data_is_refused(tmp_path):
+def test_a_journal_of_another_run_or_site_is_refused(tmp_path):
     path = tmp_path / "journal"
     written(path)
     before = path.read_bytes()
-    with pytest.raises(InputError, match="own data differ"):
-        opened(path, {**HEAD, "own data": "other"})
+    with pytest.raises(InputError, match="site differ"):
+        opened(path, {**HEAD, "site": "bergen"})
     with pytest.raises(InputError, match="epoch, run id differ"):
         opened(path, {**HEAD, "run id": "01", "epoch": "1"})
     assert path.read_bytes() == before

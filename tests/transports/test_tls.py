@@ -722,18 +722,6 @@ def test_a_site_whose_journal_is_gone_is_told_that_it_cannot_resume(tmp_path):
     assert isinstance(outcome[1], LostNeighbourError | AbortedError)
 
 
-def test_journals_of_other_data_are_refused(tmp_path):
-    sites = Sites(nx.path_graph(2))
-
-    def work(rank):
-        with sites.transport(rank, journal=tmp_path / f"{rank}") as transport:
-            rounds(transport, [1 - rank], 2)
-
-    assert in_threads(work, 2) == {}
-    with pytest.raises(InputError, match="own data differ"):
-        sites.transport(0, fingerprint="other", journal=tmp_path / "0")
-
-
 def test_a_full_disk_parks_the_run_everywhere(tmp_path):
     """The journal is swapped for a device that is always full once some rounds are in it."""
     sites = Sites(nx.path_graph(2))

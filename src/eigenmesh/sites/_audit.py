@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from eigenmesh._atomic_write import sync_folder
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events._log import is_torn
-from eigenmesh.sites._audit_lines import DATA, ROTATED, START, hash_of, last_line
+from eigenmesh.sites._audit_lines import ROTATED, START, hash_of, last_line
 from eigenmesh.transports.tls import Supervisor
 from eigenmesh.transports.tls._journal_file import lock
 
@@ -42,9 +42,8 @@ class AuditWriter:
     """Appends lines without a buffer.
 
     When ``record`` returns, the operating system has the line; a thread flushes it to the disk soon after. After the
-    first line that cannot be written, every call raises UnreadableFileError. ``data_messages`` counts the messages that
-    carry numbers. If ``max_bytes`` is given, a new file begins after that many bytes. ``supervisor`` hears of any other
-    exception in the thread.
+    first line that cannot be written, every call raises UnreadableFileError. If ``max_bytes`` is given, a new file
+    begins after that many bytes. ``supervisor`` hears of any other exception in the thread.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class AuditWriter:
     ) -> None:
         self.path, self.failure, self._max_bytes = path, "", max_bytes
         self._file = self._size = -1
-        self.messages = self.data_messages = self.bytes = 0
+        self.messages = self.bytes = 0
         self._lock, self._written, self._closing = threading.Lock(), threading.Event(), threading.Event()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,7 +87,6 @@ class AuditWriter:
         rest = _message_fields(*sent[:3], *sent[4:8], sent.again)
         self._write(f'{rest},"round":{sent.round},"sha256":"{sent.sha256}"')
         self.messages += 1
-        self.data_messages += sent.kind == DATA
         self.bytes += sent.bytes
 
     def close(self) -> None:

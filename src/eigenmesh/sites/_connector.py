@@ -1,9 +1,9 @@
 """Connects a site to its neighbours: builds the transport from the site, its network and its run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from eigenmesh.protocol import Run, Setup
-from eigenmesh.sites._audit import AuditWriter
+from eigenmesh.protocol import Run, Sent, Setup
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._revocation import RevocationList
 from eigenmesh.sites._site import Site
@@ -14,17 +14,19 @@ from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, 
 class Connector:
     """Everything that a site needs to connect, with any set of members.
 
-    ``fingerprint`` identifies its data; ``length`` is the length of a vector that sites send.
+    ``length`` is the length of a vector that sites send.
     """
 
     site: Site
     credentials: Credentials
     manifest: Manifest
-    fingerprint: str
     length: int
 
-    def connect(self, audit: AuditWriter, supervisor: Supervisor) -> Endpoint:
-        """This site's end of its links, from the journal if there is one; ``supervisor`` is that of the run."""
+    def connect(self, on_sent: Callable[[Sent], None], supervisor: Supervisor) -> Endpoint:
+        """This site's end of its links, from the journal if there is one.
+
+        ``on_sent`` is called with every message before it is sent; ``supervisor`` is that of the run.
+        """
         site, settings = self.site, self.site.settings
         addresses = {name: str(address) for name, address in site.neighbours.items() if address is not None}
         manifest = self.manifest
@@ -48,8 +50,7 @@ class Connector:
             addresses,
             listen=None if site.listen is None else str(site.listen),
             journal=site.out.journal,
-            fingerprint=self.fingerprint,
-            on_sent=audit.record,
+            on_sent=on_sent,
             supervisor=supervisor,
         )
 

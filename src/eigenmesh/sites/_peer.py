@@ -21,8 +21,9 @@ from eigenmesh.errors import (
 from eigenmesh.events import Ended, Lost
 from eigenmesh.fitting import fit, prepare
 from eigenmesh.graphs import metropolis
-from eigenmesh.protocol import Membership
+from eigenmesh.protocol import Membership, Sent
 from eigenmesh.sites._audit import AuditWriter
+from eigenmesh.sites._audit_lines import DATA
 from eigenmesh.sites._batch import PutOffError
 from eigenmesh.sites._connector import Connector
 from eigenmesh.sites._credentials import load_credentials
@@ -65,7 +66,7 @@ class Peer:
         run = f"{site.run}-{self.manifest.run_id.hex()[:8]}"
         self.site = site = replace(site, out=replace(site.out, run=run))
         length = own.n_samples if self.by_columns else own.n_features
-        self.connector = Connector(site, credentials, self.manifest, own.fingerprint, length)
+        self.connector = Connector(site, credentials, self.manifest, length)
         self.run_folder = RunFolder(site.out, own.fingerprint)
         with parked_without_room(site.name):
             self.files = ResultFiles(site, self.manifest, self.run_folder)
@@ -92,7 +93,7 @@ class Peer:
                     outcome = self._epochs(audit)
             except BaseException as error:
                 self.spare.release()
-                self.run_folder.close(audit.data_messages > 0)
+                self.run_folder.close(was_heard=audit.messages > 0)
                 self.reporter.end(_ended_by(error))
                 raise
             self.reporter.end(Ended("done", outcome.converged) if outcome.fit is None else outcome.fit.result.ended)
@@ -105,7 +106,13 @@ class Peer:
 
     def _epochs(self, audit: AuditWriter) -> Outcome:
         """Run with all sites. If sites are lost and ``on_loss`` is "continue", run again with the remaining ones."""
-        endpoint = self.connector.connect(audit, self.supervisor)
+
+        def record(sent: Sent) -> None:
+            if sent.kind == DATA:
+                self.run_folder.note_sent()
+            audit.record(sent)
+
+        endpoint = self.connector.connect(record, self.supervisor)
         try:
             transport = TlsTransport(endpoint)
             while True:

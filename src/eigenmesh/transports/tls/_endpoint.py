@@ -37,7 +37,6 @@ class Endpoint:
     addresses : ``host:port`` of each neighbour that this site calls.
     listen : ``host:port`` at which the other neighbours call this site.
     journal : file for received messages, from which a killed site resumes.
-    fingerprint : identifies this site's data; kept in the journal to detect changed data, and never sent.
     on_sent : called with every message before it is sent; if it raises, no numbers are sent and the run is parked.
     supervisor : of all threads and tasks of the run at this site; the first that ends with an exception ends the run.
     """
@@ -50,7 +49,6 @@ class Endpoint:
         *,
         listen: str | None,
         journal: Path | None = None,
-        fingerprint: str = "",
         on_sent: Callable[[ep.Sent], None] | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
@@ -65,7 +63,7 @@ class Endpoint:
         self._supervisor.on_failure = self._broken
         self._closed = False
         self._streams: ConnectionThread | None = None
-        self._journal = None if journal is None else self._open_journal(journal, fingerprint)
+        self._journal = None if journal is None else self._open_journal(journal)
         past = _new_past() if self._journal is None else self._journal.past
         try:
             self._records = len(past.entries)
@@ -80,9 +78,9 @@ class Endpoint:
             self._release()
             raise
 
-    def _open_journal(self, path: Path, fingerprint: str) -> Journal:
+    def _open_journal(self, path: Path) -> Journal:
         run = self.setup.run
-        head = {"run id": run.run_id.hex(), "manifest": run.digest, "own data": fingerprint, "site": self.setup.name}
+        head = {"run id": run.run_id.hex(), "manifest": run.digest, "site": self.setup.name}
         return Journal(
             path,
             head,

@@ -206,7 +206,7 @@ def _read_head(file: int, size: int, path: Path, head: dict[str, str]) -> tuple[
     differing = sorted(key for key in head.keys() | theirs.keys() if head.get(key) != theirs.get(key))
     if differing:
         what = f"journal {path} belongs to another run: {', '.join(differing)} differ"
-        raise InputError(f"{what}. Restore the settings and data with which it began, or {START_OVER}")
+        raise InputError(f"{what}. Restore the settings with which it began, or {START_OVER}")
     return int(start + length), int(synced), identity, secret
 
 
