@@ -19,6 +19,12 @@ def readable_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def node_list(ranks: Sequence[int], most: int = 8) -> str:
+    """Ranks for an error message: "node 3", "nodes 3, 5", or the first ``most`` of many."""
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"node{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"
+
+
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A plain table for a notebook, from plain text."""
 

@@ -28,8 +28,8 @@ def test_every_node_has_the_components_of_all_batches(name, tmp_path):
         assert angles(got["components"], truth).max() <= got["bound"] < 1e-9
         assert np.allclose(got["mean"], whole.mean(axis=0), rtol=1e-13)
         assert (got["samples"], got["seen"]) == (len(whole), sum(map(len, parts[rank])))
-        assert "nodes are at different batches (this node is at batch" in str(results["clocks/tick"])
-        assert "nodes call this batch by different ids" in str(results["clocks/id"])
+        assert "stream.batch_number: 2 at node 1, 1 at nodes 0, 2" in str(results["clocks/tick"])
+        assert 'stream.batch: "b" at node 1, "a" at nodes 0, 2' in str(results["clocks/id"])
         # What was refused was not counted.
         assert results["clocks/id-seen"] == results["clocks/tick-seen"] == len(parts[rank][0])
 

@@ -217,7 +217,7 @@ def test_other_numbers_of_rows_are_refused(X):
         own = data_of([parts[transport.rank]], ids=[transport.rank], n_nodes=len(parts), transport=transport)
         prepare(request(), own)
 
-    with pytest.raises(DataError, match="different numbers of samples, between 59 and 60"):
+    with pytest.raises(InputError, match="n_samples: 59 at node 1, 60 at nodes 0, 2"):
         run_threads(len(parts), node)
 
 

@@ -78,8 +78,11 @@ def all_sent(samples, topology="star", **settings):
         transport = Recorded(link)
         own = NodeData(Shards.from_list(samples).take([link.rank]), weights, transport)
         fit(prepare(request, own))
-        words = [one for one in transport.messages if one.dtype == np.uint64]
-        return words, [one for one in transport.messages if one.dtype != np.uint64]
+        # First comes the digest of the settings, the same at all nodes.
+        digest, *messages = transport.messages
+        assert (digest.dtype, digest.shape) == (np.uint8, (32,))
+        words = [one for one in messages if one.dtype == np.uint64]
+        return words, [one for one in messages if one.dtype != np.uint64]
 
     return run_threads(M, node)
 

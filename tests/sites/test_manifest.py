@@ -1,7 +1,7 @@
 """The manifest: the same at all sites of a run, different as soon as anything that matters differs, and named then."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
 from eigenmesh.sites import read_network_file, read_site
-from eigenmesh.sites._manifest import Manifest, differences, weights_digest
+from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._network_file import site_toml
+from eigenmesh.sites._settings import RunSettings
 
 NAMES = ("age", "bmi", "dose")
 
@@ -60,8 +61,19 @@ CHANGES = [
     ({"seed": 1}, ["seed: none here, 1 there"]),
     ({"on_loss": "abort"}, ['on_loss: "wait" here, "abort" there']),
     ({"privacy": "open"}, ['privacy: "masked" here, "open" there', 'masks: "all pairs" here, none there']),
-    ({"min_samples": 9}, ["min_samples.in all: 0 here, 9 there"]),
+    ({"min_samples": 9}, ["min_samples: 0 here, 9 there"]),
+    ({"min_samples_per_site": 9}, ["min_samples_per_site: 0 here, 9 there"]),
+    ({"partition": "features"}, ['partition: "samples" here, "features" there']),
 ]
+# Each site waits as long as it likes, and reads new samples when it likes.
+MAY_DIFFER = {"patience_s", "join_s", "round_s", "every_s", "batch_rows"}
+# Only runs that are followed have it, and their tests look at it.
+FOLLOWED = {"min_new_samples"}
+
+
+def test_every_setting_of_a_site_is_compared_or_may_differ():
+    compared = {name for change, _ in CHANGES for name in change}
+    assert compared | MAY_DIFFER | FOLLOWED == {field.name for field in fields(RunSettings)}
 
 
 @pytest.mark.parametrize(("change", "said"), CHANGES, ids=lambda value: str(value))
@@ -74,10 +86,10 @@ def test_a_setting_that_differs_is_named_with_both_values(sites, change, said):
     assert set(said) <= set(differences(ours, theirs))
 
 
-@pytest.mark.parametrize("wait", ["patience_s", "join_s"])
-def test_patience_may_differ(sites, wait):
+@pytest.mark.parametrize("name", sorted(MAY_DIFFER))
+def test_what_is_a_sites_own_may_differ(sites, name):
     oslo = sites["oslo"]
-    other = replace(oslo, settings=replace(oslo.settings, **{wait: 1.0}))
+    other = replace(oslo, settings=replace(oslo.settings, **{name: 7}))
     assert Manifest.of(oslo, 3, NAMES).digest == Manifest.of(other, 3, NAMES).digest
 
 
@@ -158,5 +170,5 @@ def test_there_are_differences_exactly_where_digests_differ(first, second):
 def test_weights_are_told_apart_and_dense_or_sparse_is_the_same():
     cycle = graphs.metropolis(graphs.cycle(300))
     dense = graphs.Weights(np.asarray(cycle.matrix.toarray()), cycle.graph)
-    assert weights_digest(cycle) == weights_digest(dense)
-    assert weights_digest(cycle) != weights_digest(graphs.lazy(cycle))
+    assert cycle.digest == dense.digest
+    assert cycle.digest != graphs.lazy(cycle).digest

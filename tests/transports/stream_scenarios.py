@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.errors import DataError
+from eigenmesh.errors import InputError
 from eigenmesh.transports import Transport
 
 K, D, N_BATCHES = 3, 12, 4
@@ -40,7 +40,7 @@ def clocks(transport: Transport) -> dict[str, object]:
             pca._stream = type(pca._stream)(**{**vars(pca._stream), "n_batches": 2})
         try:
             pca.partial_fit(rows_of(transport.rank, 1), batch=batch)
-        except DataError as error:
+        except InputError as error:
             told[name] = str(error)
         told[f"{name}-seen"] = pca.n_samples_seen_
     return told

@@ -55,7 +55,7 @@ class Problem:
     @property
     def data(self) -> NodeData:
         """The data and network from which a fit is prepared."""
-        return node_data(self.shards, self.weights, self.transport)
+        return node_data(self.shards, self.weights, self.transport, self.split)
 
     def facts(self, n_samples: float) -> dict[str, str]:
         """A description in words; ``n_samples`` counts those of all nodes."""

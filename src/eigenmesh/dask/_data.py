@@ -51,6 +51,9 @@ class DaskData:
         """The chunk sizes may be unknown; the moments count the rows."""
         return self.facts.size, None
 
+    def compare(self, request: Request) -> None:
+        """Nothing: one process has the settings of all blocks."""
+
     def check(self, request: Request) -> None:
         """Raise if the solver exchanges messages hundreds of times."""
         solver = request.solver

@@ -49,8 +49,6 @@ def pooled_moments(
     *,
     scale: Scaling = False,
     missing: Missing = "error",
-    facts: np.ndarray | None = None,
-    check: Callable[[np.ndarray], None] = lambda agreed: None,
     resolution: float = 0.0,
     squares: np.ndarray | None = None,
 ) -> Moments:
@@ -59,9 +57,8 @@ def pooled_moments(
     The average contains N, the sums and the sums of squares. If a mean is so large that their difference would lose
     digits, a second pass and average give the squared deviations from the mean, and the rounding error of the mean.
     Sums are in float64; data are read in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as
-    the pooled mean of its column. Maxima of the ``facts`` over all nodes travel with the average, and ``check`` is
-    called with them first. With integer averages, ``resolution`` is the largest error of a sum; all nodes then get the
-    same bits. If this process has a single node, its sums of ``squares`` (d,) may be given.
+    the pooled mean of its column. With integer averages, ``resolution`` is the largest error of a sum; all nodes then
+    get the same bits. If this process has a single node, its sums of ``squares`` (d,) may be given.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
@@ -77,9 +74,7 @@ def pooled_moments(
     # With integers all nodes have the same pooled bits and decide by these; no node reveals its own numbers.
     integers = resolution > 0
     lost = np.array([[0.0 if integers else _lost_digits(one, shards.n_features, scale)] for one in first])
-    riders = lost if facts is None else np.hstack([lost, np.broadcast_to(facts, (len(first), len(facts)))])
-    pooled, agreed = network.common_mean_and_worst(first, riders)
-    check(np.asarray(agreed[0, 1:]))
+    pooled, agreed = network.common_mean_and_worst(first, lost)
     # A maximum has the same bits at all nodes, so either all or none of them make the second average.
     precise = None if integers else bool(agreed[0, 0] <= MOST_LOST)
     if precise is False:

@@ -25,6 +25,8 @@ from eigenmesh.transports import Transport
 
 # Directions beyond the components to keep for the next batch: with more, it starts closer to its result.
 KEPT_BEYOND = 50
+# Parameters of a stream that must be the same at all nodes. The seed of a request is another one for every batch.
+STREAM_SETTINGS = ("forgetting", "window", "sketch", "averages_per_batch", "random_state")
 
 
 class Streaming(Fitted):
@@ -94,7 +96,7 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
     with ExitStack() as stack:
         transport, run_nodes = connect(pca, X, stack)
         counted = count_batch(pca, X, y, nodes, request.layout_seed, transport, stream)
-        stream, data = counted.stream, _grown(counted, transport, batch)
+        stream, data = counted.stream, _grown(pca, counted, transport, batch)
         request = _request_of_batch(request, stream.n_batches)
         found: Fit | TooFewSamplesError
         checked, events = None, event_log(pca, stack, keep=False)
@@ -118,7 +120,7 @@ def take_batch(pca: Any, X: Any, y: Any, nodes: Any, batch: Any) -> tuple[Stream
     return after, found
 
 
-def _grown(counted: CountedBatch, transport: Transport | None, batch: Any) -> StreamData:
+def _grown(pca: Any, counted: CountedBatch, transport: Transport | None, batch: Any) -> StreamData:
     """The data of the stream with a batch that was read and is in no fit yet."""
     data = counted.stream.data
     return replace(
@@ -130,6 +132,7 @@ def _grown(counted: CountedBatch, transport: Transport | None, batch: Any) -> St
         tick=counted.stream.n_batches,
         batch=None if batch is None else str(batch),
         sent=counted.sent,
+        settings={name: getattr(pca, name) for name in STREAM_SETTINGS},
     )
 
 

@@ -59,6 +59,9 @@ class KnownData:
     def count(self, masked: bool) -> tuple[Size, None]:
         return Size(int(self.moments.n_samples), self.moments.n_features), None
 
+    def compare(self, request: Request) -> None:
+        """Nothing: all nodes are in this process."""
+
     def check(self, request: Request) -> None:
         """Every request is possible."""
 

@@ -104,10 +104,12 @@ class ColumnData(NodeData):
         return moments, Gram.of(shards.moved(place), each, choice.each, place)
 
 
-def node_data(shards: Shards, weights: Weights | NetworkSequence, transport: Transport | None = None) -> NodeData:
+def node_data(
+    shards: Shards, weights: Weights | NetworkSequence, transport: Transport | None = None, split: str | None = None
+) -> NodeData:
     """``Data`` for shards of samples or of columns, with their network."""
     kind = ColumnData if isinstance(shards, FeatureShards) else NodeData
-    return kind(shards, weights, transport)
+    return kind(shards, weights, transport, split=split)
 
 
 def _require_variance(total: float, resolution: float, scale: Scaling) -> None:

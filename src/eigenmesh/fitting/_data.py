@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from eigenmesh.data._weights import whole_count
 from eigenmesh.errors import InputError
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._held_rows import HeldRows
+from eigenmesh.fitting._matching import require_same_settings
 from eigenmesh.fitting._networks import counting_network, network_over, with_exact_averages
 from eigenmesh.fitting._place import place_of
 from eigenmesh.fitting._request import Request
@@ -51,6 +52,10 @@ class Data(Protocol):
         """
         ...
 
+    def compare(self, request: Request) -> None:
+        """Raise at every node unless all nodes have the same settings and columns; sends no number of the data."""
+        ...
+
     def check(self, request: Request) -> None:
         """Raise if the request is impossible on such data; sends and reads nothing."""
         ...
@@ -72,11 +77,15 @@ class Data(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class NodeData:
-    """Samples in this process: of all nodes in a simulation, of one node with a transport."""
+    """Samples in this process: of all nodes in a simulation, of one node with a transport.
+
+    ``split`` is how the samples were split over the nodes, in words; it must be the same at all nodes.
+    """
 
     shards: Shards
     weights: Weights | NetworkSequence
     transport: Transport | None = None
+    split: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         transport, shards = self.transport, self.shards
@@ -98,6 +107,10 @@ class NodeData:
     def at_node(self, transport: Transport) -> NodeData:
         """The part of the data at one of the nodes."""
         return replace(self, shards=self.shards.take([transport.rank]), transport=transport)
+
+    def compare(self, request: Request) -> None:
+        common = {**request.common, **self.facts.common, "topology": self.weights.summary, "split": self.split}
+        require_same_settings(self.transport, common)
 
     def check(self, request: Request) -> None:
         self._place(request.device)

@@ -27,7 +27,6 @@ from eigenmesh.data._moments import scaled_mean
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._pooled import PooledCovariance, pooled_shards
 from eigenmesh.errors import DataError
-from eigenmesh.fitting._matching import facts_to_match, require_match
 from eigenmesh.fitting._networks import AsOneNode
 from eigenmesh.networks import Network
 
@@ -60,8 +59,7 @@ class HeldRows:
 
     def moments(self, network: Network, scale: Scaling, missing: Missing) -> Moments:
         """Pooled moments of all nodes, by one average, or two if means are large."""
-        settings: dict[str, Any] = {"scale": scale, "missing": missing, "check": require_match}
-        settings |= {"facts": facts_to_match(self.shards.feature_names), "resolution": network.resolution}
+        settings: dict[str, Any] = {"scale": scale, "missing": missing, "resolution": network.resolution}
         # The products of a formed covariance contain the sums of squares, which saves a pass.
         squares = None if self.products is None else self.products.diagonal()
         if self.pooled is None:

@@ -148,6 +148,7 @@ def prepare(request: Request, data: Data) -> Prepared:
 
     With a transport all nodes must call it together; which calls are made does not depend on what only one node knows.
     """
+    data.compare(request)
     decision = decide(request, data)
     solver, averaging = decision.solver, decision.averaging
     network = data.network(averaging, request.max_rounds)

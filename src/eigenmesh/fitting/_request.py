@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from eigenmesh._lookup import canonical_name, lookup
-from eigenmesh.averaging import AVERAGINGS, Averaging
+from eigenmesh.averaging import AVERAGINGS, Averaging, name_of
 from eigenmesh.data import CovarianceKind, Missing, Scaling, missing_policy
 from eigenmesh.errors import InputError
+from eigenmesh.fitting._matching import described
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.iteration._settings import require_components, require_settings
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
@@ -21,6 +22,8 @@ Privacy: TypeAlias = Literal["open", "masked"]
 PRIVACY: dict[str, Privacy] = {"open": "open", "masked": "masked"}
 # Estimate of K for a requested share of the variance, where a number is needed in advance.
 USUAL_COMPONENTS = 10
+# Settings that each node chooses for itself: where its arrays are, and how it computes products, which are the same.
+OWN_SETTINGS = ("covariance", "device")
 # Drawn seeds start here, so that a drawn seed that is passed in again is recognised.
 DRAWN_FROM = 1 << 62
 
@@ -131,6 +134,13 @@ class Request:
             costs=costs or Costs(),
             **settings,
         )
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The settings that must be the same at all nodes, as JSON values: all but ``OWN_SETTINGS``."""
+        common = {one.name: described(getattr(self, one.name)) for one in fields(self) if one.name not in OWN_SETTINGS}
+        names = {"solver": self.solver and self.solver.name, "averaging": self.averaging and name_of(self.averaging)}
+        return common | {name: {**(common[name] or {}), "name": given or "auto"} for name, given in names.items()}
 
     @property
     def layout_seed(self) -> int:

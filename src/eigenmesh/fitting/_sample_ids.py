@@ -17,20 +17,17 @@ FIX = "give all nodes the same samples in the same order, for example sorted by 
 def agree_on_samples(network: Network, shards: FeatureShards, shares: np.ndarray) -> np.ndarray:
     """Average of the shares of all nodes, after checking that all have the same samples: (nodes, n) -> (n,).
 
-    One node draws a key for this fit, so that hashes cannot be compared with those of other fits. Then maxima of N
-    and hash, each with its negative, show whether the nodes agree, in messages whose size does not depend on
-    N. Only if ids differ does that node send a hash for every row, so that each other node can report the first row
-    that differs, to its own operator only.
+    One node draws a key for this fit, so that hashes cannot be compared with those of other fits. Then maxima of the
+    hash and its negative show whether the nodes agree, in messages whose size does not depend on N, which all nodes
+    have compared before. Only if ids differ does that node send a hash for every row, so that each other node can
+    report the first row that differs, to its own operator only.
     """
     drawn = np.stack([_words(network.private_bytes(HASH_BYTES)) for _ in network.ids])
     keys = [_text(words) for words in network.from_root(drawn)]
     own = np.stack([_facts(shards, position, key) for position, key in enumerate(keys)])
     averaged, agreed = network.common_mean_and_worst(shares, np.hstack([own, -own]))
     largest, smallest = agreed[0].reshape(2, -1) * [[1], [-1]]
-    n_samples, has_ids, *hashes = (largest != smallest).tolist()
-    if n_samples:
-        between = f"{smallest[0]:,.0f} and {largest[0]:,.0f}, here {shards.n_samples:,}"
-        raise DataError(f"nodes have different numbers of samples, between {between}; {FIX}.")
+    has_ids, *hashes = (largest != smallest).tolist()
     if has_ids:
         raise DataError("some nodes have ids of their samples and some have none; give id_column at all nodes or none.")
     if any(hashes):
@@ -39,10 +36,10 @@ def agree_on_samples(network: Network, shards: FeatureShards, shares: np.ndarray
 
 
 def _facts(shards: FeatureShards, position: int, key: bytes) -> np.ndarray:
-    """N, whether there are ids, and their hash, as numbers: (2 + words,)."""
+    """Whether there are ids, and their hash, as numbers: (1 + words,)."""
     ids = shards.sample_ids[position]
     digest = bytes(HASH_BYTES) if ids is None else _digests(ids, key)[-1]
-    return np.array([shards.n_samples, ids is not None, *_words(digest)], dtype=float)
+    return np.array([ids is not None, *_words(digest)], dtype=float)
 
 
 def _name_the_difference(network: Network, shards: FeatureShards, keys: list[bytes]) -> None:

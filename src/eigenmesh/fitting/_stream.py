@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from eigenmesh.data._running import Running, RunningCovariance
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._matching import facts_to_match, names_number, require_match
+from eigenmesh.fitting._matching import described, require_same_settings
 from eigenmesh.fitting._monitor import Monitor
 from eigenmesh.fitting._networks import counting_network, network_over, with_exact_averages
 from eigenmesh.fitting._request import Request
@@ -68,6 +68,8 @@ class StreamData:
         Number of the batch, from 0, and its id: the same at all nodes.
     sent : Traffic
         Traffic of reading the batch, if an engine sums over blocks.
+    settings : mapping
+        Settings of the stream that decide which samples count, and for how much; they must be the same at all nodes.
     """
 
     nodes: Sequence[Running]
@@ -81,6 +83,7 @@ class StreamData:
     tick: int = 0
     batch: str | None = None
     sent: Traffic = field(default_factory=Traffic)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     node_names: tuple[str, ...] | None = None
 
@@ -111,6 +114,11 @@ class StreamData:
         sums = None if self.batch_sums is None else self.batch_sums[rank : rank + 1]
         n_new = self.n_new[rank : rank + 1]
         return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, n_new=n_new, transport=transport)
+
+    def compare(self, request: Request) -> None:
+        common = {**request.common, **self.facts.common, "topology": self.weights.summary}
+        stream = {"batch_number": self.tick, "batch": self.batch, **self.settings}
+        require_same_settings(self.transport, {**common, "stream": described(stream)})
 
     def check(self, request: Request) -> None:
         """Raise for requests that need all samples at once."""
@@ -167,7 +175,8 @@ class StreamData:
         basis = np.zeros((d, 0)) if self.space is None else self.space
         X = (basis.T / before).T
         products, own = self._products_and_sums(X, centre)
-        pooled = self._pooled(network, np.hstack([products.reshape(len(products), -1), own]))
+        sent = np.hstack([products.reshape(len(products), -1), own])
+        pooled = np.asarray(network.common_mean(sent)[0])
         parts = np.cumsum([basis.size, d, d, own.shape[1] - 2 * d - 1])
         product, s, squares, summed, (count,) = np.split(M * pooled, parts)
         if count < 2:
@@ -201,25 +210,12 @@ class StreamData:
         batch_sums = np.zeros((len(self.nodes), 0)) if self.batch_sums is None else self.batch_sums
         return products, np.hstack([shifts, squares, batch_sums, counts])
 
-    def _pooled(self, network: Network, sent: np.ndarray) -> np.ndarray:
-        """The average of what the nodes send, (n,); raises at all nodes if they are not at the same batch."""
-        own = facts_to_match(self.feature_names, self.tick, names_number(None if self.batch is None else (self.batch,)))
-        pooled, agreed = network.common_mean_and_worst(sent, everywhere(own[np.newaxis], len(self.nodes)))
-        require_match(agreed[0], *self._clocks_differ())
-        return np.asarray(pooled[0])
-
     def _checked(self, summed: np.ndarray, known: Known) -> BatchSums | None:
         """The sums over the batch, and the variance that the last components explain now; None without a monitor."""
         if self.monitor is None:
             return None
         inside = known.basis.T @ self.monitor.components.T
         return BatchSums(summed, float(np.vdot(inside, known.basis.T @ known.image @ inside)))
-
-    def _clocks_differ(self) -> tuple[str, str]:
-        """Messages for nodes that are at different batches, or that have different ids for the same batch."""
-        here = f"{self.node_label(0)} is at batch {self.tick}"
-        fix = "give every node every batch, without rows where it has none."
-        return f"nodes are at different batches ({here}); {fix}", f"nodes call this batch by different ids; {fix}"
 
     def _first_centre(self, network: Network) -> np.ndarray:
         """The pooled mean (d,): sums about a distant centre would lose digits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,12 +15,14 @@ from eigenmesh._text import html_paragraphs
 from eigenmesh.errors import GraphError
 from eigenmesh.graphs._circle_picture import circle_picture
 from eigenmesh.graphs._existing import require_simple
-from eigenmesh.graphs._weights import Weights, adjacency
+from eigenmesh.graphs._weights import Weights, adjacency, digest_of
 
 # Links of one round: (M, M), true where the node of the column sends to the node of the row.
 Links = np.ndarray
 # Number of rounds that a notebook shows.
 SHOWN_ROUNDS = 3
+# Number of rounds whose links nodes compare before a fit.
+COMPARED_ROUNDS = 16
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,13 @@ class NetworkSequence:
     def reliable(self) -> bool:
         """Whether every message arrives, once and in its round."""
         return self.loss == self.delay == self.duplicates == 0
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Settings and a digest of the first rounds as JSON values, for a comparison between nodes."""
+        settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "links_at"}
+        first = np.stack([self.weights_at(round_) for round_ in range(COMPARED_ROUNDS)])
+        return {**settings, "weights": digest_of(first.reshape(-1, self.n_nodes))[:16]}
 
     def weights_at(self, round_: int) -> np.ndarray:
         """Weights W(t) of a round: (M, M), columns sum to one; nodes may have no link at all."""

@@ -5,6 +5,7 @@ links the matrix is symmetric and doubly stochastic. For one-way links, w_ij is 
 its columns sum to one, which conserves the mean; or its rows do, which leaves equal values unchanged; or both.
 """
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,8 @@ from eigenmesh.graphs._spectrum import Matrix, Spectrum, is_symmetric, spectrum
 DENSE_NODES = 256
 # Tolerance of symmetry and row sums. The mean drifts by this much per round, and must be correct to 1e-12.
 TOLERANCE = 1e-12
+# Decimals of a weight in a digest.
+DIGEST_DECIMALS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +95,28 @@ class Weights:
         return self.keeps_mean and bool(np.abs(self.matrix.sum(axis=1) - 1).max() <= TOLERANCE)
 
     @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the rounded weights, the same on different processors."""
+        return digest_of(self.matrix)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Size and digest as JSON values: nodes that have the same summary have the same weights."""
+        return {"nodes": self.n_nodes, "links": self.edges, "weights": self.digest[:16]}
+
+    @cached_property
     def spectrum(self) -> Spectrum:
         """Ends of the spectrum, beta, gap and diameter."""
         return spectrum(self.matrix)
+
+
+def digest_of(matrix: Matrix) -> str:
+    """SHA-256 of a matrix of weights, rounded because different processors may differ in the last bits."""
+    entries = sparse.coo_array(matrix)
+    order = np.lexsort((entries.col, entries.row))
+    places = np.stack([entries.row[order], entries.col[order]]).astype("<i8")
+    values = np.round(entries.data[order] * 10.0**DIGEST_DECIMALS).astype("<i8")
+    return hashlib.sha256(places.tobytes() + values.tobytes()).hexdigest()
 
 
 def lazy(weights: Weights) -> Weights:

@@ -6,7 +6,7 @@ import hashlib
 import queue
 import threading
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -119,6 +119,8 @@ def table_of(value: int) -> np.ndarray:
 
 class RehearsedTransport(Transport):
     """The links of one site in an epoch; every exchange is a request to its machine."""
+
+    compares_settings: ClassVar[bool] = True
 
     def __init__(self, process: Process, view: Membership, ask: Ask) -> None:
         self._process, self._ask, self._members = process, ask, view.members

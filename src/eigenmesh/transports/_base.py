@@ -3,7 +3,7 @@
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, Literal, Self
 
@@ -53,6 +53,8 @@ class Transport(ABC):
     reduces: ClassVar[bool] = False
     # Whether links may change in every round; False where preparing them costs more than a round.
     changes_links: ClassVar[bool] = False
+    # Whether nodes compare their settings when they connect, as sites do with their manifests.
+    compares_settings: ClassVar[bool] = False
     # Seconds that a node at its own pace may work without an end, where ``post`` is implemented.
     deadline_s: float = 60.0
 
@@ -110,6 +112,18 @@ class Transport(ABC):
             xp = ea.namespace(array)
             stacks.append(xp.stack([array, *(xp.asarray(other, device=array.device) for other in others)]))
         return tuple(stacks)
+
+    def all_gather(self, array: np.ndarray) -> np.ndarray:
+        """The arrays of all nodes, (...) -> (M, ...), which have the same shape and dtype.
+
+        It needs no graph, because every node sends to every other. It is for a few numbers before a run, and like a
+        handshake it is not counted in ``sent``.
+        """
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        before = replace(self.sent)
+        received = self.exchange((array,), self.links(others, others))
+        self.sent.messages, self.sent.bytes = before.messages, before.bytes
+        return np.stack([array if rank == self.rank else received[rank][0] for rank in range(self.size)])
 
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         """Elementwise sum, mean or maximum over all nodes, the same shape.

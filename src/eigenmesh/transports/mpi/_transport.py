@@ -144,6 +144,12 @@ class MPITransport(Transport):
         links.ready[layout] = prepared
         return prepared
 
+    def all_gather(self, array: np.ndarray) -> np.ndarray:
+        self._agree_on("all_gather", f"{array.dtype}{list(array.shape)}")
+        rows = np.empty((self._size, *array.shape), array.dtype)
+        self._wait(self._agreement_comm.Iallgather(np.ascontiguousarray(array), rows), "all nodes to gather")
+        return rows
+
     def all_reduce(self, array: Array, reduction: Reduction) -> Array:
         return self.reducer(array, reduction)(array)
 

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from eigenmesh import arrays as ea
 from eigenmesh.errors import InputError, MembersChangedError
@@ -38,6 +38,8 @@ class TaggedLinks(Links):
 
 class TlsTransport(Transport):
     """The links of one site in one epoch, over mutual TLS; ranks are indices among the members."""
+
+    compares_settings: ClassVar[bool] = True
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, self.members = endpoint, endpoint.members

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from eigenmesh._text import node_list
 from eigenmesh.arrays import namespace_for
 from eigenmesh.errors import DeadlineError, InputError, TransportError
 from eigenmesh.transports._base import Reduction
-from eigenmesh.transports.torch._messages import node_list, short_reason
+from eigenmesh.transports.torch._messages import short_reason
 
 # Variables that torchrun sets for each process.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -71,11 +71,6 @@ def like_input(tensor: Tensor, array: Array) -> Array:
     return tensor.cpu().numpy().view(array.dtype) if isinstance(array, np.ndarray) else tensor.to(array.device)
 
 
-def node_list(ranks: Sequence[int]) -> str:
-    """Ranks for an error message: "node 3", "nodes 3, 5"."""
-    return f"node {ranks[0]}" if len(ranks) == 1 else "nodes " + ", ".join(map(str, ranks))
-
-
 def short_reason(error: Exception) -> str:
     """The first sentence of a PyTorch error, without its position in the source."""
     text = re.sub(r"^\[[^\]]*\.(cc|cpp|h):\d+\] ", "", str(error).strip())

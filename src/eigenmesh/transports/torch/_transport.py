@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, NoReturn
 
+from eigenmesh._text import node_list
 from eigenmesh.arrays import Array
 from eigenmesh.errors import AbortedError, DeadlineError, InputError, TransportError, import_extra
 from eigenmesh.transports._base import Arrays, Links, Reduction, Transport
 from eigenmesh.transports.torch._group import Group, join_group
-from eigenmesh.transports.torch._messages import MessageLayout, as_tensor, kind_of, like_input, node_list, short_reason
+from eigenmesh.transports.torch._messages import MessageLayout, as_tensor, kind_of, like_input, short_reason
 from eigenmesh.transports.torch._watchdog import AbortWatch, SigtermHandler
 
 # PyTorch rounds a wait down to whole milliseconds, so it may end a little before its deadline.
