@@ -47,6 +47,15 @@ def test_seed_fixes_a_random_network(call):
     assert first == again != other
 
 
+@pytest.mark.parametrize("weights", ["push", "pull"])
+def test_weights_that_do_not_average_leave_the_tree(call, weights):
+    done = call("graph", "star", "--nodes", 5, "--weights", weights)
+    assert done.exit_code == 0, done.output
+    assert numbers_after("tree", done.stdout) == ["exact", "2", "8"]
+    assert "gossip" not in done.stdout
+    assert "--weights balanced" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -54,6 +63,7 @@ def test_seed_fixes_a_random_network(call):
         (("cycle", "--weights", "x"), ("'x'", "metropolis")),
         (("apart.txt",), ("2 components", "add links")),
         (("pair.txt", "--nodes", "3"), ("links 2 nodes", "leave out --nodes")),
+        (("directed_cycle", "--weights", "metropolis"), ('use --weights "balanced"', "not directed")),
         (("hypercube", "--nodes", "9"), ("9", "8 and 16")),
         (("none/links.txt",), ("none/links.txt does not exist",)),
         (("cycle", "--plot", "none/g.png"), ("there is no folder none",)),

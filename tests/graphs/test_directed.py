@@ -75,7 +75,7 @@ def test_the_usual_weights_follow_the_links():
 
 @pytest.mark.parametrize("rule", ["metropolis", "max_degree", "best_constant"])
 def test_rules_for_both_ways_say_what_to_use(rule):
-    with pytest.raises(GraphError, match=r"need links that go both ways.*use balanced weights"):
+    with pytest.raises(GraphError, match=r"need links that go both ways.*use weights=.balanced"):
         graphs.weighting(rule, graphs.directed_cycle(4))
 
 

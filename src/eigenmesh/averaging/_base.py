@@ -201,7 +201,7 @@ def reaches(average: Average, accuracy: float) -> bool:
 def require_averaging(weights: Weights, what: str) -> None:
     """Raise GraphError unless mixing with the weights converges to the mean."""
     if not weights.averages:
-        fix = "use eigenmesh.graphs.balanced(graph), or tree averaging"
+        fix = 'use weights="balanced", or averaging="tree"'
         raise GraphError(f"{what} needs weights whose rows and columns all sum to 1; {fix}.")
 
 

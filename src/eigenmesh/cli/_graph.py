@@ -50,6 +50,8 @@ def graph(
         save_picture(network_picture(network, names, title=topology), plot)
     messages.print(facts_table(_facts(network, topology, resolved(weights, drawn))))
     messages.print(averaging_table(network))
+    if not network.averages:
+        messages.print("Averages by mixing need weights whose rows and columns all sum to 1: --weights balanced.")
     if plot is not None:
         messages.print(f"wrote {plot}")
 

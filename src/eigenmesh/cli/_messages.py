@@ -57,6 +57,8 @@ OPTION_NAMES = {
     "header=": "--header ",
     "decimal=": "--decimal ",
     "scale=True": "--scale",
+    "weights=": "--weights ",
+    "averaging=": "--averaging ",
 }
 
 

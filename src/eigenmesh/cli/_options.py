@@ -11,6 +11,7 @@ import typer
 from eigenmesh.averaging import AVERAGINGS
 from eigenmesh.data import CovarianceKind
 from eigenmesh.data._files import READERS
+from eigenmesh.errors import InputError
 from eigenmesh.fitting import Costs
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
 from eigenmesh.solvers import SOLVERS
@@ -134,5 +135,11 @@ GFLOPS, MEMORY_GB = USUAL.flops_s / 1e9, USUAL.memory_bytes / 1e9
 
 
 def read_costs(latency_ms: float, bandwidth_mbit: float, gflops: float, memory_gb: float) -> Costs:
-    """The costs, converted to the units of the library."""
+    """The costs, converted to the units of the library; errors name the option and its value as it was typed."""
+    if not latency_ms >= 0:
+        raise InputError(f"--latency-ms {latency_ms:g} must be 0 or more.")
+    given = {"--bandwidth-mbit": bandwidth_mbit, "--gflops": gflops, "--memory-gb": memory_gb}
+    for name, value in given.items():
+        if not value > 0:
+            raise InputError(f"{name} {value:g} must be above 0.")
     return Costs(latency_ms / 1e3, bandwidth_mbit * 1e6 / 8, gflops * 1e9, memory_gb * 1e9)

@@ -80,7 +80,7 @@ def require_both_ways(graph: nx.Graph, what: str) -> None:
     """Raise GraphError if links are one-way."""
     require_simple(graph)
     if graph.is_directed():
-        fix = "use balanced weights, or graph.to_undirected() if every link works both ways"
+        fix = 'use weights="balanced", or a graph that is not directed if every link works both ways'
         raise GraphError(f"{what} need links that go both ways, but the graph is directed; {fix}.")
 
 

@@ -63,9 +63,10 @@ def sites_table(rows: dict[str, tuple[str, ...]]) -> Table:
 
 
 def averaging_table(weights: Weights) -> Table:
-    """Rounds and messages of one average over a network, for each averaging method."""
+    """Rounds and messages of one average over a network, for each averaging method that its weights allow."""
     table = new_table("one average by", "to accuracy", "rounds", "messages", left=1)
-    kinds = (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial))
+    mixing = (("plain gossip", Gossip), ("Chebyshev", Chebyshev), ("polynomial", Polynomial))
+    kinds = mixing if weights.averages else ()
     averages = [(name, f"{accuracy:g}", kind(accuracy)) for name, kind in kinds for accuracy in (1e-6, 1e-12)]
     for name, accuracy, averaging in (*averages, ("tree", "exact", Tree())):
         average = averaging.prepare(weights)
