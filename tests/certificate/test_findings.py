@@ -25,16 +25,15 @@ def sine_to(space, x):
     return np.linalg.norm(x - space @ (space.T @ x))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("solver", [OrthogonalIteration(), BlockKrylov(), FastPCA()], ids=lambda solver: solver.name)
-def test_an_eigenvalue_that_goes_on_beyond_k_is_certified_by_the_gap_after_it(solver, dtype):
+def test_an_eigenvalue_that_goes_on_beyond_k_is_certified_by_the_gap_after_it(solver):
     covariance, Q = with_spectrum([1, 1, 0.99, 0.5, 0.3, 0.2, 0.1, 0.05])
     network = Stacked(graphs.metropolis(graphs.cycle(5)))
-    result = run(solver, Formed(covariance.matrices.astype(dtype)), network, 1, tol=1e-4, max_rounds=2000)
+    result = run(solver, covariance, network, 1, tol=1e-4, max_rounds=2000)
     true = max(sine_to(Q[:, :2], x[0] / np.linalg.norm(x[0])) for x in result.node_components)
     assert true <= result.certificate.error_bound
     assert not result.converged or true <= 1e-4
-    if dtype == np.float64 and solver.name == "block-krylov":
+    if solver.name == "block-krylov":
         assert result.converged
         assert result.certificate.open_cluster
 
@@ -105,9 +104,9 @@ def test_numbers_too_small_to_be_squared_are_refused():
         DecentralizedPCA(1, n_nodes=3, scale=True).fit(rows)
 
 
-@pytest.mark.parametrize(("dtype", "large", "near"), [(np.float64, 1e8, 1e-6), (np.float32, 1e6, 1e-2)])
+@pytest.mark.parametrize(("dtype", "large"), [(np.float64, 1e8), (np.float32, 1e6)])
 @pytest.mark.parametrize("covariance", ["formed", "matrix-free", "chunked"])
-def test_the_noise_variance_does_not_cancel(dtype, large, near, covariance):
+def test_the_noise_variance_does_not_cancel(dtype, large, covariance):
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((2000, 8)).astype(dtype)
     rows[:, 0] *= large
@@ -116,7 +115,7 @@ def test_the_noise_variance_does_not_cancel(dtype, large, near, covariance):
     # The first column correlates with the others by chance, which takes a little off them.
     assert pca.noise_variance_ == pytest.approx(true, rel=1e-2)
     whole = np.linalg.svd(rows.astype(np.longdouble).astype(np.float64) - rows.mean(axis=0, dtype=np.float64))[1]
-    assert pca.noise_variance_ == pytest.approx((whole[1:] ** 2).sum() / 1999 / 7, rel=near)
+    assert pca.noise_variance_ == pytest.approx((whole[1:] ** 2).sum() / 1999 / 7, rel=1e-6)
 
 
 class Changing(Formed):

@@ -54,11 +54,10 @@ def test_the_average_of_products_is_that_of_the_nodes(X, kind, scale):
     covariance = prepared(X, scale=scale).covariance
     assert isinstance(covariance, PooledCovariance)
     assert covariance.kind is kind
-    shared = np.random.default_rng(1).standard_normal((1, X.shape[1], 4)).astype(covariance.place(np.zeros(1)).dtype)
+    shared = np.random.default_rng(1).standard_normal((1, X.shape[1], 4))
     found = product_to_average(covariance, shared, 6)
     expected = by_node(X, shared, scale=scale)
-    single = X.dtype == np.float32
-    np.testing.assert_allclose(found[3], expected, rtol=0, atol=(1e-5 if single else 1e-12) * np.abs(expected).max())
+    np.testing.assert_allclose(found[3], expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
 def test_blocks_of_their_own_are_multiplied_by_each_nodes_own_covariance():

@@ -45,7 +45,7 @@ KINDS = {
     "formed": {"covariance": "formed"},
     "chunked": {"covariance": "chunked"},
     "scaled": {"scale": True},
-    "float32": {"dtype": np.float32, "tol": 1e-3},
+    "float32": {"dtype": np.float32},
     "a share of the variance": {"n_components": 0.6},
     "tree covariance": {"solver": "tree-covariance"},
 }

@@ -351,19 +351,14 @@ def test_arrays_that_were_mixed_together_are_not_copied_to_be_mixed_again():
 
 
 @needs_gpu
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("solver", RUN, ids=lambda solver: solver.name)
-def test_a_run_on_the_gpu_gives_the_angles_of_numpy(solver, dtype):
-    there, network, _ = make("cuda", dtype=dtype, unlike=0.02)
+def test_a_run_on_the_gpu_gives_the_angles_of_numpy(solver):
+    there, network, _ = make("cuda", unlike=0.02)
     here = Formed(there.matrices.cpu().numpy())
-    tol = 1e-6 if dtype == "float64" else 1e-3
-    expected = run(solver, here, Stacked(network.weights), 3, tol=tol, max_rounds=600)
-    result = run(solver, there, network, 3, tol=tol, max_rounds=600)
-    if dtype == "float64":
-        assert (result.iterations, result.traffic) == (expected.iterations, expected.traffic)
-    assert np.allclose(
-        result.node_components, expected.node_components, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4
-    )
+    expected = run(solver, here, Stacked(network.weights), 3, tol=1e-6, max_rounds=600)
+    result = run(solver, there, network, 3, tol=1e-6, max_rounds=600)
+    assert (result.iterations, result.traffic) == (expected.iterations, expected.traffic)
+    assert np.allclose(result.node_components, expected.node_components, rtol=0, atol=1e-12)
 
 
 @needs_gpu

@@ -28,7 +28,7 @@ FITS = {
     "fit-integers-allreduce": {"averaging": Integers(AllReduce())},
     "fit-masked": {"averaging": "tree", "privacy": "masked"},
     "fit-share": {"averaging": "tree", "n_components": 0.8, "scale": True},
-    "fit-float32": {"averaging": "polynomial", "tol": 1e-3},
+    "fit-float32": {"averaging": "polynomial"},
     "fit-one-way": {"averaging": "tree", "topology": "directed_cycle"},
     "fit-push-pull": {
         "averaging": "tree",

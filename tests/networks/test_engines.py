@@ -79,4 +79,4 @@ def test_every_count_of_a_fit_is_what_the_transports_have_sent(engine, fit):
         assert at[0]["traffic"].tolist() == [*vars(simulated.traffic_).values()]
         if "integers" in fit or "masked" in fit:
             assert {got["components"].tobytes() for got in at} == {simulated.components_.tobytes()}
-        assert angles(at[0]["components"], simulated.components_.T).max() < (1e-5 if fit == "fit-float32" else 1e-12)
+        assert angles(at[0]["components"], simulated.components_.T).max() < 1e-12

@@ -189,10 +189,9 @@ def test_nothing_that_is_passed_in_is_written_to(row):
 
 
 @every_solver
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_every_library_runs_the_same_lines(row, dtype):
+def test_every_library_runs_the_same_lines(row):
     # Like nodes, so that nothing wanders and rounding does not grow.
-    reference = make_problem(EASY, n_nodes=6, samples=1000).covariance().matrices.astype(dtype)
+    reference = make_problem(EASY, n_nodes=6, samples=1000).covariance().matrices
     network = Stacked(graphs.metropolis(graphs.erdos_renyi(6, seed=2)))
     solver, seen = row.solver, {}
     for name, xp in LIBRARIES.items():
@@ -206,10 +205,9 @@ def test_every_library_runs_the_same_lines(row, dtype):
         assert type(X) is type(matrices)
         assert X.dtype == matrices.dtype
         seen[name] = ea.to_numpy(X), watch.residual
-    tolerance = 1e-10 if dtype == "float64" else 1e-3
     for X, residual in seen.values():
-        assert np.allclose(same_signs(X, seen["numpy"][0]), seen["numpy"][0], rtol=0, atol=tolerance)
-        assert residual is None or np.allclose(residual, seen["numpy"][1], rtol=0, atol=tolerance)
+        assert np.allclose(same_signs(X, seen["numpy"][0]), seen["numpy"][0], rtol=0, atol=1e-10)
+        assert residual is None or np.allclose(residual, seen["numpy"][1], rtol=0, atol=1e-10)
 
 
 @every_solver

@@ -9,7 +9,7 @@ from eigenmesh.iteration._stopping import StopReason
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import DSA, Krasulina, Sanger
 from eigenmesh.solvers._bases import random_basis
-from problems import angles, make_problem, one_large_node, random_covariances
+from problems import angles, make_problem, one_large_node
 
 SPECTRUM = np.array([5.0, 3.0, 1.8, 1.0, 0.5, 0.25, 0.2, 0.1])
 STEPPED = [(DSA, 3), (Sanger, 3), (Krasulina, 1)]
@@ -67,15 +67,6 @@ def test_units_do_not_matter(kind, k):
         run(kind(), Formed(unit * matrices), problem.network, k, max_rounds=300) for unit in (2.0**-40, 2.0**40)
     )
     assert np.allclose(small.node_components, large.node_components, rtol=0, atol=1e-9)
-
-
-def test_a_step_given_as_a_numpy_number_keeps_single_precision():
-    covariance = Formed(random_covariances(6, 8, seed=0).matrices.astype(np.float32))
-    network = Stacked(graphs.metropolis(graphs.cycle(6)))
-    solver = DSA(step_size=np.float64(0.01))
-    basis = np.repeat(random_basis(8, 2, seed=0)[np.newaxis], 6, axis=0).astype(np.float32)
-    state = solver.step(covariance, network, solver.init(covariance, network, basis))
-    assert state.X.dtype == np.float32
 
 
 def test_the_suggested_step_of_dsa_follows_the_graph():

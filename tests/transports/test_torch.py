@@ -72,7 +72,7 @@ def test_a_group_that_exists_is_used_and_left():
 def test_solvers_on_tensors_give_the_stacked_answer_of_numpy(scenario):
     for rank in range(RANKS):
         got = outcome(scenario, rank)
-        assert got["angle"] < (1e-12 if "float64" in scenario else 1e-4)
+        assert got["angle"] < 1e-12
         assert got["same traffic"]
         assert got["same end"]
         assert got["same signs"]

@@ -24,6 +24,7 @@ from eigenmesh.arrays._gpu import (
     symmetric_product,
 )
 from eigenmesh.arrays._library import (
+    EPS,
     ITEM_BYTES,
     Array,
     Namespace,
@@ -41,6 +42,7 @@ from eigenmesh.arrays._library import (
 from eigenmesh.arrays._nodes import everywhere, held, is_everywhere
 
 __all__ = [
+    "EPS",
     "ITEM_BYTES",
     "PIECE",
     "Array",

@@ -15,6 +15,8 @@ numpy: Namespace = array_api_compat.array_namespace(np.empty(0))
 
 # Bytes of a number in memory and in a message: all arithmetic is in float64, or in 64-bit integers.
 ITEM_BYTES = 8
+# Distance from 1 to the next number in float64.
+EPS = float(np.finfo(np.float64).eps)
 
 # DLPack device types of CPU memory: plain, and pinned for CUDA.
 DLPACK_HOST = (1, 3)

@@ -77,5 +77,5 @@ class IntegerAverage:
     def __call__(self, network: LinearNetwork, array: Array) -> Array:
         """Average of numbers without known bounds, two words each; a network uses bounds where it knows them."""
         wide, flat = Wide(self.n_nodes), ea.to_numpy(array).reshape(len(array), -1)
-        total = self.total(network, wide.encode(flat.astype(np.float64), range(len(flat))))
+        total = self.total(network, wide.encode(flat, range(len(flat))))
         return ea.like((wide.decode(total) / self.n_nodes).reshape(array.shape), array)

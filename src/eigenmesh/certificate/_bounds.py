@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eigenmesh.arrays import eigenpairs
+from eigenmesh.arrays import EPS, eigenpairs
 from eigenmesh.certificate._look import Complement
 
 Clusters = tuple[tuple[int, ...], ...]
@@ -47,7 +47,7 @@ def ritz_view(X: np.ndarray, CX: np.ndarray) -> RitzView:
     """Rayleigh-Ritz on the span of X: (..., d, K), (..., d, K) -> RitzView."""
     Q, R = np.linalg.qr(X)
     # Exactly dependent columns must not raise; their bounds come out large anyway.
-    R = R + np.where(R == 0, np.finfo(R.dtype).eps, 0) * np.eye(R.shape[-1], dtype=R.dtype)
+    R = R + np.where(R == 0, EPS, 0) * np.eye(R.shape[-1])
     CQ = np.swapaxes(np.linalg.solve(np.swapaxes(R, -1, -2), np.swapaxes(CX, -1, -2)), -1, -2)
     QCQ = np.swapaxes(Q, -1, -2) @ CQ
     values, V = eigenpairs((QCQ + np.swapaxes(QCQ, -1, -2)) / 2)
@@ -74,13 +74,13 @@ class Precision(NamedTuple):
     resolution: float
 
     @classmethod
-    def of(cls, eps: float, accuracy: float, n_nodes: int, largest: float, size: float) -> Precision:
+    def of(cls, accuracy: float, n_nodes: int, largest: float, size: float) -> Precision:
         """For eigenvalues up to ``largest``, and products ``C_i b`` with norms up to ``size`` at every node.
 
         The error of an average is at most its accuracy times the norm over all nodes, which is at most sqrt(M) size.
         """
         size = max(size, largest)
-        floor = ROUNDING * eps * size + accuracy * np.sqrt(n_nodes) * size
+        floor = ROUNDING * EPS * size + accuracy * np.sqrt(n_nodes) * size
         # Capped, so that an inaccurate average does not merge the whole spectrum into one cluster.
         return cls(floor, min(16 * floor, 1e-6 * largest))
 
@@ -130,7 +130,7 @@ def _radii(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
     of both residuals there are two eigenvalues (Kahan), so overlapping intervals are widened to that, until no two
     groups overlap.
     """
-    radii = residuals.astype(np.float64)
+    radii = residuals
     while True:
         lower, upper = values - radii, values + radii
         order = np.argsort(-upper)

@@ -71,18 +71,16 @@ def certify(
     total_variance : float
         The trace of C. Its last digits may differ between nodes; the result has the maximum at every node.
     """
-    eps = float(ea.namespace(X).finfo(X.dtype).eps)
     if common is None or (common.vectors is None and isinstance(covariance, Gram)):
         estimates = estimates_apart(covariance, network, X, beyond)
     else:
         estimates = estimates_in_common(X, common, beyond)
-    # Cancellation inside a product is rounded in float64, in whatever precision the product is stored.
-    own = Measured.of(estimates, covariance.rounding_size * float(np.finfo(np.float64).eps) / eps, total_variance)
+    own = Measured.of(estimates, covariance.rounding_size, total_variance)
     # Read after the averages above: they may have been less accurate than earlier ones.
     look, accuracy = estimates.look, network.average.accuracy
 
     def components_of(measured: Measured) -> KnownComponents:
-        precision = Precision.of(eps, accuracy, network.n_nodes, abs(float(measured.values[0])), measured.size)
+        precision = Precision.of(accuracy, network.n_nodes, abs(float(measured.values[0])), measured.size)
         numbers = (len(measured.values), float(measured.values[-1]), float(measured.ritz.total[0]))
         return KnownComponents(*numbers, multiplicity(measured.values, precision.resolution), *precision)
 

@@ -76,9 +76,9 @@ def look_beyond(
     dimension : of the whole space that V is a part of.
     products : number of products that V was built from.
     """
-    values, vectors = ea.eigenpairs(ea.to_numpy(_zero_columns_last(T, present))[0].astype(np.float64))
+    values, vectors = ea.eigenpairs(ea.to_numpy(_zero_columns_last(T, present))[0])
     values, vectors = values[::-1][n_components:], vectors[:, ::-1][:, n_components:]
-    rank, start = np.count_nonzero(ea.to_numpy(present)), ea.to_numpy(G)[0].astype(np.float64)
+    rank, start = np.count_nonzero(ea.to_numpy(present)), ea.to_numpy(G)[0]
     # Zero columns of V, where a block lost rank, are not directions.
     genuine = np.arange(len(values)) < rank - n_components
     # Only products with the last block leave the space.
@@ -86,7 +86,7 @@ def look_beyond(
     return Look(
         values[genuine],
         vectors[: len(start), genuine].T @ start,
-        ea.to_numpy(leak)[0].astype(np.float64) @ last,
+        ea.to_numpy(leak)[0] @ last,
         products,
         whole=bool(rank >= dimension),
         lost=lost,
@@ -122,10 +122,10 @@ def soft_polar(V: Basis, count: int, noise: float, recent: int | None = None) ->
     size = xp.sqrt(xp.sum(squared_norms(B), axis=-1, keepdims=True))
     near.subtract(B, first)
     triangle = ea.qr_in_place(B)
-    # Scaled by the size of Z, which may be so small that its squares underflow in single precision.
+    # Scaled by the size of Z, which may be so small that its squares underflow.
     unit = xp.where(size > 0, size, xp.ones_like(size))[:, :, None]
     left, s, right = xp.linalg.svd(triangle / unit, full_matrices=False)
-    level = 64 * float(xp.finfo(B.dtype).eps) + 10 * noise
+    level = 64 * ea.EPS + 10 * noise
     fade = s / xp.sqrt(s * s + level * level)
     strong = fade > 0.5
     inverse = xp.where(strong, 1 / xp.where(strong, fade, xp.ones_like(fade)), xp.zeros_like(fade))

@@ -34,7 +34,7 @@ def loading_residuals(
     # The residuals are scaled to unit vectors, so the squares add up to M times the trace of G at most.
     bound = None if network.scales is None else network.n_nodes * network.scales.size
     largest = network.worst(sizes[:, 0, :] * xp.sqrt(network.common_mean(squares, bound)))
-    return ea.to_numpy(largest[0, ...]).astype(np.float64)
+    return ea.to_numpy(largest[0, ...])
 
 
 def loading_bounds(

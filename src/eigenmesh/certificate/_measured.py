@@ -16,8 +16,8 @@ from eigenmesh.networks import Network
 
 # Random projections that show whether nodes hold the same components.
 PROJECTIONS = 3
-# Number of words in a digest, and bytes per word: float32 represents 24 bits exactly.
-DIGEST_WORDS, WORD_BYTES = 4, 3
+# Number of words in a digest, and bytes per word: float64 represents 48 bits exactly.
+DIGEST_WORDS, WORD_BYTES = 4, 6
 
 
 class Measured(NamedTuple):
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
         row = xp.concat(
             [values, residuals, estimates.disagreement, skewness, estimates.size, estimates.defect, projections], axis=1
         )
-        parts = np.split(ea.to_numpy(row)[0].astype(np.float64), np.cumsum([k, k, k, k, 2]))
+        parts = np.split(ea.to_numpy(row)[0], np.cumsum([k, k, k, k, 2]))
         values, residuals, disagreement, skewness, (size, defect), projections = parts
         ritz = RitzView(*(array[0] for array in ritz_view(ea.to_numpy(coordinates), ea.to_numpy(product))))
         size = max(size, rounding_size)
@@ -69,7 +69,7 @@ class Measured(NamedTuple):
         own = np.array([self.size, self.defect, self.total])
         mine = (*self.per_component, *self.ritz, own, self.projections, -self.projections, digest, -digest, beyond.row)
         row = ea.like(np.concatenate(mine)[np.newaxis], like)
-        agreed = ea.to_numpy(network.worst(row)[0, ...]).astype(np.float64)
+        agreed = ea.to_numpy(network.worst(row)[0, ...])
         sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2, *[len(digest)] * 2]
         values, residuals, from_mean, skewness, *parts = np.split(agreed, np.cumsum(sizes))
         ritz, (own, high, low, first, last, other) = RitzView(*parts[:4]), parts[4:]

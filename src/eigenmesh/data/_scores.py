@@ -50,7 +50,7 @@ class Projector:
     def standardised(self, X: Samples) -> np.ndarray:
         """(X - mean) / scale, dense and in float64: (n, d)."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
-        centred = dense - self.mean.astype(np.float64, copy=False)
+        centred = dense - self.mean
         missing = ~np.isfinite(centred) if self.fills else None
         if missing is not None:
             centred = np.where(missing, 0.0, centred)
@@ -65,7 +65,7 @@ class Projector:
         Z and missing are (n, d). V (K, d) is orthonormal, so that
         ``t = (V_o V_o^T)^-1 V_o z_o = (I - V_m V_m^T)^-1 V z`` for z with zeros at m.
         """
-        V = self.components.astype(np.float64, copy=False)
+        V = self.components
         for row in np.flatnonzero(missing.any(axis=1)).tolist():
             V_m = V[:, missing[row]]
             observed = np.eye(len(V)) - V_m @ V_m.T
@@ -76,8 +76,7 @@ class Projector:
         """Scores of samples in memory, dense or CSR: (n, d) -> (n, K)."""
         if sparse.issparse(X) and not self.fills:
             # Centred after the product, so that X is never made dense.
-            components = self.components.astype(np.float64, copy=False)
-            loadings = components if self.scale is None else components / self.scale
+            loadings = self.components if self.scale is None else self.components / self.scale
             scores = np.asarray(X @ loadings.T) - self.mean @ loadings.T
         else:
             scores = self.standardised(X) @ self.components.T
@@ -101,11 +100,10 @@ class Projector:
         """T2, SPE and scores that are not divided by ``spread``: (n, d) -> (n,), (n,), (n, K), in float64."""
         n = source.shape[0]
         t2, spe, scores = np.empty(n), np.empty(n), np.empty((n, len(self.components)))
-        components = self.components.astype(np.float64, copy=False)
         for rows, _, piece in self._pieces(source, names, where, whole_rows=True):
             Z = self.standardised(piece)
-            t2[rows], spe[rows], _ = distances(Z, components, variances)
-            scores[rows] = Z @ components.T
+            t2[rows], spe[rows], _ = distances(Z, self.components, variances)
+            scores[rows] = Z @ self.components.T
         return t2, spe, scores
 
     def _pieces(

@@ -17,8 +17,7 @@ def model_of(fit: Fit, *, run_id: str | None = None, whole: bool = True) -> Mode
     result, moments = fit.result, fit.moments
     return Model(
         components=fit.components,
-        # In double precision like those of the estimator, so that a loaded model gives the same results.
-        explained_variance=np.asarray(result.explained_variance, dtype=float),
+        explained_variance=result.explained_variance,
         explained_variance_ratio=fit.explained_variance_ratio,
         singular_values=fit.singular_values,
         mean=moments.mean,

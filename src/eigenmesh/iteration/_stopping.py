@@ -21,7 +21,7 @@ class StopReason(Enum):
     )
     STALLED = (
         "The residual stopped falling before the certificate reached tol: the eigenvalues are too close for this "
-        'solver, or rounding errors dominate. Use solver="auto", a looser tol, another n_components, or float64 data.'
+        'solver, or rounding errors dominate. Use solver="auto", a looser tol, or another n_components.'
     )
     DIVERGED = (
         "The iterates diverged; the components are those of the last check before that. Use a smaller step_size, or "

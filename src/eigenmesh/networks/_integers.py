@@ -66,7 +66,7 @@ class ProductScales:
         It is at most ``sqrt(tr C b^T C b)``, again by Cauchy and Schwarz. The certificate takes the rounding of double
         precision from it, so it is made large enough to cover the rounding to integers, ``2 M 2^-62 tr C`` per column.
         """
-        rounded_off = 2 * n_nodes * 2.0**-BITS / float(np.finfo(np.float64).eps)
+        rounded_off = 2 * n_nodes * 2.0**-BITS / ea.EPS
         return max(math.sqrt(self.size * averaged), rounded_off * self.size)
 
 
@@ -126,7 +126,7 @@ class InIntegers(ABC):
     def _integer_mean(self, total: Callable[[np.ndarray], np.ndarray], array: Array, bound: Bound) -> Array:
         """The average by ``total``, which sums words over all nodes modulo 2^64: (nodes, ...) -> (nodes, ...)."""
         codec = fixed_point(self.scales, bound, self.n_nodes)
-        words = codec.encode(ea.to_numpy(array).astype(np.float64, copy=False), self.ids)
+        words = codec.encode(ea.to_numpy(array), self.ids)
         if self.masking is not None:
             words = self.masking.added(words)
             self.masking.columns += 0 if bound is not None or self.scales is None else array.shape[-1]

@@ -30,7 +30,7 @@ def gaussian_coefficients(basis: np.ndarray, seed: int) -> np.ndarray | None:
     (d, k), rng, squares = basis.shape, np.random.default_rng(seed), 0.0
     gram, along = np.zeros((k, k)), np.zeros((k, k))
     for start in range(0, d, ea.PIECE):
-        own = basis[start : start + ea.PIECE].astype(np.float64)
+        own = basis[start : start + ea.PIECE]
         drawn = rng.standard_normal(own.shape)
         gram += own.T @ own
         along += own.T @ drawn
@@ -79,7 +79,7 @@ def fade(sizes: Array, noise: float, largest: Array | None = None) -> Array:
     sharp threshold could fall differently at nodes whose last digits differ.
     """
     xp = ea.namespace(sizes)
-    level = (64 * float(xp.finfo(sizes.dtype).eps) + 10 * noise) * (xp.max(sizes) if largest is None else largest)
+    level = (64 * ea.EPS + 10 * noise) * (xp.max(sizes) if largest is None else largest)
     return xp.clip((sizes - level) / xp.where(level > 0, 99 * level, xp.ones_like(sizes)), 0.0, 1.0)
 
 

@@ -120,7 +120,7 @@ class BlockKrylov(RayleighRitz):
         identity, zero = ea.like(np.eye(width)[np.newaxis], basis), xp.zeros_like(R[:, 0, :1])
         unknown = np.stack([np.zeros(width), np.full(width, np.inf)])
         report = ea.like(unknown[np.newaxis], basis)
-        precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
+        precision = Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0)
         empty = V.whitening
         return BlockKrylovState(
             k=k,
@@ -229,7 +229,7 @@ class BlockKrylov(RayleighRitz):
         image = xp.concat([T @ components, leak @ components[:, -leak.shape[-1] :, :]], axis=-2)
         coordinates = xp.concat([components, xp.zeros_like(leak[:, :, : state.k])], axis=-2)
         # The part of C V outside V and B is missing in the image: count it as rounding error.
-        size = state.size * state.V.width**0.5 + state.lost / (ROUNDING * float(xp.finfo(T.dtype).eps))
+        size = state.size * state.V.width**0.5 + state.lost / (ROUNDING * ea.EPS)
         return Common(coordinates, image, size, defect, look, partial(_vectors, state), signed=True)
 
 

@@ -104,8 +104,7 @@ class PacedNode:
         self._method, self._covariance, self._patience = method, covariance, patience
         _, d, k = basis.shape
         b = method.columns(k, d)
-        # Sums are in float64; the state is in the precision of the data, on which the certificate relies.
-        self._shape, self._dtype = (d + b, b), basis.dtype
+        self._shape = d + b, b
         self._first_work = partial(method.init, covariance, cast(Network, self), basis, seed)
         # G of each slot: (M, 8).
         self._probes = np.split(Probes.drawn(weights.n_nodes, seed).start, 2, axis=1)
@@ -184,9 +183,10 @@ class PacedNode:
         """The state with the sums as they are mixed so far."""
         if self.state is None:
             raise RuntimeError(f"node {self.rank} has no state before its first product.")
-        S = self._mixed[: math.prod(self._shape)].reshape(1, *self._shape).astype(self._dtype)
-        y = self.sums.values[-1:].reshape(1, 1, 1).astype(self._dtype)
-        return self.state._replace(S=S, y=y, moved=(S / y - self._unmixed).astype(self._dtype))
+        # Copies, because mixing goes on.
+        S = self._mixed[: math.prod(self._shape)].reshape(1, *self._shape).copy()
+        y = self.sums.values[-1:].reshape(1, 1, 1).copy()
+        return self.state._replace(S=S, y=y, moved=S / y - self._unmixed)
 
     @property
     def _mixed(self) -> np.ndarray:

@@ -42,7 +42,7 @@ class RayleighRitz(Solver):
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
         """Residuals that came with the last average, extrapolated by one step."""
         (values, residuals), k = state.agreed, state.k
-        forecast = _forecast(residuals, state.before[1], least=np.finfo(residuals.dtype).eps * abs(values[0]))
+        forecast = _forecast(residuals, state.before[1], least=ea.EPS * abs(values[0]))
         if forecast is None:
             return Watch(state, np.full(k, np.inf), healthy=True, free=True)
         # The forecast only decides when to ask for a certificate; the certificate measures the residuals.

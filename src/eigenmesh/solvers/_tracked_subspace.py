@@ -224,12 +224,8 @@ def numbers_to_agree_on(state: TrackedSubspaceState) -> Array:
 
 
 def _tracked(state: TrackedSubspaceState) -> tuple[Array, Array]:
-    """``Z_i = S_i / y_i`` and ``T_i / y_i``: (nodes, d, b), (nodes, b, b).
-
-    In the precision of the data: over links that lose messages S is in float64.
-    """
-    d = state.X.shape[1]
-    averaged = ea.namespace(state.X).astype(state.S / state.y, state.X.dtype, copy=False)
+    """``Z_i = S_i / y_i`` and ``T_i / y_i``: (nodes, d, b), (nodes, b, b)."""
+    d, averaged = state.X.shape[1], state.S / state.y
     return averaged[:, :d, :], averaged[:, d:, :]
 
 

@@ -72,7 +72,7 @@ class TreeCovariance(Solver):
         # The bound of row j of a product with unit vectors also bounds the entries of row j of C_i.
         bound = None if network.scales is None else network.scales.rows[rows, np.newaxis]
         pooled = ea.to_numpy(network.common_mean(packed[:, :, None], bound))[0, :, 0]
-        C = np.zeros((d, d), dtype=pooled.dtype)
+        C = np.zeros((d, d))
         C[rows, columns] = C[columns, rows] = pooled
         values, vectors = ea.eigenpairs(C)
         leading = vectors[:, : -state.k - 1 : -1]

@@ -85,13 +85,13 @@ class WarmKrylov(RayleighRitz):
         return 2 * n_features * MOST_BLOCKS * self.columns(n_components, n_features)
 
     def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> WarmState:
-        xp, known, (n_nodes, d, k) = ea.namespace(basis), self.known, basis.shape
+        known, (n_nodes, d, k) = self.known, basis.shape
         b, w = self.columns(k, d), known.basis.shape[1]
         first, CV = (ea.like(part[np.newaxis], basis) for part in (known.basis, known.image))
         identity = ea.like(np.eye(w)[np.newaxis], basis)
         V = Basis.empty(first, w + 5 * (b + GAUSSIAN_COLUMNS)).holding(first).grown(identity)
         unknown = np.stack([np.zeros(b), np.full(b, np.inf)])
-        precision = Precision.of(float(xp.finfo(basis.dtype).eps), network.average.accuracy, network.n_nodes, 1.0, 1.0)
+        precision = Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0)
         # A block has no more than d columns.
         start = ea.like(fresh_directions(known.basis, w + min(GAUSSIAN_COLUMNS, d - b), seed)[np.newaxis], basis)
         size = network.size_of_products(ea.like(known.norms, basis), column_norms(CV))
