@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from eigenmesh.averaging import Averaging
 from eigenmesh.averaging._fixed_point import Scaled
 from eigenmesh.data import Shards, build_covariance, pooled_moments
 from eigenmesh.fitting._privacy import add_masks
+from eigenmesh.masking import Transcript
 from eigenmesh.networks import Peers
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports import Transport, run_threads
@@ -24,10 +26,14 @@ Products = list[tuple[np.ndarray, dict[int, np.ndarray]]]
 
 
 class Seen(NamedTuple):
-    """One product at a curious site: the block, the number of its masked average, what it sent and got, in order."""
+    """One product at a curious site: the block, what masks were bound to, what it sent and got, in order.
+
+    Masks are bound to the ``number`` of the average, and to what the site has ``heard`` before.
+    """
 
     block: np.ndarray
     number: int
+    heard: Transcript | None
     sent: list[np.ndarray]
     got: dict[int, list[np.ndarray]]
 
@@ -44,8 +50,9 @@ class Curious:
         apply = covariance.apply
 
         def watched(X: np.ndarray) -> np.ndarray:
-            number = -1 if self._network.masking is None else self._network.masking.number
-            self.seen.append(Seen(X[0].copy(), number, [], {}))
+            masking = self._network.masking
+            heard = None if masking is None else copy.copy(masking.masks[0].transcript)  # type: ignore[attr-defined]
+            self.seen.append(Seen(X[0].copy(), -1 if masking is None else masking.number, heard, [], {}))
             return apply(X)
 
         object.__setattr__(covariance, "apply", watched)

@@ -8,9 +8,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from eigenmesh.masking import _masks
 from eigenmesh.protocol import _agreement, _handshake, _incoming, _machine, _outgoing, _records, _streams, _wire
 from eigenmesh.protocol._exchanging import Exchanging
 from eigenmesh.protocol._handshake import Handshake
@@ -195,6 +197,15 @@ def masked_again() -> list[Change]:
     return [(Hiding, "_keep_masked", keep)]
 
 
+def masks_of_any_transcript() -> list[Change]:
+    return [(_masks, "hmac", SimpleNamespace(digest=lambda key, heard, name: key))]
+
+
+def unchecked_transcripts() -> list[Change]:
+    """What other sites have heard is signed and passed on, but nobody compares it."""
+    return [(Hiding, "_compare", lambda self, statement: None), (Hiding, "last_heard", "")]
+
+
 def keys_may_change() -> list[Change]:
     """A site that starts over shows a new key, although masks were made with the old one."""
 
@@ -224,6 +235,8 @@ MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     "masked numbers leave before they are on the disk": masked_before_durable,
     "what was masked is masked again after a crash": masked_again,
     "a site may show another key once masks are made": keys_may_change,
+    "masks do not depend on what a site was told": masks_of_any_transcript,
+    "what sites were told is not compared": unchecked_transcripts,
     "two sites may be left with masks": lambda: [(_agreement, "MIN_SITES", 0)],
 }
 

@@ -70,17 +70,25 @@ def block(key: bytes, counter: int, nonce: bytes) -> bytes:
     return struct.pack("<16I", *((one + two) & MASK32 for one, two in zip(start, state, strict=True)))
 
 
-def stream_words(key: bytes, number: int, count: int) -> list[int]:
+def transcript(encoded: bytes, publics: list[bytes], heard: list[bytes]) -> bytes:
+    digest = hashlib.sha256(b"eigenmesh transcript 1\n" + encoded + b"".join(publics)).digest()
+    for numbers in heard:
+        digest = hashlib.sha256(digest + hashlib.sha256(numbers).digest()).digest()
+    return digest
+
+
+def stream_words(key: bytes, heard: bytes, number: int, count: int) -> list[int]:
+    key = hmac.new(key, heard, hashlib.sha256).digest()
     nonce = bytes(4) + struct.pack("<Q", number)
     data = b"".join(block(key, counter, nonce) for counter in range(-(-count // 8)))
     return list(struct.unpack(f"<{count}Q", data[: 8 * count]))
 
 
-def words(rank: int, keys: dict[int, bytes], number: int, count: int) -> list[int]:
+def words(rank: int, keys: dict[int, bytes], heard: bytes, number: int, count: int) -> list[int]:
     total = [0] * count
     for partner, key in keys.items():
         sign = 1 if rank < partner else -1
-        stream = stream_words(key, number, count)
+        stream = stream_words(key, heard, number, count)
         total = [(one + sign * word) % MODULUS for one, word in zip(total, stream, strict=True)]
     return total
 

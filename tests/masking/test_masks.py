@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenmesh.errors import InputError
-from eigenmesh.masking import MaskContext, PairwiseMasks, SiteKey, mask_graph, pair_key, pairwise_masks
+from eigenmesh.masking import MaskContext, PairwiseMasks, SiteKey, Transcript, mask_graph, pair_key, pairwise_masks
 
 NAMES = ("north", "east", "south", "west")
 SECRETS = [hashlib.sha256(name.encode()).digest() for name in NAMES]
@@ -28,12 +28,18 @@ PUBLICS = [
     "ad1ff4ea910d13a0ced33fb880b29e9ea17dbda6d2eb70c304e01c2fa5edb043",
 ]
 NORTH_WEST = "73cd35093529d020cd828a36746748bf65157280b60c10779bfac672b5da5a13"
+# What the sites have heard before average 1: two words. The hashes before and after it.
+HEARD = [np.array([1, 2**63], "<u8").tobytes()]
+TRANSCRIPTS = [
+    "0e98209dd45d57296a26808eef52e0ae901b0a70991c76f28e3495a46912e7bf",
+    "4259952b89ed6f4df1b682e51c94edcd1f5bdb4b23da78fd057a3cc9ac3129d3",
+]
 WORDS = {
-    (0, 0): "46a5ce2b5081e3be 296c63f05e061742",
-    (1, 0): "fea2e28e17bb2baf 90216208764735e6",
-    (2, 0): "f5ec03dcb41fe697 6d3bd0853fa5d8a9",
-    (3, 0): "c4cb4b69e3a309fc d9366981ec0cda2f",
-    (0, 7): "5a99ba55a15a50f1 021c480e25a44601",
+    (0, 0): "447158009b96b6c5 4b29d43c904805ab",
+    (1, 0): "2a388d49b0025b99 2994cbc3fe639f71",
+    (2, 0): "36e6c69ed06af90c 82e1bd1c6f4cf4a1",
+    (3, 0): "5a6f5416e3fbf496 085fa2e302076643",
+    (0, 1): "8d572c4abf88bd7f fd085e9b9695c19e",
 }
 
 
@@ -49,7 +55,12 @@ def test_the_vectors_of_the_page():
     assert pair_key(SiteKey(SECRETS[0]), publics, (0, 3), CONTEXT).hex() == NORTH_WEST
     assert pair_key(SiteKey(SECRETS[3]), publics, (0, 3), CONTEXT).hex() == NORTH_WEST
     masks = sites()
-    assert {at: " ".join(f"{word:016x}" for word in masks[at[0]].words(at[1], 2)) for at in WORDS} == WORDS
+    assert masks[0].transcript.hash.hex() == TRANSCRIPTS[0]
+    for (rank, number), shown in WORDS.items():
+        if number:
+            masks[rank].hear(hashlib.sha256(HEARD[0]).digest())
+            assert masks[rank].transcript.hash.hex() == TRANSCRIPTS[1]
+        assert " ".join(f"{word:016x}" for word in masks[rank].words(number, 2)) == shown
 
 
 def test_a_second_implementation_finds_the_vectors():
@@ -64,7 +75,10 @@ def test_a_second_implementation_finds_the_vectors():
         keys[one][two] = keys[two][one] = made
     assert keys[0][3].hex() == NORTH_WEST
     for (rank, number), shown in WORDS.items():
-        assert " ".join(f"{word:016x}" for word in by_hand.words(rank, keys[rank], number, 2)) == shown
+        heard = by_hand.transcript(encoded, publics, HEARD[:number])
+        assert " ".join(f"{word:016x}" for word in by_hand.words(rank, keys[rank], heard, number, 2)) == shown
+    assert by_hand.transcript(encoded, publics, HEARD[:0]).hex() == TRANSCRIPTS[0]
+    assert by_hand.transcript(encoded, publics, HEARD[:1]).hex() == TRANSCRIPTS[1]
 
 
 def test_the_second_implementation_is_that_of_the_standards():
@@ -108,6 +122,29 @@ def test_everything_that_a_mask_is_bound_to_changes_it():
     seen.append(sites(secrets=[SECRETS[0], *map(bytes, [[9] * 32, [8] * 32, [7] * 32])])[0].words(0, 8))
     assert all((plain != other).all() for other in seen)
     assert all((one != two).all() for one, two in itertools.combinations(seen, 2))
+
+
+@pytest.mark.parametrize("apart", range(4))
+def test_masks_of_a_site_that_was_told_something_else_do_not_cancel(apart):
+    """Sums over all, and over any of the others, are evenly spread, and stay so whatever is heard from then on."""
+    masks = sites()
+    for rank, one in enumerate(masks):
+        one.hear(hashlib.sha256(b"another sum" if rank == apart else b"a sum").digest())
+    for number in range(3):
+        words = np.array([one.words(number, 1 << 15) for one in masks])
+        for chosen in ([0, 1, 2, 3], [rank for rank in range(4) if rank != apart]):
+            leading = (words[chosen].sum(axis=0, dtype=np.uint64) >> np.uint64(56)).astype(int)
+            counts = np.bincount(leading, minlength=256)
+            # 255 degrees of freedom: beyond 370 with probability 3e-6.
+            assert ((counts - 128) ** 2 / 128).sum() < 370
+        for one in masks:
+            one.hear(hashlib.sha256(b"the same").digest())
+
+
+def test_everything_that_all_sites_show_is_the_start_of_what_they_have_heard():
+    shown = [bytes([one]) * 32 for one in range(3)]
+    starts = {Transcript(CONTEXT, keys).hash for keys in (shown, shown[::-1], shown[:2])}
+    assert len(starts | {Transcript(MaskContext("a", 0, b"", NAMES), shown).hash}) == 4
 
 
 def test_a_number_is_masked_once():

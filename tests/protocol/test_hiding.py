@@ -14,6 +14,8 @@ from eigenmesh.rehearsal._keys import SecretKeyring
 
 BODY = array_body((np.array([1]),), 64)
 KEYS = {name: name.encode() * 32 for name in "ABC"}
+# Running hashes of what a site has heard.
+START, NEXT, OTHER = b"s" * 32, b"n" * 32, b"o" * 32
 
 
 def of_kind(effects, kind):
@@ -35,6 +37,94 @@ def shows(name, key, start=1, identity=""):
     return make_statement(
         SecretKeyring(name), bytes(16), "instance", name, [identity or name * 4, start, "n", key]
     ).text
+
+
+def heard(name, position, digest, stage=ep.SET_UP, start=0):
+    content = [0, stage, position, digest.hex(), start]
+    return make_statement(SecretKeyring(name), bytes(16), "heard", name, content).text
+
+
+def answers(effects):
+    return [one.answer for one in of_kind(effects, ep.Deliver)]
+
+
+def failures(effects):
+    return [str(one.error) for one in of_kind(effects, ep.Fail)]
+
+
+def own_statements(frames):
+    return [frame.text for frame in frames if '"site":"B"' in frame.text]
+
+
+def on_disk(site):
+    return site.step(ep.Durable(len(of_kind(site.effects, ep.Append))))
+
+
+def test_the_set_up_ends_once_all_members_have_heard_the_same(masked):
+    assert answers(masked.step(ep.Compare(ep.SET_UP, (START, NEXT)))) == []
+    assert masked.machine.waiting_for == ("A", "C")
+    masked.hears(1, Kind.STATEMENT, heard("C", 1, NEXT))
+    masked.hears(1, Kind.STATEMENT, heard("A", 1, NEXT))
+    made = on_disk(masked)
+    assert answers(made) == [ep.Compared()]
+    own = own_statements(masked.written(made, Kind.STATEMENT))
+    assert NEXT.hex() in own[0]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["known before", "hears later"])
+@pytest.mark.parametrize(
+    ("position", "digest"), [(1, OTHER), (0, OTHER), (2, NEXT)], ids=["another sum", "earlier", "other rounds"]
+)
+def test_a_member_that_was_told_something_else_ends_the_run_by_name(masked, first, position, digest):
+    steps = [
+        lambda: masked.hears(1, Kind.STATEMENT, heard("C", position, digest)),
+        lambda: masked.step(ep.Compare(ep.SET_UP, (START, NEXT))),
+    ]
+    made = [effect for step in (steps if first else steps[::-1]) for effect in step()]
+    (said,) = failures(made)
+    assert said.startswith("C was told other numbers than B, so a site does not follow the protocol.")
+    assert "B ended the run: C was told other numbers than B" in masked.written(made, Kind.ABORT)[0].text
+
+
+def test_a_result_counts_only_if_all_have_heard_the_same(masked):
+    masked.step(ep.Sign("d" * 64, (START,)))
+    text = make_statement(SecretKeyring("C"), bytes(16), "result", "C", [0, "d" * 64, OTHER.hex()]).text
+    (said,) = failures(masked.hears(1, Kind.STATEMENT, text))
+    assert "C was told other numbers than B" in said
+
+
+def test_a_site_with_an_error_waits_for_what_the_others_have_heard_up_to_it(masked):
+    masked.step(ep.Mask(0, (START,), b"12345678"))
+    assert answers(masked.step(ep.Compare(ep.ENDING, (NEXT,)))) == []
+    masked.hears(1, Kind.STATEMENT, heard("C", 1, NEXT, ep.ENDING, 1))
+    masked.hears(1, Kind.STATEMENT, heard("A", 1, NEXT, ep.ENDING, 1))
+    assert answers(on_disk(masked)) == [ep.Compared()]
+
+
+def test_asked_by_a_site_with_an_error_the_others_say_what_they_have_heard_up_to_it(masked):
+    masked.step(ep.Mask(0, (START, NEXT), b"12345678"))
+    masked.hears(1, Kind.STATEMENT, heard("C", 0, START, ep.ENDING, 1))
+    (own,) = own_statements(masked.written(on_disk(masked), Kind.STATEMENT))
+    assert f'[0,"ending",0,"{START.hex()}",1]' in own
+    assert masked.machine.failure is None
+    (said,) = failures(masked.hears(1, Kind.STATEMENT, heard("A", 1, OTHER, ep.ENDING, 1)))
+    assert "A was told other numbers than B" in said
+
+
+def test_a_site_that_says_nothing_does_not_hold_up_an_error(masked):
+    masked.step(ep.Mask(0, (START,), b"12345678"))
+    masked.step(ep.Compare(ep.ENDING))
+    on_disk(masked)
+    masked.hears(1, Kind.STATEMENT, heard("A", 0, START, ep.ENDING, 1))
+    masked.now += masked.machine.setup.patience_s + 1
+    masked.hears(1, Kind.HEARTBEAT)
+    assert ep.Compared() in answers(masked.effects)
+
+
+def test_two_accounts_of_what_was_heard_end_the_run(masked):
+    masked.hears(1, Kind.STATEMENT, heard("C", 1, NEXT))
+    (said,) = failures(masked.hears(1, Kind.STATEMENT, heard("C", 1, OTHER)))
+    assert "C has signed two accounts of what it has heard" in said
 
 
 def test_keys_are_answered_once_all_members_have_shown_theirs(masked):
@@ -70,17 +160,17 @@ def test_another_key_from_the_same_journal_ends_the_run(masked):
 
 def test_once_something_is_masked_no_site_may_begin_anew_with_another_key(masked):
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
-    masked.step(ep.Mask(0, b"12345678"))
+    masked.step(ep.Mask(0, (START,), b"12345678"))
     (fail,) = of_kind(masked.hears(1, Kind.STATEMENT, shows("C", KEYS["A"].hex(), identity="D" * 4)), ep.Fail)
     assert "C has started the run over" in str(fail.error)
 
 
 def test_nothing_leaves_before_what_is_masked_is_on_the_disk(masked):
-    made = masked.step(ep.Mask(0, b"12345678"))
+    made = masked.step(ep.Mask(0, (START,), b"12345678"))
     assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Masked(b"12345678"))]
     (kept,) = of_kind(made, ep.Append)
     assert kept.urgent
-    assert b"12345678" in kept.record
+    assert START + b"12345678" in kept.record
     sent = masked.step(ep.Exchange(BODY, 0, ("A",), ()))
     assert masked.written(sent, Kind.DATA) == []
     records = len(of_kind(masked.effects, ep.Append))
@@ -90,24 +180,32 @@ def test_nothing_leaves_before_what_is_masked_is_on_the_disk(masked):
 
 def test_what_was_masked_before_a_crash_is_given_again(masked):
     entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 3, 0, 8)
-    past = ep.Past(masked.machine.past.instance, (entry,), lambda one: b"as it was", "secret")
+    past = ep.Past(masked.machine.past.instance, (entry,), lambda one: START + b"as it was", "secret")
     machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
-    assert machine.step(0.0, ep.Mask(3, b"other one")) == [ep.Deliver(ep.Masked(b"as it was"))]
-    made = machine.step(0.0, ep.Mask(4, b"a new one"))
+    assert machine.step(0.0, ep.Mask(3, (START,), b"other one")) == [ep.Deliver(ep.Masked(b"as it was"))]
+    made = machine.step(0.0, ep.Mask(4, (NEXT,), b"a new one"))
     assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Masked(b"a new one"))]
 
 
 def test_a_journal_with_other_sizes_does_not_fit(masked):
     entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 0, 0, 8)
-    past = ep.Past(masked.machine.past.instance, (entry,), lambda one: b"as it was", "secret")
+    past = ep.Past(masked.machine.past.instance, (entry,), lambda one: START + b"as it was", "secret")
     machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
-    (fail,) = of_kind(machine.step(0.0, ep.Mask(0, b"12345678")), ep.Fail)
-    assert "the journal does not fit this run: average 0 has 9 bytes in it, but this run needs 8" in str(fail.error)
+    (said,) = failures(machine.step(0.0, ep.Mask(0, (START,), b"12345678")))
+    assert "the journal of B does not fit this run: average 0 has 9 bytes in it, but this run needs 8" in said
+
+
+def test_a_journal_of_a_site_that_heard_something_else_does_not_fit(masked):
+    entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 0, 0, 8)
+    past = ep.Past(masked.machine.past.instance, (entry,), lambda one: OTHER + b"12345678", "secret")
+    machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
+    (said,) = failures(machine.step(0.0, ep.Mask(0, (START,), b"12345678")))
+    assert "the journal of B does not fit this run: what was heard before average 0 has another hash now" in said
 
 
 def test_a_counter_that_goes_back_ends_the_run(masked):
-    masked.step(ep.Mask(5, b"12345678"))
-    (fail,) = of_kind(masked.step(ep.Mask(5, b"87654321")), ep.Fail)
+    masked.step(ep.Mask(5, (START,), b"12345678"))
+    (fail,) = of_kind(masked.step(ep.Mask(5, (), b"87654321")), ep.Fail)
     assert "average 5 would be masked again; the next one is 6" in str(fail.error)
 
 

@@ -171,7 +171,7 @@ def test_a_farewell_waits_until_all_is_on_the_disk(driven):
 def test_what_another_process_of_this_site_has_said_ends_this_one_and_is_not_passed_on(driven):
     site = driven("B")
     site.met("A")
-    text = make_statement(SecretKeyring("B"), bytes(16), "result", "B", [0, "0" * 64]).text
+    text = make_statement(SecretKeyring("B"), bytes(16), "result", "B", [0, "0" * 64, ""]).text
     (fail,) = of_kind(site.hears(1, Kind.STATEMENT, text), ep.Fail)
     assert isinstance(fail.error, CannotResumeError)
     before = len(site.effects)

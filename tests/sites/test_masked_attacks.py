@@ -11,7 +11,7 @@ from scipy import stats
 from attacks import M, of_noise, off, overlap, sizes_of_words, watched, worked_out
 from eigenmesh import graphs
 from eigenmesh.averaging import Integers, Polynomial
-from eigenmesh.masking import MaskContext, PairwiseMasks, SiteKey, pair_key, pairwise_masks
+from eigenmesh.masking import MaskContext, PairwiseMasks, SiteKey, Transcript, pair_key, pairwise_masks
 
 DRAWS, SIZES = 20, (200, 12, 200, 200)
 # On a path the second site is the root: the third has it as its parent, and the fourth as its child.
@@ -80,7 +80,8 @@ def of_colluders(run):
         words = above.got[VICTIM][0] - below.sent[0]
         if run.keys[PARENT]:
             known = {one: run.keys[one][VICTIM] for one in (PARENT, CHILD)}
-            words = words - PairwiseMasks(VICTIM, known).words(above.number, words.size).reshape(words.shape)
+            masks = PairwiseMasks(VICTIM, known, above.heard)
+            words = words - masks.words(above.number, words.size).reshape(words.shape)
         left.append((above.block, {VICTIM: run.decoded(words)}))
     return left
 
@@ -105,4 +106,4 @@ def test_with_one_site_left_over_nothing_is_hidden():
     words = rng.integers(0, 2**64, 9, np.uint64)
     masked = pairwise_masks(keys[0], publics, 0, context).masked(0, words)
     known = {other: pair_key(keys[other], (publics[0], publics[other]), (0, other), context) for other in (1, 2)}
-    assert np.array_equal(masked - PairwiseMasks(0, known).words(0, 9), words)
+    assert np.array_equal(masked - PairwiseMasks(0, known, Transcript(context, publics)).words(0, 9), words)

@@ -3,7 +3,7 @@
 from eigenmesh.masking._disclosure import Disclosure, known_of_all
 from eigenmesh.masking._graph import ALL_PAIRS_UP_TO, MaskGraph, mask_graph, mask_rule
 from eigenmesh.masking._keys import MaskContext, SiteKey, pair_key
-from eigenmesh.masking._masks import MIN_SITES, Masks, PairwiseMasks, pairwise_masks
+from eigenmesh.masking._masks import MIN_SITES, Masks, PairwiseMasks, Transcript, pairwise_masks
 
 __all__ = [
     "ALL_PAIRS_UP_TO",
@@ -14,6 +14,7 @@ __all__ = [
     "Masks",
     "PairwiseMasks",
     "SiteKey",
+    "Transcript",
     "known_of_all",
     "mask_graph",
     "mask_rule",

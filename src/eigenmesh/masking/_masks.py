@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +21,33 @@ CHUNK_WORDS = 1 << 15
 MAX_WORDS = 1 << 35
 
 
+class Transcript:
+    """Running hash of everything that a site has heard and acts on: totals, broadcasts and agreed maxima.
+
+    ::
+
+        h_0 = SHA-256("eigenmesh transcript 1\\n" + context + public keys),    h_{s+1} = SHA-256(h_s + SHA-256(numbers))
+
+    Masks are bound to it, so that masks of sites that were told different numbers do not cancel. Sites that have heard
+    the same have the same hash.
+    """
+
+    def __init__(self, context: MaskContext, publics: Iterable[bytes]) -> None:
+        first = b"eigenmesh transcript 1\n" + context.encoded + b"".join(publics)
+        self.hash = hashlib.sha256(first).digest()
+        self._new = [self.hash]
+
+    def hear(self, digest: bytes) -> None:
+        """Add numbers that the site has received, by their SHA-256."""
+        self.hash = hashlib.sha256(self.hash + digest).digest()
+        self._new.append(self.hash)
+
+    def news(self) -> tuple[bytes, ...]:
+        """All hashes since the last call, for a site that compares them with those of others."""
+        new, self._new = self._new, []
+        return tuple(new)
+
+
 class Masks(Protocol):
     """Hides one site's contribution to an average."""
 
@@ -28,25 +57,32 @@ class Masks(Protocol):
         Numbers must increase, so that no mask is used twice.
         """
 
+    def hear(self, digest: bytes) -> None:
+        """Bind all later masks to numbers that the site has received, given by their SHA-256."""
+
 
 class PairwiseMasks:
     """The sum over partners of the shared stream, added if the partner has a higher rank and subtracted if lower.
 
     ::
 
-        words_i(t) = sum_{j > i} G(k_ij, t) - sum_{j < i} G(k_ij, t)  modulo 2^64,   sum_i words_i(t) = 0
+        words_i(t) = sum_{j > i} G(k_ij, h, t) - sum_{j < i} G(k_ij, h, t)  modulo 2^64,   sum_i words_i(t) = 0
 
-    ``keys`` has the ChaCha20 key (RFC 8439) of each partner by rank; G takes 4 zero bytes and ``t`` (8 bytes) as nonce,
-    block counter from 0, and reads the stream as little-endian words.
+    ``keys`` has the key of each partner by rank, and h is the present hash of the ``transcript``. G is the ChaCha20
+    stream (RFC 8439) of the key HMAC-SHA256(k_ij, h); it takes 4 zero bytes and ``t`` (8 bytes) as nonce, block counter
+    from 0, and reads the stream as little-endian words. The sum is 0 only if all sites have the same transcript.
     """
 
-    def __init__(self, rank: int, keys: dict[int, bytes]) -> None:
-        self.rank, self._keys, self._next = rank, dict(keys), 0
+    def __init__(self, rank: int, keys: dict[int, bytes], transcript: Transcript) -> None:
+        self.rank, self.transcript, self._keys, self._next = rank, transcript, dict(keys), 0
         self._ciphers = import_extra("cryptography.hazmat.primitives.ciphers", "masked", "masking")
 
     @property
     def partners(self) -> tuple[int, ...]:
         return tuple(self._keys)
+
+    def hear(self, digest: bytes) -> None:
+        self.transcript.hear(digest)
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
         """The words plus the mask of one average, modulo 2^64: (n,) -> (n,) uint64."""
@@ -63,8 +99,9 @@ class PairwiseMasks:
         total = np.zeros(count, np.uint64)
         zeros, made = bytes(8 * min(count, CHUNK_WORDS)), bytearray(8 * min(count, CHUNK_WORDS))
         for partner, key in self._keys.items():
+            bound = hmac.digest(key, self.transcript.hash, "sha256")
             nonce = bytes(8) + number.to_bytes(8, "little")
-            stream = self._ciphers.Cipher(self._ciphers.algorithms.ChaCha20(key, nonce), mode=None).encryptor()
+            stream = self._ciphers.Cipher(self._ciphers.algorithms.ChaCha20(bound, nonce), mode=None).encryptor()
             combine = np.add if partner > self.rank else np.subtract
             for begin in range(0, count, CHUNK_WORDS):
                 part = total[begin : begin + CHUNK_WORDS]
@@ -82,7 +119,7 @@ def pairwise_masks(
     for partner in mask_graph(context).partners[rank] if partners is None else partners:
         first, second = min(rank, partner), max(rank, partner)
         keys[partner] = pair_key(key, (publics[first], publics[second]), (first, second), context)
-    return PairwiseMasks(rank, keys)
+    return PairwiseMasks(rank, keys, Transcript(context, publics))
 
 
 def _require_keys(key: SiteKey, publics: Sequence[bytes], rank: int, context: MaskContext) -> None:

@@ -170,7 +170,9 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         own = np.ascontiguousarray(values, dtype=np.float64)
         if isinstance(self._over, TreeAverage):
             # As integers, because a product with zero loses the sign of zero.
-            return np.asarray(self._over.from_root(self, own.view(np.uint64))).view(np.float64)
+            sent = np.asarray(self._over.from_root(self, own.view(np.uint64)))
+            self._hear(sent[:1])
+            return sent.view(np.float64)
         is_first = np.reshape([node == 0 for node in self.ids], (-1, *[1] * (own.ndim - 1)))
         return np.asarray(self.worst(np.where(is_first, own, np.finfo(np.float64).min)))
 
@@ -200,6 +202,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         finally:
             self._rider, self._riding_bytes = rider, riding
         self._count_rounds(self._mixing, (values,), self._extra_rounds)
+        self._hear(agreed[:1, ...])
         return averaged, agreed
 
     @property
@@ -232,4 +235,6 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
             self._count(self.average.messages, (values, values))
         else:
             self._count_rounds(self._mixing, (values,), self.weights.spectrum.diameter)
-        return self._maximum(values)
+        agreed = self._maximum(values)
+        self._hear(agreed[:1, ...])
+        return agreed

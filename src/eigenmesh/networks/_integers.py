@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -39,6 +40,20 @@ class Masking:
         number, self.number = self.number, self.number + 1
         pairs = zip(self.masks, words, strict=True)
         return np.stack([masks.masked(number, own.ravel()).reshape(own.shape) for masks, own in pairs])
+
+    def hear(self, numbers: np.ndarray) -> None:
+        """Bind all later masks to numbers that all nodes have received: words of 64 bits, or numbers in float64.
+
+        Masks of nodes that were told other numbers no longer cancel.
+        """
+        if numbers.dtype == np.uint64:
+            data = np.ascontiguousarray(numbers, "<u8")
+        else:
+            # A maximum of zeros may have either sign, and NaN many forms.
+            data = np.where(np.isnan(numbers), np.nan, numbers.astype("<f8") + 0.0).astype("<f8")
+        digest = hashlib.sha256(data.tobytes()).digest()
+        for masks in self.masks:
+            masks.hear(digest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +145,14 @@ class InIntegers(ABC):
         if self.masking is not None:
             words = self.masking.added(words)
             self.masking.columns += 0 if bound is not None or self.scales is None else array.shape[-1]
-        return ea.everywhere(ea.like(codec.decode(total(words)[:1]) / self.n_nodes, array), array.shape[0])
+        summed = total(words)[:1]
+        self._hear(summed)
+        return ea.everywhere(ea.like(codec.decode(summed) / self.n_nodes, array), array.shape[0])
+
+    def _hear(self, numbers: Array) -> None:
+        """Bind masks to numbers (1, ...) that this node has received and acts on, and that all nodes have received."""
+        if self.masking is not None:
+            self.masking.hear(ea.to_numpy(numbers))
 
 
 def fixed_point(scales: ProductScales | None, bound: Bound, n_nodes: int) -> FixedPoint:

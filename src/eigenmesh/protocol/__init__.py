@@ -7,6 +7,8 @@ from eigenmesh.protocol._events import (
     Begun,
     Bytes,
     Closed,
+    Compare,
+    Compared,
     Cut,
     Deliver,
     Dial,
@@ -40,16 +42,20 @@ from eigenmesh.protocol._machine import HEARTBEAT_S, SiteMachine
 from eigenmesh.protocol._membership import Membership
 from eigenmesh.protocol._records import JournalRecord, Mark, record, scan
 from eigenmesh.protocol._setup import Instance, OnLoss, Past, Run, Setup
-from eigenmesh.protocol._statements import Keyring, read_statement
+from eigenmesh.protocol._statements import ENDING, SET_UP, Keyring, read_statement
 
 __all__ = [
+    "ENDING",
     "HEARTBEAT_S",
+    "SET_UP",
     "Append",
     "Audit",
     "Begin",
     "Begun",
     "Bytes",
     "Closed",
+    "Compare",
+    "Compared",
     "Cut",
     "Deliver",
     "Dial",

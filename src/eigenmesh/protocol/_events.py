@@ -74,16 +74,31 @@ class Keys(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """The solver has masked its part of the average with this number; it is not sent before it is on the disk."""
+    """The solver has masked its part of the average with this number; it is not sent before it is on the disk.
+
+    ``heard`` are the running hashes of what it has heard since its last request; the mask is bound to the last one.
+    """
 
     number: int
+    heard: tuple[bytes, ...]
     masked: bytes
 
 
+class Compare(NamedTuple):
+    """The solver waits until all members have signed the running hash of what they have heard.
+
+    ``stage`` is that of the statement: the end of the set-up, or the end of the run because of an error at a site.
+    """
+
+    stage: str
+    heard: tuple[bytes, ...] = ()
+
+
 class Sign(NamedTuple):
-    """The solver has a result and waits until all members have signed its digest."""
+    """The solver has a result and waits until all members have signed its digest, and what they have heard."""
 
     digest: str
+    heard: tuple[bytes, ...] = ()
 
 
 class Begin(NamedTuple):
@@ -115,6 +130,7 @@ Event = (
     | Exchange
     | Keys
     | Mask
+    | Compare
     | Sign
     | Begin
     | Stop
@@ -123,7 +139,7 @@ Event = (
 
 
 # Requests of the solver; each gets an answer.
-Question = Exchange | Keys | Mask | Sign | Begin | Finish
+Question = Exchange | Keys | Mask | Compare | Sign | Begin | Finish
 
 
 class Sent(NamedTuple):
@@ -219,6 +235,10 @@ class Masked(NamedTuple):
     """Answer to Mask: the bytes to send, which are those given, or those that an earlier process has recorded."""
 
     masked: bytes
+
+
+class Compared(NamedTuple):
+    """Answer to Compare: all members have heard the same, as far as this site can tell."""
 
 
 class Signed(NamedTuple):

@@ -70,7 +70,7 @@ class Exchanging(Hiding):
         misfit = misfit_of(Arrived(frame, data), message)
         if entry.round != message.round or misfit:
             what = misfit or f"has round {entry.round} in it, but this run needs {message.round}"
-            error = InputError(f"the journal does not fit this run: {link.name} {what}.")
+            error = InputError(f"the journal of {self.setup.name} does not fit this run: {link.name} {what}.")
             self.fail(error, f"{self.setup.name} ended the run: its journal does not fit it.")
             return False
         # The neighbour had these rounds on its disk then, so they need not be kept for it: a replay waits for nobody.

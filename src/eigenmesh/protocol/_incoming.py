@@ -83,6 +83,7 @@ class Incoming(Handshake):
         link.forget(round_)
         if link.strikes >= MAX_STRIKES:
             text = f"{link.name} {misfit}, {link.strikes} times over."
-            self.fail(InputError(text), f"{self.setup.name} ended the run: {text}")
+            # Two sites that were told different numbers may no longer make the same rounds.
+            self.doubt = self.doubt or (InputError(text), f"{self.setup.name} ended the run: {text}")
         elif link.stream is not None:
             self.refuse(self.streams[link.stream], misfit)

@@ -23,7 +23,14 @@ class JournalledMasks:
         publics, rank = [known.publics[name] for name in context.names], context.names.index(machine.setup.name)
         self._ask, self._masks = ask, pairwise_masks(machine.past.site_key(machine.lost), publics, rank, context)
 
+    def hear(self, digest: bytes) -> None:
+        self._masks.hear(digest)
+
+    def news(self) -> tuple[bytes, ...]:
+        """Running hashes of what the site has heard since the last call, for the machine."""
+        return self._masks.transcript.news()
+
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
         """The masked words that may be sent for the average with this number, (n,) -> (n,) uint64."""
         masked = self._masks.masked(number, words).astype("<u8", copy=False).tobytes()
-        return np.frombuffer(self._ask(Mask(number, masked)).masked, "<u8").astype(np.uint64, copy=False)
+        return np.frombuffer(self._ask(Mask(number, self.news(), masked)).masked, "<u8").astype(np.uint64, copy=False)

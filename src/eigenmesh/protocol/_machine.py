@@ -43,7 +43,7 @@ class SiteMachine(Exchanging):
         match event:
             case ev.Bytes():
                 self.received(event)
-            case ev.Exchange() | ev.Keys() | ev.Mask() | ev.Sign() | ev.Begin() | ev.Finish():
+            case ev.Exchange() | ev.Keys() | ev.Mask() | ev.Compare() | ev.Sign() | ev.Begin() | ev.Finish():
                 self._ask(event)
             case ev.Durable():
                 self._durable = max(self._durable, event.records)
@@ -96,8 +96,12 @@ class SiteMachine(Exchanging):
             # Usually the same for all receivers, so that they can share one frame.
             safe = max((self.links[name].safe_here for name in event.send_to), default=0)
             self._question.message = self.message(Kind.DATA, event.body, self.round, event.tag, safe)
+        elif isinstance(event, ev.Compare):
+            self.hear(event.heard)
+            self.sign_heard(event.stage)
         elif isinstance(event, ev.Sign):
-            self.state(RESULT, [self.epoch, event.digest])
+            self.hear(event.heard)
+            self.state(RESULT, [self.epoch, event.digest, self.last_heard])
         elif isinstance(event, ev.Begin):
             content = epoch_content(self._agreed_lost, event.start)
             self._question.record = self.append(Mark.EPOCH, content)
@@ -106,8 +110,10 @@ class SiteMachine(Exchanging):
 
     def _progress(self) -> None:
         """Answer the solver's request, if that is possible now."""
+        if self.doubt is not None and self.failure is None:
+            self._settle_doubt()
         question = self._question
-        if question is None:
+        if question is None or (self.doubt is not None and self.failure is None):
             return
         if isinstance(question.event, ev.Finish):
             self._part(question)
@@ -122,6 +128,8 @@ class SiteMachine(Exchanging):
             self._collect(question, question.event, self._durable)
         elif isinstance(question.event, ev.Keys):
             self._count_keys()
+        elif isinstance(question.event, ev.Compare):
+            self._count_heard(question, question.event.stage)
         elif isinstance(question.event, ev.Sign):
             self._count_signatures(question.event)
 
@@ -131,6 +139,9 @@ class SiteMachine(Exchanging):
             if statement.content[1] != event.digest:
                 text = f"{site} has signed a different result than {self.setup.name}"
                 self.fail(TransportError(f"{text}."), f"{self.setup.name} ended the run: {text}.")
+                return
+            if statement.content[2] != self.last_heard:
+                self.told_apart(site)
                 return
         if len(signed) == len(self.members) and not self._unsent:
             self._answer(ev.Signed({site: statement.text for site, statement in signed.items()}))

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from eigenmesh.errors import FrameError, TransportError
-from eigenmesh.protocol._statements import INSTANCE, LOST, RESULT, VIEW, Statement
+from eigenmesh.protocol._statements import ENDING, HEARD, INSTANCE, LOST, RESULT, SET_UP, VIEW, Statement
 
 Link = tuple[str, str]
 # Most starts of one site. Each start is kept and passed on, so the number must be bounded; no run comes near it.
@@ -21,8 +21,8 @@ class Membership:
     lost. Views only grow, and statements reach all connected sites, so all of these come to the same view. A *member*
     is a site that the remaining links connect to this one. The view is *agreed* once every member has signed it. Every
     round needs every member, so a view that grows later stops the run and must be agreed on again: an error here costs
-    time, but never gives a wrong result. The memory is bounded: per site one instance, one view, one result per epoch
-    and one statement about each of its links.
+    time, but never gives a wrong result. The memory is bounded: per site one instance, one view, one statement about
+    each of its links, and per epoch one result and two statements of what it has heard.
     """
 
     def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Link], lost: Iterable[Link] = ()) -> None:
@@ -60,8 +60,13 @@ class Membership:
             if kind == VIEW and 0 < content[0] <= len(self.edges) and isinstance(content[1], str):
                 require_key(content[2])
                 return kind, site
-            if kind == RESULT and 0 <= content[0] <= len(self.edges) and isinstance(content[1], str):
-                return kind, site, int(content[0])
+            if kind == HEARD and 0 <= content[0] <= len(self.edges) and content[1] in (SET_UP, ENDING):
+                position, digest, start = content[2:]
+                if isinstance(position, int) and position >= 0 and isinstance(digest, str) and 0 <= start <= MAX_STARTS:
+                    return kind, site, int(content[0]), str(content[1])
+            if kind == RESULT and 0 <= content[0] <= len(self.edges) and all(isinstance(it, str) for it in content[1:]):
+                epoch, _, _ = content
+                return kind, site, int(epoch)
         except (TypeError, ValueError, IndexError, KeyError):
             pass
         raise FrameError(f"a statement of {site} is not valid.")
@@ -78,6 +83,10 @@ class Membership:
             return bool(newer or (new[0] == old[0] and new[1] > old[1]))
         if statement.kind == RESULT and new != old:
             raise TwiceError(f"{statement.site} has signed two results")
+        if statement.kind == HEARD:
+            if new[4] == old[4] and new != old:
+                raise TwiceError(f"{statement.site} has signed two accounts of what it has heard")
+            return bool(new[4] > old[4])
         if statement.kind == VIEW and new[0] == old[0] and new != old:
             raise TwiceError(f"{statement.site} has signed two views that do not follow from each other")
         return bool(statement.kind == VIEW and new[0] > old[0])
@@ -99,6 +108,11 @@ class Membership:
         kind = VIEW if self.lost else INSTANCE
         found = {site: self._known.get((kind, site)) for site in self.members}
         return {site: bytes.fromhex(known.content[-1]) for site, known in found.items() if known is not None}
+
+    def heard(self, epoch: int, stage: str) -> dict[str, Statement]:
+        """What the members have heard in this epoch, as they have signed it at this stage."""
+        found = {site: self._known.get((HEARD, site, epoch, stage)) for site in self.members}
+        return {site: statement for site, statement in found.items() if statement is not None}
 
     def results(self, epoch: int) -> dict[str, Statement]:
         """The signed results of the members in this epoch."""

@@ -34,6 +34,9 @@ class Outgoing:
     masked : records of what earlier processes masked in this epoch, by the number of the average; ``next_masked`` is
         the smallest number that may come next.
     masked_record : the last record of masked words; no numbers are sent before it is on the disk.
+    heard : running hashes of what the solver has heard in this epoch, see ``masking.Transcript``.
+    doubt : an error that will end the run, once the sites have compared what they have heard, and its warning;
+        ``doubt_since`` is when this site has signed what it has heard.
     failure : the error that has ended the run at this site.
     view_since : when the set of lost links last grew; the members must agree on it within a bounded time.
     """
@@ -41,10 +44,13 @@ class Outgoing:
     masked: dict[int, JournalRecord]
     next_masked: int
     masked_record: int
+    heard: list[bytes]
 
     def __init__(self, setup: Setup, past: Past, random: Random, now: float) -> None:
         self.setup, self.past, self.random, self.now = setup, past, random, now
         self.failure: Exception | None = None
+        self.doubt: tuple[Exception, str] | None = None
+        self.doubt_since: float | None = None
         self.view_since = now
         self._effects: list[ev.Effect] = []
         self._audit_failed = self._journal_failed = False
@@ -72,7 +78,7 @@ class Outgoing:
     def enter(self, lost: tuple[tuple[str, str], ...]) -> None:
         """Begin an epoch, with its own links, and rounds from 0."""
         self.lost, self.epoch, self.round, self.finished_at = lost, len(lost), 0, 0
-        self.masked, self.next_masked, self.masked_record = {}, 0, -1
+        self.masked, self.next_masked, self.masked_record, self.heard = {}, 0, -1, []
         self.run_id = self.setup.run.id_of(lost)
         window = max(WINDOW_BYTES, 4 * self.setup.run.max_message_bytes)
         left = Membership(self.setup.name, self.setup.sites, self.setup.edges, lost)

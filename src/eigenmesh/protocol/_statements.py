@@ -9,7 +9,9 @@ from eigenmesh.errors import FrameError
 
 # Longest statement: a certificate, a signature and a little text.
 MAX_STATEMENT_BYTES = 16_384
-INSTANCE, LOST, VIEW, RESULT = "instance", "lost", "view", "result"
+INSTANCE, LOST, VIEW, HEARD, RESULT = "instance", "lost", "view", "heard", "result"
+# When a site signs what it has heard: at the end of the set-up, and when a site is about to end the run with an error.
+SET_UP, ENDING = "set-up", "ending"
 
 
 class Keyring(Protocol):

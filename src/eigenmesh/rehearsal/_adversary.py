@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from eigenmesh.protocol import Write
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._statements import make_statement
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.rehearsal._keys import SecretKeyring
+from eigenmesh.rehearsal._masked_sums import is_total
+from eigenmesh.rehearsal._scenario import TOLD_APART
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
@@ -66,7 +70,7 @@ class Adversary:
             frame = wire.encode(Kind.DONE, machine.run_id, machine.epoch, machine.round, 0, wire.text_body(""))
             network.send(process, stream, frame)
         elif what == "two results" and met:
-            result = [process.machine.epoch, "0" * 64]
+            result = [process.machine.epoch, "0" * 64, ""]
             text = self._statement(SecretKeyring(process.site), "result", process.site, result)
             network.send(process, stream, self._frame(process, text))
         elif what == "forged statements" and met:
@@ -76,6 +80,8 @@ class Adversary:
                 network.send(process, stream, self._frame(process, self._own_view(process, number)))
         elif what == "old epoch" and met:
             return self._of_another_epoch(data)
+        elif what == TOLD_APART:
+            return self._other_sum(process, stream, data) if kind is Kind.DATA else None
         elif what == "garbage":
             return self._world.time.random.randbytes(self._world.time.random.randrange(200))
         elif what == "replayed streams":
@@ -83,6 +89,16 @@ class Adversary:
         else:
             return None
         return data
+
+    def _other_sum(self, process: Process, stream: int, data: bytes) -> bytes | None:
+        """The frame with another sum, if it passes on a sum to the site that it lies to."""
+        frame, machine = wire.decode(data, self._world.run.max_message_bytes), process.machine
+        if not is_total(frame.tag) or machine.streams[stream].link != self._fault.other:
+            return None
+        lie = frame.arrays[0].view(np.uint64) + np.uint64(1 + self._world.time.random.getrandbits(60))
+        self._world.watch.lied(process, self._fault.other, frame, int(lie[0]))
+        head = frame.kind, frame.run_id, frame.epoch, frame.round, frame.acknowledged
+        return wire.encode(*head, wire.array_body([lie.view(np.int64)], 64), frame.tag)
 
     def _frame(self, process: Process, text: str) -> bytes:
         machine = process.machine
@@ -106,7 +122,8 @@ class Adversary:
             (
                 ("lost", link),
                 ("view", [1, "0" * 32, ""]),
-                ("result", [process.machine.epoch, "0" * 64]),
+                ("heard", [process.machine.epoch, "set-up", 0, "0" * 64, 0]),
+                ("result", [process.machine.epoch, "0" * 64, ""]),
                 ("instance", [f"{victim}-other", 2, "0", ""]),
             )
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eigenmesh.protocol import Mark, Stop
 from eigenmesh.rehearsal._adversary import Adversary
 from eigenmesh.rehearsal._disk import MARK_AT
-from eigenmesh.rehearsal._scenario import BY_NEIGHBOUR, Fault
+from eigenmesh.rehearsal._scenario import BY_NEIGHBOUR, TOLD_APART, Fault
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._world import World
@@ -54,7 +54,7 @@ class Faults:
             "clone without journal on either side": lambda fault: self._two_sides(fault, with_journal=False),
             "partition": self._partition,
             "crash of all": self._crash_all,
-            **dict.fromkeys(BY_NEIGHBOUR, self._turn),
+            **dict.fromkeys((*BY_NEIGHBOUR, TOLD_APART), self._turn),
             "another manifest": self._set_up_for_another_run,
         }
 

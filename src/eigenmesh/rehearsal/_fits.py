@@ -18,7 +18,7 @@ from eigenmesh.fitting import NodeData, Prepared, Request, fit, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.iteration import Result
 from eigenmesh.masking import Masks
-from eigenmesh.protocol import Begin, Exchange, JournalledMasks, Keys, MembersChanged, Membership, Sign
+from eigenmesh.protocol import SET_UP, Begin, Compare, Exchange, JournalledMasks, Keys, MembersChanged, Membership, Sign
 from eigenmesh.protocol._wire import array_body
 from eigenmesh.rehearsal._sums import Links, Position
 from eigenmesh.transports._base import Arrays, Transport
@@ -95,6 +95,7 @@ class FitProblem:
         try:
             shards = Shards.from_list([own], ids=[transport.rank], n_nodes=transport.size, node_names=view.members)
             prepared = self.prepared(process, NodeData(shards, metropolis(graph), transport))
+            transport.compare(SET_UP)
             average, log = bool(position.lost), self.log_of(process)
             result = fit(prepared, start, average_start=average, events=log, on_estimate=keep, share=True).result
             digest = hashlib.sha256(np.ascontiguousarray(result.components).tobytes()).hexdigest()
@@ -127,6 +128,7 @@ class RehearsedTransport(Transport):
         self._rank, self._size = view.members.index(process.site), len(view.members)
         self._secret = f"{process.disk.identity} {view.lost}"
         self._drawn = 0
+        self._masks: JournalledMasks | None = None
 
     def private_bytes(self, count: int) -> bytes:
         self._drawn += 1
@@ -134,7 +136,9 @@ class RehearsedTransport(Transport):
 
     def masks(self) -> Masks | None:
         machine = self._process.machine
-        return JournalledMasks(machine, self._ask, self._answer(Keys())) if machine.setup.masked else None
+        if machine.setup.masked:
+            self._masks = JournalledMasks(machine, self._ask, self._answer(Keys()))
+        return self._masks
 
     def exchange(self, arrays: Arrays, links: Round) -> dict[int, Arrays]:
         own = [np.asarray(array) for array in arrays]
@@ -143,8 +147,13 @@ class RehearsedTransport(Transport):
         self.sent.add(len(to), sum(array.nbytes for array in own))
         return {rank: answer.frames[self._members[rank]].arrays for rank in links.receive_from}
 
+    def compare(self, stage: str) -> None:
+        if self._masks is not None:
+            self._answer(Compare(stage, self._masks.news()))
+
     def sign(self, digest: str) -> Mapping[str, str]:
-        statements: Mapping[str, str] = self._answer(Sign(digest)).statements
+        heard = () if self._masks is None else self._masks.news()
+        statements: Mapping[str, str] = self._answer(Sign(digest, heard)).statements
         return statements
 
     def _answer(self, question: Any) -> Any:

@@ -11,13 +11,27 @@ the checks detect.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eigenmesh.masking import pairwise_masks
-from eigenmesh.protocol import Begin, Begun, Exchange, Keys, Mask, Masked, MembersChanged, PublicKeys, Sign, Signed
+from eigenmesh.protocol import (
+    SET_UP,
+    Begin,
+    Begun,
+    Compare,
+    Exchange,
+    Keys,
+    Mask,
+    Masked,
+    MembersChanged,
+    PublicKeys,
+    Sign,
+    Signed,
+)
 from eigenmesh.protocol._wire import array_body
 from eigenmesh.rehearsal._sums import PRIME, Links, Position, Sum, SumProblem, digest_of, plan, require
 
@@ -34,8 +48,18 @@ def is_masked_sum(tag: int) -> bool:
     return tag >= UP and tag % 2 == 0
 
 
+def is_total(tag: int) -> bool:
+    """Whether a round carries the sum over all sites, away from the root."""
+    return tag >= DOWN and tag % 2 == 1
+
+
 def number_of(tag: int) -> int:
     return (tag - UP) // 2
+
+
+def without_noise(words: int) -> int:
+    """The sum over all sites, without the noise of its low bits."""
+    return words >> LOW_BITS
 
 
 class MaskedSumProblem(SumProblem):
@@ -59,18 +83,24 @@ class MaskedSumProblem(SumProblem):
         context, publics = machine.mask_context, require(answer, PublicKeys).publics
         rank = context.names.index(name)
         masks = pairwise_masks(machine.past.site_key(lost), [publics[one] for one in context.names], rank, context)
+        news = masks.transcript.news
         for number in range(self._n_mixing):
             noise = process.time.random.getrandbits(NOISE_BITS)
             own = np.array([((value + total) % PRIME << LOW_BITS) + noise], np.uint64)
-            answer = yield Mask(number, masks.masked(number, own).tobytes())
+            answer = yield Mask(number, news(), masks.masked(number, own).tobytes())
             if isinstance(answer, MembersChanged):
                 return total, None
             words = yield from self._sum(name, lost, number, require(answer, Masked).masked)
             if words is None:
                 return total, None
-            total = (words >> LOW_BITS) % PRIME
+            masks.hear(hashlib.sha256(words.to_bytes(8, "little")).digest())
+            total = without_noise(words) % PRIME
+            if number == 0:
+                answer = yield Compare(SET_UP, news())
+                if isinstance(answer, MembersChanged):
+                    return total, None
         digest = digest_of(lost, total)
-        answer = yield Sign(digest)
+        answer = yield Sign(digest, news())
         if isinstance(answer, MembersChanged):
             return total, None
         return total, Sum(lost, total, digest, require(answer, Signed).statements)

@@ -6,6 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from eigenmesh.protocol import OnLoss
+from eigenmesh.rehearsal._sums import plan
 
 Edges = tuple[tuple[str, str], ...]
 
@@ -38,7 +39,9 @@ class Scenario(NamedTuple):
     @property
     def changes_sites(self) -> bool:
         """Whether a site may come back with another journal or other data, be duplicated, or misbehave."""
-        return any(fault.kind in ("bit flip", *ON_IDENTITY, *TWO_SIDES, *BY_NEIGHBOUR) for fault in self.faults)
+        return any(
+            fault.kind in ("bit flip", *ON_IDENTITY, *TWO_SIDES, *BY_NEIGHBOUR, TOLD_APART) for fault in self.faults
+        )
 
 
 ON_LINKS = ("break", "half open", "stall", "one way", "refused calls", "call twice")
@@ -77,6 +80,8 @@ BY_NEIGHBOUR = (
     "replayed streams",
     "another manifest",
 )
+# A site inside the tree that tells a site below it other sums than the rest; only in masked runs.
+TOLD_APART = "told apart"
 HEALING = {*ON_LINKS, *ON_SITES, *AT_RECORDS, *ON_ALL} - {"kill", "leave", "bit flip"}
 KINDS = (*ON_LINKS, *ON_SITES, *AT_RECORDS, *ON_IDENTITY, *TWO_SIDES, *ON_ALL, *BY_NEIGHBOUR)
 
@@ -99,6 +104,8 @@ def draw(seed: int) -> Scenario:
     faults = tuple(_draw_fault(kind, sites, edges, horizon, random) for kind in kinds)
     # Not with copies of a journal: no site can know that its secret is used twice.
     masked = seed % 3 == 0 and not any(kind in COPIES for kind in kinds)
+    if masked and seed % 12 == 3 and not any(kind in BY_NEIGHBOUR for kind in kinds):
+        faults = (_draw_told_apart(sites, edges, seed), *faults)
     return Scenario(seed, sites, edges, on_loss, random.randint(2, 8), random.choice((1, 2, 4, 256)), faults, masked)
 
 
@@ -127,6 +134,13 @@ def _draw_edges(sites: tuple[str, ...], random: Random) -> Edges:
         first, second = sorted(random.sample(sites, 2))
         edges.add((first, second))
     return tuple(sorted(edges))
+
+
+def _draw_told_apart(sites: tuple[str, ...], edges: Edges, seed: int) -> Fault:
+    """A site that lies from the start to one of the sites below it in the tree; drawn apart from all other faults."""
+    parent = plan(sites[0], sites, edges, ()).parent
+    victim = Random(f"told apart {seed}").choice([site for site in sites if parent[site]])
+    return Fault(TOLD_APART, 0.0, parent[victim], victim)
 
 
 def _draw_fault(kind: str, sites: tuple[str, ...], edges: Edges, horizon: float, random: Random) -> Fault:

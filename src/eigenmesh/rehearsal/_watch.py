@@ -12,15 +12,15 @@ from eigenmesh.protocol._membership import ordered
 from eigenmesh.protocol._records import RECORD_BYTES
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.rehearsal._disk import MARK_AT, Disk
-from eigenmesh.rehearsal._masked_sums import is_masked_sum, number_of
-from eigenmesh.rehearsal._sums import Links, Sum, plan
+from eigenmesh.rehearsal._masked_sums import is_masked_sum, is_total, number_of, without_noise
+from eigenmesh.rehearsal._sums import PRIME, Links, Sum, plan
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
     from eigenmesh.rehearsal._world import World
 
 # Kinds of statements that a site must have on its disk before it sends them.
-DURABLE_KINDS = ("lost", "view", "result")
+DURABLE_KINDS = ("lost", "view", "heard", "result")
 
 
 class BrokenError(Exception):
@@ -43,6 +43,9 @@ class RunWatch:
         self._signed: set[tuple[str, Links, str]] = set()
         self._masked_sums: dict[tuple[str, bytes, int], int] = {}
         self._hidden: dict[tuple[object, ...], int] = {}
+        # Totals by epoch and number of the sum, and the first lie of an epoch: its number, its total, who believes it.
+        self._totals: dict[tuple[bytes, int], int] = {}
+        self._lies: dict[bytes, tuple[int, int, set[str]]] = {}
         self.results: dict[Links, dict[str, Any]] = {}
 
     def wrote(self, process: Process, write: Write, audited: Sent | None) -> None:
@@ -70,6 +73,8 @@ class RunWatch:
                 raise BrokenError("a round is sent once", f"{site} sent round {round_} to {key[1]} in two forms")
             if self._world.scenario.masked and is_masked_sum(tag):
                 self._hides(process, run_id, number_of(tag), data)
+            elif self._world.scenario.masked and is_total(tag):
+                self._passes_on(process, run_id, number_of(tag), data)
         elif kind == Kind.STATEMENT:
             self._said(process, data)
         elif kind == Kind.ACK and tag and (to, epoch) not in process.disk.farewells:
@@ -88,6 +93,33 @@ class RunWatch:
             raise BrokenError("a mask hides once", f"{site} used its mask of average {number} for two numbers")
         if number not in process.disk.masked.get(machine.epoch, ()):
             raise BrokenError("masked is durable", f"{site} sent average {number}, which is not on its disk")
+
+    def lied(self, process: Process, victim: str, frame: wire.Frame, words: int) -> None:
+        """A site tells another one, and all below it, these words instead of the total in the frame."""
+        tree = plan(process.site, process.machine.setup.sites, process.machine.setup.edges, process.machine.lost)
+        deceived = {victim}
+        for site in sorted(tree.members, key=tree.depth.__getitem__):
+            deceived |= {site} if tree.parent[site] in deceived else set()
+        self._lies.setdefault(frame.run_id, (number_of(frame.tag), words, deceived))
+
+    def _passes_on(self, process: Process, run_id: bytes, number: int, data: bytes) -> None:
+        """The root sends a total. After a lie it must not be the sum of what honest sites have added."""
+        machine, world = process.machine, self._world
+        tree = plan(process.site, machine.setup.sites, machine.setup.edges, machine.lost)
+        if tree.parent[process.site]:
+            return
+        words = int(wire.decode(data, len(data)).arrays[0].view("u8")[0])
+        self._totals[run_id, number] = words
+        last, lie, deceived = self._lies.get(run_id, (-2, 0, set[str]()))
+        if last + 1 != number:
+            return
+        true, told = (without_noise(one) % PRIME for one in (self._totals[run_id, last], lie))
+        added = 0
+        for site in tree.members:
+            start = int.from_bytes(self._starts.get((site, machine.lost), b""), "little")
+            added += (world.values[site] + start + (told if site in deceived else true)) % PRIME
+        if without_noise(words) == added:
+            raise BrokenError("a lie shows nothing", f"{process.site} knows what the sites that it deceived have added")
 
     def _said(self, process: Process, data: bytes) -> None:
         if process.twist is not None:
@@ -147,7 +179,7 @@ class RunWatch:
             text = result.statements.get(member)
             statement = None if text is None else read_statement(text, keyring, run_id)
             wanted = "result", member, [len(result.lost), digest]
-            if statement is None or (statement.kind, statement.site, statement.content) != wanted:
+            if statement is None or (statement.kind, statement.site, statement.content[:2]) != wanted:
                 raise BrokenError("whole is signed by all", f"{site} has no signature of {member}")
             if (member, result.lost, digest) not in self._signed:
                 raise BrokenError("whole is signed by all", f"{site} has a signature that {member} never made")

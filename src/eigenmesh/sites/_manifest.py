@@ -19,7 +19,7 @@ from eigenmesh.fitting._matching import canonical, listed
 from eigenmesh.masking import mask_rule
 from eigenmesh.sites._site import Site
 
-PROTOCOL = 2
+PROTOCOL = 3
 # Settings of sites that are not in the request for a fit.
 SITE_SETTINGS = ("partition", "on_loss", "min_samples_per_site")
 # A manifest is sent in one control message.

@@ -1,5 +1,6 @@
 """One site in a run: connect, fit, sign and write the result. After a loss it stops or continues without lost sites."""
 
+import contextlib
 import hashlib
 import io
 import logging
@@ -12,6 +13,7 @@ import numpy as np
 from eigenmesh.data import FeatureShards, Shards
 from eigenmesh.errors import (
     AbortedError,
+    DeadlineError,
     DisagreementError,
     LostNeighbourError,
     MembersChangedError,
@@ -21,7 +23,7 @@ from eigenmesh.errors import (
 from eigenmesh.events import Ended, Lost
 from eigenmesh.fitting import fit, prepare
 from eigenmesh.graphs import metropolis
-from eigenmesh.protocol import Membership, Sent
+from eigenmesh.protocol import ENDING, SET_UP, Membership, Sent
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._audit_lines import DATA
 from eigenmesh.sites._batch import PutOffError
@@ -155,14 +157,22 @@ class Peer:
             shards = Shards.from_list([table.source], **held)
         shards = shards.weighted([table.weights])
         weights = metropolis(site_graph(members, [link for link in view.links if link[0] in members]))
-        try:
-            prepared = prepare(self.request, self.own.data(shards, weights, transport))
-        except PutOffError as error:
-            return self.files.put_off(view, transport.sign(PUT_OFF), str(error))
         # After a loss the remaining sites start from the average of their latest estimates.
         average, log = bool(view.lost), self.reporter.log
         start = self.own.start() if start is None and not average else start
-        found = fit(prepared, start, average_start=average, events=log, on_estimate=self._keep, share=True)
+        try:
+            prepared = prepare(self.request, self.own.data(shards, weights, transport))
+            transport.compare(SET_UP)
+            found = fit(prepared, start, average_start=average, events=log, on_estimate=self._keep, share=True)
+        except PutOffError as error:
+            return self.files.put_off(view, transport.sign(PUT_OFF), str(error))
+        except MembersChangedError:
+            raise
+        except Exception:
+            # If sites were told different numbers, later sums are noise, and errors due to it say little.
+            with contextlib.suppress(DeadlineError, ParkedError):
+                transport.compare(ENDING)
+            raise
         signed = transport.sign(result_digest(found))
         self.spare.release()
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eigenmesh.errors import InputError
 
-MAGIC = b"EGNMJRN4"
+MAGIC = b"EGNMJRN5"
 # Most parts and bytes per write call: POSIX limits the parts, and macOS the bytes.
 MAX_PARTS, MAX_BYTES = 1024, 1 << 30
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from eigenmesh import arrays as ea
 from eigenmesh.errors import InputError, MembersChangedError
 from eigenmesh.masking import Masks
-from eigenmesh.protocol import Begin, Exchange, JournalledMasks, Keys, LinkStatus, MembersChanged, Sign
+from eigenmesh.protocol import Begin, Compare, Exchange, JournalledMasks, Keys, LinkStatus, MembersChanged, Sign
 from eigenmesh.protocol import _wire as wire
 from eigenmesh.transports._base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.tls._endpoint import Endpoint
@@ -46,6 +46,7 @@ class TlsTransport(Transport):
         self._rank, self._size = self.members.index(endpoint.setup.name), len(self.members)
         self._linked = {self.members.index(name): name for name in endpoint.machine.links}
         self._kinds_of_round = self._drawn = 0
+        self._masks: JournalledMasks | None = None
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -67,7 +68,8 @@ class TlsTransport(Transport):
         """Masks of the current epoch, from keys that the members have signed; None in a run without masks."""
         if not self.endpoint.setup.masked:
             return None
-        return JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(Keys()))
+        self._masks = JournalledMasks(self.endpoint.machine, self.endpoint.ask, self._ask(Keys()))
+        return self._masks
 
     def links(self, send_to: Sequence[int], receive_from: Sequence[int]) -> Links:
         """Prepare a kind of round; only neighbours can be linked."""
@@ -85,11 +87,22 @@ class TlsTransport(Transport):
         self.sent.add(len(to), sum([array.nbytes for array in own]))
         return {rank: in_library_of(arrays, answer.frames[self._linked[rank]].arrays) for rank in links.receive_from}
 
-    def sign(self, digest: str) -> dict[str, str]:
-        """Sign the digest of the result, and wait until all members have; returns their statements by name."""
-        return dict(self._ask(Sign(digest)).statements)
+    def compare(self, stage: str) -> None:
+        """Sign what this site has heard so far, and wait until all members have.
 
-    def _ask(self, event: Exchange | Keys | Sign) -> Any:
+        Raises TransportError if one was told other numbers than this one. Does nothing in a run without masks.
+        """
+        if self._masks is not None:
+            self._ask(Compare(stage, self._masks.news()))
+
+    def sign(self, digest: str) -> dict[str, str]:
+        """Sign the digest of the result, and wait until all members have; returns their statements by name.
+
+        In a masked run they also sign what they have heard.
+        """
+        return dict(self._ask(Sign(digest, () if self._masks is None else self._masks.news())).statements)
+
+    def _ask(self, event: Exchange | Keys | Compare | Sign) -> Any:
         answer = self.endpoint.ask(event)
         if isinstance(answer, MembersChanged):
             raise MembersChangedError("sites were lost, and the others have agreed to continue.", answer.lost)
