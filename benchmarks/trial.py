@@ -31,7 +31,7 @@ EDGES = {
     "star": [(NAMES[0], other) for other in NAMES[1:]],
     "path": list(itertools.pairwise(NAMES)),
 }
-SOLVERS: tuple[dict[str, Any], ...] = ({}, {"averaging": "polynomial"}, {"averaging": "gossip"})
+SOLVERS: tuple[dict[str, Any], ...] = ({}, {"privacy": "open"}, {"solver": "tracked-subspace"})
 BAD_INPUT, ENDED, CANNOT_RESUME, PARKED = 2, 4, 5, 75
 DOCUMENTED = {0, BAD_INPUT, ENDED, CANNOT_RESUME, PARKED}
 # Longer than the sum of all waits of a site.

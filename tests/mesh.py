@@ -41,7 +41,7 @@ class Mesh:
         ports = dict(zip(parts, free_ports(len(parts)), strict=True))
         self.ports = ports
         settings = {"n_components": 3, "tol": 1e-9, "seed": 0, "patience_s": 30, **settings}
-        mixes = settings.get("solver", "block-krylov") != "block-krylov" or settings.get("averaging", "tree") != "tree"
+        mixes = settings.get("solver", "block-krylov") != "block-krylov"
         settings.setdefault("privacy", "open" if mixes or len(parts) < 3 else "masked")
         lines = ['run = "test"', f"edges = {json.dumps(edges)}"]
         for name in parts:

@@ -53,7 +53,6 @@ CHANGES = [
         ['solver.name: "block-krylov" here, "fast-pca" there', "solver.oversample: 5 here, nothing there"],
     ),
     ({"solver_parameters": {"oversample": 7}}, ["solver.oversample: 5 here, 7 there"]),
-    ({"averaging": "polynomial"}, ['averaging.name: "tree" here, "polynomial" there']),
     ({"tol": 1e-5}, ["tol: 1e-07 here, 1e-05 there"]),
     ({"max_rounds": 9}, ["max_rounds: 5000 here, 9 there"]),
     ({"scale": True}, ["scale: false here, true there"]),

@@ -39,7 +39,6 @@ def test_two_sites_have_to_say_that_they_see_each_other(write_network, lines):
     ("line", "what"),
     [
         ('solver = "fast-pca"', "'fast-pca' does not average in integers"),
-        ('averaging = "polynomial"', "'polynomial' cannot be masked"),
         ('privacy = "secret"', "masked, open"),
         ("min_samples = -1", "min_samples"),
     ],

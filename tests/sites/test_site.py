@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eigenmesh.averaging import Polynomial
+from eigenmesh.averaging import Tree
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import DataError, EigenmeshError
 from eigenmesh.sites import Address, read_network_file, read_site
@@ -70,13 +70,10 @@ def test_the_weights_are_those_of_the_graph(write_site):
 
 
 def test_settings_make_a_request(write_site):
-    more = 'averaging = "polynomial"\n[settings.solver_parameters]\noversample = 7'
-    site = read_site(write_site(('averaging = "tree"', ""), ('"masked"', '"open"'), ("min_samples_per_site = 0", more)))
-    request = site.settings.request()
+    more = "[settings.solver_parameters]\noversample = 7"
+    request = read_site(write_site(('"masked"', '"open"'), ("min_samples_per_site = 0", more))).settings.request()
     assert request.solver == BlockKrylov(oversample=7)
-    assert request.averaging == Polynomial()
-    auto = read_site(write_site(('averaging = "tree"', 'averaging = "auto"')))
-    assert auto.settings.request().averaging is None
+    assert request.averaging == Tree()
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ def audit(mesh, name):
     return [json.loads(line) for line in (mesh.out(name) / "audit.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("averaging", ["tree", "polynomial"])
-def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, parts, averaging):
-    with Mesh(tmp_path, parts, ring(NAMES), averaging=averaging) as mesh:
+@pytest.mark.parametrize("privacy", ["masked", "open"])
+def test_every_site_has_the_pooled_components_and_its_audit_adds_up(tmp_path, parts, privacy):
+    with Mesh(tmp_path, parts, ring(NAMES), privacy=privacy) as mesh:
         mesh.start_anew()
         assert set(mesh.wait().values()) == {0}
         mesh.assert_exact()

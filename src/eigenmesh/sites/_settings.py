@@ -8,18 +8,17 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
-from eigenmesh.averaging import OVER_LINKS, Integers
+from eigenmesh.averaging import Integers
 from eigenmesh.certificate._complement import COLUMNS as PROBE_COLUMNS
 from eigenmesh.data import Scaling
 from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
 from eigenmesh.fitting import Request
 from eigenmesh.fitting._prepare import require_goes_with
-from eigenmesh.fitting._privacy import in_integers
 from eigenmesh.fitting._request import PRIVACY, Privacy
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.sites._toml_fields import Fields
-from eigenmesh.solvers import SOLVERS, BlockKrylov
+from eigenmesh.solvers import SOLVERS, Solver
 
 Missing = Literal["error", "mean"]
 OnLoss = Literal["wait", "abort", "continue"]
@@ -39,7 +38,6 @@ class RunSettings:
     partition : how data are split between sites: by "samples" of the same features, or by "features" of the same
         samples.
     solver_parameters : parameters that differ from the solver's defaults.
-    averaging : name of an averaging method over links; "auto" chooses the fastest for the graph.
     seed : seed of the random start. None: all sites draw it together, so that no site can prepare data that the start
         misses.
     patience_s : how long to wait for a silent neighbour; join_s : for a neighbour that has not started yet;
@@ -58,7 +56,6 @@ class RunSettings:
     partition: Partition = "samples"
     solver: str = "block-krylov"
     solver_parameters: Mapping[str, Any] = field(default_factory=dict)
-    averaging: str = "tree"
     tol: float = DEFAULT_TOL
     max_rounds: int = DEFAULT_MAX_ROUNDS
     scale: Scaling = False
@@ -85,7 +82,6 @@ class RunSettings:
             partition=cast(Partition, fields.text("partition", cls.partition, get_args(Partition))),
             solver=solver,
             solver_parameters=_parameters(fields.table("solver_parameters"), solver),
-            averaging=fields.text("averaging", cls.averaging, ("auto", *OVER_LINKS)),
             tol=fields.number("tol", 0, 1, cls.tol),
             max_rounds=fields.whole("max_rounds", 1, cls.max_rounds),
             scale=_scaling(fields),
@@ -115,10 +111,8 @@ class RunSettings:
             why = "with two sites each finds the other's numbers by subtraction, so masks hide nothing"
             raise fields.error("privacy", f'must be "open": {why}; write that if acceptable, or add a third site.')
         if settings.masked:
-            request = settings.request()
             try:
-                averaging = Integers() if request.averaging is None else in_integers(request.averaging)
-                require_goes_with(request.solver or BlockKrylov(), averaging)
+                require_goes_with(settings.make_solver(), Integers())
             except InputError as error:
                 default = "" if self.privacy else " (the default for three sites or more)"
                 raise fields.error("privacy", f'= "masked"{default}: {error} Or write privacy = "open".') from error
@@ -128,12 +122,18 @@ class RunSettings:
     def masked(self) -> bool:
         return self.privacy == "masked"
 
+    def make_solver(self) -> Solver:
+        """The solver, with its parameters."""
+        solver: Solver = SOLVERS[self.solver](**self.solver_parameters)
+        return solver
+
     def request(self, covariance: str = "auto") -> Request:
         """The settings as a request; each site chooses how it holds its covariance."""
         return Request.parse(
             n_components=self.n_components,
-            solver=SOLVERS[self.solver](**self.solver_parameters),
-            averaging=self.averaging,
+            solver=self.make_solver(),
+            # Every other average shows the numbers of all sites to every site: see the threat model.
+            averaging="tree",
             tol=self.tol,
             max_rounds=self.max_rounds,
             scale=self.scale,
@@ -149,7 +149,7 @@ class RunSettings:
 
         ``length`` is the length of a vector: d, or N where columns are split.
         """
-        d, wanted, solver = length, self.n_components, SOLVERS[self.solver](**self.solver_parameters)
+        d, wanted, solver = length, self.n_components, self.make_solver()
         # To explain a share of the variance may take all components.
         k = min(wanted, d) if isinstance(wanted, int) else d
         iteration = int(solver.largest_message(k, d))
