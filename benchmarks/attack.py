@@ -56,6 +56,7 @@ class Problem:
     settings: dict[str, Any] = field(default_factory=dict)
     conditions: Conditions | None = None
     batches: int = 0  # the samples come in so many
+    first_batch: int = 0  # samples of a node in one more batch before them
 
 
 # --- classes of problems ------------------------------------------------------------------------------------------
@@ -437,7 +438,7 @@ def few_nodes(rng: Rng) -> Problem:
 def moving_mean(rng: Rng) -> Problem:
     """Streams of few rows a batch whose mean is so large, or moves so slowly, that single rows hardly change it."""
     d, n_nodes, batches = int(rng.integers(2, 6)), int(rng.integers(1, 4)), int(rng.integers(20, 150))
-    rows = gaussian_rows(rng, n_nodes * batches, d)
+    rows = gaussian_rows(rng, n_nodes * (batches + 4), d)
     rows += np.linspace(0, 1, len(rows))[:, np.newaxis] * rng.standard_normal(d) * 10 ** rng.uniform(-3, 3)
     rows += 2.0 ** rng.integers(0, 44) * rng.standard_normal(d)
     settings = {
@@ -447,7 +448,7 @@ def moving_mean(rng: Rng) -> Problem:
         "averaging": str(rng.choice(["auto", "polynomial"])),
     }
     parts = [rows[node::n_nodes] for node in range(n_nodes)]
-    return Problem(parts, int(rng.integers(1, min(d, 3) + 1)), settings, batches=batches)
+    return Problem(parts, int(rng.integers(1, min(d, 3) + 1)), settings, batches=batches, first_batch=4)
 
 
 def any_problem(rng: Rng) -> Problem:
@@ -618,8 +619,9 @@ def fitted(problem: Problem, seed: int) -> Result:
 
 def fitted_in_batches(problem: Problem) -> Result:
     pca = DecentralizedPCA(problem.n_components, **problem.settings)
-    pieces = [np.array_split(part, problem.batches) for part in problem.parts]
-    for batch in zip(*pieces, strict=True):
+    first = problem.first_batch
+    pieces = [[part[:first], *np.array_split(part[first:], problem.batches)] for part in problem.parts]
+    for batch in list(zip(*pieces, strict=True))[first == 0 :]:
         nodes = np.repeat(np.arange(len(batch)), [len(piece) for piece in batch])
         pca.partial_fit(np.vstack(batch), nodes=nodes)
     return pca.result_

@@ -11,6 +11,9 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.data import gaussian, power_law_spectrum
+from eigenmesh.data._running import RunningCovariance, RunningScatter
+from eigenmesh.data._running_rows import RunningRows
+from eigenmesh.data._running_sketch import RunningSketch
 from eigenmesh.errors import DataError, DataWarning, InputError
 from problems import angles
 
@@ -319,3 +322,48 @@ def test_a_stream_after_a_fit_begins_anew_and_says_so():
     with pytest.warns(DataWarning, match="the stream begins with this batch"):
         pca.partial_fit(BATCH_0)
     assert pca.n_samples_ == pca.n_samples_seen_ == 30
+
+
+# Steps of an eighth at 2^40, whose last digit in float64 is 2^-12: every sum and difference of two of them is exact.
+FAR = np.random.default_rng(0).integers(-24, 25, (1200, 4)) * np.array([0.5, 0.375, 0.25, 0.125]) + 2.0**40
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [RunningScatter.empty(4), RunningRows(4), RunningSketch.empty(4, 10)],
+    ids=lambda running: type(running).__name__,
+)
+def test_rows_that_hardly_move_a_large_mean_are_not_lost(empty):
+    running = empty
+    for row in FAR:
+        running = running.ticked(row[np.newaxis], 1.0)
+    centred = (FAR - 2.0**40).astype(np.longdouble)
+    mean = centred.mean(axis=0)
+    scatter = (centred - mean).T @ (centred - mean)
+    np.testing.assert_allclose(running.mean_from(np.full(4, 2.0**40)), mean.astype(float), rtol=1e-12)
+    np.testing.assert_allclose(running.squares, np.diag(scatter).astype(float), rtol=1e-12)
+    np.testing.assert_allclose(running.product(np.eye(4)), scatter.astype(float), rtol=0, atol=1e-12 * scatter.max())
+
+
+@pytest.mark.parametrize("window", [None, 1000])
+def test_a_stream_of_single_rows_with_a_large_mean_is_exact(window):
+    rows = FAR[:150]
+    pca = DecentralizedPCA(2, n_nodes=2, topology="complete", window=window)
+    pca.partial_fit(rows[:20], nodes=np.arange(20) % 2)
+    for t, row in enumerate(rows[20:]):
+        pca.partial_fit(row[np.newaxis], nodes=np.array([t % 2]))
+    assert pca.result_.converged
+    assert sines(pca, rows - 2.0**40) <= pca.certificate_.error_bound <= 1e-9
+    assert np.allclose(pca.explained_variance_, np.linalg.eigvalsh(np.cov((rows - 2.0**40).T))[:1:-1], rtol=1e-12)
+
+
+def test_sums_of_many_batches_count_in_the_certificate():
+    running = RunningScatter.empty(4)
+    for row in FAR:
+        running = running.ticked(row[np.newaxis], 1.0)
+    covariance = RunningCovariance([running], running.mean, 1.0)
+    assert covariance.rounding_size == pytest.approx(1199 / 16 * running.squares.sum())
+    forgetful = RunningScatter.empty(4)
+    for row in FAR:
+        forgetful = forgetful.ticked(row[np.newaxis], 0.9)
+    assert forgetful.rounded == pytest.approx(10)

@@ -35,7 +35,7 @@ def batch_moments(
         return None, none
     shift, products, seen = np.split(total[1:], [d, d + d * d])
     scatter = products.reshape(d, d) - np.outer(shift, shift) / count
-    return Summary(count, centre + shift / count, scatter), None if monitor is None else seen[np.newaxis]
+    return Summary.about(count, centre, shift / count, scatter), None if monitor is None else seen[np.newaxis]
 
 
 def _sums_of_a_block(shards: Shards, position: int, centre: np.ndarray, monitor: Monitor | None) -> np.ndarray:

@@ -26,7 +26,14 @@ class Running(Protocol):
 
     @property
     def mean(self) -> np.ndarray:
-        """m: (d,)."""
+        """m, rounded to float64: (d,)."""
+
+    @property
+    def rounded(self) -> float:
+        """Bound of the relative error of S, in units of the rounding of float64, from adding up batches."""
+
+    def mean_from(self, centre: np.ndarray) -> np.ndarray:
+        """``m - centre`` with what float64 has rounded off m: (d,)."""
 
     @property
     def squares(self) -> np.ndarray:
@@ -53,11 +60,26 @@ class Running(Protocol):
 
 
 class Summary(NamedTuple):
-    """Sum of the weights, mean, and scatter as a matrix (d, d) or its diagonal (d,)."""
+    """Sum of the weights, mean, and scatter as a matrix (d, d) or its diagonal (d,).
+
+    The mean is ``mean + rest``: a sample that moves a large mean by less than its last digit must not be lost.
+    ``merges`` counts the sums that the scatter went through; those of forgotten samples count less.
+    """
 
     weight: float
     mean: Array
+    rest: Array
     scatter: Array
+    merges: float = 0.0
+
+    @classmethod
+    def about(cls, weight: float, centre: Array, shift: Array, scatter: Array, merges: float = 0.0) -> Summary:
+        """Summary with the mean ``centre + shift``."""
+        mean = centre + shift
+        # The error of the sum, exactly (Knuth).
+        of_shift = mean - centre
+        rest = (centre - (mean - of_shift)) + (shift - of_shift)
+        return cls(weight, mean, rest, scatter, merges)
 
     @classmethod
     def of(cls, rows: Array, whole: bool) -> Summary:
@@ -65,23 +87,31 @@ class Summary(NamedTuple):
         xp = ea.namespace(rows)
         mean = xp.mean(rows, axis=0)
         centred = rows - mean
-        # Correct the mean by what the long sum has rounded off.
-        rest = xp.mean(centred, axis=0)
-        mean, centred = mean + rest, centred - rest
-        return cls(float(len(rows)), mean, centred.mT @ centred if whole else np.einsum("nd,nd->d", centred, centred))
+        # What the long sum has rounded off the mean.
+        shift = xp.mean(centred, axis=0)
+        centred = centred - shift
+        scatter = centred.mT @ centred if whole else np.einsum("nd,nd->d", centred, centred)
+        return cls.about(float(len(rows)), mean, shift, scatter)
+
+    def mean_from(self, centre: Array) -> Array:
+        """The mean minus a centre: (d,)."""
+        return (self.mean - centre) + self.rest
 
     def merged(self, other: Summary) -> Summary:
         """Summary of both sets of samples (Chan et al. 1979)::
 
         m = m_a + (n_b / n) (m_b - m_a),  S = S_a + S_b + (n_a n_b / n) (m_b - m_a)(m_b - m_a)^T
         """
-        weight, shift = self.weight + other.weight, other.mean - self.mean
+        if not self.weight:
+            return other
+        weight, shift = self.weight + other.weight, other.mean_from(self.mean) - self.rest
         between = shift**2 if self.scatter.ndim == 1 else shift[:, None] * shift
-        mean = self.mean + (other.weight / weight) * shift
-        return Summary(weight, mean, self.scatter + other.scatter + (self.weight * other.weight / weight) * between)
+        scatter = self.scatter + other.scatter + (self.weight * other.weight / weight) * between
+        merges = max(self.merges, other.merges) + 1
+        return Summary.about(weight, self.mean, self.rest + (other.weight / weight) * shift, scatter, merges)
 
     def times(self, factor: float) -> Summary:
-        return Summary(factor * self.weight, self.mean, factor * self.scatter)
+        return self._replace(weight=factor * self.weight, scatter=factor * self.scatter, merges=factor * self.merges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +124,7 @@ class RunningScatter:
     @classmethod
     def empty(cls, n_features: int, place: Place = HOST) -> RunningScatter:
         mean, scatter = place.put(np.zeros(n_features)), place.put(np.zeros((n_features, n_features)))
-        return cls(Summary(0.0, mean, scatter))
+        return cls(Summary(0.0, mean, mean, scatter))
 
     @property
     def count(self) -> float:
@@ -103,6 +133,13 @@ class RunningScatter:
     @property
     def mean(self) -> np.ndarray:
         return ea.to_numpy(self.summary.mean)
+
+    @property
+    def rounded(self) -> float:
+        return self.summary.merges
+
+    def mean_from(self, centre: np.ndarray) -> np.ndarray:
+        return ea.to_numpy(self.summary.mean_from(self.place(centre)))
 
     @property
     def squares(self) -> np.ndarray:
@@ -134,7 +171,7 @@ class RunningScatter:
 
 @dataclass(frozen=True, eq=False)
 class RunningCovariance:
-    """C_i of the nodes in this process, about the pooled mean mu and after scaling by D = diag(scale)::
+    """C_i of the nodes in this process, about the pooled mean mu = centre + rest and after scaling by D = diag(scale)::
 
         C_i = (M / (N - 1)) D^-1 (S_i + n_i (m_i - mu)(m_i - mu)^T) D^-1
 
@@ -145,6 +182,7 @@ class RunningCovariance:
     centre: np.ndarray
     factor: float
     scale: np.ndarray | float = 1.0
+    rest: np.ndarray | float = 0.0
 
     @property
     def kind(self) -> CovarianceKind:
@@ -157,24 +195,21 @@ class RunningCovariance:
     def place(self, values: np.ndarray) -> Array:
         return self.nodes[0].place(values)
 
+    def _shift(self, node: Running) -> np.ndarray:
+        """m_i - mu: (d,)."""
+        return node.mean_from(self.centre) - self.rest
+
     @property
     def rounding_size(self) -> float:
-        """The largest ``sqrt(n_i tr C_i) |w m_i| / 4`` with weights w, since a mean is rounded at every merge.
-
-        An error delta of a mean changes the scatter between batches and nodes, ``sum n shift shift^T``, by at most
-        ``2 |delta| sqrt(n tr S)``.
-        """
-        sizes = [0.0]
-        for node in self.nodes:
-            shift, squares = node.mean - self.centre, node.squares / np.square(self.scale)
-            trace = float(np.sum(squares) + node.count * np.sum(np.square(shift / self.scale)))
-            sizes.append((node.count * trace) ** 0.5 * float(np.linalg.norm(node.mean / self.scale)))
-        return self.factor * max(sizes) / 4
+        """The largest ``tr S_i`` times the number of sums that S_i went through, each of which rounds it."""
+        sizes = [node.rounded * float(np.sum(node.squares / np.square(self.scale))) for node in self.nodes]
+        # A certificate takes the uncertainty of a product as 16 roundings of this size.
+        return self.factor * max(sizes, default=0.0) / 16
 
     def apply(self, X: Array) -> Array:
         products, scale = [], self.place(np.broadcast_to(self.scale, self.n_features)[:, np.newaxis])
         for node, block in zip(self.nodes, X, strict=True):
-            scaled, shift = block / scale, self.place((node.mean - self.centre)[:, np.newaxis])
+            scaled, shift = block / scale, self.place(self._shift(node)[:, np.newaxis])
             whole = node.product(scaled) + (node.count * shift) @ (shift.mT @ scaled)
             products.append(self.factor * (whole / scale))
         return ea.namespace(X).stack(products)
@@ -182,7 +217,7 @@ class RunningCovariance:
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         traces = []
         for node in self.nodes:
-            shift = (node.mean - self.centre) / self.scale
+            shift = self._shift(node) / self.scale
             outside = shift - U @ (U.T @ shift)
             traces.append(node.trace_beyond(U, self.scale) + node.count * float(outside @ outside))
         return self.factor * np.array(traces)

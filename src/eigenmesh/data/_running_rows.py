@@ -81,7 +81,8 @@ class RunningRows:
     @cached_property
     def _summary(self) -> Summary:
         if not self.chunks:
-            return Summary(0.0, np.zeros(self.n_features), np.zeros(self.n_features))
+            nothing = np.zeros(self.n_features)
+            return Summary(0.0, nothing, nothing, nothing)
         return reduce(Summary.merged, (chunk.summary.times(chunk.weight) for chunk in self.chunks))
 
     @property
@@ -91,6 +92,14 @@ class RunningRows:
     @property
     def mean(self) -> np.ndarray:
         return np.asarray(self._summary.mean)
+
+    @property
+    def rounded(self) -> float:
+        # Products are computed from the rows.
+        return 0.0
+
+    def mean_from(self, centre: np.ndarray) -> np.ndarray:
+        return np.asarray(self._summary.mean_from(centre))
 
     @property
     def squares(self) -> np.ndarray:
@@ -120,7 +129,7 @@ class RunningRows:
         step = max(1, CHUNK_BYTES // (8 * self.n_features))
         for chunk in self.chunks:
             for start in range(0, len(chunk.rows), step):
-                yield chunk.weight, chunk.rows[start : start + step] - self.mean
+                yield chunk.weight, (chunk.rows[start : start + step] - self.mean) - self._summary.rest
 
     def product(self, X: np.ndarray) -> np.ndarray:
         total = np.zeros_like(X)

@@ -38,7 +38,7 @@ class RunningSketch:
     @classmethod
     def empty(cls, n_features: int, size: int) -> RunningSketch:
         nothing = np.zeros(n_features)
-        return cls(size, Summary(0.0, nothing, nothing), np.zeros((0, n_features)))
+        return cls(size, Summary(0.0, nothing, nothing, nothing), np.zeros((0, n_features)))
 
     @property
     def count(self) -> float:
@@ -47,6 +47,13 @@ class RunningSketch:
     @property
     def mean(self) -> np.ndarray:
         return np.asarray(self.summary.mean)
+
+    @property
+    def rounded(self) -> float:
+        return self.summary.merges
+
+    def mean_from(self, centre: np.ndarray) -> np.ndarray:
+        return np.asarray(self.summary.mean_from(centre))
 
     @property
     def squares(self) -> np.ndarray:
@@ -65,9 +72,9 @@ class RunningSketch:
             return RunningSketch(self.size, before, B, dropped)
         new = Summary.of(rows, whole=False)
         share = before.weight * new.weight / (before.weight + new.weight)
-        shift = np.sqrt(share) * (new.mean - before.mean)
+        shift = np.sqrt(share) * (new.mean_from(before.mean) - before.rest)
         for start in range(0, len(rows), self.size):
-            B, lost = self._shrunk(np.vstack([B, rows[start : start + self.size] - new.mean]))
+            B, lost = self._shrunk(np.vstack([B, (rows[start : start + self.size] - new.mean) - new.rest]))
             dropped += lost
         B, lost = self._shrunk(np.vstack([B, shift]))
         return RunningSketch(self.size, before.merged(new), B, dropped + lost)

@@ -198,14 +198,15 @@ class StreamData:
             # If the rounding to integers exceeds that of doubles, the products must be computed again.
             rounded = network.resolution * np.linalg.norm(np.broadcast_to(1 / np.asarray(after), d)) / (count - 1)
             known = known if rounded <= np.finfo(np.float64).eps * moments.total_variance else None
-        return moments, StreamCovariance(self.nodes, moments.mean, factor, after, known, checked)
+        rest = 0.0 if moments.rest is None else moments.rest
+        return moments, StreamCovariance(self.nodes, moments.mean, factor, after, rest, known, checked)
 
     def _products_and_sums(self, X: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What nodes in this process send: products (nodes, d, w), and deviations, squares and counts (nodes, n)."""
         about = RunningCovariance(self.nodes, centre, 1.0)
         products = to_numpy(about.apply(everywhere(about.place(X[np.newaxis]), len(self.nodes))))
-        shifts = np.stack([node.count * (node.mean - centre) for node in self.nodes])
-        squares = np.stack([node.squares + node.count * (node.mean - centre) ** 2 for node in self.nodes])
+        shifts = np.stack([node.count * node.mean_from(centre) for node in self.nodes])
+        squares = np.stack([node.squares + node.count * node.mean_from(centre) ** 2 for node in self.nodes])
         counts = np.array([[node.count] for node in self.nodes])
         batch_sums = np.zeros((len(self.nodes), 0)) if self.batch_sums is None else self.batch_sums
         return products, np.hstack([shifts, squares, batch_sums, counts])
