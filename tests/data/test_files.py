@@ -44,6 +44,11 @@ def test_npz_labels_must_match_and_may_be_looked_up(tmp_path):
     assert table.feature_names is None
 
 
+def test_an_array_is_not_a_file():
+    with pytest.raises(InputError, match="a file or a data frame, not a ndarray in memory; give its matrix to"):
+        read_table(X)
+
+
 @pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_matrix])
 def test_sparse_npz(tmp_path, make):
     scipy.sparse.save_npz(tmp_path / "a.npz", make(X))

@@ -20,7 +20,7 @@ DELIMITERS = (",", ";", "\t", "|", " ")
 # Number of lines from which the format is detected.
 SAMPLED_LINES = 50
 # Fewest numbers in a first line that may be names of columns, and the fewest that are not in order by chance.
-FEWEST_NAMES, MANY_NAMES = 3, 6
+FEWEST_NAMES, MANY_NAMES = 3, 8
 # Most fields of the first line in a message.
 SHOWN_FIELDS = 3
 UTF_8 = "utf-8-sig"  # with or without the byte-order mark that spreadsheets write

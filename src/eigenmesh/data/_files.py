@@ -25,7 +25,7 @@ from eigenmesh.data._splits import ContiguousSplit
 from eigenmesh.data._suspicious import suspicious_columns
 from eigenmesh.data._table_options import TableOptions
 from eigenmesh.data._zarr import read_zarr
-from eigenmesh.errors import EigenmeshError, UnreadableFileError, warn_user
+from eigenmesh.errors import EigenmeshError, InputError, UnreadableFileError, warn_user
 from eigenmesh.model_file import is_model
 
 _SAMPLES = ("X", "data", "images")
@@ -53,6 +53,9 @@ def read_table(path: str | os.PathLike[str] | Any, *, share: tuple[int, int] | N
     how = TableOptions.of(**options)
     if is_frame(path):
         return table_of(FrameColumns.of(path, "the frame"), how, "the frame")
+    if not isinstance(path, str | os.PathLike):
+        fix = "give its matrix to as_source, to Shards or to fit"
+        raise InputError(f"read_table reads a file or a data frame, not a {type(path).__name__} in memory; {fix}.")
     file = Path(path)
     open_file = READERS.get(kind_of(file))
     kinds = f"eigenmesh reads {', '.join(READERS)} files."

@@ -234,7 +234,8 @@ def _out(fields: Fields) -> OutFolder:
 
 
 def _data(fields: Fields) -> DataFile:
-    known = [one.name for one in dataclasses.fields(TableOptions)]
+    # What a model knows is not for a site to say.
+    known = [one.name for one in dataclasses.fields(TableOptions) if one.name != "among"]
     fields.require_known(["file", *known, "feature_names", "covariance"])
     given: dict[str, Any] = {key: fields.columns(key) for key in ("columns", "drop") if key in fields}
     given |= {key: fields.column(key) for key in known if key.endswith("_column") and key in fields}
