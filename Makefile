@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports bench bench-history bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
+.PHONY: help demo peers-demo test check quick coverage lint format docs pages imports structure bench bench-history bench-exact bench-shapes bench-rounds bench-columns bench-streams bench-masks bench-engines bench-dask bench-daal bench-peers bench-follow bench-page bench-rehearsal bench-gpu attack fuzz faults driver mutations trials clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ pages: $(VENV)/.dev ## run the code in README.md and docs, and put in what it pr
 
 imports: $(VENV)/.made ## who imports whom in src, and the picture of it for the docs; an arrow upwards is an error
 	$(BIN)/python tools/import_graph.py
+
+structure: $(VENV)/.dev ## files, lines, doors and chains of src, and the files on the path of a fit, beside the figures of last time
+	$(BIN)/python tools/structure.py
 
 # The newest commit of each of STEPS equal parts of HISTORY, all in one environment that asv makes.
 HISTORY ?= HEAD~200..HEAD
