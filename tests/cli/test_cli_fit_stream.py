@@ -74,12 +74,6 @@ def test_labels_are_nodes(call, write_csv, samples):
     assert assert_components("r.npz", samples)["node_components"].shape == (2, 2, 6)
 
 
-def test_a_sketch_says_that_nothing_is_certified(call, folder):
-    done = call("fit", folder, "--stream", "--sketch", 4, "-k", 2)
-    assert done.exit_code == 1
-    assert "nothing is certified: the products were computed from a sketch" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

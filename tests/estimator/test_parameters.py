@@ -42,7 +42,6 @@ BAD = {
     "forgetting": [0.0, 1.5, "half", None],
     "window": [0, 2.5, "day"],
     "store": [3, True],
-    "sketch": [0, 1.5, "5"],
     "averages_per_batch": [1, 2.5, "two"],
     "on_alarm": [3, "mail"],
     "callback": [3, "print", True, [print]],

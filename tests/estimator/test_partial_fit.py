@@ -13,7 +13,6 @@ from eigenmesh import DecentralizedPCA
 from eigenmesh.data import gaussian, power_law_spectrum
 from eigenmesh.data._running import RunningCovariance, RunningScatter
 from eigenmesh.data._running_rows import RunningRows
-from eigenmesh.data._running_sketch import RunningSketch
 from eigenmesh.errors import DataError, DataWarning, InputError
 from problems import angles
 
@@ -306,7 +305,6 @@ def test_a_bad_batch_is_refused_and_not_counted(batch, settings, message):
         ({"missing": "mean"}, "needs all samples at once"),
         ({"privacy": "masked", "n_nodes": 2}, "2 nodes cannot be masked"),
         ({"window": 2, "device": "cpu"}, "keep rows in NumPy"),
-        ({"sketch": 0}, "sketch = 0 must be"),
         ({"partition": "features"}, "a stream is split by samples"),
         ({"window": 0}, "window = 0 must be"),
         ({"store": "no such folder"}, "must be a folder that exists"),
@@ -328,11 +326,7 @@ def test_a_stream_after_a_fit_begins_anew_and_says_so():
 FAR = np.random.default_rng(0).integers(-24, 25, (1200, 4)) * np.array([0.5, 0.375, 0.25, 0.125]) + 2.0**40
 
 
-@pytest.mark.parametrize(
-    "empty",
-    [RunningScatter.empty(4), RunningRows(4), RunningSketch.empty(4, 10)],
-    ids=lambda running: type(running).__name__,
-)
+@pytest.mark.parametrize("empty", [RunningScatter.empty(4), RunningRows(4)], ids=lambda running: type(running).__name__)
 def test_rows_that_hardly_move_a_large_mean_are_not_lost(empty):
     running = empty
     for row in FAR:

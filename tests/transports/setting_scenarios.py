@@ -42,7 +42,6 @@ OWN = {"covariance": CovarianceKind.CHUNKED, "device": None}
 STREAM: dict[str, tuple[Any, str]] = {
     "forgetting": (0.5, "stream.forgetting: 0.5 at node 1, 1.0 at nodes 0, 2"),
     "window": (1, "stream.window: 1 at node 1, none at nodes 0, 2"),
-    "sketch": (4, "stream.sketch: 4 at node 1, none at nodes 0, 2"),
     "averages_per_batch": (2, "stream.averages_per_batch: 2 at node 1, none at nodes 0, 2"),
     "random_state": (1, "stream.random_state: 1 at node 1, 0 at nodes 0, 2"),
     "topology": ("path", "topology.links: 2 at node 1, 3 at nodes 0, 2"),
@@ -102,7 +101,7 @@ def own_settings(transport: Transport) -> dict[str, object]:
 
 def set_on(transport: str) -> list[str]:
     """The settings of a stream that a transport takes: tensors of PyTorch are kept as moments only."""
-    return [name for name in STREAM if transport != "TorchTransport" or name not in ("window", "sketch")]
+    return [name for name in STREAM if transport != "TorchTransport" or name != "window"]
 
 
 def stream_settings(transport: Transport) -> dict[str, object]:

@@ -47,8 +47,6 @@ class Certificate:
     disclosure : Disclosure
         What all nodes learned about the pooled samples and about the samples of single nodes; after a masked run,
         ``words`` states it in sentences.
-    sketched : bool
-        True if the products were computed from a sketch of the samples: then nothing is certified.
     """
 
     values: np.ndarray
@@ -63,7 +61,6 @@ class Certificate:
     orthonormality: float
     disagreement: np.ndarray
     disclosure: Disclosure = field(default_factory=Disclosure)
-    sketched: bool = False
 
     def __repr__(self) -> str:
         return (
@@ -98,7 +95,7 @@ class Certificate:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Caveats about the components, one phrase each."""
-        notes = ["nothing is certified: the products were computed from a sketch"] if self.sketched else []
+        notes: list[str] = []
         for index, cluster in enumerate(self.clusters):
             names = ", ".join(str(k + 1) for k in cluster)
             if self.open_cluster and index == len(self.clusters) - 1:

@@ -17,10 +17,6 @@ STREAM_HELP = (
 OPTIONS: dict[str, Any] = {
     "stream": Annotated[bool | None, option(STREAM, None, STREAM_HELP, "--stream")],
     "batch_rows": Annotated[int | None, option(STREAM, "N", "Rows of a file per batch; 1,000 by default.", min=1)],
-    "sketch": Annotated[
-        int | None,
-        option(STREAM, "ROWS", "Keep only a sketch of this many rows per node: not exact, not certified.", min=1),
-    ],
     "averages_per_batch": Annotated[
         int | None, option(STREAM, "N", "Budget, at least 2; by default as many as --tol needs.", min=2)
     ],
@@ -39,7 +35,6 @@ class StreamOptions:
     """Options of a stream; None where an option was not given."""
 
     batch_rows: int | None
-    sketch: int | None
     averages_per_batch: int | None
     forgetting: float | None
     window: int | None

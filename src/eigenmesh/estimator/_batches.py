@@ -55,8 +55,8 @@ def _count_dask(pca: Any, X: Any, y: Any, nodes: Any, stream: StreamState | None
 
     if y is not None:
         raise InputError("y= splits one array; dask data are split by their chunks. Leave it out.")
-    if any(value is not None for value in (pca.window, pca.store, pca.sketch)):
-        raise InputError("window=, store= and sketch= need rows, but dask data keep only moments; leave them out.")
+    if pca.window is not None or pca.store is not None:
+        raise InputError("window= and store= need rows, but dask data keep only moments; leave them out.")
     data = data_of_dask(pca, X, nodes, first=stream is None)
     blocks, d = data.blocks, data.blocks.n_features
     if 8 * d**2 > MEMORY_BYTES:

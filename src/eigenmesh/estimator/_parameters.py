@@ -100,7 +100,6 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "forgetting": [Interval(Real, 0, 1, closed="right")],
     "window": [COUNT, None],
     "store": [instances("the path of a folder", str, os.PathLike), None],
-    "sketch": [COUNT, None],
     "averages_per_batch": [Interval(Integral, 2, None, closed="left"), None],
     "on_alarm": [callable, None],
     "callback": [callable, None],

@@ -20,20 +20,18 @@ from eigenmesh.events import BatchChecked, EventLog
 from eigenmesh.fitting import Fit, Request, fit, fit_at_every_node, prepare
 from eigenmesh.fitting._monitor import Monitor, renewed
 from eigenmesh.fitting._stream import StreamData
-from eigenmesh.iteration import StopReason
 from eigenmesh.transports import Transport
 
 # Directions beyond the components to keep for the next batch: with more, it starts closer to its result.
 KEPT_BEYOND = 50
 # Parameters of a stream that must be the same at all nodes. The seed of a request is another one for every batch.
-STREAM_SETTINGS = ("forgetting", "window", "sketch", "averages_per_batch", "random_state")
+STREAM_SETTINGS = ("forgetting", "window", "averages_per_batch", "random_state")
 
 
 class Streaming(Fitted):
     """``partial_fit`` of an estimator; a subclass has the parameters."""
 
     averages_per_batch: int | None
-    sketch: int | None
     on_alarm: Callable[[BatchChecked], Any] | None
 
     def partial_fit(self, X: Any, y: Any = None, nodes: Any = None, *, batch: Any = None) -> Self:
@@ -69,7 +67,7 @@ class Streaming(Fitted):
             warn_user(message, ConvergenceWarning)
             return self
         self._set_fitted(outcome)
-        if self.averages_per_batch is None or self.sketch is not None:
+        if self.averages_per_batch is None:
             self._warn_unless_converged()
         return self
 
@@ -153,10 +151,8 @@ def _fit_of_all(
     settings: dict[str, Any] = {"max_iterations": None if budget is None else budget - 1}
     settings["keep"] = min(data.n_features, KEPT_BEYOND + _count(pca.n_components))
     if run_nodes is not None:
-        found = fit_at_every_node(run_nodes, request, data, events, **settings)
-    else:
-        found = fit(prepare(request, data), events=events, **settings)
-    return found if pca.sketch is None else _uncertified(found)
+        return fit_at_every_node(run_nodes, request, data, events, **settings)
+    return fit(prepare(request, data), events=events, **settings)
 
 
 def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Monitor, CheckedBatch | None]:
@@ -174,13 +170,6 @@ def _checked_batch(monitor: Monitor | None, found: Fit, batch: int) -> tuple[Mon
 def _summed(before: np.ndarray | None, new: np.ndarray | None) -> np.ndarray | None:
     """Sums of the monitor over batches that are in no fit yet, including the new one: (nodes, width of the monitor)."""
     return new if before is None or new is None else before + new
-
-
-def _uncertified(fitted: Fit) -> Fit:
-    """A fit to a sketch without error bounds: its certificate would be about the sketch, not about the samples."""
-    result = fitted.result
-    certificate = replace(result.certificate, error_bounds=np.ones(len(result.components)), sketched=True)
-    return replace(fitted, result=replace(result, certificate=certificate, stop_reason=StopReason.SKETCHED))
 
 
 def _count(n_components: Any) -> int:

@@ -89,10 +89,6 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         Folder where ``partial_fit`` stores rows in files instead of d x d moments in memory; the result is the same.
         None: moments if those of the nodes in this process fit into 2 GiB, else the folder for temporary files. The
         files are as large as the rows that count, and are deleted with the estimator.
-    sketch : int or None
-        Rows of a Frequent Directions sketch that each node of ``partial_fit`` stores instead of moments or rows, at
-        times twice as many: a fixed size for any number of samples. Then the components are not exact, nothing is
-        certified, and every batch warns about that.
     averages_per_batch : int or None
         Budget of averages per batch of ``partial_fit``, at least 2; the certificate states the accuracy that was
         reached. None: as many as ``tol`` needs.
@@ -184,7 +180,6 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         forgetting: float = 1.0,
         window: int | None = None,
         store: str | os.PathLike[str] | None = None,
-        sketch: int | None = None,
         averages_per_batch: int | None = None,
         on_alarm: Callable[[BatchChecked], Any] | None = None,
         callback: Callable[[Record], Any] | None = None,
@@ -200,7 +195,7 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         self.scale, self.whiten, self.missing = scale, whiten, missing
         self.covariance, self.device, self.transport = covariance, device, transport
         self.forgetting, self.window, self.store = forgetting, window, store
-        self.sketch, self.averages_per_batch, self.on_alarm = sketch, averages_per_batch, on_alarm
+        self.averages_per_batch, self.on_alarm = averages_per_batch, on_alarm
         self.callback, self.on_event, self.verbose = callback, on_event, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Self:

@@ -14,7 +14,6 @@ from eigenmesh.data import MEMORY_BYTES
 from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._running import Running, RunningScatter
 from eigenmesh.data._running_rows import RunningRows
-from eigenmesh.data._running_sketch import RunningSketch
 from eigenmesh.errors import InputError
 from eigenmesh.events import BatchChecked
 from eigenmesh.fitting import Costs, parse_weights
@@ -72,13 +71,9 @@ def empty_stream(pca: Any, rows: Array, labels: tuple[Any, ...], seed: int, tran
 
 
 def _storage_per_node(pca: Any, n_held: int, n_features: int, place: Place) -> Running:
-    """Moments if they fit into memory; otherwise, and for a window, the rows; a sketch if requested."""
+    """Moments if they fit into memory; otherwise, and for a window, the rows."""
     limit = min(MEMORY_BYTES, (pca.costs or Costs()).memory_bytes)
     fits = 8 * n_held * n_features**2 <= limit or place.is_gpu
-    if pca.sketch is not None:
-        if pca.window is not None or pca.store is not None or place != HOST:
-            raise InputError(f"sketch = {pca.sketch} keeps no rows, in NumPy; leave out window, store and device.")
-        return RunningSketch.empty(n_features, pca.sketch)
     if pca.window is None and pca.store is None and fits:
         return RunningScatter.empty(n_features, place)
     if place != HOST:

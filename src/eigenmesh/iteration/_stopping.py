@@ -28,11 +28,6 @@ class StopReason(Enum):
         'step_size="auto", which shortens the step when needed; with deepca, more mixes; or solver="auto".'
     )
 
-    SKETCHED = (
-        "Nothing is certified: the products were computed from a sketch, which keeps only part of the data. Leave out "
-        "sketch for exact components, or give it more rows for better ones."
-    )
-
     @property
     def label(self) -> str:
         """Short name for tables and JSON."""
