@@ -9,7 +9,7 @@ from eigenmesh import DecentralizedPCA, graphs, run
 from eigenmesh.arrays import eigenpairs
 from eigenmesh.averaging import Chebyshev, Gossip
 from eigenmesh.certificate import certify
-from eigenmesh.certificate._bounds import _radii
+from eigenmesh.certificate._bounds import eigenvalue_radii
 from eigenmesh.certificate._look import LARGEST_CHANCE, chance_missed
 from eigenmesh.data import Formed
 from eigenmesh.errors import DataError
@@ -152,12 +152,26 @@ def test_an_eigenvalue_that_two_components_share_does_not_vouch_for_a_third():
     # Two vectors between q_1 and q_2 have overlapping intervals, and the eigenvalue of q_2 alone is in both.
     values = np.array([1.0, 0.98, 0.5])
     residuals = np.array([0.05, 0.05, 1e-3])
-    radii = _radii(values, residuals)
+    radii = eigenvalue_radii(values, residuals, 0.0)
     assert radii[:2] == pytest.approx(np.hypot(0.05, 0.05))
     assert radii[2] == 1e-3
-    assert (_radii(values, np.array([1e-3, 1e-3, 1e-3])) == 1e-3).all()
+    assert (eigenvalue_radii(values, np.full(3, 1e-3), 0.0) == 1e-3).all()
     # A wider interval may meet the next one.
-    assert (_radii(np.array([1.0, 0.98, 0.92]), np.array([0.05, 0.05, 1e-3])) > 0.07).all()
+    assert (eigenvalue_radii(np.array([1.0, 0.98, 0.92]), np.array([0.05, 0.05, 1e-3]), 0.0) > 0.07).all()
+
+
+def test_eigenvalues_lie_within_their_radii_if_columns_are_not_orthogonal():
+    eigenvalues = np.array([0.18786, 0.14235, 0.08996])
+    X = np.array([[0.41569, -0.29975], [0.74031, 0.83175], [0.52833, -0.46728]])
+    X /= np.linalg.norm(X, axis=0)
+    values = np.sum(eigenvalues[:, np.newaxis] * X**2, axis=0)
+    residuals = np.linalg.norm(eigenvalues[:, np.newaxis] * X - X * values, axis=0)
+    skewness = float(np.abs(X.T @ X - np.eye(2)).max())
+    # Both values are nearest to 0.14; a different eigenvalue for each is farther away than both residuals together.
+    pairs = ([0, 1], [0, 2], [1, 2])
+    farthest = min(np.abs(np.sort(values)[::-1] - eigenvalues[pair]).max() for pair in pairs)
+    assert eigenvalue_radii(values, residuals, 0.0).max() < farthest
+    assert eigenvalue_radii(values, residuals, skewness).min() >= farthest
 
 
 @pytest.mark.parametrize("seed", [1456, 1233])

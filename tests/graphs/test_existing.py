@@ -1,6 +1,8 @@
 import networkx as nx
+import numpy as np
 import pytest
 
+from eigenmesh import DecentralizedPCA
 from eigenmesh.errors import GraphError, UnreadableFileError
 from eigenmesh.graphs import from_edge_list, from_networkx, metropolis, require_connected
 
@@ -25,6 +27,23 @@ def test_networkx_graphs_are_numbered_in_their_order():
     assert graph.nodes[2]["people"] == 700_000
     assert list(given) == ["Bern", "Rome", "Oslo"]
     assert "name" not in given.nodes["Bern"]
+
+
+@pytest.mark.parametrize("links", [[(2, 0), (0, 1)], [(30, 10), (10, 20)], [(np.int64(2), 0), (0, 1)]])
+def test_numbers_are_taken_in_their_order_whenever_they_were_added(links):
+    graph = from_networkx(nx.DiGraph(links))
+    assert names(graph) == sorted(nx.Graph(links))
+    assert sorted(graph.edges) == [(0, 1), (2, 0)]
+    assert list(graph) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("keys", [None, [10, 20, 30], ["10", "20", "30"]])
+def test_parts_are_at_the_nodes_with_their_numbers(keys):
+    parts = [np.random.default_rng(node).standard_normal((10, 3)) for node in range(3)]
+    given = parts if keys is None else dict(zip(keys, parts, strict=True))
+    pca = DecentralizedPCA(1, topology=nx.Graph([(30, 10), (10, 20)])).fit(given)
+    # The first part is in the middle.
+    assert sorted(pca.weights_.graph.edges) == [(0, 1), (0, 2)]
 
 
 def test_subgraph_views_become_graphs_of_their_own():

@@ -105,12 +105,15 @@ def multiplicity(values: np.ndarray, resolution: float) -> int:
     return max((len(group) for group in find_clusters(values, 0, resolution)), default=1)
 
 
-def separation(values: np.ndarray, residuals: np.ndarray, complement: Complement, clusters: Clusters) -> np.ndarray:
+def separation(
+    values: np.ndarray, residuals: np.ndarray, skewness: float, complement: Complement, clusters: Clusters
+) -> np.ndarray:
     """Distance of each eigenvalue, or of its cluster, to the rest of the spectrum: (K,).
 
-    The true eigenvalue is within ``radii_j`` of theta_j, so that much is subtracted.
+    The true eigenvalue is within ``radii_j`` of theta_j, so that much is subtracted. ``skewness`` is the largest entry
+    of ``|X^T X - I|``.
     """
-    gaps, radii = np.empty(len(values)), _radii(values, residuals)
+    gaps, radii = np.empty(len(values)), eigenvalue_radii(values, residuals, skewness)
     cluster_of = {k: cluster for cluster in clusters for k in cluster}
     for k in range(len(values)):
         own = list(cluster_of.get(k, (k,)))
@@ -123,12 +126,13 @@ def separation(values: np.ndarray, residuals: np.ndarray, complement: Complement
     return gaps
 
 
-def _radii(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+def eigenvalue_radii(values: np.ndarray, residuals: np.ndarray, skewness: float) -> np.ndarray:
     """Largest distance of theta_j from its own eigenvalue, such that each theta_j has a different one: (K,).
 
     Each interval theta_j +- r_j contains an eigenvalue, but two that overlap may contain the same one. Within the norm
-    of both residuals there are two eigenvalues (Kahan), so overlapping intervals are widened to that, until no two
-    groups overlap.
+    of both residuals, divided by the smallest singular value of the two columns, there are two eigenvalues (Kahan; Cao,
+    Xie and Li 1996), so overlapping intervals are widened to that, until no two groups overlap. The Gram matrix of n
+    columns differs from I by at most n times its largest entry, so sigma_min^2 is at least ``1 - n skewness``.
     """
     radii = residuals
     while True:
@@ -141,7 +145,8 @@ def _radii(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
         for group in groups:
             if len(group) > 1:
                 # Not BLAS: every processor must get the same bits, because a run may stop by them.
-                wider[group] = np.maximum(wider[group], sqrt(fsum(residuals[group] ** 2)))
+                smallest = sqrt(max(1 - len(group) * skewness, EPS))
+                wider[group] = np.maximum(wider[group], sqrt(fsum(residuals[group] ** 2)) / smallest)
         if (wider == radii).all():
             return radii
         radii = wider

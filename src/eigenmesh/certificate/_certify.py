@@ -127,7 +127,8 @@ def _certificate(
 ) -> Certificate:
     values, residuals, floor = measured.values, measured.residuals, known.floor
     clusters = find_clusters(values, complement.shared, known.resolution, measured.ritz.values)
-    gaps = separation(values, residuals, complement, clusters)
+    skewness = float(measured.skewness.max())
+    gaps = separation(values, residuals, skewness, complement, clusters)
     angles = np.minimum(residual_bounds(residuals + floor, gaps), ritz_bounds(measured.ritz, complement, floor))
     for cluster in clusters:
         members = list(cluster)
@@ -135,7 +136,7 @@ def _certificate(
     bounds = angles + measured.disagreement
     if loadings is not None:
         bounds = np.maximum(bounds, loading_bounds(values, loadings, gaps, clusters, floor, measured.disagreement))
-    skewness, chance = float(measured.skewness.max()), max(complement.chance, network.chance)
+    chance = max(complement.chance, network.chance)
     # Columns this far from orthogonal may be one direction twice, which no residual shows.
     if len(values) * skewness > 0.5 or chance > LARGEST_CHANCE:
         bounds[:] = np.inf

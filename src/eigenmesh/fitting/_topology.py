@@ -66,10 +66,7 @@ def _graph(topology: Any) -> nx.Graph | None:
     if isinstance(topology, str | graphs.Weights | graphs.NetworkSequence):
         return None
     if is_edge_list(topology):
-        nodes = dict.fromkeys(node for link in topology for node in link)
-        if all(isinstance(node, Integral) for node in nodes):
-            nodes = dict.fromkeys(sorted(nodes))
-        return graph_of(nodes, topology)
+        return graph_of((), topology)
     matrix = sparse.csr_array(_matrix(topology))
     # As weights, a matrix of 0 and 1 would never average: it would only leave or swap values. So it is an adjacency
     # matrix.

@@ -4,6 +4,7 @@ import itertools
 import os
 import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
 
 import networkx as nx
@@ -14,14 +15,16 @@ NAMED_IN_MESSAGES = 5
 
 
 def from_networkx(graph: nx.Graph) -> nx.Graph:
-    """Copy of a simple graph with the nodes 0..M-1, in its node order; the links of a ``networkx.DiGraph`` are one-way.
+    """Copy of a simple graph with the nodes 0..M-1; the links of a ``networkx.DiGraph`` are one-way.
 
-    The node attribute "name" keeps the old name of a node.
+    Nodes that are whole numbers are taken in their order, whatever the order in which they were added; others in the
+    order of the graph. The node attribute "name" keeps the old name of a node.
     """
     require_simple(graph)
-    numbers = {name: number for number, name in enumerate(graph)}
+    names = sorted(graph) if all(isinstance(name, Integral) for name in graph) else list(graph)
+    numbers = {name: number for number, name in enumerate(names)}
     numbered = (nx.DiGraph if graph.is_directed() else nx.Graph)(**graph.graph)
-    numbered.add_nodes_from((numbers[name], {**facts, "name": name}) for name, facts in graph.nodes(data=True))
+    numbered.add_nodes_from((numbers[name], {**graph.nodes[name], "name": name}) for name in names)
     numbered.add_edges_from((numbers[one], numbers[other], facts) for one, other, facts in graph.edges(data=True))
     return numbered
 
@@ -47,7 +50,7 @@ def from_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
 
 def in_order_of(graph: nx.Graph, names: Sequence[str] | None) -> nx.Graph:
     """The graph with its nodes in the order of ``names`` if these are its node names; otherwise unchanged."""
-    own_names = [graph.nodes[node].get("name") for node in range(graph.number_of_nodes())]
+    own_names = [str(graph.nodes[node].get("name")) for node in range(graph.number_of_nodes())]
     if names is None or len(set(names)) != len(names) or set(own_names) != set(names):
         return graph
     links = [(own_names[a], own_names[b]) for a, b in graph.edges]
