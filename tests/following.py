@@ -1,11 +1,10 @@
-"""Real peers that follow: files and lines that arrive, and what must hold after every batch."""
+"""Real peers that follow: files that arrive, and what must hold after every batch."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,16 @@ from eigenmesh.sites._ledger import Ledger
 from eigenmesh.sites._schedule import Schedule
 from mesh import Mesh, pooled_components
 from problems import angles
-from processes import command
 from waiting import until
-
-LINES, STDIN = "lines.csv", "-"
 
 
 class Following:
-    """Sites of a mesh on a schedule, each with a folder of arrivals, or with what ``lines`` says: LINES or STDIN."""
+    """Sites of a mesh on a schedule, each with a folder of arrivals."""
 
     def __init__(
-        self,
-        root: Path,
-        names: Sequence[str],
-        edges: Sequence[tuple[str, str]],
-        schedule: Schedule,
-        lines: Mapping[str, str] | None = None,
-        **settings: Any,
+        self, root: Path, names: Sequence[str], edges: Sequence[tuple[str, str]], schedule: Schedule, **settings: Any
     ) -> None:
-        self.names, self.schedule, self.lines = tuple(names), schedule, dict(lines or {})
+        self.names, self.schedule = tuple(names), schedule
         self.mesh = Mesh(root, dict.fromkeys(names, np.zeros((1, 1))), edges, **settings)
         # By the names of the files, at each site.
         self.dropped: dict[str, dict[str, np.ndarray]] = {name: {} for name in names}
@@ -41,50 +31,22 @@ class Following:
             self.folder(name).mkdir()
             path = self.mesh.folder(name) / "site.toml"
             path.write_text("\n".join([path.read_text(), *schedule.lines()]))
-            if self.lines.get(name) == LINES:
-                self.source(name).touch()
-        # Open at both ends, so that what was not read waits for the next process.
-        self.pipes = {name: self._pipe(name) for name, kind in self.lines.items() if kind == STDIN}
-
-    def _pipe(self, name: str) -> int:
-        os.mkfifo(self.source(name))
-        return os.open(self.source(name), os.O_RDWR)
 
     def folder(self, name: str) -> Path:
         return self.mesh.folder(name) / "arrivals"
 
-    def source(self, name: str) -> Path:
-        """What a site follows; a pipe that stands for its standard input."""
-        kind = self.lines.get(name)
-        return self.folder(name) if kind is None else self.mesh.folder(name) / ("pipe" if kind == STDIN else LINES)
-
     def start(self, name: str) -> None:
-        if self.lines.get(name) == STDIN:
-            self.mesh.start(name, work=partial(with_input, self.source(name)), options=["--follow", STDIN])
-        else:
-            self.mesh.start(name, options=["--follow", str(self.source(name))])
+        self.mesh.start(name, options=["--follow", str(self.folder(name))])
 
     def drop(self, rows: Mapping[str, np.ndarray]) -> None:
-        """New files, each moved in whole, or new lines."""
+        """New files, each moved in whole."""
         for name, part in rows.items():
             file = f"{len(self.dropped[name]):06d}.npy"
-            if name in self.lines:
-                self.write(name, "".join(",".join(map(repr, row)) + "\n" for row in part.tolist()))
-                self.dropped[name][file] = part
-                continue
             unfinished = self.folder(name) / f"{file}.tmp"
             with unfinished.open("wb") as out:
                 np.save(out, part)
             os.replace(unfinished, self.folder(name) / file)
             self.dropped[name][file] = part
-
-    def write(self, name: str, text: str) -> None:
-        """Text at the end of a site's lines, whole or not."""
-        if name in self.pipes:
-            os.write(self.pipes[name], text.encode())
-        else:
-            with self.source(name).open("a") as file:
-                file.write(text)
 
     def n_dropped(self, name: str) -> int:
         return sum(map(len, self.dropped[name].values()))
@@ -123,14 +85,8 @@ class Following:
         ended = [name for name in self.mesh.running if self.mesh.running[name].poll() not in (None, 0)]
         assert not ended, f"{ended} ended: {self.told()}"
         same = len({(one.batch, one.settled) for one in ledgers.values()}) == 1
-        whole = all(self.has_all(name, one) for name, one in ledgers.items())
+        whole = all(len(one.files) >= len(self.dropped[name]) for name, one in ledgers.items())
         return same and whole and not any(one.settled for one in ledgers.values())
-
-    def has_all(self, name: str, ledger: Ledger) -> bool:
-        """Whether everything that was dropped at a site is in its ledger."""
-        if name in self.lines:
-            return sum(one.rows for one in ledger.files) >= self.n_dropped(name)
-        return len(ledger.files) >= len(self.dropped[name])
 
     def wait(self) -> int:
         """Until that is so; the number of the next batch."""
@@ -143,8 +99,6 @@ class Following:
     def rows_in(self, name: str, batch: int) -> np.ndarray:
         """What a site has counted of its own up to a batch, by its ledger; nothing may be there twice."""
         files = [file for file in self.ledger(name).files if file.batch <= batch]
-        if name in self.lines:
-            return np.vstack(list(self.dropped[name].values()))[: sum(file.rows for file in files)]
         assert len({file.name for file in files}) == len(files), f"{name} has counted a file twice"
         return np.vstack([self.dropped[name][file.name] for file in files if file.name in self.dropped[name]])
 
@@ -166,9 +120,3 @@ class Following:
             with np.load(self.mesh.out(name) / "batches" / f"{batch:06d}.npz", allow_pickle=False) as model:
                 worst = max(worst, float(angles(model["components"], vectors).max()))
         return worst
-
-
-def with_input(pipe: Path, *words: str) -> None:
-    """A command whose standard input is a named pipe."""
-    os.dup2(os.open(pipe, os.O_RDWR), 0)
-    command(*words)

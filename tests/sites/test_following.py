@@ -224,6 +224,14 @@ def test_a_file_with_a_missing_entry_or_one_that_has_changed_is_named(tmp_path, 
         inbox.new(counted, 1)
 
 
+def test_only_a_folder_can_be_followed(site, tmp_path):
+    path = site(("[settings]\n", '[settings]\nprivacy = "open"\n'))
+    (tmp_path / "rows.csv").write_text("1,2\n")
+    for name in ("rows.csv", "none"):
+        with pytest.raises(UnreadableFileError, match=f"{name} cannot be followed: .*; give an existing folder"):
+            Follower(path, tmp_path / name)
+
+
 @pytest.mark.parametrize("shape", [(50, 4), (3, 6), (1, 2)])
 def test_rows_for_an_heir_have_the_moments_and_nothing_else(shape):
     rows = np.random.default_rng(0).standard_normal(shape) + 5

@@ -11,7 +11,7 @@ import pytest
 from eigenmesh.sites._audit_summary import summary
 from eigenmesh.sites._schedule import Schedule
 from eigenmesh.transports.tls._journal import has_rounds
-from following import LINES, STDIN, Following
+from following import Following
 from mesh import ring
 from waiting import until
 
@@ -95,32 +95,19 @@ def test_a_site_with_a_bad_file_is_taken_back_by_those_who_have_begun_the_batch(
         assert max(map(sites.off_by, sites.counted(0, sites.batch))) < 1e-8
 
 
-def test_lines_count_once_through_kills_and_a_site_that_lost_everything_joins_anew(tmp_path):
+def test_files_count_once_through_kills_and_a_site_that_lost_everything_joins_anew(tmp_path):
     rng, names = np.random.default_rng(1), NAMES[:4]
-    sites = Following(tmp_path, names, ring(names), Schedule(), {"bergen": LINES, "bodo": STDIN}, **SETTINGS)
+    sites = Following(tmp_path, names, ring(names), Schedule(), **SETTINGS)
 
     def arrive():
         sites.drop({name: rng.standard_normal((12, len(SCALE))) * SCALE for name in sites.members})
 
-    def kept():
-        path = sites.mesh.out("bodo") / "lines-test.csv"
-        return path.read_text().count("\n") if path.exists() else 0
-
     with sites.mesh:
         sites.tend()
         for _ in range(3):
-            # Half of the first line is there, and no sample yet; what was read of standard input is on the disk.
-            row = (rng.standard_normal(len(SCALE)) * SCALE).tolist()
-            text = ",".join(map(repr, row)) + "\n"
-            sites.write("bergen", text[:20])
-            sites.drop({name: rng.standard_normal((12, len(SCALE))) * SCALE for name in ("oslo", "bodo", "voss")})
-            until(lambda: kept() == sites.n_dropped("bodo"), sites.told)
+            arrive()
             for name in ("bergen", "bodo"):
                 sites.mesh.kill(name)
-            sites.write("bergen", text[20:])
-            sites.dropped["bergen"][f"line {len(sites.dropped['bergen'])}"] = np.array([row])
-            sites.drop({"bergen": rng.standard_normal((11, len(SCALE))) * SCALE})
-            for name in ("bergen", "bodo"):
                 sites.start(name)
             batch = sites.wait()
         for name in names:

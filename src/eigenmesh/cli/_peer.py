@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 SiteFile = Annotated[Path, options.argument("SITE.toml", "Settings of the site, as eigenmesh init writes them.")]
 FRESH_HELP = "Start this run over: set aside its journals and result. Needed at all sites."
 Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
-FOLLOW_HELP = (
-    "Keep running, and process new samples batch by batch: files that are moved into a folder, lines that are added to "
-    "a text file, or lines from standard input (-)."
-)
-Follow = Annotated[Path | None, options.option(None, "WHERE", FOLLOW_HELP, "--follow")]
+FOLLOW_HELP = "Keep running, and process the files that are moved into this folder, batch by batch."
+Follow = Annotated[Path | None, options.option(None, "FOLDER", FOLLOW_HELP, "--follow")]
 # Shorter waits are not reported.
 SHORT_WAIT_S = 2.0
 
@@ -54,9 +51,8 @@ def peer(
     the run. The result, its certificate, the audit of everything that left, a log and the status are written to the
     site's out folder. A peer that was stopped or killed continues from its journal when it is started again.
 
-    With **--follow** the peer keeps running: files that are moved into a folder, or lines that are added to a text file
-    or arrive on standard input, are processed batch by batch. After each batch the result is that of all samples so far
-    at all sites.
+    With **--follow** the peer keeps running: files that are moved into a folder are processed batch by batch. After
+    each batch the result is that of all samples so far at all sites.
 
     Exit status: 0 if the certificate reached the tolerance; 1 if not; 2 for invalid input, or if the neighbours have
     other settings; 4 if another site ended the run or the neighbours were lost; 5 if this site cannot resume the run
@@ -69,8 +65,6 @@ def peer(
     - `eigenmesh peer hospital-a/site.toml --follow hospital-a/arrivals`
 
     - `eigenmesh peer hospital-a/site.toml --live --report run.html`
-
-    - `tail -F -n +1 sensor.csv | eigenmesh peer hospital-a/site.toml --follow -`
 
     - `eigenmesh status hospital-a/site.toml`
     """
@@ -131,11 +125,11 @@ def _once(messages: Messages, site: Site, fresh: bool) -> Callable[..., Outcome 
     return take_part
 
 
-def _followed(messages: Messages, site: Path, source: Path, fresh: bool) -> Callable[..., Outcome | None]:
+def _followed(messages: Messages, site: Path, folder: Path, fresh: bool) -> Callable[..., Outcome | None]:
     """One run per batch, until the site leaves."""
     from eigenmesh.sites._follow import Follower
 
-    follower = Follower(site, source, fresh=fresh)
+    follower = Follower(site, folder, fresh=fresh)
 
     def take_part(show: Any) -> None:
         def print_batch(batch: int, outcome: Outcome) -> None:

@@ -16,8 +16,7 @@ from eigenmesh.graphs import Weights
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.model_file import read_model
 from eigenmesh.networks import Network
-from eigenmesh.sites._arrivals import Arrivals
-from eigenmesh.sites._inbox import HANDOVER
+from eigenmesh.sites._inbox import HANDOVER, Inbox
 from eigenmesh.sites._ledger import Ledger
 from eigenmesh.sites._site import Site
 from eigenmesh.transports.tls import TlsTransport
@@ -65,7 +64,7 @@ class Batch:
     ``since`` is the end of the last batch, by ``time.monotonic``.
     """
 
-    def __init__(self, site: Site, inbox: Arrivals, ledger: Ledger, since: float) -> None:
+    def __init__(self, site: Site, inbox: Inbox, ledger: Ledger, since: float) -> None:
         self.site, self.inbox, self.ledger, self.since = site, inbox, ledger, since
         while not ledger.files and not inbox.new(ledger.files, ledger.batch):
             time.sleep(LOOK_EVERY_S)
@@ -96,7 +95,7 @@ class Batch:
         near = transport.neighbours
         transport.exchange((np.zeros(1),), transport.links(near, near))
         rows = self.inbox.stacked(self.ledger.files)
-        return Table(MatrixSource(rows, self.feature_names), name=str(self.inbox.place))
+        return Table(MatrixSource(rows, self.feature_names), name=str(self.inbox.folder))
 
     def _can_begin(self, names: list[str], n_new: int, begun: bool) -> bool:
         settings, ledger = self.site.settings, self.ledger

@@ -14,9 +14,7 @@ from scipy import sparse
 
 from eigenmesh._atomic_write import write_atomically
 from eigenmesh.errors import CannotResumeError, InputError, TransportError, UnreadableFileError
-from eigenmesh.sites._arrivals import Arrivals
 from eigenmesh.sites._batch import Batch
-from eigenmesh.sites._growing_file import GROWING, GrowingFile
 from eigenmesh.sites._inbox import HANDOVER, Inbox, same_moments
 from eigenmesh.sites._ledger import Ledger
 from eigenmesh.sites._out_folder import OutFolder
@@ -24,7 +22,6 @@ from eigenmesh.sites._peer import Peer
 from eigenmesh.sites._results import Outcome
 from eigenmesh.sites._room import parked_without_room
 from eigenmesh.sites._site import Site, read_site
-from eigenmesh.sites._standard_input import StandardInput
 from eigenmesh.sites._status import Status
 from eigenmesh.sites._terms import require_terms
 
@@ -37,19 +34,16 @@ KEPT_RESULTS = 100
 AUDIT_BYTES = EVENTS_BYTES = 10_000_000
 # First and longest pause before a batch is tried again.
 PAUSES_S = (0.5, 30.0)
-STANDARD_INPUT = "-"
 
 
 class Follower:
-    """A site that follows a folder, a growing text file, or standard input ("-").
-
-    ``site.toml`` is read again before each batch.
+    """A site that follows a folder in which samples arrive; ``site.toml`` is read again before each batch.
 
     ``fresh`` sets aside the files of an unfinished batch. ``listener`` gets the status about every second, ``tell`` the
     number and the outcome of every finished batch, and ``warn`` the reason when a batch is tried again.
     """
 
-    def __init__(self, path: Path, source: Path, fresh: bool = False) -> None:
+    def __init__(self, path: Path, folder: Path, fresh: bool = False) -> None:
         self.path, self.fresh = path, fresh
         self.listener: Callable[[Status], None] | None = None
         self.tell: Callable[[int, Outcome], None] = lambda batch, outcome: None
@@ -60,16 +54,14 @@ class Follower:
                 site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise UnreadableFileError(f"cannot make {site.out.batches}: {error.strerror}; see [out].") from error
-        self.inbox = arrivals(source, site)
+        self.inbox = Inbox(folder, site.data, site.settings.missing)
+        self.inbox.files()
         self._since, self._tries = time.monotonic(), 0
 
     def run(self) -> Path | None:
         """Follow until this site leaves; returns the file for its heir, if it has one."""
         while True:
             site = _site(self.path)
-            if isinstance(self.inbox, GrowingFile) and site.name in site.schedule.heirs.values():
-                why = "the samples that it takes over arrive as a separate file"
-                raise InputError(f"{self.path}: {site.name} is an heir, and must follow a folder: {why}.")
             ledger = Ledger.read(site.out.folder / f"ledger-{site.run}.json", site.schedule.joins.get(site.name, 0))
             if ledger.batch >= site.schedule.leaves.get(site.name, ledger.batch + 1):
                 return self._hand_over(site, ledger)
@@ -132,22 +124,6 @@ def _site(path: Path) -> Site:
     if site.schedule.heirs and site.settings.missing != "error":
         raise InputError(f'{path}: [heirs] needs missing = "error": rows with missing entries have no moments.')
     return replace(site, out=replace(site.out, audit_bytes=site.out.audit_bytes or AUDIT_BYTES))
-
-
-def arrivals(source: Path, site: Site) -> Arrivals:
-    """The samples that arrive in a folder, at the end of a text file, or on standard input."""
-    read, new_lines = (site.data, site.settings.missing), site.out.folder / "new-lines"
-    if str(source) == STANDARD_INPUT:
-        kept = site.out.folder / f"lines-{site.run}.csv"
-        return StandardInput(kept, *read, scratch=new_lines.with_suffix(".csv"))
-    if source.is_file() and source.suffix.lower() in GROWING:
-        return GrowingFile(source, *read, scratch=new_lines.with_suffix(source.suffix))
-    if not source.is_dir():
-        kinds = f"an existing folder, an existing text file that grows ({', '.join(GROWING)}), or - for standard input"
-        raise UnreadableFileError(f"{source} cannot be followed; give {kinds}.")
-    inbox = Inbox(source, *read)
-    inbox.files()
-    return inbox
 
 
 def _publish(out: OutFolder, outcome: Outcome) -> None:

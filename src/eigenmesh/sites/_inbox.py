@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
+from eigenmesh.data import read_table
+from eigenmesh.data._columns import aligned
 from eigenmesh.data._source import Samples
+from eigenmesh.data._summaries import first_not_finite, stored
+from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, UnreadableFileError
-from eigenmesh.sites._arrivals import Arrivals
 from eigenmesh.sites._ledger import CountedFile
+from eigenmesh.sites._site import DataFile, read_samples
 
 logger = logging.getLogger(__name__)
 
@@ -24,12 +28,17 @@ HANDOVER = "handover-{}.npy"
 
 
 @dataclass
-class Inbox(Arrivals):
-    """The files of a folder, each hashed and read once.
+class Inbox:
+    """The files of a folder, each hashed and read once, and how to read them.
 
     Complete files must be moved into the folder. Names that begin with a dot, or end in .tmp or .part, are ignored.
+    ``columns`` are the number and the names of the columns of the first file; all later ones must match them.
     """
 
+    folder: Path
+    data: DataFile
+    missing: str = "error"
+    columns: tuple[int, tuple[str, ...] | None] | None = None
     _hashes: dict[tuple[str, int, int], str] = field(default_factory=dict)
     _read: dict[str, Samples] = field(default_factory=dict)
     _reported_copies: set[str] = field(default_factory=set)
@@ -38,9 +47,11 @@ class Inbox(Arrivals):
         """The files by the hash of their content, in the order of their names; of equal files only the first."""
         found: dict[str, Path] = {}
         try:
-            paths = sorted(path for path in self.place.iterdir() if path.is_file())
+            paths = sorted(path for path in self.folder.iterdir() if path.is_file())
         except OSError as error:
-            raise UnreadableFileError(f"{self.place} cannot be read: {error.strerror}; give a folder.") from error
+            raise UnreadableFileError(
+                f"{self.folder} cannot be followed: {error.strerror}; give an existing folder."
+            ) from error
         for path in paths:
             if path.name.startswith(".") or path.suffix in UNFINISHED:
                 continue
@@ -82,13 +93,29 @@ class Inbox(Arrivals):
             self._samples(file.sha256, present[file.sha256])
 
     def _changed(self, file: CountedFile) -> DataError:
-        what = f"{self.place / file.name}, which was counted in batch {file.batch}, is gone or has changed"
+        what = f"{self.folder / file.name}, which was counted in batch {file.batch}, is gone or has changed"
         return DataError(f"{what}; restore it. Move only complete files into the folder.")
 
     def _samples(self, sha256: str, path: Path) -> Samples:
         if sha256 not in self._read:
-            self._read[sha256] = self._checked(path, plain=path.match(HANDOVER.format("*")))
+            self._read[sha256] = self._checked(path)
         return self._read[sha256]
+
+    def _checked(self, path: Path) -> Samples:
+        """The rows of a file, with columns in the order of the first file; raises for missing columns or entries."""
+        # What a site hands over has no ids or labels, so the table options are not for it.
+        handed_over = path.match(HANDOVER.format("*"))
+        source = (read_table(path) if handed_over else read_samples(replace(self.data, file=path))).source
+        columns = self.columns or (int(source.shape[1]), source.feature_names)
+        source = aligned(source, *columns, str(path), "the samples that came first")
+        rows = source.read(slice(0, source.shape[0]))
+        if self.missing == "error" and not np.isfinite(stored(rows)).all():
+            row, column, value = first_not_finite(rows)
+            at = f"{path}: row {row}, {column_label(columns[1], column)}"
+            fix = 'remove the row, or set missing = "mean" at all sites'
+            raise DataError(f"{at} is {value}; {fix}. No row of this file was counted.")
+        self.columns = columns
+        return rows if sparse.issparse(rows) else np.array(rows)
 
     def _hash(self, path: Path) -> str:
         facts = path.stat()

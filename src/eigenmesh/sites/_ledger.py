@@ -13,16 +13,12 @@ from eigenmesh.errors import UnreadableFileError
 
 @dataclass(frozen=True)
 class CountedFile:
-    """A file that is part of a batch; of a growing file, the lines that were appended since the batch before.
-
-    ``sha256`` identifies it: the hash of the whole file, or of the first ``end`` bytes of a growing file.
-    """
+    """A file that is part of a batch; the hash of its content identifies it."""
 
     name: str
     sha256: str
     rows: int
     batch: int
-    end: int = 0
 
 
 @dataclass(frozen=True)
