@@ -152,7 +152,12 @@ class TestErrors:
         self.check("X is complex", lambda: Shards.from_array(X * 1j, 2))
         self.check("dtype <U.*not numeric", lambda: Shards.from_array(X.astype(str), 2))
         self.check("dtype object.*not numeric", lambda: Shards.from_array(X.astype(object), 2))
-        self.check("dtype datetime64.*not numeric", lambda: Shards.from_array(X.astype("M8[s]"), 2))
+        self.check(r"dates or times \(datetime64\[s\]\); convert them", lambda: Shards.from_array(X.astype("M8[s]"), 2))
+
+    def test_wide_floats_and_matrices(self):
+        if np.dtype(np.longdouble).itemsize > 8:
+            self.check(r"X is float\d+, .*round it with", lambda: Shards.from_array(X.astype(np.longdouble), 2))
+        self.check(r"numpy\.matrix, .*convert it with np\.asarray", lambda: Shards.from_array(X.view(np.matrix), 2))
 
     def test_mixtures(self):
         self.check(r"some nodes are sparse \(node 1\)", lambda: Shards.from_list([X, scipy.sparse.csr_array(X)]))

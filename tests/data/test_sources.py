@@ -20,7 +20,7 @@ from eigenmesh.errors import DataError, InputError
 from eigenmesh.metrics import largest_angle
 from genotypes import write_bed, write_pgen, write_vcf_zarr
 
-# Rows of 2 kB as float64, of which 2,048 make a chunk.
+# Rows of 2 kB as float64, of which 1,024 make a chunk.
 N, D, CHUNK_ROWS = 5000, 256, 1024
 TIMES = np.linspace(0, 1, D)
 NOISE = np.random.default_rng(0).uniform(0, 1e4, D)
@@ -208,6 +208,49 @@ def test_a_part_of_a_lazy_table_is_read_later():
 def test_names_may_be_given_to_a_source():
     block = Block(as_source(np.eye(2)), names=("a", "b"))
     assert Shards.from_list([block]).column_label(1) == "column 1 ('b')"
+
+
+LARGE = np.where(np.arange(40).reshape(10, 4) == 22, 2**53 + 1, 7)
+
+
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (np.asarray, "row 5 of the data, column 2"),
+        (lambda X: X.astype(np.uint64), "row 5 of the data, column 2"),
+        (scipy.sparse.csr_array, "row 5 of the data, column 2"),
+        (torch.asarray, "row 5 of the data, column 2"),
+        (lambda X: pd.DataFrame(X).rename(columns=str).assign(more=0.5), r"row 5 of X, column 2 \('2'\)"),
+        (lambda X: pd.DataFrame(X).rename(columns=str).astype("Int64"), r"row 5 of X, column 2 \('2'\)"),
+        (lambda X: np.ma.array(X, mask=X < 0), "entry 22 of X"),
+    ],
+    ids=["int64", "uint64", "sparse", "torch", "frame", "nullable", "masked"],
+)
+def test_whole_numbers_that_float64_does_not_have_are_refused(make, where):
+    with pytest.raises(DataError, match=rf"{where},? is 9007199254740993; .* up to 2\^53 = 9007199254740992"):
+        Block(as_source(make(LARGE)), np.arange(10)[::-1]).read(slice(2, 8))
+    edge = Block(as_source(make(np.minimum(LARGE, 2**53))))
+    assert edge.read(slice(5, 6)).max() == 2**53
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "transform"])
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (LARGE, "row 5 of .*, column 2, is 9007199254740993"),
+        (np.where(LARGE > 7, 2**70, LARGE.astype(object)), "is 1180591620717411303424; float64"),
+        (LARGE * 1j, "Complex data not supported: .* stack its real"),
+        (scipy.sparse.csr_array(LARGE * 1j), "Complex data not supported: .* stack its real"),
+        (LARGE.view(np.matrix), r"is a numpy\.matrix"),
+        (LARGE.astype("M8[s]"), "dates or times"),
+        (LARGE.astype(str), "convert it with"),
+    ],
+    ids=["large", "objects", "complex", "complex sparse", "matrix", "dates", "text"],
+)
+def test_samples_that_are_not_real_numbers_of_float64_are_refused_with_a_fix(method, samples, message):
+    pca = DecentralizedPCA(1, n_nodes=2).partial_fit(np.random.default_rng(0).standard_normal((10, 4)))
+    with pytest.raises(DataError, match=message):
+        getattr(pca, method)(samples)
 
 
 class TestErrors:

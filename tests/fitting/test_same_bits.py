@@ -155,10 +155,17 @@ def test_samples_that_change_during_the_fit_are_found_before_anything_is_sent(wa
 def test_data_beyond_the_words_are_refused_by_name():
     with pytest.raises(DataError, match=r"would send .* stay below .* Divide the data by a constant"):
         fitted([1e9 * part for part in parts(1.0)])
-    with pytest.raises(DataError, match=r"do not resolve .* multiply the data by a constant"):
-        fitted([1e-9 * part for part in parts()])
-    with pytest.raises(DataError, match=r"do not resolve .* multiply by a constant: column 0"):
+    with pytest.raises(DataError, match=r"do not resolve .* multiply others by a constant: column 0"):
         fitted([part * np.where(np.arange(30) == 0, 1e-9, 1.0) for part in parts()], scale=True)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-12])
+@pytest.mark.parametrize("settings", [{}, {"scale": True}, {"partition": "features", "privacy": "masked"}], ids=str)
+def test_data_below_the_unit_of_the_words_are_not_called_equal(size, settings):
+    """Squares of 1e-12 are 0 in units of 2^-64, although the samples differ."""
+    samples = parts() if "partition" not in settings else [part[:7] for part in parts()]
+    with pytest.raises(DataError, match=r"do not resolve .* multiply .* by a constant"):
+        fitted([size * part for part in samples], **settings)
 
 
 def test_integers_are_planned_for_where_they_are_asked_for():

@@ -11,8 +11,9 @@ import scipy.sparse
 
 from eigenmesh.arrays import Array, namespace
 from eigenmesh.data._place import chunk_bytes
-from eigenmesh.data._source import Samples, Source, TensorSource, reads_by_columns
+from eigenmesh.data._source import Samples, Source, TensorSource, reads_by_columns, require_exact
 from eigenmesh.data._splits import Rows
+from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import DataError, InputError
 
 # Bytes of a column index in CSR; scipy uses int32 up to 2^31 entries.
@@ -106,7 +107,22 @@ class Block:
         if tuple(piece.shape) != shape:
             reader = f"{type(self.source).__name__}.read"
             raise DataError(f"{reader} returned shape {piece.shape} instead of {shape}; return all rows and columns.")
+        self._require_exact(piece, rows)
         return piece
+
+    def _require_exact(self, piece: Samples, rows: Rows) -> None:
+        """Raise if a whole number is too large for float64."""
+
+        def place(at: int) -> str:
+            if self.is_sparse:
+                row, column = int(np.searchsorted(piece.indptr, at, side="right")) - 1, int(piece.indices[at])
+            else:
+                row, column = divmod(at, self.n_features)
+            row = rows.start + row if isinstance(rows, slice) else int(rows[row])
+            where = self.rows.start + row if isinstance(self.rows, slice) else self.rows[row]
+            return self.place(row, column) or f"row {where} of the data, {column_label(self.feature_names, column)},"
+
+        require_exact(piece.data if self.is_sparse else piece, place)
 
     def read_columns(self, columns: Rows) -> Samples:
         """All rows of the block in some columns, (n, columns), for sources that are read by columns."""

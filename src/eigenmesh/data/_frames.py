@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eigenmesh._text import one_line
-from eigenmesh.data._source import MatrixSource
+from eigenmesh.data._source import MatrixSource, require_exact
 from eigenmesh.data._table_options import NOT_NUMERIC, column_label
 from eigenmesh.errors import DataError, MissingExtraError
 
@@ -70,6 +70,7 @@ class FrameColumns:
 
     def numbers(self, positions: Sequence[int]) -> np.ndarray:
         """(n, columns) in their common dtype, in float64 if they differ; null becomes NaN."""
+        self._require_exact(positions)
         arrays = [_numbers(self.frame[:, int(column)]) for column in positions]
         self._refuse([column for column, array in zip(positions, arrays, strict=True) if array is None])
         found = [array for array in arrays if array is not None]
@@ -86,6 +87,16 @@ class FrameColumns:
         """Raise for columns that are not numbers, such as dates and words; reads only columns of objects."""
         kinds = enumerate(self.frame.schema.values())
         self._refuse([at for at, kind in kinds if not _is_number(kind) and _numbers(self.frame[:, at]) is None])
+        self._require_exact(range(self.n_columns))
+
+    def _require_exact(self, columns: Sequence[int]) -> None:
+        """Raise if a whole number is too large for float64."""
+        kinds = list(self.frame.schema.values())
+        for column in columns:
+            if kinds[column].is_integer():
+                whole = self.frame[:, int(column)]
+                values = np.asarray(whole.fill_null(0).to_numpy() if whole.null_count() else whole.to_numpy())
+                require_exact(values, lambda row, column=column: self.place(row, column))
 
     def _refuse(self, columns: Sequence[int]) -> None:
         if columns:

@@ -76,20 +76,21 @@ def missing_policy(name: str) -> Missing:
     return lookup("policy for missing entries", name, MISSING)
 
 
-def require_resolved(moments: Moments, resolution: float, columns: Columns) -> None:
-    """Raise if squared deviations are too small for sums in integers."""
-    squares = moments.variance * (moments.n_samples - 1)
+def _require_resolved(squares: np.ndarray, scale: Scaling, resolution: float, columns: Columns) -> None:
+    """Raise if squared deviations (d,) are too small for sums in integers."""
     least = resolution / MOST_ROUNDED
-    if moments.scale is None and squares.sum() < least * len(squares):
+    if not scale and squares.sum() < least * len(squares):
         raise DataError(
             f"squared deviations sum to {squares.sum():.2g} over all nodes, which integers in units of 2^-64 do not "
-            f"resolve (at least {least * len(squares):.2g}); multiply the data by a constant."
+            f"resolve (at least {least * len(squares):.2g}); multiply the data by a constant, if samples differ at all."
         )
-    small = (squares < least) & (squares > 0)
-    if moments.scale is not None and small.any():
+    # Copies of alleles are whole numbers: without squared deviations they are equal.
+    small = (squares < least) & ((squares > 0) | (scale != "binomial"))
+    if scale and small.any():
         names = column_labels(columns, small)
         raise DataError(
-            f"integers do not resolve squared deviations below {least:.2g}; multiply by a constant: {names}."
+            f"integers do not resolve squared deviations below {least:.2g}; drop constant columns, and multiply others "
+            f"by a constant: {names}."
         )
 
 
@@ -123,10 +124,12 @@ def moments_about(
     *,
     scale: Scaling,
     whole: bool = True,
+    resolution: float = 0.0,
 ) -> Moments:
     """Moments from sums of deviations about any centre, (d,), with sums of their squares in ``about.variance``.
 
-    The closer the centre is to the mean, the less precision is lost to cancellation.
+    The closer the centre is to the mean, the less precision is lost to cancellation. ``resolution`` is the largest
+    error of a sum in integers; 0 for other averages.
     """
     n_samples = about.n_samples
     with np.errstate(over="ignore", invalid="ignore"):
@@ -136,6 +139,7 @@ def moments_about(
     if not finite.all():
         names = column_labels(columns, ~finite)
         raise DataError(f"the variance overflows float64 in {names}; divide these columns by a constant.")
+    _require_resolved(variance * (n_samples - 1), scale, resolution, columns)
     # By rounding, a constant column has a spread of a few units in the last place of its mean.
     constant = np.sqrt(variance) <= 16 * np.finfo(np.float64).eps * np.abs(mean)
     if whole and constant.all():

@@ -9,15 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from eigenmesh.data._centring import Centring
-from eigenmesh.data._moments import (
-    MOST_LOST,
-    Missing,
-    Moments,
-    Scaling,
-    missing_policy,
-    moments_about,
-    require_resolved,
-)
+from eigenmesh.data._moments import MOST_LOST, Missing, Moments, Scaling, missing_policy, moments_about
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._summaries import Columns, column_labels, count_and_sum, deviations
 from eigenmesh.data._weights import whole_count, whole_counts
@@ -80,8 +72,7 @@ def pooled_moments(
     if precise is False:
         pooled = network.same_bits(pooled)
     pooled = shards.n_nodes * pooled[0]
-    moments = moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing)
-    require_resolved(moments, resolution, shards)
+    moments = moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing, resolution=resolution)
     return replace(moments, own_sums=first[0, 1 : 1 + shards.n_features]) if len(first) == 1 else moments
 
 
@@ -94,6 +85,7 @@ def moments_by_sums(
     scale: Scaling = False,
     missing: Missing = "error",
     whole: bool = True,
+    resolution: float = 0.0,
 ) -> Moments:
     """``pooled_moments`` for any way to sum a summary over all nodes, from the sum of ``count_and_sum``.
 
@@ -118,7 +110,7 @@ def moments_by_sums(
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by column below
             sums, squares = over_nodes(partial(deviations, centring=Centring(mean, fills=n_missing > 0)))
         about = Moments(n_samples, mean, squares, n_missing=n_missing)
-    return moments_about(about, sums, observed, columns, scale=scale, whole=whole)
+    return moments_about(about, sums, observed, columns, scale=scale, whole=whole, resolution=resolution)
 
 
 @np.errstate(all="ignore")

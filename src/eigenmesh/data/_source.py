@@ -16,7 +16,10 @@ from eigenmesh.errors import DataError
 
 # np.ndarray, a tensor on a device, or scipy.sparse.csr_array; scipy carries no types.
 Samples: TypeAlias = Any
-WORKING_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+# Larger whole numbers are not all in float64.
+LARGEST_WHOLE = 2**53
+# Dtypes of samples that are moved to a device as a whole.
+MOVED_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 # What to do with columns of a data frame that are not numbers.
 MAKE_NUMBERS = "leave them out, or make them numbers: a date can be a number of days, words columns of 0 and 1"
 # Rows of a sparse matrix to check at a time.
@@ -139,28 +142,62 @@ def as_source(X: object, what: str = "X", feature_names: tuple[str, ...] | None 
         raise DataError(f"{what} must be 2-D (samples, features); got shape {shape}.")
     if shape[1] == 0:
         raise DataError(f"{what} has no columns (shape {shape}); give at least one.")
-    if dtype.kind == "c":
-        raise DataError(f"{what} is complex ({dtype}); stack its real and imaginary parts as columns.")
-    if dtype.kind not in "biuf":
-        raise DataError(f"{what} has dtype {dtype}, which is not numeric; convert it with X.astype(float).")
+    require_real(dtype, what)
     if source.feature_names is not None:
         require_distinct(source.feature_names, what)
     return source
 
 
+def require_real(dtype: np.dtype, what: str) -> None:
+    """Raise unless values of this dtype are real numbers that float64 can represent."""
+    if dtype.kind == "c":
+        raise DataError(
+            f"Complex data not supported: {what} is {dtype}; stack its real and imaginary parts as columns."
+        )
+    if dtype.kind in "mM":
+        raise DataError(f"{what} has dates or times ({dtype}); convert them to numbers, such as days from the first.")
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        raise DataError(f"{what} is {dtype}, and all arithmetic is in float64; round it with X.astype(np.float64).")
+    if dtype.kind not in "biuf":
+        raise DataError(f"{what} has dtype {dtype}, which is not numeric; convert it with X.astype(float).")
+
+
+def require_exact(values: Array, place: Callable[[int], str]) -> None:
+    """Raise if a whole number is too large for float64; ``place`` names the entry with this number in the array."""
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        values = np.array([value if isinstance(value, int) else 0 for value in values.flat], dtype=object)
+    elif numpy_dtype(values).kind not in "iu" or numpy_dtype(values).itemsize < 8:
+        return
+    xp = np if isinstance(values, np.ndarray) else namespace(values)
+    if 0 in values.shape or (xp.max(values) <= LARGEST_WHOLE and xp.min(values) >= -LARGEST_WHOLE):
+        return
+    beyond = to_numpy((values > LARGEST_WHOLE) | (values < -LARGEST_WHOLE)).astype(bool)
+    first = int(np.argmax(beyond))
+    raise DataError(
+        f"{place(first)} is {int(to_numpy(values).flat[first])}; float64 has all whole numbers only up to 2^53 = "
+        f"{LARGEST_WHOLE}. Subtract a constant, leave out columns of ids, or round it with X.astype(np.float64)."
+    )
+
+
 def checkable(X: Any, what: str = "X") -> Any:
     """Samples that scikit-learn can check, whose own errors name no column and which reads masked entries and dates.
 
-    Raises DataError for a data frame with columns that are not numbers, and for an object that is no array.
+    Raises DataError for a data frame with columns that are not numbers, for an object that is no array, and for numbers
+    that are not real or not in the range of float64.
     """
     if isinstance(X, np.ma.MaskedArray):
-        return without_mask(X)
+        return without_mask(X, what)
     if is_frame(X):
         from eigenmesh.data._frames import FrameColumns
 
         FrameColumns.of(X, what, MAKE_NUMBERS).require_numbers()
-    else:
-        _require_array(X, what)
+        return X
+    _require_array(X, what)
+    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
+        # scikit-learn takes objects that are numbers.
+        require_real(np.dtype(float) if X.dtype == object else X.dtype, what)
+    if isinstance(X, np.ndarray) and X.ndim == 2 and not is_mapped(X):
+        require_exact(X, lambda at: f"row {at // X.shape[1]} of {what}, column {at % X.shape[1]},")
     return X
 
 
@@ -172,7 +209,7 @@ def reads_by_columns(source: Source) -> bool:
 def can_move(source: Source, place: Place) -> bool:
     """Whether samples on another device can be moved to a place completely: dense float32 or float64 in memory."""
     is_elsewhere = getattr(source, "device", None) != place.device
-    return is_elsewhere and source.n_stored is None and source.in_memory and np.dtype(source.dtype) in WORKING_DTYPES
+    return is_elsewhere and source.n_stored is None and source.in_memory and np.dtype(source.dtype) in MOVED_DTYPES
 
 
 def source_at(source: Source, place: Place) -> Source:
@@ -218,7 +255,7 @@ def _as_matrix(X: Any, what: str) -> Samples:
             matrix.sum_duplicates()
         return matrix
     if isinstance(X, np.ma.MaskedArray):
-        return without_mask(X)
+        return without_mask(X, what)
     _require_array(X, what)
     if not isinstance(X, np.ndarray) and array_api_compat.is_array_api_obj(X):
         return to_numpy(X)
@@ -231,6 +268,8 @@ def _as_matrix(X: Any, what: str) -> Samples:
 def _require_array(X: Any, what: str) -> None:
     """Raise for an object from which NumPy would take one item after another, which may take for ever."""
     kind = type(X)
+    if isinstance(X, np.matrix):
+        raise DataError(f"{what} is a numpy.matrix, whose rows are matrices again; convert it with np.asarray.")
     if all(hasattr(kind, name) for name in ("obs", "var", "X")):
         fix = "give its matrix, adata.X, or a layer, adata.layers[..]"
         raise DataError(f"{what} is an AnnData object, not a matrix; {fix}.")
@@ -240,8 +279,10 @@ def _require_array(X: Any, what: str) -> None:
         raise DataError(f"{what} is a {name}, not a matrix; give an array, a sparse matrix, a data frame or a Source.")
 
 
-def without_mask(X: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+def without_mask(X: np.ma.MaskedArray[Any, Any], what: str) -> np.ndarray:
     """The array with NaN for masked entries; ``np.asarray`` would use the hidden values as data."""
+    require_real(X.dtype, what)
+    require_exact(np.ma.filled(X, 0), lambda at: f"entry {at} of {what}")
     return np.asarray(np.ma.filled(X.astype(np.float64), np.nan))
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from eigenmesh.arrays import Array, as_tensor, namespace, to_numpy
 from eigenmesh.data import Source, split_by_name
 from eigenmesh.data._place import Place
-from eigenmesh.data._source import checkable, is_device_array
+from eigenmesh.data._source import checkable, is_device_array, require_exact
 from eigenmesh.data._splits import rows_by_value
 from eigenmesh.data._summaries import first_not_finite
 from eigenmesh.data._table_options import column_label
@@ -43,7 +43,7 @@ def read_rows(
     if stream is None:
         stream = empty_stream(pca, matrices[0], tuple(labels), seed, transport)
     for number, rows in enumerate(matrices):
-        _require_finite(pca, rows, f"part {number} of the batch" if in_parts else "the batch")
+        _require_valid(pca, rows, f"part {number} of the batch" if in_parts else "the batch")
     if len(labels) != len(stream.labels):
         raise DataError(f"the batch is for {len(labels)} nodes, but the stream has {len(stream.labels)}.")
     if transport is None and not in_parts:
@@ -89,9 +89,10 @@ def _read_source(pca: Any, source: Source, first: bool) -> np.ndarray:
     return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
 
 
-def _require_finite(pca: Any, rows: Array, where: str) -> None:
-    """Raise if entries are missing."""
-    xp = namespace(rows)
+def _require_valid(pca: Any, rows: Array, where: str) -> None:
+    """Raise if entries are missing, or if a whole number is too large for float64."""
+    xp, d = namespace(rows), rows.shape[1]
+    require_exact(rows, lambda at: f"row {at // d} of {where}, column {at % d},")
     if not bool(xp.all(xp.isfinite(rows))):
         row, column, value = first_not_finite(to_numpy(rows))
         at = f"{where}: row {row}, {column_label(getattr(pca, 'feature_names_in_', None), column)}"

@@ -113,10 +113,10 @@ def node_data(
 
 
 def _require_variance(total: float, resolution: float, scale: Scaling) -> None:
-    if total <= 0:
-        raise DataError(NO_VARIANCE)
     if total * MOST_ROUNDED < resolution:
         least = resolution / MOST_ROUNDED
         raise DataError(f"integers do not resolve a total variance below {least:.2g}; multiply the data by a constant.")
+    if total <= 0:
+        raise DataError(NO_VARIANCE)
     if not scale:
         require_range(float(total))

@@ -11,7 +11,7 @@ import numpy as np
 from eigenmesh.arrays import everywhere, to_numpy
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Choice, Covariance, Missing, Moments, Scaling
-from eigenmesh.data._moments import moments_about, require_resolved
+from eigenmesh.data._moments import moments_about
 from eigenmesh.data._running import Running, RunningCovariance
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import InputError, TooFewSamplesError
@@ -185,8 +185,9 @@ class StreamData:
         n_samples = max(2, int(np.rint(count)))
         share = (n_samples - 1) / (count - 1)
         about_centre = Moments(n_samples, centre, share * squares)
-        moments = moments_about(about_centre, share * s, share * count, self, scale=scale)
-        require_resolved(moments, network.resolution, self)
+        moments = moments_about(
+            about_centre, share * s, share * count, self, scale=scale, resolution=network.resolution
+        )
         after = 1.0 if moments.scale is None else moments.scale
         factor, known, checked = M / (count - 1), None, None
         if self.space is not None:
