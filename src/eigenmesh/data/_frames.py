@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -96,7 +97,7 @@ class FrameColumns:
             if kinds[column].is_integer():
                 whole = self.frame[:, int(column)]
                 values = np.asarray(whole.fill_null(0).to_numpy() if whole.null_count() else whole.to_numpy())
-                require_exact(values, lambda row, column=column: self.place(row, column))
+                require_exact(values, partial(self.place, column=int(column)))
 
     def _refuse(self, columns: Sequence[int]) -> None:
         if columns:
