@@ -30,6 +30,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from types import ModuleType
+from typing import ClassVar
 
 __all__ = [
     "AbortedError",
@@ -57,7 +58,9 @@ __all__ = [
 
 
 class EigenmeshError(Exception):
-    """Base of every error raised on purpose."""
+    """Base of every error raised on purpose; ``exit_status`` is that of a command that it ends."""
+
+    exit_status: ClassVar[int] = 2
 
 
 class InputError(EigenmeshError, ValueError):

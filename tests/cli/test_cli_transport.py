@@ -118,6 +118,84 @@ def test_a_node_with_bad_data_ends_all_with_its_reason(tmp_path, rows, engine):
     assert not (tmp_path / "pca.npz").exists()
 
 
+# Name of a run -> what follows `fit`, and its exit status. FAST-PCA cannot be done after one round.
+RUNS = {
+    "converged": (["site-{rank:02d}.npy"], 0),
+    "not converged": (["site-{rank:02d}.npy", "--solver", "fast-pca", "--max-rounds", "1"], 1),
+    "bad data at node 1": (["bad-{rank}.npy"], 2),
+    "bad setting": (["site-{rank:02d}.npy", "--tol", "7"], 2),
+}
+# A picture takes node 0 longer than the other nodes take to end.
+FILES = {"--out": "pca.npz", "--plot": "pca.png", "--report": "pca.html"}
+
+
+@pytest.fixture
+def good_and_bad(tmp_path, rows):
+    for rank in range(3):
+        broken = np.array(rows[rank::3])
+        broken[7, 3] = np.nan if rank == 1 else 0.0
+        np.save(tmp_path / f"bad-{rank}.npy", broken)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", list(RUNS))
+@pytest.mark.parametrize("engine", list(engines()))
+def test_a_launch_ends_with_the_status_that_the_help_states(good_and_bad, engine, run):
+    words, status = RUNS[run]
+    outputs = [word for pair in FILES.items() for word in pair]
+    done = launch(good_and_bad, engine, 3, *words, "-k", "2", *outputs)
+    assert done.returncode == status, done.stderr
+    written = [name for name in FILES.values() if (good_and_bad / name).exists()]
+    assert written == ([] if status == 2 else list(FILES.values())), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def by_starter(engine, folder, *runs):
+    """Nodes started without `eigenmesh launch`; each run is the number of nodes, and what follows `fit`."""
+    kind = TRANSPORTS[engine]
+    if engine == "mpi":
+        start, *_ = kind.launcher(1)
+        parts = [["-n", str(n), *MODULE, "fit", *words, "--transport", engine] for n, words in runs]
+        command = [start, *(word for part in parts for word in [":", *part])]
+        command.remove(":")
+    else:
+        ((n, words),) = runs
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
+        command = [*start, "-m", "eigenmesh", "fit", *words, "--transport", engine]
+    settings = {**os.environ, **kind.environment, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, cwd=folder, env=settings, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+@pytest.mark.slow
+# It is `fit` that ends them, as in a launch.
+@pytest.mark.parametrize("run", ["not converged", "bad data at node 1"])
+@pytest.mark.parametrize("engine", [engine for engine in engines() if engine.values[0] != "threads"])
+def test_mpiexec_ends_with_that_status_and_torchrun_with_one_for_all_failures(good_and_bad, engine, run):
+    words, status = RUNS[run]
+    done = by_starter(engine, good_and_bad, (3, [*words, "-k", "2"]))
+    assert done.returncode == (status if engine == "mpi" else min(status, 1)), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ENGINES["mpi"].missing() is not None, reason=str(ENGINES["mpi"].missing()))
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--scale"], "scale: true at node 2, false at nodes 0, 1"),
+        (["--split", "random"], 'split: "random" at node 2, "contiguous" at nodes 0, 1'),
+        (["--drop", "3"], "n_features"),
+    ],
+    ids=" ".join,
+)
+def test_commands_that_differ_at_one_rank_end_by_name(tmp_path, rows, words, said):
+    done = by_starter("mpi", tmp_path, (2, ["all.npy", "-k", "2"]), (1, ["all.npy", "-k", "2", *words]))
+    assert done.returncode == 2, done.stderr
+    assert f"nodes have different settings: {said}" in done.stderr
+
+
 def long_run(folder) -> list[str]:
     """FAST-PCA with a step that leads nowhere, in iterations that take long: time enough to disturb it."""
     np.save(folder / "wide.npy", np.random.default_rng(0).standard_normal((1500, 600)))

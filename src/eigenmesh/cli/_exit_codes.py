@@ -1,9 +1,11 @@
 """Exit statuses of the command; 0 is a run whose certificate reached the tolerance."""
 
+from eigenmesh.errors import EigenmeshError
+
 NOT_CONVERGED = 1
 # Of `eigenmesh audit`: a line is not the one whose hash the next line contains.
 BROKEN_CHAIN = 1
-BAD_INPUT = 2
+BAD_INPUT = EigenmeshError.exit_status
 # Another site ended the run of peers, or its neighbours were lost.
 ENDED = 4
 # A peer whose journal does not match what its neighbours know: they would refuse a restart again.

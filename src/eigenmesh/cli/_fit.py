@@ -16,7 +16,7 @@ from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
 from eigenmesh.cli._messages import Messages, note_node
-from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table
+from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table, wait_until_all_have_written
 from eigenmesh.cli._problem import IMAGE_SHAPES, Problem, read_problem
 from eigenmesh.cli._report_file import write_fit_report
 from eigenmesh.cli._stream_options import StreamOptions, takes_stream
@@ -81,7 +81,8 @@ def fit(
     send are counted; with **--transport** they are threads or processes that exchange real messages.
 
     Exit status: 0 if the certificate reached the tolerance; 1 if not, but all files are written; 2 for invalid
-    input, and no file is written.
+    input or a lost node, and no file is written. It is the same through mpiexec and **eigenmesh launch**; torchrun
+    itself has one status for every failure, 1.
 
     Examples:
 
@@ -229,6 +230,8 @@ def _carry_out(
     outputs.print(numbers)
     for path in written:
         messages.print(f"wrote {path}")
+    if not fitted.result.converged:
+        wait_until_all_have_written(problem.transport)
     return fitted.result.converged
 
 

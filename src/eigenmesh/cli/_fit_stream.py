@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from eigenmesh.cli._inputs import DEFAULT_SPLIT, read_edge_list, read_one
 from eigenmesh.cli._messages import Messages, note_node
-from eigenmesh.cli._node_files import Outputs, has_rank, with_rank
+from eigenmesh.cli._node_files import Outputs, has_rank, wait_until_all_have_written, with_rank
 from eigenmesh.cli._report_file import write_report
 from eigenmesh.cli._stream_options import StreamOptions
 from eigenmesh.data import LabelSplit, Table, TableOptions, as_source, split_by_name
@@ -87,6 +87,7 @@ def fit_stream(
     graph = read_edge_list(topology, nodes)
     settings |= {"topology": graph or topology, "n_nodes": None if graph else nodes, **asked.of_the_estimator}
     engine = None if transport is None else transport_kind(transport, settings["device"])
+    link = None
     with ExitStack() as stack:
         if engine is not None and engine.run_nodes is None:
             if len(data) != 1 or not has_rank(data[0]):
@@ -111,6 +112,8 @@ def fit_stream(
                 raise DataError(f"n_samples = {seen} in all batches are too few for n_components.")
             events.emit(pca.result_.ended)
         _write(messages, outputs, pca, data, entries)
+        if not pca.result_.converged:
+            wait_until_all_have_written(link)
         return bool(pca.result_.converged)
 
 

@@ -9,11 +9,14 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eigenmesh._atomic_write import require_writable, save_json
 from eigenmesh.data._files import expand
 from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.model_file import Model, write_model
 from eigenmesh.report import require_picture
+from eigenmesh.transports import Transport
 
 STANDARD_OUTPUT = "-"
 RANK = re.compile(r"\{rank(?::0(\d+)d)?\}")
@@ -117,3 +120,9 @@ def _may_be_the_same(one: str, other: str) -> bool:
     patterns = [r"\d+".join(map(re.escape, RANK.sub("\0", name).split("\0"))) for name in (one, other)]
     plain = [RANK.sub("0", name) for name in (one, other)]
     return any(re.fullmatch(pattern, name) for pattern, name in zip(patterns, reversed(plain), strict=True))
+
+
+def wait_until_all_have_written(transport: Transport | None) -> None:
+    """Wait for all nodes: a launcher ends all of them when the first ends with a status that is not 0."""
+    if transport is not None:
+        transport.all_gather(np.zeros(1))

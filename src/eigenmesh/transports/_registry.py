@@ -64,7 +64,7 @@ def mpiexec(n_nodes: int) -> list[str]:
 
 def torchrun(n_nodes: int) -> list[str]:
     require_extra("torch", "torch", "the transport torch")
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_nodes)]
+    return [sys.executable, "-m", "eigenmesh.transports.torch", "--standalone", "--nproc-per-node", str(n_nodes)]
 
 
 def one_process(n_nodes: int) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array
-from eigenmesh.errors import DeadlineError, InputError, TransportError, import_extra
+from eigenmesh.errors import DeadlineError, EigenmeshError, InputError, TransportError, import_extra
 from eigenmesh.transports._base import Arrays, Links, Reduction, Transport, in_library_of
 from eigenmesh.transports.mpi._collectives import Layout, MessageRows, NeighbourGather, Watchdog, neighbour_gather
 
@@ -65,6 +65,7 @@ class MPITransport(Transport):
         self._rank, self._size = int(comm.Get_rank()), int(comm.Get_size())
         # After a failed wait the ranks are out of step, and only an abort can end them all.
         self._failed = self._closed = False
+        self._status = EigenmeshError.exit_status
         self._comm = comm
         atexit.register(self._abort_at_exit)
         # Messages go over a duplicate. Agreements have their own communicator, so that nodes that are out of step
@@ -221,14 +222,20 @@ class MPITransport(Transport):
             return f"{waited} {awaited}; one of them is slow or gone."
         return f"{waited} node {', '.join(map(str, missing))}; it is slow, gone, or sends a different kind of message."
 
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None and not isinstance(error, EigenmeshError):
+            # As Python itself ends after an error that nobody expected.
+            self._status = 1
+        super().__exit__(kind, error, traceback)
+
     def abort(self, reason: str) -> None:
-        """Print the reason and end all ranks with status 1; does not return."""
+        """Print the reason and end all ranks, with the exit status of a process that raises it; does not return."""
         if self._mpi.Is_finalized():
             return
         # One write, because all ranks share the stream.
         sys.stderr.write(f"node {self._rank} ended the run: {reason}\n")
         sys.stderr.flush()
-        (self._mpi.COMM_WORLD if self._closed else self._comm).Abort(1)
+        (self._mpi.COMM_WORLD if self._closed else self._comm).Abort(self._status)
 
     def _abort_late(self) -> None:
         """The main thread is blocked inside MPI, so no exception can be raised there."""
