@@ -250,6 +250,27 @@ def test_columns_in_another_order_are_refused_by_name(tmp_path, parts):
         assert not any((mesh.out(name) / "result.npz").exists() for name in NAMES)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "text", "said"),
+    [
+        ("scale = false", "scale = true", "scale: true here, false there"),
+        ("tol = .*", "tol = 1e-4", "tol: 0.0001 here, 1e-09 there"),
+        ("min_samples_per_site = 0", "min_samples_per_site = 3", "min_samples_per_site: 3 here, 0 there"),
+    ],
+    ids=["scale", "tol", "min_samples_per_site"],
+)
+def test_a_setting_that_differs_at_one_site_is_refused_by_name(tmp_path, parts, pattern, text, said):
+    three = {name: parts[name] for name in NAMES[:3]}
+    with Mesh(tmp_path, three, ring(NAMES[:3])) as mesh:
+        mesh.edit("bergen", pattern, text)
+        mesh.start()
+        codes = mesh.wait()
+        assert 0 not in codes.values()
+        assert codes["bergen"] == BAD_INPUT
+        assert said in mesh.said("bergen").replace("\n", " ")
+        assert not any((mesh.out(name) / "result.npz").exists() for name in three)
+
+
 def test_a_finished_run_is_not_done_again(tmp_path, parts):
     three = {name: parts[name] for name in NAMES[:3]}
     with Mesh(tmp_path, three, ring(NAMES[:3])) as mesh:
