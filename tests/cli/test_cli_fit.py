@@ -234,8 +234,8 @@ def test_a_masked_fit_says_what_it_has_shown_in_words_and_as_json(call, tmp_path
     np.save(tmp_path / "data.npy", samples)
     done = call("fit", "data.npy", "-k", 2, "--privacy", "masked", "--json", "r.json")
     told = json.loads((tmp_path / "r.json").read_text())["privacy"]
-    assert (told["mode"], told["of_one_site"]) == ("masked", "nothing")
-    assert "Masked: nobody has learned a number of any single node; the numbers of two honest sites" in done.stdout
+    assert (told["mode"], told["of_one_site"]) == ("masked", "nothing, if all nodes follow the protocol")
+    assert "Masked: nobody has learned a number of any single node, if all nodes follow the protocol" in done.stdout
     assert f"All nodes now know {told['of_all_samples']}." in done.stdout
 
 

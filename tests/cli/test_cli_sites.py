@@ -100,7 +100,8 @@ def test_an_audit_of_a_masked_run_says_what_all_sites_know_and_that_nobody_knows
     done = do("audit", "audit.jsonl")
     assert (done.exit_code, done.stderr) == (0, "")
     for words in (
-        "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone.",
+        "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone, "
+        "unless the others have continued without it.",
         "All sites now know at most N, mean, variances, and the pooled covariance on at most 60 of 64 dimensions, by "
         "60 columns of products.",
         "1 x 64 x 10 uint64",

@@ -202,8 +202,12 @@ def test_the_certificate_says_what_a_masked_fit_has_shown(transport):
         f"the pooled covariance on at most {shown.columns} of 120 dimensions, by {shown.columns} columns of products"
     )
     assert numbers["of_all_samples"] == f"N, mean, variances, and {known}"
-    assert (numbers["mode"], numbers["of_one_site"], numbers["masks"]) == ("masked", "nothing", "all pairs")
-    assert "nobody has learned a number of any single node" in shown.words[0]
+    assert (numbers["mode"], numbers["of_one_site"], numbers["masks"]) == (
+        "masked",
+        "nothing, if all nodes follow the protocol",
+        "all pairs",
+    )
+    assert "nobody has learned a number of any single node, if all nodes follow the protocol" in shown.words[0]
     assert shown.words[1] == f"All nodes now know {numbers['of_all_samples']}."
     assert escape(shown.words[1]) in masked.result_._repr_html_()
     assert plain.certificate_.disclosure.words == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from eigenmesh.errors import DataError, InputError
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites._audit_summary import summary
 from eigenmesh.sites._terms import require_terms
+from killed import masking_command
 from mesh import Mesh, ring
 
 SETTINGS = "[settings]\n"
@@ -107,3 +109,28 @@ def test_too_few_samples_in_all_end_the_run_once_they_are_counted(tmp_path, thre
         # One number in two words, and nothing else that is a number of this site.
         sums = {tuple(map(tuple, line["shapes"])) for line in lines if "uint64" in line.get("dtypes", ())}
         assert sums == {((1, 2),)}
+
+
+@pytest.mark.slow
+def test_after_a_loss_console_page_and_result_say_what_is_known_about_the_site_that_left(tmp_path, three):
+    four = {**three, "narva": three["oslo"][::-1] + 1.0}
+    settings = {"n_components": 2, "on_loss": "continue", "patience_s": 5}
+    with Mesh(tmp_path, four, ring(list(four)), **settings) as mesh:
+        # It is killed when all know the sum of its moments.
+        mesh.start("voss", work=partial(masking_command, tmp_path / "notes.jsonl", 2, 0))
+        mesh.start("oslo", "bergen", "narva")
+        assert set(mesh.wait("oslo", "bergen", "narva").values()) == {0}
+        for name in ("oslo", "bergen", "narva"):
+            known = mesh.numbers(name)["privacy"]["of_lost_sites"]["voss"]
+            assert known.startswith("N, mean, variances, and products")
+            said = mesh.said(name)
+            assert (
+                f"voss left during the run. The others can work out what a node that leaves has sent: {known}" in said
+            )
+            assert "Masked: nobody has learned a number of any other single node; the numbers of two" in said
+            assert "any single node" not in said
+            assert mesh.numbers(name)["privacy"]["of_one_site"] == "nothing, except of those that left"
+            events = map(json.loads, (mesh.out(name) / "events.jsonl").read_text().splitlines())
+            (words,) = [event["words"] for event in events if event["kind"] == "certificate"]
+            assert any(line.startswith("voss left during the run.") for line in words)
+            assert not any("any single node" in line for line in words)

@@ -139,7 +139,8 @@ def _words(found: RunSummary) -> list[str]:
 def _learned(found: RunSummary) -> list[str]:
     """What the other sites learned from a masked run."""
     lines = [
-        "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone.",
+        "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone, "
+        "unless the others have continued without it.",
         f"All sites now know at most {known_of_all(found.pooled_columns, found.length, found.by_columns)}.",
     ]
     if len(found.by_epoch) > 1:

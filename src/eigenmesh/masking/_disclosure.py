@@ -25,12 +25,18 @@ class Disclosure:
     by_columns : bool
         Whether each node has its own columns of the same samples; d is then the length of a vector that they send,
         N - 1.
+    signed : bool
+        Whether nodes sign their keys and what they have heard; see ``Masks``.
+    left : tuple of str
+        Nodes that left during the run.
     """
 
     n_nodes: int = 0
     n_features: int = 0
     columns: int = 0
     by_columns: bool = False
+    signed: bool = False
+    left: tuple[str, ...] = ()
 
     @property
     def masked(self) -> bool:
@@ -40,6 +46,16 @@ class Disclosure:
     def of_all_samples(self) -> str:
         """What all nodes know about the pooled samples, in addition to the result."""
         return known_of_all(self.columns, self.n_features, self.by_columns)
+
+    @property
+    def of_one_that_left(self) -> str:
+        """What all others know about one node that left."""
+        own = "number of columns, total variance" if self.by_columns else "N, mean, variances"
+        return f"{own}, and products on the dimensions that both results show: from the difference of two sums"
+
+    @property
+    def _condition(self) -> str:
+        return "" if self.signed else ", if all nodes follow the protocol"
 
     def numbers(self) -> dict[str, Any]:
         """The disclosure as JSON values."""
@@ -52,7 +68,7 @@ class Disclosure:
             "colluders": graph.collusion,
             "of_all_samples": self.of_all_samples,
             "columns": self.columns,
-            "of_one_site": "nothing",
+            "of_one_site": f"nothing{', except of those that left' if self.left else ''}{self._condition}",
         }
 
     @property
@@ -60,10 +76,16 @@ class Disclosure:
         """Sentences for a reader; none after an open run."""
         if not self.masked:
             return ()
-        return (
-            f"Masked: nobody has learned a number of any single node; {graph_of_size(self.n_nodes).collusion}.",
+        one = "any other single node" if self.left else "any single node"
+        collusion = graph_of_size(self.n_nodes).collusion
+        words = [
+            f"Masked: nobody has learned a number of {one}{self._condition}; {collusion}.",
             f"All nodes now know {self.of_all_samples}.",
-        )
+        ]
+        if self.left:
+            known = f"The others can work out what a node that leaves has sent: {self.of_one_that_left}."
+            words.insert(0, f"{', '.join(self.left)} left during the run. {known}")
+        return tuple(words)
 
 
 def known_of_all(columns: int, n_features: int, by_columns: bool = False) -> str:

@@ -49,7 +49,22 @@ class Transcript:
 
 
 class Masks(Protocol):
-    """Hides one site's contribution to an average."""
+    """Hides one site's contribution to an average.
+
+    Attributes
+    ----------
+    signed : bool
+        Whether sites sign their keys and what they have heard. Otherwise masks hide numbers only from sites that follow
+        the protocol.
+    left : tuple of str
+        Sites that have left, and whose numbers follow from the difference of sums with them and without them.
+    """
+
+    @property
+    def signed(self) -> bool: ...
+
+    @property
+    def left(self) -> tuple[str, ...]: ...
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
         """The masked words that may be sent for the average with this ``number``, (n,) -> (n,) uint64.
@@ -72,6 +87,9 @@ class PairwiseMasks:
     stream (RFC 8439) of the key HMAC-SHA256(k_ij, h); it takes 4 zero bytes and ``t`` (8 bytes) as nonce, block counter
     from 0, and reads the stream as little-endian words. The sum is 0 only if all sites have the same transcript.
     """
+
+    signed = False
+    left: tuple[str, ...] = ()
 
     def __init__(self, rank: int, keys: dict[int, bytes], transcript: Transcript) -> None:
         self.rank, self.transcript, self._keys, self._next = rank, transcript, dict(keys), 0

@@ -105,7 +105,8 @@ class InIntegers(ABC):
         """What all nodes have learned so far; ``whole``: the pooled covariance itself."""
         if self.masking is None:
             return Disclosure()
-        return Disclosure(self.n_nodes, n_features, n_features if whole else self.masking.columns)
+        columns, masks = n_features if whole else self.masking.columns, self.masking.masks[0]
+        return Disclosure(self.n_nodes, n_features, columns, signed=masks.signed, left=masks.left)
 
     def given_masks(self) -> Masks | None:
         """Masks that the transport provides for this node; None if the fit makes its own keys."""

@@ -18,9 +18,12 @@ class JournalledMasks:
     ``ask`` makes a request to the machine; ``known`` has the keys that the members of the current epoch have signed.
     """
 
+    signed = True
+
     def __init__(self, machine: SiteMachine, ask: Callable[[Any], Any], known: PublicKeys) -> None:
         context = machine.mask_context
         publics, rank = [known.publics[name] for name in context.names], context.names.index(machine.setup.name)
+        self.left = tuple(name for name in machine.setup.sites if name not in context.names)
         self._ask, self._masks = ask, pairwise_masks(machine.past.site_key(machine.lost), publics, rank, context)
 
     def hear(self, digest: bytes) -> None:

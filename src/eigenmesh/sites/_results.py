@@ -50,9 +50,8 @@ def privacy_numbers(site: Site, fit: Fit, view: Membership) -> dict[str, Any]:
     shown = fit.result.certificate.disclosure
     if not shown.masked:
         return shown.numbers()
-    own = "number of columns, total variance" if shown.by_columns else "N, mean, variances"
-    lost = f"{own}, and products on the dimensions that both results show: from the difference of two sums"
-    return {**shown.numbers(), "of_lost_sites": dict.fromkeys(view.missing, lost), **_between_batches(site)}
+    lost = dict.fromkeys(view.missing, shown.of_one_that_left)
+    return {**shown.numbers(), "of_lost_sites": lost, **_between_batches(site)}
 
 
 def _between_batches(site: Site) -> dict[str, Any]:
