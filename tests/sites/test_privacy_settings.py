@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from eigenmesh.errors import DataError, InputError
+from eigenmesh.fitting._data import NodeData
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites._audit_summary import summary
 from eigenmesh.sites._terms import require_terms
 from killed import masking_command
 from mesh import Mesh, ring
+from processes import command
 
 SETTINGS = "[settings]\n"
 
@@ -134,3 +136,21 @@ def test_after_a_loss_console_page_and_result_say_what_is_known_about_the_site_t
             (words,) = [event["words"] for event in events if event["kind"] == "certificate"]
             assert any(line.startswith("voss left during the run.") for line in words)
             assert not any("any single node" in line for line in words)
+
+
+def inflating(*words):
+    """``command`` in a process that says that it has more samples, but only when they are counted first."""
+    total = NodeData.total
+    NodeData.total = lambda data, network, counts: total(data, network, [count + 5000 for count in counts])
+    command(*words)
+
+
+@pytest.mark.slow
+def test_a_count_that_is_true_only_later_ends_the_run_by_name(tmp_path, three):
+    with Mesh(tmp_path, three, ring(list(three)), n_components=2, min_samples=5000) as mesh:
+        mesh.start("voss", work=inflating)
+        mesh.start("oslo", "bergen")
+        assert 0 not in mesh.wait().values()
+        for name in ("oslo", "bergen"):
+            assert "counted 5,090 samples at first, but their sums are over 90" in mesh.said(name).replace("\n", " ")
+            assert not (mesh.out(name) / "result.npz").exists()

@@ -17,7 +17,7 @@ from eigenmesh.averaging import (
 )
 from eigenmesh.averaging._base import reaches
 from eigenmesh.data import Choice, Covariance, Moments
-from eigenmesh.errors import DataError, InputError
+from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting._data import Data
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._network_calls import NetworkCall, Prices, prepared_average
@@ -162,12 +162,27 @@ def prepare(request: Request, data: Data) -> Prepared:
     moments, covariance = data.measure(
         network, choice, scale=request.scale, missing=request.missing, device=request.device
     )
+    if decision.counting is not None:
+        _require_counted(decision.size, moments)
     network.learn_scales(moments.diagonal, moments.total_variance)
     wanted = request.components(int(moments.n_samples), moments.n_features)
     solver = warm(solver, wanted, getattr(covariance, "known", None))
     seed = draw_seed(network, covariance) if request.seed is None else request.seed
     chosen = (wanted, solver, averaging, network, moments, covariance, choice, seed)
     return Prepared(request, data.facts, *chosen, network.traffic.copy(), data.weights)
+
+
+def _require_counted(counted: Size, moments: Moments) -> None:
+    """Raise if the sums have another N or d than the count, which has decided whether and how to fit."""
+    for what, first, later in (
+        ("samples", counted.n_samples, int(moments.n_samples)),
+        ("columns", counted.n_features, moments.n_features),
+    ):
+        if first is not None and first != later:
+            raise TransportError(
+                f"all nodes together counted {first:,} {what} at first, but their sums are over {later:,}: a node has "
+                f"changed its number, or has sent a wrong one. There is no result; start again with the same data."
+            )
 
 
 def warm(solver: Solver, n_components: int | float, known: Known | None) -> Solver:
