@@ -130,8 +130,8 @@ def eigenvalue_radii(values: np.ndarray, residuals: np.ndarray, skewness: float)
     """Largest distance of theta_j from its own eigenvalue, such that each theta_j has a different one: (K,).
 
     Each interval theta_j +- r_j contains an eigenvalue, but two that overlap may contain the same one. Within the norm
-    of both residuals, divided by the smallest singular value of the two columns, there are two eigenvalues (Kahan; Cao,
-    Xie and Li 1996), so overlapping intervals are widened to that, until no two groups overlap. The Gram matrix of n
+    of both residuals, divided by the smallest singular value of the two columns, there are two eigenvalues (Kahan,
+    1967), so overlapping intervals are widened to that, until no two groups overlap. The Gram matrix of n
     columns differs from I by at most n times its largest entry, so sigma_min^2 is at least ``1 - n skewness``.
     """
     radii = residuals
