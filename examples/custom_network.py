@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 
 from eigenmesh import DecentralizedPCA, Record, graphs
+from eigenmesh.events import on_record
 
 
 def own_weights(graph: nx.Graph) -> graphs.Weights:
@@ -44,7 +45,7 @@ def main() -> None:
     choices = {"own": own_weights(graph), "metropolis": graphs.metropolis(graph), "best": graphs.best_constant(graph)}
     usual = {"n_components": 2, "solver": "fast-pca", "scale": True, "random_state": 0}
     fits = {
-        name: DecentralizedPCA(**usual, topology=weights, callback=Show() if name == "own" else None).fit(X)
+        name: DecentralizedPCA(**usual, topology=weights, on_event=on_record(Show()) if name == "own" else None).fit(X)
         for name, weights in choices.items()
     }
 

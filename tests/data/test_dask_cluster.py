@@ -11,6 +11,7 @@ from sklearn.decomposition import PCA
 
 from eigenmesh import DecentralizedPCA
 from eigenmesh.errors import DataError
+from eigenmesh.events import on_record
 from problems import angles
 from waiting import until
 
@@ -95,7 +96,7 @@ def test_a_worker_killed_on_the_way(client, samples, covariance, persisted):
             killed.append((held[victim], client.run(os.getpid, workers=[victim])[victim]))
             os.kill(killed[0][1], signal.SIGKILL)
 
-    pca = DecentralizedPCA(4, tol=1e-10, covariance=covariance, callback=kill).fit(X)
+    pca = DecentralizedPCA(4, tol=1e-10, covariance=covariance, on_event=on_record(kill)).fit(X)
     (held, pid) = killed[0]
     if covariance == "matrix-free" or persisted:
         assert held > 0

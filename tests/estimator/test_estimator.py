@@ -24,6 +24,7 @@ from eigenmesh import DecentralizedPCA, StopReason, graphs
 from eigenmesh.averaging import Chebyshev
 from eigenmesh.data import Shards, gaussian, geometric_spectrum
 from eigenmesh.errors import DataError, GraphError, InputError, UnknownNameError
+from eigenmesh.events import on_record
 from eigenmesh.solvers import FastPCA
 from problems import angles, truth
 
@@ -194,9 +195,9 @@ def test_the_same_seed_gives_the_same_bits(digits):
     assert generator.stop_reason_ is StopReason.CONVERGED
 
 
-def test_verbose_and_callback(digits, capfd):
+def test_verbose_and_a_listener(digits, capfd):
     seen = []
-    DecentralizedPCA(2, verbose=True, callback=seen.append).fit(digits[0])
+    DecentralizedPCA(2, verbose=True, on_event=on_record(seen.append)).fit(digits[0])
     assert seen[-1].residual < seen[0].residual
     assert capfd.readouterr().out == ""
 

@@ -44,8 +44,7 @@ BAD = {
     "store": [3, True],
     "averages_per_batch": [1, 2.5, "two"],
     "on_alarm": [3, "mail"],
-    "callback": [3, "print", True, [print]],
-    "on_event": [3, "events.jsonl"],
+    "on_event": [3, "events.jsonl", True, [print]],
     "verbose": ["loud", 2, None],
 }
 
@@ -119,7 +118,7 @@ def test_the_message_has_the_value_what_is_allowed_and_the_fix(settings, error, 
         {"n_components": np.int64(2), "n_nodes": np.int32(3), "max_rounds": np.int64(900), "tol": np.float32(1e-3)},
         {"n_components": np.float32(0.5), "scale": np.True_, "whiten": np.False_, "verbose": np.False_},
         {"topology": [[0.5, 0.5], [0.5, 0.5]], "random_state": np.random.default_rng(0), "costs": Costs(latency_s=1.0)},
-        {"solver": BlockKrylov(), "averaging": Tree(), "split": RandomSplit(3), "callback": lambda record: None},
+        {"solver": BlockKrylov(), "averaging": Tree(), "split": RandomSplit(3), "on_event": lambda entry: None},
         {"split": "sizes:10,20,30", "step_size": 0.5, "topology": "cycle", "n_nodes": 3},
     ],
     ids=lambda settings: "-".join(settings),

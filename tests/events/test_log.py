@@ -1,4 +1,4 @@
-"""The log of a fit: history, callback, traffic and status are made from the same events."""
+"""The log of a fit: history, listeners, traffic and status are made from the same events."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_every_field_of_a_request_is_compared_or_chosen_by_each_node():
 def test_every_parameter_of_an_estimator_is_compared_or_does_not_matter_at_other_nodes():
     compared = {*REQUEST, *STREAM, "weights", "partition", "step_size"}
     # How one array is split in one process, what each node does by itself, and what only it is told.
-    own = {"n_nodes", "split", "whiten", "store", "transport", "on_alarm", "callback", "on_event", "verbose"}
+    own = {"n_nodes", "split", "whiten", "store", "transport", "on_alarm", "on_event", "verbose"}
     assert {*compared, *own, *OWN_SETTINGS} == {*CONSTRAINTS, *REQUEST}
 
 

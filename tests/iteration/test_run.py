@@ -7,6 +7,7 @@ from eigenmesh import graphs, run
 from eigenmesh.averaging import Chebyshev
 from eigenmesh.data import Shards, build_covariance, gaussian, geometric_spectrum, paper_spectrum, pooled_moments
 from eigenmesh.errors import InputError
+from eigenmesh.events import EventLog, on_record
 from eigenmesh.iteration._stopping import CertificateGate, StallDetector, StopReason
 from eigenmesh.networks import Stacked, Traffic
 from eigenmesh.solvers import FastPCA
@@ -103,11 +104,16 @@ def test_looking_costs_little():
     assert total == result.traffic
 
 
-def test_history_and_callback():
+def test_history_and_listener():
     problem = make_problem(geometric_spectrum(8, 2, 0.5))
     seen = []
     result = run(
-        FastPCA(), problem.covariance(), problem.network, 2, callback=seen.append, reference=problem.vectors[:, :2]
+        FastPCA(),
+        problem.covariance(),
+        problem.network,
+        2,
+        events=EventLog(on_record(seen.append)),
+        reference=problem.vectors[:, :2],
     )
     # One record per iteration, and one for the certificate, which is where the traffic ends.
     assert len(result.history) == result.iterations + 1

@@ -18,7 +18,7 @@ from eigenmesh.data._files import expand
 from eigenmesh.data._frames import as_narwhals
 from eigenmesh.data._source import is_frame
 from eigenmesh.errors import InputError
-from eigenmesh.events import EventLog, Listener, on_record
+from eigenmesh.events import EventLog, Listener
 from eigenmesh.fitting import PARTITIONS, Data, count_nodes, node_data, parse_weights
 from eigenmesh.transports import Transport, transport_by_name, transport_kind
 
@@ -48,8 +48,7 @@ def event_log(pca: Any, stack: ExitStack, keep: bool = True) -> EventLog:
 
     With ``keep``, a notebook shows the progress afterwards too.
     """
-    listeners: list[Listener] = [] if pca.callback is None else [on_record(pca.callback)]
-    listeners += [] if pca.on_event is None else [pca.on_event]
+    listeners: list[Listener] = [] if pca.on_event is None else [pca.on_event]
     if pca.verbose:
         from eigenmesh.report._progress import live_progress
 

@@ -102,7 +102,6 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "store": [instances("the path of a folder", str, os.PathLike), None],
     "averages_per_batch": [Interval(Integral, 2, None, closed="left"), None],
     "on_alarm": [callable, None],
-    "callback": [callable, None],
     "on_event": [callable, None],
     "verbose": ["boolean"],
 }

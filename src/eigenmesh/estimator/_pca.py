@@ -12,7 +12,7 @@ from eigenmesh.estimator._inputs import connect, data_for, event_log
 from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
 from eigenmesh.estimator._partial_fit import Streaming
 from eigenmesh.estimator._planning import Planning
-from eigenmesh.events import BatchChecked, Listener, Record
+from eigenmesh.events import BatchChecked, Listener
 from eigenmesh.fitting import Costs, NodeData, fit, fit_at_every_node, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.solvers import Solver
@@ -94,10 +94,9 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         reached. None: as many as ``tol`` needs.
     on_alarm : callable or None
         Called with ``batch_`` if a batch of ``partial_fit`` differs from those before it.
-    callback : callable or None
-        Called with a ``Record`` every few rounds.
     on_event : callable or None
-        Called with every ``Entry`` of the event log, such as ``JsonlWriter("run.jsonl")`` of ``eigenmesh.events``.
+        Called with every ``Entry`` of the event log. ``eigenmesh.events`` has some: ``JsonlWriter("run.jsonl")`` writes
+        them to a file, and ``on_record(function)`` calls a function with every ``Record`` of the history.
     verbose : bool
         Show live progress: on standard error, or in Jupyter and marimo as a picture in the notebook.
 
@@ -182,7 +181,6 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         store: str | os.PathLike[str] | None = None,
         averages_per_batch: int | None = None,
         on_alarm: Callable[[BatchChecked], Any] | None = None,
-        callback: Callable[[Record], Any] | None = None,
         on_event: Listener | None = None,
         verbose: bool = False,
     ) -> None:
@@ -196,7 +194,7 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         self.covariance, self.device, self.transport = covariance, device, transport
         self.forgetting, self.window, self.store = forgetting, window, store
         self.averages_per_batch, self.on_alarm = averages_per_batch, on_alarm
-        self.callback, self.on_event, self.verbose = callback, on_event, verbose
+        self.on_event, self.verbose = on_event, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Self:
         """Find the principal components of the samples of all nodes.

@@ -42,9 +42,9 @@ class EventLog:
         return tuple(self._records)
 
 
-def on_record(callback: Callable[[Record], Any]) -> Listener:
-    """A listener that passes on only records."""
-    return lambda entry: callback(entry.event) if isinstance(entry.event, Record) else None
+def on_record(function: Callable[[Record], Any]) -> Listener:
+    """A listener that calls a function with each record of the history, one per check."""
+    return lambda entry: function(entry.event) if isinstance(entry.event, Record) else None
 
 
 class JsonlWriter:

@@ -7,7 +7,7 @@ import numpy as np
 
 from eigenmesh import arrays as ea
 from eigenmesh.data import Covariance
-from eigenmesh.events import EventLog, Record, on_record
+from eigenmesh.events import EventLog
 from eigenmesh.iteration._account import Account
 from eigenmesh.iteration._loop import Loop
 from eigenmesh.iteration._result import Result
@@ -28,7 +28,6 @@ def run(
     seed: int = 0,
     drawn: bool = False,
     basis: np.ndarray | None = None,
-    callback: Callable[[Record], Any] | None = None,
     on_estimate: Callable[[np.ndarray], Any] | None = None,
     reference: np.ndarray | None = None,
     spent: Mapping[str, Traffic] | None = None,
@@ -51,8 +50,6 @@ def run(
         Iterations between two checks of the residual; by default checks take at most about a tenth of the rounds.
     basis : array of shape (d, K) or None
         Start with orthonormal columns; by default a random one.
-    callback : callable or None
-        Called with each Record of the history: one per check, and the last with the certificate.
     on_estimate : callable or None
         Called with the (d, K) estimate of the first node in this process after each check without divergence.
     reference : array of shape (d, K) or None
@@ -85,10 +82,8 @@ def run(
     )
     if basis is not None:
         require_basis(np.asarray(basis), (covariance.n_features, n_components))
-    events = EventLog() if events is None else events
-    if callback is not None:
-        events.listeners.append(on_record(callback))
-    loop = Loop(solver, covariance, network, Account(network, spent or {}), events, settings)
+    account, events = Account(network, spent or {}), EventLog() if events is None else events
+    loop = Loop(solver, covariance, network, account, events, settings)
     # Checks detect overflow, where all nodes can agree on it; NumPy warnings would only be noise.
     with np.errstate(all="ignore"), ea.small_work_on_host(loop.like):
         return loop.run(n_components, basis)
