@@ -21,7 +21,7 @@ PROBES, PROBE_MEANS = 8, (0.0, 1.0, 30.0, 0.0)
 # POWER_STEPS, or once a step adds less than a hundredth; MARGIN covers what it has not found.
 MOST_WHOLE, POWER_STEPS, GROWTH, MARGIN = 256, 12, 1.01, 1.5
 # Averages with more rounds are not measured while they are planned.
-MOST_MEASURED = 1_000_000
+MOST_MEASURED = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class Mixing(LinearAverage):
     def lengthened(self, accuracy: float) -> Self:
         """The same average with more rounds, until it has this accuracy or rounding errors keep it from that.
 
-        An average of more than a million rounds stays as it is: no run can afford it, and measuring would take hours.
+        An average of more than 20,000 rounds stays as it is: few runs can afford it, and measuring takes long.
         """
         average, before = self, np.inf
         while average.rounds <= MOST_MEASURED and average.accuracy > accuracy:

@@ -144,7 +144,9 @@ class Changing(Flooding):
             self._contraction = min(max((largest / first) ** (1 / taken), 1e-3), 1 - 1e-9)
             if largest <= self.accuracy:
                 break
-            if only_rounding_left(largest, before):
+            stuck = only_rounding_left(largest, before)
+            # In a shorter block links may have been down.
+            if stuck and rounds >= self.flood_rounds:
                 self.accuracy = ABOVE_ROUNDING * largest
                 # ``follows`` may use the accuracy of the average, so it is called again.
                 self.average = PushSumAverage(0, 0, 0, self.accuracy)
@@ -152,8 +154,9 @@ class Changing(Flooding):
             if taken >= most:
                 slow = f"an average has an error of {largest:.1g} after {taken:,} rounds, and needs {self.accuracy:.1g}"
                 raise GraphError(f"{slow}: the links are up too seldom; use links that are up more often.")
+            rounds = rounds_to_contract(self.accuracy / largest, self._contraction) + 1
             # A block in which links were down says nothing about the next one, so the rounds are doubled at most.
-            rounds = min(rounds_to_contract(self.accuracy / largest, self._contraction) + 1, taken, most - taken)
+            rounds = min(max(rounds, self.flood_rounds) if stuck else rounds, taken, most - taken)
         rounds = taken + self.flood_rounds
         messages_per_round, in_turn_per_round = (
             count / self.traffic.rounds for count in (self.traffic.messages, self._in_turn)
