@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 from sklearn.decomposition import PCA
 
+from eigenmesh import StopReason
 from eigenmesh.data import RandomSplit, Shards
 from eigenmesh.estimator._pca import DecentralizedPCA
 from eigenmesh.events import Ended, EventReader, Record, Started
@@ -109,7 +110,7 @@ def test_the_last_record_of_the_events_is_the_traffic(call, tmp_path, samples, w
     assert {name: getattr(last, name) for name in vars(Traffic())} == {name: numbers[name] for name in vars(Traffic())}
     (started,) = (event for event in events if isinstance(event, Started))
     assert (last.bound, started.solver) == (numbers["error_bound"], numbers["solver"])
-    assert events[-1] == Ended("done", True, "converged")
+    assert events[-1] == Ended("done", True, StopReason.CONVERGED.words)
 
 
 def test_plan_results_and_files_are_told_on_standard_output(call, tmp_path, samples):

@@ -32,7 +32,7 @@ def test_terminal_shows_live_progress():
     messages, said = make_voice(terminal=True)
     with messages.progress() as show:
         tell(show)
-    for words in ("round 50 of at most 5000", "1.2e-01", "2.5 MB sent"):
+    for words in ("round 50 of a budget of 5000", "1.2e-01", "2.5 MB sent"):
         assert words in said.getvalue()
 
 
@@ -44,7 +44,7 @@ def test_log_gets_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(messages_module, "LINE_EVERY_S", 0.0)
     with messages.progress() as show:
         tell(show)
-    assert said.getvalue() == "round 50 of at most 5,000, residual 1.2e-01, 2.5 MB sent\n"
+    assert said.getvalue() == "round 50 of a budget of 5,000, residual 1.2e-01, 2.5 MB sent\n"
 
 
 def test_quiet_has_no_progress_but_alerts():

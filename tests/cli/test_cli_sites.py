@@ -164,7 +164,7 @@ def test_status_says_how_the_run_goes(do, site):
     _say(site)
     done = do("status", site)
     assert done.exit_code == 0, done.output
-    for words in ("bergen", "42 of at most 5,000", "1.0e-03", "1.5 kB", "oslo", "up", "43.2 ms", "Running."):
+    for words in ("bergen", "42 of a budget of 5,000", "1.0e-03", "1.5 kB", "oslo", "up", "43.2 ms", "Running."):
         assert words in done.stdout
 
 

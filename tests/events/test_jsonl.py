@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -127,13 +129,48 @@ def test_a_disk_that_refuses_ends_nothing(tmp_path, caplog):
     assert caplog.text.count("events are no longer written") == 1
 
 
-def test_the_last_event_says_what_failed(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("out of luck"), Ended("failed", message="out of luck")),
+        (RuntimeError(), Ended("failed", message="RuntimeError")),
+        (KeyboardInterrupt(), Ended("stopped", message="interrupted by Ctrl-C")),
+        (KeyboardInterrupt("stopped by signal 15"), Ended("stopped", message="stopped by signal 15")),
+    ],
+)
+def test_the_last_event_says_what_failed_or_that_somebody_stopped_it(tmp_path, error, expected):
     def fail():
         with event_log(tmp_path / "events.jsonl") as log:
             log.emit(EVENTS[0])
-            raise RuntimeError("out of luck")
+            raise error
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(type(error)):
         fail()
-    last = EventReader(tmp_path / "events.jsonl").new()[-1].event
-    assert last == Ended("failed", message="out of luck")
+    assert EventReader(tmp_path / "events.jsonl").new()[-1].event == expected
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_a_file_is_abandoned_once_its_writers_have_gone_however_they_went(tmp_path):
+    path = tmp_path / "events.jsonl"
+    reader = EventReader(path)
+    assert not reader.is_abandoned
+    with JsonlWriter(path) as writer, JsonlWriter(path, append=True) as other:
+        for one in (writer, other):
+            one(Entry(1.0, EVENTS[-1]))
+            assert not reader.is_abandoned
+    assert reader.is_abandoned
+    code = """
+import sys
+from eigenmesh.events import Entry, JsonlWriter, Lost
+writer = JsonlWriter(sys.argv[1])
+writer(Entry(1.0, Lost((), "")))
+print("written", flush=True)
+sys.stdin.read()
+"""
+    words = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "written\n"
+        assert not reader.is_abandoned
+        process.kill()
+        process.wait()
+    assert reader.is_abandoned

@@ -56,7 +56,7 @@ def told(points):
 def test_the_last_picture_is_that_of_the_whole_run():
     shown = told([np.nan, 1e-2, 1e-8])
     assert "Preparing." in shown[0]
-    assert "round 21 of at most 100, 1.0 kB sent, certified bound 1.0e-08 (target 1e-06), 3.0 s" in shown[-1]
+    assert "round 21 of a budget of 100, 1.0 kB sent, certified bound 1.0e-08 (target 1e-06), 3.0 s" in shown[-1]
     curves = dict(re.findall(r'<polyline points="([^"]*)".*?<title>([^<]*)', shown[-1]))
     bound = next(points for points, words in curves.items() if words == "certified bound")
     # From 1e0 down to 1e-8: rounds 14 and 21 of 21, at a quarter of the height and at its end.

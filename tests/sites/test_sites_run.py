@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from eigenmesh import StopReason
 from eigenmesh.events import Ended, EventReader, LinkTraffic, Members, Record
 from eigenmesh.sites._status import Status, read_status
 from mesh import Mesh, ring
@@ -55,7 +56,7 @@ def check_events(mesh, name, audited):
     numbers, status = mesh.numbers(name), read_status(mesh.out(name) / "status.json")
     events = [entry.event for entry in EventReader(mesh.out(name) / "events.jsonl").new()]
     assert events[0] == Members("test", name, 0, NAMES)
-    assert events[-1] == Ended("done", True, "converged")
+    assert events[-1] == Ended("done", True, StopReason.CONVERGED.words)
     last = [event for event in events if isinstance(event, Record)][-1]
     assert (last.rounds, last.messages, last.bytes) == (numbers["rounds"], numbers["messages"], numbers["bytes"])
     for link in (event for event in events if isinstance(event, LinkTraffic) and event.sender == name):

@@ -3,6 +3,8 @@
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -123,6 +125,90 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
             assert "20 ms per round" in page.inner_text("#chart-legend")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             no_serious_finding(page)
+
+
+# With this step it runs for minutes.
+SLOW_FIT = ["fit", "digits", "-k3", "--nodes=40", "--solver=fast-pca", "--step-size=1e-4", "--max-rounds=1000000"]
+
+
+@contextmanager
+def slow_fit(folder):
+    """A fit in a process of its own, which serves its page and writes its events to run.jsonl; and the address."""
+    command = [sys.executable, "-m", "eigenmesh", *SLOW_FIT, "--live", "--events", "run.jsonl"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, next(filter(None, map(re.compile(r"http://\S+").search, process.stderr)))[0]
+        finally:
+            process.kill()
+            process.stderr.close()
+
+
+def told(page):
+    """The sentences at the top."""
+    return [page.inner_text(part) for part in ("#state", "#why", "#heard")]
+
+
+def reported(browser, folder):
+    """The sentences of the report of run.jsonl as it is now."""
+    written = ["watch", str(folder / "run.jsonl"), "--report", str(folder / "run.html")]
+    assert CliRunner().invoke(app, written, catch_exceptions=False).exit_code == 0
+    with opened(browser, (folder / "run.html").as_uri()) as page:
+        return told(page)
+
+
+@pytest.mark.slow
+def test_a_fit_that_is_killed_is_said_to_be_lost(browser, tmp_path):
+    with slow_fit(tmp_path) as (process, address):
+        # Without a look at the console: the browser notes there that nobody answers.
+        page = browser.new_page()
+        page.set_default_timeout(LIMIT_MS)
+        page.goto(address)
+        shows(page, "Running: round")
+        page.wait_for_selector('#heard:has-text("Last event")')
+        assert reported(browser, tmp_path)[0].startswith("Running: round")
+        process.kill()
+        process.wait()
+        shows(page, "The run is lost: nothing was heard from its process since")
+        assert "It had reached round" in state(page)
+        assert page.inner_text("#why") == "Start it again: a fit begins anew."
+        page.close()
+    lost, _, heard = reported(browser, tmp_path)
+    assert lost.startswith("The run is lost: its process has ended without saying why. It had reached round")
+    assert "before this page was written" in heard
+    feed, stop = Feed(), threading.Event()
+    reading = threading.Thread(target=follow, args=(tmp_path / "run.jsonl", feed, stop, lambda last: None))
+    reading.start()
+    with PageServer(feed, "Lost", apart=True) as server, opened(browser, server.address) as page:
+        shows(page, "The run is lost: its process has ended without saying why.")
+        no_serious_finding(page)
+        stop.set()
+        reading.join()
+        feed.close()
+        page.wait_for_selector('#heard:has-text("This page is no longer updated since")')
+
+
+@pytest.mark.slow
+def test_a_fit_that_is_interrupted_was_stopped(browser, tmp_path):
+    with slow_fit(tmp_path) as (process, address), opened(browser, address) as page:
+        shows(page, "Running: round")
+        process.send_signal(signal.SIGINT)
+        shows(page, "The run was stopped: interrupted by Ctrl-C.")
+        process.wait()
+        assert reported(browser, tmp_path)[0] == "The run was stopped: interrupted by Ctrl-C."
+
+
+def test_a_run_beyond_its_budget_says_so_in_words(browser):
+    X = np.random.default_rng(0).standard_normal((80, 6)) * [5, 4, 3, 1, 1, 1]
+    data, feed = NodeData(Shards.from_list(np.split(X, 8)), metropolis(cycle(8))), Feed()
+    log = EventLog(feed)
+    request = Request.parse(n_components=2, solver="fast-pca", max_rounds=60, random_state=0)
+    result = fit(prepare(request, data), events=log).result
+    assert result.traffic.rounds > 60
+    with PageServer(feed, "Budget") as server, opened(browser, server.address) as page:
+        shows(page, f"round {result.traffic.rounds} of a budget of 60")
+        log.emit(result.ended)
+        shows(page, "the round budget ended before the certificate reached tol.")
+        assert "max_rounds" not in state(page)
 
 
 def test_the_true_error_is_drawn_as_a_sine_like_the_target(browser, tmp_path):
@@ -265,7 +351,7 @@ def test_fits_one_after_the_other_are_in_a_table(browser):
         feed(Entry(2.5, Record(1, 7, 14, 7, 800, 0.1, bound=0.25)))
         feed(Entry(3.0, Ended("done", converged, "budget")))
     shown = ["7", "800 B", "2.5 s", "0.25"]
-    rows = [["block-krylov", *shown, "certified"], ["oi", *shown, "budget"]]
+    rows = [["block-krylov", *shown, "certified"], ["oi", *shown, "not certified"]]
     heads = ["solver", "rounds", "sent", "time", "bound", "end"]
     with PageServer(feed, "Two") as server, opened(browser, server.address, 1400) as page:
         shows(page, "oi is done, not certified")

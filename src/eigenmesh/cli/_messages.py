@@ -193,7 +193,7 @@ class Messages:
                 max_rounds = event.max_rounds
             elif isinstance(event, Record) and time.monotonic() - last >= LINE_EVERY_S:
                 last = time.monotonic()
-                where = f"round {event.rounds:,} of at most {max_rounds:,}"
+                where = f"round {event.rounds:,} of a budget of {max_rounds:,}"
                 self.alert(f"{where}, residual {event.residual:.1e}, {readable_bytes(event.bytes)} sent", style="none")
 
         return show

@@ -220,7 +220,7 @@ def _lines(messages: Messages) -> Any:
 
 def in_words(status: Status) -> str:
     """One line: phase, round, residual, bytes, and the neighbours it waits for."""
-    words = [f"{status.phase}: round {status.round:,} of at most {status.max_rounds:,}"]
+    words = [f"{status.phase}: round {status.round:,} of a budget of {status.max_rounds:,}"]
     if status.residual == status.residual:
         words.append(f"residual {status.residual:.1e}")
     words.append(f"{readable_bytes(status.bytes)} sent")

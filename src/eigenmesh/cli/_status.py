@@ -60,7 +60,7 @@ def _facts(found: Status, now: float) -> dict[str, str]:
     facts = {
         "site": f"{found.site}, run {found.run!r}",
         "phase": found.phase if not found.message else f"{found.phase}: {one_line(found.message)}",
-        "round": f"{found.round:,} of at most {found.max_rounds:,}" if found.max_rounds else f"{found.round:,}",
+        "round": f"{found.round:,} of a budget of {found.max_rounds:,}" if found.max_rounds else f"{found.round:,}",
         "residual": f"{found.residual:.1e}" if math.isfinite(found.residual) else "not known yet",
         "sent": readable_bytes(found.bytes),
         "process": f"{found.pid}" + (f", since {began:%Y-%m-%d %H:%M:%S} UTC" if began else ""),

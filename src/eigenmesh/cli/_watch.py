@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 import webbrowser
@@ -19,8 +20,10 @@ from eigenmesh.cli._report_file import components_of, save_page
 from eigenmesh.errors import EigenmeshError, InputError
 from eigenmesh.events import Ended, Entry, EventReader, Planned
 from eigenmesh.model_file import read_model
-from eigenmesh.watch import Feed, PageServer, follow
+from eigenmesh.watch import Feed, PageServer, fate_of, follow
 from eigenmesh.watch._server import LOOPBACK
+
+logger = logging.getLogger(__name__)
 
 EVENTS_FILE = "events.jsonl"
 # Pause before the audit is summarised again, as a multiple of the time that a summary took.
@@ -63,7 +66,7 @@ def watch(run: RunPath, port: Port = 0, host: Host = LOOPBACK, opened: Opened = 
     if host != LOOPBACK:
         messages.alert("anybody who can reach this machine and knows the address can see the page.", style="yellow")
     feed, stop = Feed(), threading.Event()
-    with PageServer(feed, source.title, host, port) as server:
+    with PageServer(feed, source.title, host, port, apart=True) as server:
         messages.print(f"watch it at {server.address}")
         if not EventReader(source.events).new():
             messages.alert(f"waiting for the run: there is no event in {source.events} yet.", style="yellow")
@@ -96,7 +99,16 @@ def _followed(source: WatchedRun, feed: Feed | None) -> Iterator[None]:
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=source.follow, args=(feed, stop), daemon=True)
+
+    def work() -> None:
+        try:
+            source.follow(feed, stop)
+        except Exception:
+            # The run goes on; the page says that it is no longer updated.
+            logger.exception("the page is no longer updated")
+            feed.close()
+
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         yield
@@ -137,6 +149,9 @@ def _write(report: Path, source: WatchedRun) -> Path:
         raise InputError(f"there is no event in {source.events} yet; start the run first.")
     entries = [*source.first_entry(entries), *entries]
     about: dict[str, Any] = {"left": source.look(True)}
+    if not isinstance(entries[-1].event, Ended):
+        heard, lost = fate_of(source.events, entries[-1])
+        about["fate"] = {"heard": heard, "now": time.time(), "lost": lost}
     if source.results is not None and isinstance(entries[-1].event, Ended) and entries[-1].event.outcome == "done":
         numbers = json.loads((source.results / "result.json").read_text(encoding="utf-8"))
         about["components"] = components_of(read_model(source.results / "result.npz"), numbers["error_bounds"])

@@ -1,5 +1,6 @@
 """The log of all events of a fit, and its files: one event per line, which can be read while they are written."""
 
+import contextlib
 import logging
 import os
 import threading
@@ -50,7 +51,8 @@ def on_record(function: Callable[[Record], Any]) -> Listener:
 class JsonlWriter:
     """A listener that writes each event to a file at once; with ``append``, after the existing lines.
 
-    If the disk fails, it logs a warning and stops writing; the run goes on.
+    If the disk fails, it logs a warning and stops writing; the run goes on. A lock on the file, which ends with the
+    process however it ends, tells readers that somebody still writes to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
@@ -66,6 +68,7 @@ class JsonlWriter:
             if self._file is None:
                 start = "\n" if self._append and is_torn(self.path) else ""
                 self._file = open(self.path, "a" if self._append else "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+                _lock(self._file.fileno(), exclusive=False)
                 self._file.write(start)
             self._file.write(to_json(entry) + "\n")
         except OSError as error:
@@ -88,6 +91,22 @@ def is_torn(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
         return file.read(1) not in (b"", b"\n")
+
+
+def _lock(file: int, exclusive: bool) -> bool:
+    """Lock a file, for writers together or for one reader alone; False if a writer has it. True without such locks."""
+    with contextlib.suppress(ImportError):
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
+        except BlockingIOError:
+            return False
+        except OSError:
+            # Some file systems have no locks.
+            return not exclusive
+        return True
+    return not exclusive
 
 
 class EventReader:
@@ -115,6 +134,13 @@ class EventReader:
                 entries.append(from_json(line))
         return entries
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody writes to the file any longer; False if the system cannot tell, or if there is no file."""
+        with suppress(OSError), open(self.path, "rb") as file:
+            return _lock(file.fileno(), exclusive=True)
+        return False
+
 
 @contextmanager
 def event_log(path: Path | None, *listeners: Listener | None) -> Iterator[EventLog]:
@@ -123,6 +149,9 @@ def event_log(path: Path | None, *listeners: Listener | None) -> Iterator[EventL
         log = EventLog(*(listener for listener in (*listeners, writer) if listener is not None))
         try:
             yield log
+        except KeyboardInterrupt as error:
+            log.emit(Ended("stopped", message=str(error) or "interrupted by Ctrl-C"))
+            raise
         except BaseException as error:
             log.emit(Ended("failed", message=str(error) or type(error).__name__))
             raise

@@ -76,7 +76,7 @@ class Result:
     @property
     def ended(self) -> Ended:
         """The event that ends a fit with this result."""
-        return Ended("done", self.converged, self.stop_reason.label)
+        return Ended("done", self.converged, self.stop_reason.words)
 
     def certificate_words(self, tol: float) -> CertificateInWords:
         """What is known about the components, in sentences, for a fit with this ``tol``."""

@@ -34,6 +34,12 @@ class StopReason(Enum):
         return self.name.lower()
 
     @property
+    def words(self) -> str:
+        """What it means, as the second half of a sentence."""
+        first = self.advice.partition(". ")[0]
+        return first[0].lower() + first[1:].removesuffix(".")
+
+    @property
     def advice(self) -> str:
         """What it means and what to do."""
         return str(self.value)

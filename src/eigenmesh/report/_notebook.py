@@ -101,7 +101,7 @@ class _Picture:
             return "Preparing."
         words = [f"{started.solver}, {started.averaging} averaging, {len(started.nodes)} nodes"]
         if record is not None:
-            words.append(f"round {record.rounds:,} of at most {started.max_rounds:,}")
+            words.append(f"round {record.rounds:,} of a budget of {started.max_rounds:,}")
             words.append(f"{readable_bytes(record.bytes)} sent")
         if self.points["bound"]:
             words.append(f"certified bound {self.points['bound'][-1][1]:.1e} (target {started.tol:g})")

@@ -33,7 +33,7 @@ def _line(console: Console) -> Iterator[Listener]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        TextColumn("round {task.completed:.0f} of at most {task.total:.0f}"),
+        TextColumn("round {task.completed:.0f} of a budget of {task.total:.0f}"),
         TextColumn("residual {task.fields[residual]}"),
         TextColumn("{task.fields[sent]}"),
         TimeElapsedColumn(),

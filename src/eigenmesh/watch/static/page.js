@@ -2,6 +2,8 @@
 // The state of a run is computed from its events; everything on the page is drawn from that state.
 const RUN = JSON.parse(document.getElementById("run").textContent);
 const SVG = "http://www.w3.org/2000/svg";
+// A server says something every two seconds; after so much silence it counts as gone.
+const SILENT_S = 10;
 const MOST_POINTS = 500, MOST_LINES = 200, MOST_NAMED = 40, MOST_ROWS = 12, MOST_COLUMNS = 4;
 const $ = (id) => document.getElementById(id);
 // On a phone the pictures have fewer units, so that their text stays readable.
@@ -104,7 +106,7 @@ function take(state, event) {
     }
     case "ended":
       state.ended = event;
-      if (state.fits.length) state.fits[state.fits.length - 1].end = event.converged ? "certified" : event.message || event.outcome;
+      if (state.fits.length) state.fits[state.fits.length - 1].end = event.converged ? "certified" : event.outcome === "done" ? "not certified" : event.message || event.outcome;
       break;
   }
 }
@@ -117,8 +119,40 @@ function bestBound(state) {
   return state.certified && finite(state.certified.bound) ? state.certified.bound : null;
 }
 
+// --- Whether the run is still there ---
+
+// What is known of a run that has not said how it ended: when it was last heard, and whether its process is gone.
+const fate = { ...(RUN.fate ?? { heard: null, now: null, lost: false }), at: Date.now(), broken: null, closed: null };
+
+// Seconds since the last event, by the clock of the server.
+const quiet = () => Math.max(0, fate.now - fate.heard + (RUN.live ? (Date.now() - fate.at) / 1000 : 0));
+const clock = (date) => date.toLocaleTimeString("en", { hour12: false });
+const silent = () => RUN.live && !fate.closed && (fate.broken !== null || Date.now() - fate.at > 1000 * SILENT_S);
+// Only the latest state of a run can be lost.
+const goesOn = (state) => !state.ended && state.lines.length && follows;
+
+// What became of a run that has not ended; empty while it goes on. Who does not answer may only have been halted.
+function loss(state) {
+  if (!goesOn(state)) return "";
+  if (fate.lost) return "is lost: its process has ended without saying why";
+  const since = clock(new Date(fate.broken ?? fate.at));
+  return silent() && !RUN.apart ? `${fate.broken === null ? "does not answer" : "is lost"}: nothing was heard from its process since ${since}` : "";
+}
+
+// When the run was last heard, and whether this page still hears of it.
+function heardWords(state) {
+  if (!goesOn(state) || fate.heard === null) return "";
+  const last = `Last event ${seconds(Math.round(quiet()))} ${RUN.live ? "ago" : "before this page was written"}, at ${clock(new Date(1000 * fate.heard))}.`;
+  if (fate.closed) return `${last} This page is no longer updated since ${clock(fate.closed)}.`;
+  if (silent() && RUN.apart) return `${last} This page is no longer updated: its server has not answered since ${clock(new Date(fate.broken ?? fate.at))}. The run may go on.`;
+  return last;
+}
+
 // In a stream, each batch is a fit.
 const several = (state) => state.fits.length > 1 && !state.batches.length && !state.members;
+
+const ENDS = { stopped: "was stopped", parked: "has been parked", aborted: "was ended by a site", failed: "has failed" };
+const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 
 function stateWords(state) {
   const record = state.record, bound = bestBound(state), tol = state.started?.tol;
@@ -126,13 +160,15 @@ function stateWords(state) {
   const who = several(state) ? `${state.started.solver} is done` : "Done";
   if (state.ended) {
     const { outcome, converged, message } = state.ended;
-    if (outcome === "done") return converged ? `${who}: every component is within ${number(bound)} of the true one (target ${number(tol)}).` : `${who}, not certified to ${number(tol)}${near}: ${message}`;
-    return `The run has ${outcome === "parked" ? "been parked" : outcome}: ${message || "no reason was given"}`;
+    if (outcome === "done") return converged ? `${who}: every component is within ${number(bound)} of the true one (target ${number(tol)}).` : `${who}, not certified to ${number(tol)}${near}: ${sentence(message)}`;
+    return `The run ${ENDS[outcome] ?? "has ended"}: ${sentence(message || "no reason was given")}`;
   }
+  const lost = loss(state);
+  if (lost) return `The run ${lost}.${record ? ` It had reached round ${number(record.rounds)}${near}.` : ""}`;
   if (!state.started) return state.members ? `Connecting as ${state.members.site}.` : "No event yet.";
   if (!record) return `Preparing: ${state.started.solver} over ${state.started.nodes.length} nodes.`;
   const batch = state.batches.length ? ` batch ${state.fits.length - 1},` : several(state) ? ` ${state.started.solver},` : "";
-  return `Running:${batch} round ${number(record.rounds)} of at most ${number(state.started.max_rounds)}${near}, target ${number(tol)}, ${bytes(record.bytes)} sent.`;
+  return `Running:${batch} round ${number(record.rounds)} of a budget of ${number(state.started.max_rounds)}${near}, target ${number(tol)}, ${bytes(record.bytes)} sent.`;
 }
 
 function pace(state) {
@@ -146,7 +182,8 @@ function pace(state) {
 }
 
 function whyWords(state) {
-  if (state.ended) return state.ended.outcome === "done" ? "" : "Start it again when the problem is solved; a peer continues from its journal.";
+  if (state.ended?.outcome === "done") return "";
+  if (state.ended || loss(state).startsWith("is lost")) return state.members ? "Start the peer again: it continues from its journal." : "Start it again: a fit begins anew.";
   const down = [...state.neighbours.values()].filter((one) => !one.connected);
   const waiting = [...state.neighbours.values()].filter((one) => one.waiting && one.connected);
   if (state.lost.size) return `${[...state.lost.keys()].join(", ")} is lost.`;
@@ -421,7 +458,7 @@ function drawFits(state) {
   const alike = state.fits.every((one) => one.averaging === state.fits[0].averaging);
   const rows = state.fits.map(({ began, solver, averaging, record, end }, at) => [
     solver, ...(alike ? [] : [averaging]), record ? number(record.rounds) : "–", record ? bytes(record.bytes) : "–",
-    record ? seconds(record.time_s - began) : "–", record && finite(record.bound) ? number(record.bound) : "–", end || (at === state.fits.length - 1 ? "runs" : "–"),
+    record ? seconds(record.time_s - began) : "–", record && finite(record.bound) ? number(record.bound) : "–", end || (at === state.fits.length - 1 && !loss(state) ? "runs" : "–"),
   ]);
   $("fits").replaceChildren(table(`Fits one after the other${alike ? `, ${state.fits[0].averaging} averaging` : ""}`, ["solver", ...(alike ? [] : ["averaging"]), "rounds", "sent", "time", "bound", "end"], rows));
 }
@@ -535,10 +572,7 @@ function render() {
   const words = `${number(shown)} of ${number(events.length)} events${state.first === null ? "" : `, ${seconds(state.last - state.first)}`}`;
   $("time-text").textContent = words;
   slider.setAttribute("aria-valuetext", words);
-  $("state").textContent = stateWords(state);
-  const why = whyWords(state);
-  $("why").textContent = why;
-  $("why").hidden = !why;
+  say();
   for (const part of [drawMap, drawChart, drawStream, drawFits, drawLinks, drawFacts, drawCertificate]) part(state);
   drawLeft(left);
   $("log").replaceChildren(...state.lines.slice(-MOST_LINES).reverse().map((event) => {
@@ -547,6 +581,15 @@ function render() {
   }));
   document.body.dataset.events = shown;
   document.body.dataset.frameMs = (performance.now() - began).toFixed(1);
+}
+
+// The sentences at the top; live, they also change with time alone.
+function say() {
+  for (const [id, words] of [["state", stateWords(state)], ["why", whyWords(state)], ["heard", heardWords(state)]]) {
+    // Unchanged words are left alone: screen readers announce changes.
+    if ($(id).textContent !== words) $(id).textContent = words;
+    $(id).hidden = !words;
+  }
 }
 
 function soon() {
@@ -567,10 +610,14 @@ for (const button of document.querySelectorAll("[data-axis]")) {
 }
 
 if (RUN.live) {
-  const source = new EventSource(RUN.live);
-  source.addEventListener("run", (message) => { for (const event of JSON.parse(message.data)) events.push(event); soon(); });
+  const source = new EventSource(RUN.live), every = setInterval(say, 1000);
+  const hear = () => Object.assign(fate, { at: Date.now(), broken: null });
+  source.addEventListener("run", (message) => { for (const event of JSON.parse(message.data)) events.push(event); hear(); soon(); });
   source.addEventListener("left", (message) => { left = JSON.parse(message.data); soon(); });
-  source.addEventListener("end", () => { source.close(); document.body.dataset.ended = "true"; });
+  source.addEventListener("alive", (message) => { Object.assign(fate, JSON.parse(message.data)); hear(); say(); });
+  // The browser tries again by itself, and the page then hears of the run again.
+  source.addEventListener("error", () => { fate.broken ??= Date.now(); say(); });
+  source.addEventListener("end", () => { source.close(); clearInterval(every); fate.closed = new Date(); say(); document.body.dataset.ended = "true"; });
 }
 narrow.addEventListener("change", () => { drawComponents(); render(); });
 drawComponents();
