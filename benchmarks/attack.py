@@ -27,7 +27,7 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from eigenmesh import DecentralizedPCA, graphs
+from eigenmesh import DecentralizedPCA, StreamingPCA, graphs
 from eigenmesh.averaging import AVERAGINGS, Chebyshev, Gossip
 from eigenmesh.data import Shards
 from eigenmesh.errors import EigenmeshError, TransportError
@@ -621,7 +621,7 @@ def fitted(problem: Problem, seed: int) -> Result:
 
 
 def fitted_in_batches(problem: Problem) -> Result:
-    pca = DecentralizedPCA(problem.n_components, **problem.settings)
+    pca = StreamingPCA(problem.n_components, **problem.settings)
     first = problem.first_batch
     pieces = [[part[:first], *np.array_split(part[first:], problem.batches)] for part in problem.parts]
     for batch in list(zip(*pieces, strict=True))[first == 0 :]:

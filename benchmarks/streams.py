@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 from sklearn.decomposition import IncrementalPCA
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import DecentralizedPCA, StreamingPCA
 from eigenmesh.data import load
 
 K, NODES, BATCHES = 10, 10, 60
@@ -40,7 +40,7 @@ def mnist() -> None:
     for name, order in orders.items():
         batches = np.array_split(X[order], BATCHES)
         for budget in (None, 2, 3):
-            rng, pca = np.random.default_rng(1), DecentralizedPCA(K, n_nodes=NODES, averages_per_batch=budget)
+            rng, pca = np.random.default_rng(1), StreamingPCA(K, n_nodes=NODES, averages_per_batch=budget)
             averages, certified = [], 0
             for batch in batches:
                 pca.partial_fit(batch, nodes=rng.choice(NODES, size=len(batch), p=RATES))
@@ -86,7 +86,7 @@ def drift(quiet: int) -> None:
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, (k, draw, changes) in sources.items():
         rng, alarms, shares = np.random.default_rng(0), [], []
-        pca = DecentralizedPCA(k, n_nodes=4, averages_per_batch=2, on_alarm=alarms.append)
+        pca = StreamingPCA(k, n_nodes=4, averages_per_batch=2, on_alarm=alarms.append)
         for _ in range(quiet):
             pca.partial_fit(draw(rng), nodes=rng.integers(0, 4, BATCH))
             if pca.batch_ is not None:
@@ -108,7 +108,7 @@ def larger_than_memory(cap_mib: int, times: int) -> None:
     n_batches = -(-times * cap_mib * 2**20 // (ROWS * FEATURES * 8))
     rng, total = np.random.default_rng(0), np.zeros((FEATURES, FEATURES))
     mixing = rng.standard_normal((FEATURES, FEATURES)) * np.linspace(3, 0.1, FEATURES)
-    mean, pca = np.zeros(FEATURES), DecentralizedPCA(5, n_nodes=4, averages_per_batch=2)
+    mean, pca = np.zeros(FEATURES), StreamingPCA(5, n_nodes=4, averages_per_batch=2)
     for batch in range(n_batches):
         if batch == n_batches - 1:
             pca.set_params(averages_per_batch=None)

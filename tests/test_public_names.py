@@ -25,6 +25,7 @@ NAMES = [
     "Result",
     "SavedModel",
     "StopReason",
+    "StreamingPCA",
     "Traffic",
     "load_model",
     "run",

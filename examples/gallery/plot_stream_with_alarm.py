@@ -9,12 +9,12 @@ do not fit them raise an alarm.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import StreamingPCA
 
 rng = np.random.default_rng(0)
 spread = np.array([6.0, 5.0, 4.0, *np.linspace(2, 0.5, 17)])
 alarms, beyond = [], []
-pca = DecentralizedPCA(3, n_nodes=4, on_alarm=alarms.append)
+pca = StreamingPCA(3, n_nodes=4, on_alarm=alarms.append)
 for batch in range(30):
     X = rng.standard_normal((100, 20)) * spread
     if batch >= 25:

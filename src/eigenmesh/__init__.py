@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eigenmesh import averaging, data, errors, graphs, metrics, networks, solvers, theory, transports
     from eigenmesh.certificate import Certificate
-    from eigenmesh.estimator import DecentralizedPCA, SavedModel, load_model
+    from eigenmesh.estimator import DecentralizedPCA, SavedModel, StreamingPCA, load_model
     from eigenmesh.events import Record
     from eigenmesh.fitting import Costs, Plan
     from eigenmesh.iteration import Result, StopReason, run
@@ -23,6 +23,7 @@ __all__ = [
     "Result",
     "SavedModel",
     "StopReason",
+    "StreamingPCA",
     "Traffic",
     "averaging",
     "data",
@@ -41,7 +42,7 @@ __all__ = [
 # for: `eigenmesh --help` needs none of them, and a process that is one node of many does without scikit-learn.
 _HOMES = {
     "certificate": ["Certificate"],
-    "estimator": ["DecentralizedPCA", "SavedModel", "load_model"],
+    "estimator": ["DecentralizedPCA", "SavedModel", "StreamingPCA", "load_model"],
     "events": ["Record"],
     "fitting": ["Costs", "Plan"],
     "iteration": ["Result", "StopReason", "run"],

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from eigenmesh import DecentralizedPCA, graphs, run
+from eigenmesh import DecentralizedPCA, StreamingPCA, graphs, run
 from eigenmesh.arrays import eigenpairs
 from eigenmesh.averaging import Chebyshev, Gossip
 from eigenmesh.certificate import certify
@@ -210,7 +210,7 @@ def test_what_is_rounded_off_large_means_of_a_stream_counts(settings):
     for _ in range(5):
         rows = rng.standard_normal((60, 6)) * [3, 2, 1.5, 1, 0.5, 0.3]
         rows = rows @ np.linalg.qr(rng.standard_normal((6, 6)))[0] + 1e4 * rng.standard_normal(6)
-        pca = DecentralizedPCA(2, n_nodes=4, topology="complete", random_state=0, **settings)
+        pca = StreamingPCA(2, n_nodes=4, topology="complete", random_state=0, **settings)
         for batch in np.split(rows, 3):
             pca.partial_fit(batch, nodes=rng.integers(0, 4, 20))
         weights = np.repeat(settings.get("forgetting", 1.0) ** np.arange(2, -1, -1), 20)[:, np.newaxis]

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from eigenmesh import DecentralizedPCA, StopReason, graphs
+from eigenmesh import DecentralizedPCA, StopReason, StreamingPCA, graphs
 from eigenmesh.averaging import Chebyshev
 from eigenmesh.data import Shards, gaussian, geometric_spectrum
 from eigenmesh.errors import DataError, GraphError, InputError, UnknownNameError
@@ -29,7 +29,13 @@ from eigenmesh.solvers import FastPCA
 from problems import angles, truth
 
 
-@parametrize_with_checks([DecentralizedPCA(n_nodes=3, max_rounds=300), DecentralizedPCA(n_components=1)])
+@parametrize_with_checks(
+    [
+        DecentralizedPCA(n_nodes=3, max_rounds=300),
+        DecentralizedPCA(n_components=1),
+        StreamingPCA(n_components=1, n_nodes=3, max_rounds=300),
+    ]
+)
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():
         # The checks fit random data with all components, on which the small budget may end first.
@@ -241,7 +247,6 @@ HOLES[7, 3] = np.nan
         ({"topology": np.array([[0.5, 0.4], [0.4, 0.5]])}, X, GraphError, "sum"),
         ({"topology": nx.path_graph(3)}, [X, X], InputError, "network has 3 nodes but the data have 2 parts"),
         ({"tol": -1}, X, InputError, "tol = -1"),
-        ({"step_size": -1}, X, InputError, "step_size = -1"),
         ({"random_state": "x"}, X, InputError, "random_state = 'x'"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",

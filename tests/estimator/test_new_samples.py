@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from eigenmesh import DecentralizedPCA, load_model
+from eigenmesh import DecentralizedPCA, StreamingPCA, load_model
 from eigenmesh.data import as_source
 from eigenmesh.errors import DataError, InputError
 from eigenmesh.estimator._saved_model import SavedModel
@@ -51,7 +51,7 @@ def test_t2_and_spe_are_what_they_say(cohort, model):
 
 def test_one_in_a_hundred_is_beyond_the_limits(tmp_path):
     rng, spread = np.random.default_rng(1), np.linspace(3, 1, 20)
-    pca = DecentralizedPCA(3, n_nodes=2, topology="complete", random_state=0)
+    pca = StreamingPCA(3, n_nodes=2, topology="complete", random_state=0)
     for _ in range(8):
         pca.partial_fit(rng.standard_normal((500, 20)) * spread)
     assert pca.spe_limit_ is not None

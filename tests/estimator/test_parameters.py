@@ -10,11 +10,10 @@ import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
-from eigenmesh import Costs, DecentralizedPCA, load_model
+from eigenmesh import Costs, DecentralizedPCA, StreamingPCA, load_model
 from eigenmesh.averaging import Tree
 from eigenmesh.data import RandomSplit
 from eigenmesh.errors import EigenmeshError, InputError, UnknownNameError
-from eigenmesh.estimator._parameters import CONSTRAINTS
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports import ThreadTransport
 
@@ -30,7 +29,6 @@ BAD = {
     "partition": ["rows", "", None, 3, True],
     "tol": ["a", 0, -1, 1, 2.0, np.nan, None, "1e-3", True, [1e-3]],
     "max_rounds": [0, -5, 10.5, "many", None, np.inf, True],
-    "step_size": [0, -1, "large", None, np.nan, True],
     "scale": ["no", "yes", 0, 1, None, 2.0],
     "whiten": ["no", "yes", 0, 1, None, [True]],
     "missing": ["median", None, True, np.nan],
@@ -39,14 +37,18 @@ BAD = {
     "transport": ["carrier-pigeon", "tls", 3, ThreadTransport, True],
     "random_state": ["x", -1, 1.5, True, [0]],
     "costs": [3, "cheap", Costs, {"latency_s": 1.0}, True],
+    "on_event": [3, "events.jsonl", True, [print]],
+    "verbose": ["loud", 2, None],
+}
+OF_STREAMS = {
     "forgetting": [0.0, 1.5, "half", None],
     "window": [0, 2.5, "day"],
     "store": [3, True],
     "averages_per_batch": [1, 2.5, "two"],
     "on_alarm": [3, "mail"],
-    "on_event": [3, "events.jsonl", True, [print]],
-    "verbose": ["loud", 2, None],
 }
+BAD_OF = {DecentralizedPCA: BAD, StreamingPCA: {**BAD, **OF_STREAMS}}
+del BAD_OF[StreamingPCA]["partition"]
 
 
 class NeverRead:
@@ -59,25 +61,31 @@ class NeverRead:
         raise AssertionError("the data were looked at")
 
 
-def test_every_parameter_is_in_the_table_and_has_constraints():
-    parameters = [name for name in inspect.signature(DecentralizedPCA.__init__).parameters if name != "self"]
-    assert list(BAD) == list(CONSTRAINTS) == parameters
+@pytest.mark.parametrize("kind", BAD_OF)
+def test_every_parameter_is_in_the_table_and_has_constraints(kind):
+    assert set(BAD_OF[kind]) == set(kind._parameter_constraints) == set(inspect.signature(kind).parameters)
 
 
-@pytest.mark.parametrize("call", ["fit", "fit_transform", "plan"])
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("kind", "name", "value", "call"),
     [
         # Numbered, since workers must collect the same names and objects print their addresses.
-        pytest.param(name, value, id=f"{name}-{number}")
-        for name, values in BAD.items()
+        pytest.param(kind, name, value, call, id=f"{kind.__name__}-{call}-{name}-{number}")
+        for kind, call in [
+            (DecentralizedPCA, "fit"),
+            (DecentralizedPCA, "fit_transform"),
+            (DecentralizedPCA, "plan"),
+            (StreamingPCA, "fit"),
+            (StreamingPCA, "partial_fit"),
+        ]
+        for name, values in BAD_OF[kind].items()
         for number, value in enumerate(values)
     ],
 )
-def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(name, value, call):
+def test_bad_values_are_refused_by_name_before_the_data_are_looked_at(kind, name, value, call):
     if name == "device" and isinstance(value, str):
         pytest.importorskip("torch")
-    estimator = DecentralizedPCA(**{name: value})
+    estimator = kind(**{name: value})
     given = dict(vars(estimator))
     with pytest.raises(InputError) as caught:
         getattr(estimator, call)(NeverRead())
@@ -119,7 +127,7 @@ def test_the_message_has_the_value_what_is_allowed_and_the_fix(settings, error, 
         {"n_components": np.float32(0.5), "scale": np.True_, "whiten": np.False_, "verbose": np.False_},
         {"topology": [[0.5, 0.5], [0.5, 0.5]], "random_state": np.random.default_rng(0), "costs": Costs(latency_s=1.0)},
         {"solver": BlockKrylov(), "averaging": Tree(), "split": RandomSplit(3), "on_event": lambda entry: None},
-        {"split": "sizes:10,20,30", "step_size": 0.5, "topology": "cycle", "n_nodes": 3},
+        {"split": "sizes:10,20,30", "topology": "cycle", "n_nodes": 3},
     ],
     ids=lambda settings: "-".join(settings),
 )

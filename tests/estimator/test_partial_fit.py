@@ -9,11 +9,11 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA, IncrementalPCA
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import DecentralizedPCA, StreamingPCA
 from eigenmesh.data import gaussian, power_law_spectrum
 from eigenmesh.data._running import RunningCovariance, RunningScatter
 from eigenmesh.data._running_rows import RunningRows
-from eigenmesh.errors import DataError, DataWarning, InputError
+from eigenmesh.errors import DataError, InputError, TooFewSamplesError
 from problems import angles
 
 D, K, BATCH = 150, 4, 120
@@ -48,7 +48,7 @@ def follow(pca, batches):
 
 
 def test_every_batch_is_certified_in_few_averages():
-    pca, seen, averages = DecentralizedPCA(K, n_nodes=5, topology="complete"), [], []
+    pca, seen, averages = StreamingPCA(K, n_nodes=5, topology="complete"), [], []
     for X, nodes in stream():
         pca.partial_fit(X, nodes=nodes)
         seen.append(X)
@@ -71,7 +71,7 @@ def test_the_last_answer_is_that_of_fit_on_everything_in_any_order(scale):
     rng = np.random.default_rng(1)
     turned = [(X, rng.permutation(nodes)) for X, nodes in (batches[k] for k in rng.permutation(5))]
     for order in (batches, turned):
-        pca = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-10, scale=scale), order)
+        pca = follow(StreamingPCA(K, n_nodes=5, tol=1e-10, scale=scale), order)
         assert np.abs(pca.components_ - fitted.components_).max() < 1e-9
         for name in (
             "explained_variance_",
@@ -85,7 +85,7 @@ def test_the_last_answer_is_that_of_fit_on_everything_in_any_order(scale):
 
 
 def test_two_averages_a_batch_follow_far_closer_than_incremental_pca():
-    pca = DecentralizedPCA(K, n_nodes=5, topology="complete", averages_per_batch=2)
+    pca = StreamingPCA(K, n_nodes=5, topology="complete", averages_per_batch=2)
     theirs = IncrementalPCA(K)
     batches = sorted(stream(12), key=lambda batch: batch[0][0, 0])
     for X, nodes in batches:
@@ -101,7 +101,7 @@ def test_two_averages_a_batch_follow_far_closer_than_incremental_pca():
 
 def test_a_direction_that_appears_is_found_at_once():
     rng = np.random.default_rng(3)
-    pca = DecentralizedPCA(K, n_nodes=5)
+    pca = StreamingPCA(K, n_nodes=5)
     for tick in range(6):
         X = rng.standard_normal((BATCH, D)) * np.where(np.arange(D) < 60, np.linspace(3, 1, D), 0.0)
         if tick == 5:
@@ -113,7 +113,7 @@ def test_a_direction_that_appears_is_found_at_once():
 
 def test_forgetting_is_direct_weighting():
     batches, weights = stream(6), []
-    pca = DecentralizedPCA(K, n_nodes=5, tol=1e-9, forgetting=0.8)
+    pca = StreamingPCA(K, n_nodes=5, tol=1e-9, forgetting=0.8)
     for X, nodes in batches:
         weights = [0.8 * w for w in weights] + [np.ones(len(X))]
         pca.partial_fit(X, nodes=nodes)
@@ -129,7 +129,7 @@ def test_a_window_is_fit_on_what_is_in_it(tmp_path):
     batches = stream(6)
     inside = np.vstack([X for X, _ in batches[-3:]])
     for settings in ({}, {"store": tmp_path}):
-        pca = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9, window=3, **settings), batches)
+        pca = follow(StreamingPCA(K, n_nodes=5, tol=1e-9, window=3, **settings), batches)
         assert sines(pca, inside) < 1e-9
         assert np.allclose(pca.mean_, inside.mean(axis=0), rtol=1e-13)
         assert (pca.n_samples_, pca.n_samples_seen_) == (3 * BATCH, 6 * BATCH)
@@ -144,8 +144,7 @@ def test_a_window_is_fit_on_what_is_in_it(tmp_path):
 @pytest.mark.parametrize("settings", [{}, {"forgetting": 0.7}, {"scale": True}])
 def test_rows_in_files_give_the_answer_of_moments(tmp_path, settings):
     moments, rows = (
-        follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9, store=store, **settings), stream(4))
-        for store in (None, tmp_path)
+        follow(StreamingPCA(K, n_nodes=5, tol=1e-9, store=store, **settings), stream(4)) for store in (None, tmp_path)
     )
     assert np.abs(moments.components_ - rows.components_).max() < 1e-8
     assert np.allclose(moments.explained_variance_, rows.explained_variance_, rtol=1e-12)
@@ -153,7 +152,7 @@ def test_rows_in_files_give_the_answer_of_moments(tmp_path, settings):
 
 
 def test_more_components_than_samples_wait_and_say_so():
-    pca = DecentralizedPCA(3, n_nodes=2)
+    pca = StreamingPCA(3, n_nodes=2)
     rows = np.random.default_rng(0).standard_normal((9, 6))
     for row in rows[:3]:
         with pytest.warns(ConvergenceWarning, match="nothing is fitted yet"):
@@ -170,7 +169,7 @@ def test_fewer_samples_than_features(rank, k):
     # After each batch the solver has used up the range of the samples before it has as many directions as it may keep.
     rng = np.random.default_rng(0)
     X = rng.standard_normal((90, rank)) @ np.linalg.qr(rng.standard_normal((200, rank)))[0].T
-    pca = DecentralizedPCA(k, n_nodes=4, topology="cycle", averaging="polynomial", random_state=0)
+    pca = StreamingPCA(k, n_nodes=4, topology="cycle", averaging="polynomial", random_state=0)
     for end in (30, 60, 90):
         pca.partial_fit(X[end - 30 : end])
         assert pca.result_.converged
@@ -179,8 +178,8 @@ def test_fewer_samples_than_features(rank, k):
 
 def test_threads_give_the_answer_of_the_simulation():
     batches = stream(3)
-    here = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9), batches)
-    threads = follow(DecentralizedPCA(K, n_nodes=5, tol=1e-9, transport="threads"), batches)
+    here = follow(StreamingPCA(K, n_nodes=5, tol=1e-9), batches)
+    threads = follow(StreamingPCA(K, n_nodes=5, tol=1e-9, transport="threads"), batches)
     assert np.abs(here.components_ - threads.components_).max() < 1e-8
     assert abs(threads.n_iter_ - here.n_iter_) <= 1
     assert threads.node_components_.shape == (5, K, D)
@@ -188,23 +187,23 @@ def test_threads_give_the_answer_of_the_simulation():
 
 def test_a_stream_can_be_saved_and_goes_on():
     batches = stream(4)
-    pca = follow(DecentralizedPCA(K, n_nodes=5, random_state=0), batches[:2])
+    pca = follow(StreamingPCA(K, n_nodes=5, random_state=0), batches[:2])
     again = pickle.loads(pickle.dumps(pca))
     for each in (pca, again):
         follow(each, batches[2:])
     assert (pca.components_ == again.components_).all()
-    assert pca.result_.seed != follow(DecentralizedPCA(K, n_nodes=5, random_state=0), batches[:1]).result_.seed
+    assert pca.result_.seed != follow(StreamingPCA(K, n_nodes=5, random_state=0), batches[:1]).result_.seed
 
 
 def test_names_and_parts():
     frame = pd.DataFrame(np.random.default_rng(0).standard_normal((40, 3)), columns=["a", "b", "c"])
-    pca = DecentralizedPCA(2).partial_fit(frame, nodes=["north", "south"] * 20)
+    pca = StreamingPCA(2).partial_fit(frame, nodes=["north", "south"] * 20)
     pca.partial_fit(frame[:5], nodes=["south"] * 5)
     assert pca.node_names_ == ("north", "south")
     assert list(pca.feature_names_in_) == ["a", "b", "c"]
-    assert list(pca.get_feature_names_out()) == ["decentralizedpca0", "decentralizedpca1"]
+    assert list(pca.get_feature_names_out()) == ["streamingpca0", "streamingpca1"]
     named = frame.assign(site=["north", "south"] * 20)
-    by_column = DecentralizedPCA(2).partial_fit(named, nodes="site")
+    by_column = StreamingPCA(2).partial_fit(named, nodes="site")
     by_column.partial_fit(named[1:10:2], nodes="site")
     assert by_column.node_names_ == ("north", "south")
     assert by_column.n_samples_seen_ == 45
@@ -212,18 +211,16 @@ def test_names_and_parts():
     with pytest.raises(InputError, match="X has no column 'place' for nodes="):
         by_column.partial_fit(named, nodes="place")
     with pytest.raises(DataError, match="row 2 has no entry in nodes"):
-        DecentralizedPCA(2).partial_fit(named.assign(site=[*"ab", None, *"a" * 37]), nodes="site")
+        StreamingPCA(2).partial_fit(named.assign(site=[*"ab", None, *"a" * 37]), nodes="site")
     rows = frame.to_numpy()
-    parts = (
-        DecentralizedPCA(2).partial_fit([rows[:30], rows[:0], rows[30:]]).partial_fit([rows[:0], rows[:5], rows[:0]])
-    )
+    parts = StreamingPCA(2).partial_fit([rows[:30], rows[:0], rows[30:]]).partial_fit([rows[:0], rows[:5], rows[:0]])
     assert np.allclose(np.abs(parts.components_), np.abs(pca.components_), atol=1e-6)
     assert parts.n_nodes_ == 3
 
 
 def test_a_change_raises_the_alarm_within_one_batch_and_quiet_batches_do_not():
     rng, alarms = np.random.default_rng(5), []
-    pca = DecentralizedPCA(3, n_nodes=4, on_alarm=alarms.append)
+    pca = StreamingPCA(3, n_nodes=4, on_alarm=alarms.append)
     spread = np.array([6.0, 5.0, 4.0, *np.linspace(2, 0.5, 17)])
     for tick in range(41):
         X = rng.standard_normal((100, 20)) * spread
@@ -245,7 +242,7 @@ def test_a_change_raises_the_alarm_within_one_batch_and_quiet_batches_do_not():
 def test_weak_changes_of_real_data_raise_the_alarm_within_one_batch():
     X, labels = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
-    pca = DecentralizedPCA(8, n_nodes=4, averages_per_batch=2)
+    pca = StreamingPCA(8, n_nodes=4, averages_per_batch=2)
     for _ in range(40):
         pca.partial_fit(X[rng.integers(0, len(X), 100)])
         assert pca.batch_ is None or not pca.batch_.alarm
@@ -260,7 +257,7 @@ def test_weak_changes_of_real_data_raise_the_alarm_within_one_batch():
 def test_limits_hold_one_percent_of_gaussian_samples():
     rng = np.random.default_rng(0)
     spread = np.array([6.0, 5.0, 4.0, *np.linspace(2, 0.5, 17)])
-    pca = DecentralizedPCA(3, n_nodes=4)
+    pca = StreamingPCA(3, n_nodes=4)
     for _ in range(4):
         pca.partial_fit(rng.standard_normal((2000, 20)) * spread)
     monitor = pca._stream.data.monitor
@@ -286,7 +283,7 @@ BATCH_0 = np.random.default_rng(0).standard_normal((30, 6))
     ids=["columns", "nan", "parts", "node", "nodes", "twice"],
 )
 def test_a_bad_batch_is_refused_and_not_counted(batch, settings, message):
-    pca = DecentralizedPCA(2, n_nodes=3).partial_fit(BATCH_0, batch="monday")
+    pca = StreamingPCA(2, n_nodes=3).partial_fit(BATCH_0, batch="monday")
     before = pca.components_
     with pytest.raises(ValueError, match=message):
         pca.partial_fit(batch, **settings)
@@ -305,21 +302,31 @@ def test_a_bad_batch_is_refused_and_not_counted(batch, settings, message):
         ({"missing": "mean"}, "needs all samples at once"),
         ({"privacy": "masked", "n_nodes": 2}, "2 nodes cannot be masked"),
         ({"window": 2, "device": "cpu"}, "keep rows in NumPy"),
-        ({"partition": "features"}, "a stream is split by samples"),
         ({"window": 0}, "window = 0 must be"),
         ({"store": "no such folder"}, "must be a folder that exists"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
-        DecentralizedPCA(2, **settings).partial_fit(BATCH_0)
+        StreamingPCA(2, **settings).partial_fit(BATCH_0)
 
 
-def test_a_stream_after_a_fit_begins_anew_and_says_so():
-    pca = DecentralizedPCA(2).partial_fit(BATCH_0).fit(BATCH_0[:20])
-    with pytest.warns(DataWarning, match="the stream begins with this batch"):
-        pca.partial_fit(BATCH_0)
+def test_fit_begins_a_new_stream():
+    pca = StreamingPCA(2, n_nodes=2).partial_fit(BATCH_0, batch="monday").fit(BATCH_0[:20])
+    assert pca.n_samples_ == pca.n_samples_seen_ == 20
+    pca.partial_fit(BATCH_0[20:], batch="monday")
     assert pca.n_samples_ == pca.n_samples_seen_ == 30
+    whole = DecentralizedPCA(2, n_nodes=2).fit(BATCH_0)
+    np.testing.assert_allclose(pca.explained_variance_, whole.explained_variance_)
+
+
+def test_fit_on_too_few_samples_raises_and_leaves_the_stream_as_it_was():
+    pca = StreamingPCA(2, n_nodes=2).partial_fit(BATCH_0)
+    components = pca.components_
+    with pytest.raises(TooFewSamplesError, match="n_components = 2"):
+        pca.fit(BATCH_0[:2])
+    assert pca.components_ is components
+    assert pca.partial_fit(BATCH_0[:2]).n_samples_seen_ == 32
 
 
 # Steps of an eighth at 2^40, whose last digit in float64 is 2^-12: every sum and difference of two of them is exact.
@@ -342,7 +349,7 @@ def test_rows_that_hardly_move_a_large_mean_are_not_lost(empty):
 @pytest.mark.parametrize("window", [None, 1000])
 def test_a_stream_of_single_rows_with_a_large_mean_is_exact(window):
     rows = FAR[:150]
-    pca = DecentralizedPCA(2, n_nodes=2, topology="complete", window=window)
+    pca = StreamingPCA(2, n_nodes=2, topology="complete", window=window)
     pca.partial_fit(rows[:20], nodes=np.arange(20) % 2)
     for t, row in enumerate(rows[20:]):
         pca.partial_fit(row[np.newaxis], nodes=np.array([t % 2]))

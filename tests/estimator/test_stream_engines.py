@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import StreamingPCA
 from eigenmesh.errors import DataError, InputError
 from problems import angles
 from transports.engines import ENGINES, launch, row
@@ -38,7 +38,7 @@ def test_moments_stay_on_the_device():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     for device in devices:
-        pca, whole = DecentralizedPCA(K, n_nodes=SIZE, device=device, tol=1e-9), []
+        pca, whole = StreamingPCA(K, n_nodes=SIZE, device=device, tol=1e-9), []
         for batch in range(3):
             rows = rows_of(0, batch)
             # A tensor on a GPU is not copied to the host; on the CPU it is the same memory.
@@ -65,7 +65,7 @@ def da():
 
 
 def test_dask_batches_are_summed_where_the_blocks_are(da):
-    pca, here = (DecentralizedPCA(K, tol=1e-9, forgetting=0.9) for _ in range(2))
+    pca, here = (StreamingPCA(K, tol=1e-9, forgetting=0.9) for _ in range(2))
     for batch in range(4):
         rows = rows_of(0, batch)
         pca.partial_fit(da.from_array(rows, chunks=(13 + batch, 5)))
@@ -98,10 +98,10 @@ def test_what_dask_batches_cannot_do_is_refused(da, settings, given, error, mess
     if given.pop("bad", False):
         rows[17, 2] = np.nan
     with pytest.raises(error, match=message):
-        DecentralizedPCA(K, **settings).partial_fit(da.from_array(rows, chunks=(13, D)), **given)
+        StreamingPCA(K, **settings).partial_fit(da.from_array(rows, chunks=(13, D)), **given)
 
 
 def test_dask_batches_do_not_join_a_stream_of_many_nodes(da):
-    pca = DecentralizedPCA(K, n_nodes=SIZE).partial_fit(rows_of(0, 0))
+    pca = StreamingPCA(K, n_nodes=SIZE).partial_fit(rows_of(0, 0))
     with pytest.raises((DataError, InputError), match=r"n_nodes = 3|has 3 nodes"):
         pca.partial_fit(da.from_array(rows_of(0, 1), chunks=(13, D)))

@@ -5,7 +5,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import StreamingPCA
 from problems import angles
 
 D, K, M = 40, 3, 4
@@ -19,7 +19,7 @@ def batches(n_batches=4, seed=0):
 
 
 def followed(given=None, **settings):
-    pca = DecentralizedPCA(K, n_nodes=M, random_state=0, **settings)
+    pca = StreamingPCA(K, n_nodes=M, random_state=0, **settings)
     for X, nodes in given or batches():
         pca.partial_fit(X, nodes=nodes)
     return pca

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from sklearn.datasets import load_wine
 
-from eigenmesh import DecentralizedPCA, load_model
+from eigenmesh import DecentralizedPCA, StreamingPCA, load_model
 from eigenmesh.data import as_source
 from eigenmesh.data._frames import as_narwhals
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
@@ -53,7 +53,7 @@ def test_a_batch_has_no_values_below_its_mask_either(in_parts):
     masked = np.ma.masked_array(X, np.zeros_like(X, dtype=bool))
     masked[5, 3] = np.ma.masked
     with pytest.raises(DataError, match=r"row 5, column 3 is nan; drop the row"):
-        DecentralizedPCA(2, n_nodes=2).partial_fit([masked, X] if in_parts else masked)
+        StreamingPCA(2, n_nodes=2).partial_fit([masked, X] if in_parts else masked)
 
 
 DAYS = pd.date_range("2026-01-01", periods=len(WINE))
@@ -74,7 +74,7 @@ NOT_NUMBERS = {
 @pytest.mark.parametrize("frame", NOT_NUMBERS.values(), ids=NOT_NUMBERS)
 def test_columns_of_dates_and_other_things_are_named_with_the_cure(frame):
     said = r"has columns that are not numbers: 'seen' \(.*leave them out, or make them numbers: a date can be"
-    for call in (pca().fit, pca().partial_fit, lambda one: pca().fit([one, one])):
+    for call in (pca().fit, StreamingPCA(2).partial_fit, lambda one: pca().fit([one, one])):
         with pytest.raises(DataError, match=said):
             call(frame)
     names = as_narwhals(frame, "X").columns
@@ -108,14 +108,14 @@ class Images:
     "given", [Cells(), [Cells(), Cells()], {"a": Cells(), "b": Cells()}], ids=["one", "list", "dict"]
 )
 def test_anndata_is_refused_at_once_with_what_to_give(given):
-    calls = [pca().fit, pca().plan, pca(n_nodes=2).fit(X[:, :12]).transform, as_source, pca().partial_fit]
+    calls = [pca().fit, pca().plan, pca(n_nodes=2).fit(X[:, :12]).transform, as_source, StreamingPCA(2).partial_fit]
     for call in calls[: 5 if isinstance(given, Cells) else 2]:
         with pytest.raises(DataError, match=r"is an AnnData object, not a matrix; give its matrix, adata\.X"):
             call(given)
 
 
 def test_what_is_no_array_is_refused_before_it_is_taken_apart():
-    for call in (pca().fit, pca().partial_fit, as_source):
+    for call in (pca().fit, StreamingPCA(2).partial_fit, as_source):
         with pytest.raises(DataError, match=r"is a test_surprising_input\.Images, not a matrix; give an array"):
             call(Images())
 

@@ -10,7 +10,7 @@ import pytest
 from eigenmesh import graphs
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError
-from eigenmesh.estimator._parameters import CONSTRAINTS
+from eigenmesh.estimator._parameters import OF_A_STREAM, OF_ONE_FIT
 from eigenmesh.fitting import NodeData, Request, prepare
 from eigenmesh.fitting._matching import canonical, described
 from eigenmesh.fitting._request import OWN_SETTINGS
@@ -83,10 +83,10 @@ def test_every_field_of_a_request_is_compared_or_chosen_by_each_node():
 
 
 def test_every_parameter_of_an_estimator_is_compared_or_does_not_matter_at_other_nodes():
-    compared = {*REQUEST, *STREAM, "weights", "partition", "step_size"}
+    compared = {*REQUEST, *STREAM, "weights", "partition"}
     # How one array is split in one process, what each node does by itself, and what only it is told.
     own = {"n_nodes", "split", "whiten", "store", "transport", "on_alarm", "on_event", "verbose"}
-    assert {*compared, *own, *OWN_SETTINGS} == {*CONSTRAINTS, *REQUEST}
+    assert {*compared, *own, *OWN_SETTINGS} == {*OF_ONE_FIT, *OF_A_STREAM, *REQUEST}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import StreamingPCA
 from eigenmesh.data import Moments
 from eigenmesh.fitting._monitor import NUMBERS, Monitor, Sums
 
@@ -80,7 +80,7 @@ def test_a_batch_without_samples_and_the_first_one_are_quiet():
 
 def test_all_components_leave_only_rounding_which_is_no_reason_for_an_alarm():
     rng, alarms = np.random.default_rng(0), []
-    pca = DecentralizedPCA(4, n_nodes=2, averages_per_batch=2, on_alarm=alarms.append)
+    pca = StreamingPCA(4, n_nodes=2, averages_per_batch=2, on_alarm=alarms.append)
     for _ in range(15):
         pca.partial_fit(rng.standard_normal((100, 4)) * [4, 3, 2, 1] + 1000)
     assert not alarms

@@ -14,10 +14,10 @@ from eigenmesh.report._notebook import notebook, notebook_progress
 STARTED = Started("oi", "tree", ("a", "b"), (("a", "b"),), 4, 2, 1e-6, 100)
 CODE = """
 import numpy as np
-from eigenmesh import DecentralizedPCA
+from eigenmesh import DecentralizedPCA, StreamingPCA
 X = np.random.default_rng(0).standard_normal((200, 30)) * np.linspace(3, 1, 30)
 pca = DecentralizedPCA(2, n_nodes=3, verbose=True, random_state=0).fit(X)
-stream = DecentralizedPCA(2, n_nodes=3, verbose=True).partial_fit(X)
+stream = StreamingPCA(2, n_nodes=3, verbose=True).partial_fit(X)
 pca
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from eigenmesh import DecentralizedPCA, graphs
+from eigenmesh import StreamingPCA, graphs
 from eigenmesh.averaging import Integers, Tree
 from eigenmesh.data import CovarianceKind, FeatureShards, Shards
 from eigenmesh.errors import EigenmeshError
@@ -110,9 +110,7 @@ def stream_settings(transport: Transport) -> dict[str, object]:
         value = STREAM[name][0]
         settings = {"n_components": K, "random_state": 0, "topology": "complete", "transport": transport}
         settings |= {name: value} if transport.rank == CULPRIT else {}
-        told[name] = said_by(
-            lambda settings=settings: DecentralizedPCA(**settings).partial_fit(rows_of(transport.rank))
-        )
+        told[name] = said_by(lambda settings=settings: StreamingPCA(**settings).partial_fit(rows_of(transport.rank)))
     return told
 
 
@@ -126,7 +124,7 @@ def data_settings(transport: Transport) -> dict[str, object]:
     changing = replace(graphs.over_time(complete), loss=0.5 if culprit else 0.0)
     by_columns = shards_of(transport, rows, FeatureShards)
     shorter = shards_of(transport, rows[1:] if culprit else rows, FeatureShards)
-    pca = DecentralizedPCA(K, topology="complete", transport=transport)
+    pca = StreamingPCA(K, topology="complete", transport=transport)
     attempts: dict[str, Callable[[], Any]] = {
         "columns": lambda: fitted(transport, shards=shards_of(transport, rows[:, 1:] if culprit else rows)),
         "names": lambda: fitted(transport, shards=names),

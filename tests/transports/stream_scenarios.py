@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import StreamingPCA
 from eigenmesh.errors import InputError
 from eigenmesh.transports import Transport
 
@@ -19,7 +19,7 @@ def rows_of(rank: int, batch: int) -> np.ndarray:
 
 def batches(transport: Transport) -> dict[str, object]:
     """Every batch goes in; the answer of the last one."""
-    pca = DecentralizedPCA(K, transport=transport, topology="cycle", tol=1e-9)
+    pca = StreamingPCA(K, transport=transport, topology="cycle", tol=1e-9)
     for batch in range(N_BATCHES):
         pca.partial_fit(rows_of(transport.rank, batch), batch=batch)
     return {
@@ -35,7 +35,7 @@ def clocks(transport: Transport) -> dict[str, object]:
     """Node 1 has counted a batch that the others have not, and calls the next one by another name."""
     told = {}
     for name, batch in (("id", "b" if transport.rank == 1 else "a"), ("tick", None)):
-        pca = DecentralizedPCA(K, transport=transport, topology="cycle").partial_fit(rows_of(transport.rank, 0))
+        pca = StreamingPCA(K, transport=transport, topology="cycle").partial_fit(rows_of(transport.rank, 0))
         if name == "tick" and transport.rank == 1:
             pca._stream = type(pca._stream)(**{**vars(pca._stream), "n_batches": 2})
         try:

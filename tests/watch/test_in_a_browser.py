@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import StreamingPCA
 from eigenmesh.cli import app
 from eigenmesh.data import Shards
 from eigenmesh.events import (
@@ -304,7 +304,7 @@ def test_a_peer_that_is_killed_is_seen_to_go_and_to_come_back(browser, tmp_path)
 def test_a_stream_with_an_alarm(browser):
     rng, feed = np.random.default_rng(5), Feed()
     log = EventLog(feed)
-    pca = DecentralizedPCA(3, n_nodes=4)
+    pca = StreamingPCA(3, n_nodes=4)
     with PageServer(feed, "A stream") as server, opened(browser, server.address) as page:
         for tick in range(8):
             X = rng.standard_normal((200, 10)) * np.linspace(6, 1, 10)

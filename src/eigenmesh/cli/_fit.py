@@ -14,7 +14,7 @@ from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._exit_codes import NOT_CONVERGED
-from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
+from eigenmesh.cli._inputs import parse_components, parse_solver, split_name
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table, wait_until_all_have_written
 from eigenmesh.cli._problem import IMAGE_SHAPES, Problem, read_problem
@@ -24,7 +24,7 @@ from eigenmesh.cli._table_options import takes_table
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, Listener
-from eigenmesh.fitting import Prepared, Request, fit_numbers, model_of, prepare
+from eigenmesh.fitting import PARTITIONS, Prepared, Request, fit_numbers, model_of, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.graphs import WEIGHTS
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
@@ -108,10 +108,9 @@ def fit(
     engine = None if transport is None else transport_kind(transport, device)
     settings: dict[str, Any] = {
         "n_components": parse_components(components) or DEFAULT_COMPONENTS,
-        "solver": solver,
+        "solver": parse_solver(solver, step_size),
         "averaging": averaging,
         "privacy": privacy,
-        "step_size": parse_step_size(step_size),
         "tol": tol,
         "max_rounds": max_rounds,
         "scale": "binomial" if binomial else scale,
@@ -128,7 +127,8 @@ def fit(
         from eigenmesh.cli._fit_stream import fit_stream
 
         where: Any = {"transport": transport, "topology": topology, "nodes": nodes, "split": split, "weights": weights}
-        settings["partition"] = partition
+        if canonical_name("partition", partition, PARTITIONS) != "samples":
+            raise InputError(f"--partition {partition} needs all samples at once; a stream is split by samples.")
         converged = fit_stream(messages, outputs, data, table, batches, **where, **settings)
         raise typer.Exit(0 if converged else NOT_CONVERGED)
     if transport is not None and split is None and is_one_table(data):

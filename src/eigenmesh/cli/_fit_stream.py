@@ -20,7 +20,7 @@ from eigenmesh.cli._stream_options import StreamOptions
 from eigenmesh.data import LabelSplit, Table, TableOptions, as_source, split_by_name
 from eigenmesh.data._files import READERS, kind_of
 from eigenmesh.errors import DataError, InputError, UnreadableFileError
-from eigenmesh.estimator import DecentralizedPCA
+from eigenmesh.estimator import StreamingPCA
 from eigenmesh.events import Entry, event_log
 from eigenmesh.fitting import fit_numbers, model_of
 from eigenmesh.graphs import Weights
@@ -103,7 +103,7 @@ def fit_stream(
         page, entries = stack.enter_context(messages.page(TITLE)), list[Entry]()
         with event_log(outputs.events, page, None if outputs.report is None else entries.append) as events:
             settings["on_event"] = lambda entry: events.emit(entry.event)
-            pca = DecentralizedPCA(split=split or DEFAULT_SPLIT, **settings)
+            pca = StreamingPCA(split=split or DEFAULT_SPLIT, **settings)
             by_label = split is not None and isinstance(split_by_name(split), LabelSplit)
             for batch in batches_of(data, table, asked.batch_rows):
                 messages.print(_fit_batch(pca, batch, by_label))
@@ -117,7 +117,7 @@ def fit_stream(
         return bool(pca.result_.converged)
 
 
-def _fit_batch(pca: DecentralizedPCA, batch: BatchOfTables, by_label: bool) -> str:
+def _fit_batch(pca: StreamingPCA, batch: BatchOfTables, by_label: bool) -> str:
     """Fit one batch; one line about it and about the components after it."""
     with warnings.catch_warnings():
         # The line has the same information.
@@ -146,7 +146,7 @@ def _samples(tables: Sequence[Table | None], by_label: bool) -> dict[str, Any]:
 
 
 def _write(
-    messages: Messages, outputs: Outputs, pca: DecentralizedPCA, data: Sequence[str], entries: Sequence[Entry]
+    messages: Messages, outputs: Outputs, pca: StreamingPCA, data: Sequence[str], entries: Sequence[Entry]
 ) -> None:
     fitted, stream = pca.fitted_, {"data": list(data), "stream": True, "n_samples_seen": pca.n_samples_seen_}
     about = {**stream, "n_samples": pca.n_samples_, "n_features": pca.n_features_in_, "tol": pca.tol}

@@ -9,12 +9,13 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh import graphs
-from eigenmesh._lookup import find_name
+from eigenmesh._lookup import canonical_name, find_name
 from eigenmesh.data import FeatureShards, LabelSplit, Shards, SizesSplit, Split, Table, TableOptions, split_by_name
 from eigenmesh.data._datasets import DATASETS, is_dataset, load
 from eigenmesh.data._files import READERS, consecutive_rows, kind_of, read_table
 from eigenmesh.errors import DataError, InputError, UnknownNameError
 from eigenmesh.fitting._topology import DEFAULT_NODES
+from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
 
 DEFAULT_SPLIT = "random"
 
@@ -34,12 +35,18 @@ def parse_components(text: str | None) -> int | float | None:
     return number
 
 
-def parse_step_size(text: str) -> float | str:
-    """A number, or "auto"; the solver checks the number."""
-    try:
-        return find_name(text, ["auto"]) or float(text)
-    except ValueError as error:
-        raise InputError(f"--step-size {text} must be a number above 0, or auto.") from error
+def parse_solver(name: str, step_size: str) -> Solver | str:
+    """The solver of this name, with this step if it has one; "auto" for the choice of the planner."""
+    step: float | str | None = find_name(step_size, ["auto"])
+    if step is None:
+        try:
+            step = float(step_size)
+        except ValueError:
+            step = np.nan
+        if not step > 0:
+            raise InputError(f"--step-size {step_size} must be a number above 0, or auto.")
+    known = canonical_name("solver", name, ["auto", *SOLVERS])
+    return known if known == "auto" else solver_by_name(known, step_size=step)
 
 
 def split_name(split: str | None, by_label: bool) -> str | None:

@@ -8,7 +8,7 @@ import typer
 from eigenmesh.averaging import Tree
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
-from eigenmesh.cli._inputs import parse_components, parse_step_size, split_name
+from eigenmesh.cli._inputs import parse_components, parse_solver, split_name
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._problem import read_problem
 from eigenmesh.cli._simulate import DEFAULT_SOLVERS, ConditionsPath, conditions_of, in_order, solvers_named
@@ -69,10 +69,9 @@ def plan(
     request = Request.parse(
         n_components=parse_components(components) or DEFAULT_COMPONENTS,
         at_most=components is None,
-        solver=solver,
+        solver=parse_solver(solver, step_size),
         averaging=averaging,
         privacy=privacy,
-        step_size=parse_step_size(step_size),
         tol=tol,
         max_rounds=max_rounds,
         scale="binomial" if binomial else scale,

@@ -42,7 +42,7 @@ class StreamOptions:
 
     @property
     def of_the_estimator(self) -> dict[str, Any]:
-        """The given options that are parameters of ``DecentralizedPCA``, under the same names."""
+        """The given options that are parameters of ``StreamingPCA``, under the same names."""
         asked = {name: value for name, value in vars(self).items() if value is not None}
         return {name: value for name, value in asked.items() if name != "batch_rows"}
 

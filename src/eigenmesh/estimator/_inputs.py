@@ -86,10 +86,9 @@ def data_of_dask(pca: Any, X: Any, nodes: Any, first: bool = True) -> DaskData:
     if nodes is not None:
         raise InputError("nodes= splits one array; dask data are split by their chunks. Leave it out.")
     known = inspect.signature(type(pca)).parameters
-    for name in NOT_ON_DASK:
-        value = getattr(pca, name)
-        # A subclass may set a parameter that its users cannot.
-        default = known[name].default if name in known else value
+    # A subclass may set a parameter that its users cannot, and a stream has no partition.
+    for name in filter(known.__contains__, NOT_ON_DASK):
+        value, default = getattr(pca, name), known[name].default
         if value is not default and not (isinstance(value, str) and value == default):
             raise InputError(f"{name} = {value!r} has no meaning for dask data: Dask sums over them. Leave {name} out.")
     data = DaskData.of(X)

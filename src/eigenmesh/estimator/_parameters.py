@@ -85,10 +85,8 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "averaging": [Names("averaging", ["auto", *AVERAGINGS]), instances("an Averaging object", Averaging)],
     "privacy": [Names("privacy", PRIVACY)],
     "split": [Names("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
-    "partition": [Names("partition", PARTITIONS)],
     "tol": [Interval(Real, 0, 1, closed="neither")],
     "max_rounds": [COUNT],
-    "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
     "scale": ["boolean", Names("scale", ["binomial"])],
     "whiten": ["boolean"],
     "missing": [Names("policy for missing entries", get_args(Missing))],
@@ -97,13 +95,18 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "transport": [Names("transport", STARTED), instances("a Transport object", Transport), None],
     "random_state": [Interval(Integral, 0, None, closed="left"), GENERATORS, None],
     "costs": [instances("a Costs object", Costs), None],
+    "on_event": [callable, None],
+    "verbose": ["boolean"],
+}
+# The parameters of DecentralizedPCA alone, of StreamingPCA alone, and all of each.
+OF_ONE_FIT = {**CONSTRAINTS, "partition": [Names("partition", PARTITIONS)]}
+OF_A_STREAM: dict[str, list[Any]] = {
+    **CONSTRAINTS,
     "forgetting": [Interval(Real, 0, 1, closed="right")],
     "window": [COUNT, None],
     "store": [instances("the path of a folder", str, os.PathLike), None],
     "averages_per_batch": [Interval(Integral, 2, None, closed="left"), None],
     "on_alarm": [callable, None],
-    "on_event": [callable, None],
-    "verbose": ["boolean"],
 }
 
 
@@ -132,7 +135,7 @@ def require(name: str, value: Any, allowed: Sequence[Any]) -> None:
 def request_of(pca: Any) -> Request:
     """The parameters of an estimator as a request, after validation."""
     require_parameters(pca)
-    names = ("n_components", "solver", "averaging", "step_size", "tol", "max_rounds", "missing", "covariance")
+    names = ("n_components", "solver", "averaging", "tol", "max_rounds", "missing", "covariance")
     settings = {name: getattr(pca, name) for name in (*names, "device", "random_state", "costs", "privacy")}
     scale: Any = "binomial" if isinstance(pca.scale, str) else bool(pca.scale)
     return Request.parse(scale=scale, **settings)

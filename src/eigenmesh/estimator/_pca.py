@@ -1,25 +1,24 @@
 """DecentralizedPCA: the whole of eigenmesh behind scikit-learn's interface."""
 
-import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, ClassVar, Literal, Self
 
+from sklearn.base import clone
+
 from eigenmesh.averaging import Averaging
 from eigenmesh.data import Split
-from eigenmesh.estimator._in_notebooks import InNotebooks
+from eigenmesh.errors import InputError
 from eigenmesh.estimator._inputs import connect, data_for, event_log
-from eigenmesh.estimator._parameters import CONSTRAINTS, request_of
-from eigenmesh.estimator._partial_fit import Streaming
-from eigenmesh.estimator._planning import Planning
-from eigenmesh.events import BatchChecked, Listener
-from eigenmesh.fitting import Costs, NodeData, fit, fit_at_every_node, prepare
+from eigenmesh.estimator._parameters import OF_ONE_FIT, request_of
+from eigenmesh.estimator._projection import FittedPCA
+from eigenmesh.events import Listener
+from eigenmesh.fitting import ColumnData, Costs, NodeData, Plan, fit, fit_at_every_node, plan, prepare
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
 
-class DecentralizedPCA(InNotebooks, Planning, Streaming):
+class DecentralizedPCA(FittedPCA):
     """Exact PCA of samples that are spread over the nodes of a network, without a server.
 
     The fitted attributes are those of :class:`sklearn.decomposition.PCA` on the pooled data, within ``tol``.
@@ -57,8 +56,6 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         Bound on sin(angle) between every component at every node and the true one.
     max_rounds : int
         Budget of neighbour exchanges.
-    step_size : float or "auto"
-        Step of a solver that has one and is given by name.
     scale : bool or "binomial"
         Divide each feature by its pooled standard deviation: correlation PCA. "binomial" is for genotypes, 0, 1 or 2
         copies of an allele: divide by sqrt(2 p (1 - p)) with the pooled frequency p; missing entries count as 2 p, and
@@ -81,19 +78,6 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         that the data cannot depend on it; split and graph are then always the same. ``result_.seed`` repeats the fit.
     costs : Costs or None
         Latency, bandwidth, speed and memory of the nodes, for the choices of "auto"; None for the defaults.
-    forgetting : float
-        Factor in (0, 1] by which the weight of a sample shrinks with each later batch of ``partial_fit``; 1 for none.
-    window : int or None
-        Number of batches of ``partial_fit`` whose samples count; None for all. The nodes store their rows.
-    store : path or None
-        Folder where ``partial_fit`` stores rows in files instead of d x d moments in memory; the result is the same.
-        None: moments if those of the nodes in this process fit into 2 GiB, else the folder for temporary files. The
-        files are as large as the rows that count, and are deleted with the estimator.
-    averages_per_batch : int or None
-        Budget of averages per batch of ``partial_fit``, at least 2; the certificate states the accuracy that was
-        reached. None: as many as ``tol`` needs.
-    on_alarm : callable or None
-        Called with ``batch_`` if a batch of ``partial_fit`` differs from those before it.
     on_event : callable or None
         Called with every ``Entry`` of the event log. ``eigenmesh.events`` has some: ``JsonlWriter("run.jsonl")`` writes
         them to a file, and ``on_record(function)`` calls a function with every ``Record`` of the history.
@@ -114,12 +98,6 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         Mean of the variances beyond K.
     n_components_, n_samples_, n_features_in_, n_nodes_, n_iter_ : int
         K, N (with weights, their sum), d, M and the number of iterations.
-    n_samples_seen_ : int
-        Samples of all batches of ``partial_fit`` in this process; ``n_samples_`` is then their current weight.
-    batch_ : BatchChecked or None
-        After ``partial_fit``: how the last batch compares with those before it. None for the first one.
-    batch_residuals_ : array of shape (d,) or None
-        Mean squared residual of each feature in that batch, with the components before it.
     node_components_ : array of shape (M, K, d)
         The estimate of each node; (1, K, d) at a process that is one node.
     scores_ : array of shape (N, K)
@@ -151,7 +129,7 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = OF_ONE_FIT
 
     def __init__(
         self,
@@ -167,7 +145,6 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         partition: Literal["samples", "features"] = "samples",
         tol: float = DEFAULT_TOL,
         max_rounds: int = DEFAULT_MAX_ROUNDS,
-        step_size: float | str = "auto",
         scale: bool | Literal["binomial"] = False,
         whiten: bool = False,
         missing: Literal["error", "mean"] = "error",
@@ -176,15 +153,10 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         transport: Transport | str | None = None,
         random_state: Any = None,
         costs: Costs | None = None,
-        forgetting: float = 1.0,
-        window: int | None = None,
-        store: str | os.PathLike[str] | None = None,
-        averages_per_batch: int | None = None,
-        on_alarm: Callable[[BatchChecked], Any] | None = None,
         on_event: Listener | None = None,
         verbose: bool = False,
     ) -> None:
-        self.n_components, self.solver, self.step_size = n_components, solver, step_size
+        self.n_components, self.solver = n_components, solver
         self.topology, self.n_nodes, self.weights = topology, n_nodes, weights
         self.averaging, self.random_state = averaging, random_state
         self.split, self.partition = split, partition
@@ -192,8 +164,6 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
         self.tol, self.max_rounds, self.costs = tol, max_rounds, costs
         self.scale, self.whiten, self.missing = scale, whiten, missing
         self.covariance, self.device, self.transport = covariance, device, transport
-        self.forgetting, self.window, self.store = forgetting, window, store
-        self.averages_per_batch, self.on_alarm = averages_per_batch, on_alarm
         self.on_event, self.verbose = on_event, verbose
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None, sample_weight: Any = None) -> Self:
@@ -224,7 +194,27 @@ class DecentralizedPCA(InNotebooks, Planning, Streaming):
                 fitted = fit(prepare(request, data), events=events)
             events.emit(fitted.result.ended)
         self._set_fitted(fitted)
-        # A stream ends here: its moments are not those of these samples.
-        self.__dict__.pop("_stream", None)
         self._warn_unless_converged()
         return self
+
+    def plan(self, X: Any, y: Any = None, nodes: Any = None, costs: Costs | None = None) -> Plan:
+        """Forecast the cost of every solver with every averaging on these data, and which is best; nothing is fitted.
+
+        Parameters
+        ----------
+        X, y, nodes : arrays
+            As for ``fit``.
+        costs : Costs or None
+            Replaces the parameter of the same name.
+        """
+        # On a copy, because validating X sets attributes of an estimator that may be fitted to other data.
+        planned = clone(self).set_params(**({} if costs is None else {"costs": costs}))
+        request = request_of(planned)
+        with ExitStack() as stack:
+            transport, _ = connect(planned, X, stack)
+            data = data_for(planned, X, y, nodes, request.layout_seed, transport)
+            if not isinstance(data, NodeData):
+                raise InputError("dask data support only fit and transform: there is no network to plan for.")
+            if isinstance(data, ColumnData):
+                raise InputError('a plan is for partition="samples"; split columns are fitted without one.')
+            return plan(request, data)

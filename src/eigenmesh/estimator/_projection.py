@@ -1,26 +1,39 @@
-"""Use of fitted components: scores, reconstructions and likelihoods, as in scikit-learn's PCA."""
+"""What every fitted model can do: scores, reconstructions, likelihoods and distances, as in scikit-learn's PCA."""
 
-from typing import Any
+import os
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from eigenmesh._atomic_write import require_writable
 from eigenmesh._lookup import find_name
 from eigenmesh.arrays import as_tensor, to_numpy
 from eigenmesh.dask import is_dask
 from eigenmesh.data import Source, TableOptions, as_source
 from eigenmesh.data._anndata_results import results_of
 from eigenmesh.data._columns import MatrixColumns, table_of
+from eigenmesh.data._distances import spe_limit, t2_limit
 from eigenmesh.data._frames import as_narwhals, make_frame
 from eigenmesh.data._scores import LEAST_SQUARES, Filling, Projector, kept_dtype
+from eigenmesh.data._shrinkage import unshrunk
 from eigenmesh.data._source import checkable, is_device_array, is_frame, is_mapped
-from eigenmesh.errors import InputError
-from eigenmesh.estimator._new_samples import NewSamples
-from eigenmesh.model_file import Model
+from eigenmesh.errors import InputError, warn_user
+from eigenmesh.fitting import Fit, model_of
+from eigenmesh.model_file import Model, write_model
 
 
-class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Distances(NamedTuple):
+    """T2 and SPE of samples, (n,) each."""
+
+    t2: np.ndarray
+    spe: np.ndarray
+
+
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Methods of fitted components; a subclass sets the attributes below and the parameters whiten and missing."""
 
     whiten: bool
@@ -30,8 +43,12 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     explained_variance_ratio_: np.ndarray
     mean_: np.ndarray
     scale_: np.ndarray | None
+    singular_values_: np.ndarray
     noise_variance_: float | None
     n_components_: int
+    n_samples_: float | None
+    # d over all nodes. If columns are split over sites, a model may have only the columns of one site.
+    _all_features: int | None
 
     def _checked(self, X: Any, reset: bool, fewest: int = 2) -> Any:
         """Samples with shape, type and feature names checked by scikit-learn; our own pass over the data finds NaN."""
@@ -212,6 +229,54 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """Average log-likelihood of the samples."""
         return float(np.mean(self.score_samples(X)))
 
+    def distances(self, X: Any, where: str = "X") -> Distances:
+        """Hotelling's T2 and the squared prediction error of samples: (n, d) -> (n,), (n,)::
+
+            T2 = sum_k t_k^2 / l_k,    SPE = |z - V^T t|^2
+
+        for the scores t of a centred and scaled sample z, and the explained variances l. T2 measures how unusual a
+        sample is within the components, SPE how much of it is outside them.
+        """
+        t2, spe, _ = self._read(X, where)
+        return Distances(t2, spe)
+
+    @property
+    def t2_limit_(self) -> float | None:
+        """Limit that T2 of 1 % of new samples exceeds, by the F distribution; None if N is not known."""
+        check_is_fitted(self)
+        return None if self.n_samples_ is None else t2_limit(self.n_samples_, self.n_components_)
+
+    @property
+    def spe_limit_(self) -> float | None:
+        """Limit that SPE of 1 % of normal samples exceeds; None unless a stream has measured it."""
+        check_is_fitted(self)
+        return None if self._quiet_spe is None else spe_limit(*self._quiet_spe)
+
+    def transform_new(self, X: Any, where: str = "X") -> np.ndarray:
+        """Scores of samples that were not in the fit, comparable with those of samples that were: (n, d) -> (n, K).
+
+        ``transform`` shrinks such scores towards zero, more strongly the more features there are per sample. Here each
+        sample is added to the fitted ones, and the result is rotated back to their scores. For samples that were in the
+        fit, use ``transform``.
+        """
+        _, spe, scores = self._read(X, where)
+        corrected = unshrunk(scores, np.sqrt(spe), self.singular_values_)
+        spread = self._projector.spread
+        return corrected if spread is None else corrected / spread
+
+    def _read(self, X: Any, where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """T2, SPE and plain scores, in float64: (n, d) -> (n,), (n,), (n, K)."""
+        check_is_fitted(self)
+        if self._all_features not in (None, self.components_.shape[1]):
+            raise InputError("this model has the loadings of one site's columns, but this needs those of all sites.")
+        source = X if isinstance(X, Source) else as_source(self._checked(X, reset=False))
+        return self._projector.distances_of(source, self.explained_variance_, self._feature_names, where)
+
+    @property
+    def _quiet_spe(self) -> tuple[float, float] | None:
+        """Mean and variance of SPE of samples that were not in the fit, if a stream has measured them."""
+        return None
+
     @property
     def _fills_missing(self) -> bool:
         """Whether entries may be missing; ``fit`` raises for an invalid policy."""
@@ -235,3 +300,65 @@ class Projection(NewSamples, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         tags.input_tags.allow_nan = self._fills_missing
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class FittedPCA(Projection):
+    """A projection whose components come from a fit in this process; a subclass has the parameters tol and scale."""
+
+    tol: float
+    scale: bool | str
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""
+        check_is_fitted(self)
+        # The current settings of transform, which may have changed since the fit.
+        settings: Any = {"whiten": self.whiten, "missing": "mean" if self._fills_missing else "error"}
+        if self._quiet_spe is not None:
+            settings["spe_mean"], settings["spe_variance"] = self._quiet_spe
+        model = replace(model_of(self.fitted_), feature_names=self._feature_names, **settings)
+        write_model(require_writable(path), model)
+
+    @property
+    def _fills_missing(self) -> bool:
+        return isinstance(self.scale, str) or super()._fills_missing
+
+    def _set_fitted(self, fitted: Fit) -> None:
+        result, moments = fitted.result, fitted.moments
+        self.fitted_, self.result_ = fitted, result
+        self.components_, self.node_components_ = fitted.components, fitted.node_components
+        if fitted.scores is not None:
+            self.scores_ = fitted.scores
+        elif hasattr(self, "scores_"):
+            # Left over from an earlier fit.
+            del self.scores_
+        self.explained_variance_ = result.explained_variance
+        self.explained_variance_ratio_ = fitted.explained_variance_ratio
+        self.singular_values_, self.noise_variance_ = fitted.singular_values, fitted.noise_variance
+        self.mean_, self.scale_, self._all_features = moments.mean, moments.scale, moments.n_features
+        self.n_components_, self.n_samples_ = len(result.explained_variance), moments.n_samples
+        self.n_nodes_, self.weights_ = fitted.facts.n_nodes, fitted.weights
+        self.node_names_ = fitted.facts.node_names or tuple(str(node) for node in range(self.n_nodes_))
+        self.certificate_, self.history_ = result.certificate, result.history
+        self.stop_reason_, self.n_iter_, self.traffic_ = result.stop_reason, result.iterations, result.traffic
+
+    def _warn_unless_converged(self) -> None:
+        if not self.result_.converged:
+            reason, bound = self.stop_reason_, self.certificate_.error_bound
+            angles = f"the sines of the angles to the true components are bounded by {bound:.2g}"
+            message = (
+                f"stopped after {self.traffic_.rounds} rounds ({reason.label}): {angles}, above tol = {self.tol:g}."
+            )
+            warn_user(f"{message} {reason.advice}", ConvergenceWarning)
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._result_html()}"
+
+    def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**settings)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._result_html()
+        return bundle
+
+    def _result_html(self) -> str:
+        result = getattr(self, "result_", None)
+        return "" if result is None else str(result._repr_html_())

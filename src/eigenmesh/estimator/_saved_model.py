@@ -19,7 +19,7 @@ from eigenmesh.model_file import Model, read_model
 def load_model(
     path: str | os.PathLike[str], *, whiten: bool | None = None, missing: Filling | None = None
 ) -> SavedModel:
-    """Read a model that ``DecentralizedPCA.save``, ``eigenmesh fit --out`` or ``eigenmesh peer`` has written.
+    """Read a model that ``save`` of an estimator, ``eigenmesh fit --out`` or ``eigenmesh peer`` has written.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class SavedModel(Projection):
         raise InputError(f"a saved model is fitted already. {fix}")
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the output columns: those of the estimator that was saved."""
+        """Names of the output columns: those of DecentralizedPCA."""
         check_is_fitted(self)
         return np.asarray([f"decentralizedpca{k}" for k in range(self.n_components_)], dtype=object)
 

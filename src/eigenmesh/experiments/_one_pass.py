@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.decomposition import IncrementalPCA
 
 from eigenmesh.arrays import normalised, orthonormal
-from eigenmesh.estimator import DecentralizedPCA
+from eigenmesh.estimator import StreamingPCA
 from eigenmesh.networks import Network, Traffic
 
 
@@ -120,13 +120,13 @@ class DistributedOja(Stepped):
 
 @dataclass(frozen=True)
 class EveryBatch:
-    """``DecentralizedPCA.partial_fit``: the components of all samples so far, certified after every batch."""
+    """``StreamingPCA.partial_fit``: the components of all samples so far, certified after every batch."""
 
     ticks: int
 
     def estimates(self, stream: SampleStream) -> Iterator[tuple[np.ndarray, Traffic]]:
         k, weights = stream.truth.shape[1], stream.network.weights
-        pca = DecentralizedPCA(k, topology=weights, averaging="tree", random_state=0)
+        pca = StreamingPCA(k, topology=weights, averaging="tree", random_state=0)
         sent = Traffic()
         for part in stream.parts(self.ticks):
             pca.partial_fit(list(part.transpose(1, 0, 2)))

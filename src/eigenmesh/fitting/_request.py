@@ -16,7 +16,6 @@ from eigenmesh.fitting._matching import described
 from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.iteration._settings import require_components, require_settings
 from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
-from eigenmesh.solvers._base import require_positive
 
 Privacy: TypeAlias = Literal["open", "masked"]
 PRIVACY: dict[str, Privacy] = {"open": "open", "masked": "masked"}
@@ -119,7 +118,6 @@ class Request:
         *,
         solver: str | Solver = "auto",
         averaging: str | Averaging = "auto",
-        step_size: float | str = "auto",
         covariance: str = "auto",
         random_state: Any = None,
         costs: Costs | None = None,
@@ -127,7 +125,7 @@ class Request:
     ) -> Request:
         """Parse the names that users write; ``settings`` are fields of a request."""
         return cls(
-            solver=parse_solver(solver, step_size),
+            solver=parse_solver(solver),
             averaging=parse_averaging(averaging),
             covariance=parse_covariance(covariance),
             seed=parse_seed(random_state),
@@ -172,13 +170,11 @@ def expected_components(wanted: int | float, n_features: int) -> int:
     return wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, n_features)
 
 
-def parse_solver(solver: str | Solver, step_size: float | str = "auto") -> Solver | None:
+def parse_solver(solver: str | Solver) -> Solver | None:
     if isinstance(solver, Solver):
         return solver
     name = canonical_name("solver", solver, ["auto", *SOLVERS], also="a Solver object")
-    if step_size != "auto":
-        require_positive("step_size", step_size)
-    return None if name == "auto" else solver_by_name(name, step_size=step_size)
+    return None if name == "auto" else solver_by_name(name)
 
 
 def parse_averaging(averaging: str | Averaging) -> Averaging | None:
