@@ -48,8 +48,8 @@ def say_before_durable() -> list[Change]:
 
     def state(self: SiteMachine, kind: str, content: Any) -> None:
         original(self, kind, content)
-        while self._unsaid:
-            self.spread(self._unsaid.popleft()[1])
+        while self._unsent:
+            self.spread(self._unsent.popleft()[1])
 
     return [(Outgoing, "state", state)]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenmesh import DecentralizedPCA
+from eigenmesh import DecentralizedPCA, graphs
 from eigenmesh.averaging import AllReduce, Integers
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError, TransportError
@@ -15,6 +15,7 @@ from eigenmesh.fitting import NodeData, Request, fit, parse_weights, prepare
 from eigenmesh.fitting._privacy import add_masks
 from eigenmesh.masking import Disclosure
 from eigenmesh.networks import Peers, Stacked
+from eigenmesh.transports import Links
 from eigenmesh.transports._threads import ThreadTransport, run_threads
 
 SIZES = (40, 7, 90, 25, 33, 60)
@@ -53,6 +54,48 @@ def test_masks_change_no_bit_and_no_round_but_for_the_keys(settings):
         keys[str(averaging), transport] = masked.traffic_.rounds - unmasked.traffic_.rounds
     # The diameter of a cycle of six; a count of the samples, where it is needed, is an average of both.
     assert keys["auto", None] == keys["tree", "threads"] == 3
+
+
+class Lying(ThreadTransport):
+    """Tells the third node more than the others, while it lies."""
+
+    lies = False
+
+    def exchange(self, arrays, links):
+        if not self.lies or 2 not in links.send_to:
+            return super().exchange(arrays, links)
+        super().exchange(tuple(array + array.dtype.type(1) for array in arrays), Links((2,), ()))
+        others = tuple(node for node in links.send_to if node != 2)
+        return super().exchange(arrays, Links(others, links.receive_from))
+
+
+HEARD = {
+    "a total": lambda network, own: network.common_mean(own),
+    "a broadcast": lambda network, own: network.from_root(own),
+    "a maximum": lambda network, own: network.worst(own),
+    "a maximum that rides along": lambda network, own: network.common_mean_and_worst(own, own),
+}
+
+
+@pytest.mark.parametrize("lies", [False, True], ids=["true", "a lie"])
+@pytest.mark.parametrize("what", HEARD)
+def test_sums_after_a_lie_are_noise_whatever_it_was_about(what, lies):
+    """On a path of three the node in the middle is the root; what it lies about is all that a node can hear."""
+    values, weights = np.random.default_rng(2).standard_normal((3, 1, 50)), graphs.metropolis(graphs.path(3))
+
+    def work(transport):
+        if transport.rank == 1:
+            transport.__class__ = Lying
+        network, own = Peers(weights, transport, Integers()), values[transport.rank]
+        add_masks(network)
+        transport.lies = lies
+        HEARD[what](network, own)
+        transport.lies = False
+        return network.n_nodes * network.common_mean(own)[0]
+
+    for found in run_threads(3, work):
+        off = np.abs(found - values.sum(axis=(0, 1)))
+        assert off.min() > 1e6 if lies else off.max() < 1e-12
 
 
 class Recorded(ThreadTransport):

@@ -82,7 +82,7 @@ def test_a_member_that_was_told_something_else_ends_the_run_by_name(masked, firs
     ]
     made = [effect for step in (steps if first else steps[::-1]) for effect in step()]
     (said,) = failures(made)
-    assert said.startswith("C was told other numbers than B, so a site does not follow the protocol.")
+    assert said.startswith("C was told other numbers than B: a site does not follow the protocol, or")
     assert "B ended the run: C was told other numbers than B" in masked.written(made, Kind.ABORT)[0].text
 
 
@@ -109,6 +109,14 @@ def test_asked_by_a_site_with_an_error_the_others_say_what_they_have_heard_up_to
     assert masked.machine.failure is None
     (said,) = failures(masked.hears(1, Kind.STATEMENT, heard("A", 1, OTHER, ep.ENDING, 1)))
     assert "A was told other numbers than B" in said
+
+
+def test_a_site_that_is_asked_before_it_has_heard_anything_answers_as_soon_as_it_has(masked):
+    masked.hears(1, Kind.STATEMENT, heard("C", 3, OTHER, ep.ENDING, 1))
+    assert own_statements(masked.written(on_disk(masked), Kind.STATEMENT)) == []
+    masked.step(ep.Mask(0, (START,), b"12345678"))
+    (own,) = own_statements(masked.written(on_disk(masked), Kind.STATEMENT))
+    assert f'[0,"ending",0,"{START.hex()}",1]' in own
 
 
 def test_a_site_that_says_nothing_does_not_hold_up_an_error(masked):

@@ -70,6 +70,7 @@ class Hiding(Agreement):
     def hear(self, heard: tuple[bytes, ...]) -> None:
         """Add the solver's running hashes, and compare them with what other sites have signed."""
         self.heard.extend(heard)
+        self._answer_ending()
         for stage in (SET_UP, ENDING):
             for statement in self.membership.heard(self.epoch, stage).values():
                 self._compare(statement)
@@ -78,10 +79,15 @@ class Hiding(Agreement):
         super().learn(statement, source)
         if statement.kind != HEARD or statement.content[0] != self.epoch or statement.site not in self.members:
             return
-        if statement.content[1] == ENDING and self.heard:
-            # That site is waiting for what the others have heard up to the same point.
-            self.sign_heard(ENDING, statement.content[2])
+        if statement.content[1] == ENDING and self.ending_at is None:
+            self.ending_at = statement.content[2]
+            self._answer_ending()
         self._compare(statement)
+
+    def _answer_ending(self) -> None:
+        """Sign what this site has heard up to the error of another one, which waits for that."""
+        if self.ending_at is not None and self.heard:
+            self.sign_heard(ENDING, self.ending_at)
 
     def _compare(self, statement: Statement) -> None:
         """End the run if another site has heard something else than this one, up to the point that it has signed."""
@@ -92,8 +98,9 @@ class Hiding(Agreement):
     def told_apart(self, site: str) -> None:
         """End the run: a site in between has told this site and another one different numbers."""
         text = (
-            f"{site} was told other numbers than {self.setup.name}, so a site does not follow the protocol. "
-            f"There is no result. From the first such number on masks did not cancel, so they still hide each site."
+            f"{site} was told other numbers than {self.setup.name}: a site does not follow the protocol, or has "
+            "continued with other arithmetic. There is no result. From the first such number on masks did not cancel, "
+            "so they still hide each site."
         )
         self.fail(TransportError(text), f"{self.setup.name} ended the run: {text}")
 

@@ -35,6 +35,7 @@ class Outgoing:
         the smallest number that may come next.
     masked_record : the last record of masked words; no numbers are sent before it is on the disk.
     heard : running hashes of what the solver has heard in this epoch, see ``masking.Transcript``.
+    ending_at : how much another site had heard when it asked, before it ends the run, what the others have heard.
     doubt : an error that will end the run, once the sites have compared what they have heard, and its warning;
         ``doubt_since`` is when this site has signed what it has heard.
     failure : the error that has ended the run at this site.
@@ -45,6 +46,7 @@ class Outgoing:
     next_masked: int
     masked_record: int
     heard: list[bytes]
+    ending_at: int | None
 
     def __init__(self, setup: Setup, past: Past, random: Random, now: float) -> None:
         self.setup, self.past, self.random, self.now = setup, past, random, now
@@ -78,7 +80,8 @@ class Outgoing:
     def enter(self, lost: tuple[tuple[str, str], ...]) -> None:
         """Begin an epoch, with its own links, and rounds from 0."""
         self.lost, self.epoch, self.round, self.finished_at = lost, len(lost), 0, 0
-        self.masked, self.next_masked, self.masked_record, self.heard = {}, 0, -1, []
+        self.masked, self.next_masked, self.masked_record = {}, 0, -1
+        self.heard, self.ending_at = [], None
         self.run_id = self.setup.run.id_of(lost)
         window = max(WINDOW_BYTES, 4 * self.setup.run.max_message_bytes)
         left = Membership(self.setup.name, self.setup.sites, self.setup.edges, lost)
