@@ -40,6 +40,7 @@ class Disclosure:
 
     @property
     def masked(self) -> bool:
+        """Whether any average of the run was masked."""
         return self.n_nodes > 0
 
     @property

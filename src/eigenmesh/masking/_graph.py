@@ -35,6 +35,7 @@ class MaskGraph:
 
     @property
     def is_complete(self) -> bool:
+        """Whether every pair of sites shares a mask."""
         return self.degree == len(self.partners) - 1
 
     @property

@@ -61,10 +61,12 @@ class Masks(Protocol):
     """
 
     @property
-    def signed(self) -> bool: ...
+    def signed(self) -> bool:
+        """Whether sites sign their keys and what they have heard."""
 
     @property
-    def left(self) -> tuple[str, ...]: ...
+    def left(self) -> tuple[str, ...]:
+        """Sites that have left, and whose numbers follow from a difference of sums."""
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:
         """The masked words that may be sent for the average with this ``number``, (n,) -> (n,) uint64.
@@ -97,9 +99,11 @@ class PairwiseMasks:
 
     @property
     def partners(self) -> tuple[int, ...]:
+        """The sites that share a mask with this one."""
         return tuple(self._keys)
 
     def hear(self, digest: bytes) -> None:
+        """Bind all later masks to numbers that the site has received."""
         self.transcript.hear(digest)
 
     def masked(self, number: int, words: np.ndarray) -> np.ndarray:

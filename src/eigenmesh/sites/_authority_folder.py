@@ -82,6 +82,7 @@ class AuthorityFolder:
 
 
 def read_file(path: Path) -> bytes:
+    """The bytes of a file; an error says which one cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:

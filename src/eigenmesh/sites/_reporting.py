@@ -60,9 +60,11 @@ class Metrics:
 
     @property
     def port(self) -> int:
+        """The port on which Prometheus finds the numbers."""
         return int(self._server.server_port)
 
     def show(self, status: Status) -> None:
+        """Take over the numbers of a status."""
         for gauge, value in self._site:
             gauge.labels(*self._labels).set(value(status))
         for neighbour in status.neighbours:
@@ -120,6 +122,7 @@ class Reporter:
         self.log.emit(Members(self.site.run, self.site.name, len(view.lost), view.members, view.missing))
 
     def end(self, last: Ended) -> None:
+        """Report the end of the run, and stop."""
         self._stop()
         self._poll()
         # On one line, because the reason may be text from another site.

@@ -25,12 +25,14 @@ class OwnSamples(Protocol):
     n_samples: int
     fingerprint: str
 
-    def request(self) -> Request: ...
+    def request(self) -> Request:
+        """What the run is asked to find."""
 
     def settle(self, transport: TlsTransport) -> Table:
         """The samples of the run, which no longer change after this call; all sites call it first."""
 
-    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data: ...
+    def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
+        """These samples at their node of the network."""
 
     def start(self) -> np.ndarray | None:
         """A basis (d, K) to begin from, the same at all sites; None for a random one."""
@@ -48,13 +50,17 @@ class OneFile:
         self.fingerprint = fingerprint(site.data)
 
     def request(self) -> Request:
+        """The settings of ``site.toml``."""
         return self.site.settings.request(self.site.data.covariance)
 
     def settle(self, transport: TlsTransport) -> Table:
+        """The table as it was read at the start."""
         return self.table
 
     def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> Data:
+        """The rows of the file, at this node."""
         return node_data(shards, weights, transport)
 
     def start(self) -> np.ndarray | None:
+        """None: the run begins from a random basis."""
         return None

@@ -48,6 +48,7 @@ class CertificateAuthority:
 
     @property
     def certificate_and_key(self) -> CertificateAndKey:
+        """Both as PEM."""
         return CertificateAndKey(self.certificate.public_bytes(PEM), _key_pem(self.key))
 
     def issue(self, name: str, days: int = SITE_CERTIFICATE_DAYS) -> CertificateAndKey:

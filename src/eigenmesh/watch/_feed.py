@@ -43,6 +43,7 @@ class Feed:
             self._heard, self._lost = heard, lost
 
     def show_left(self, left: dict[str, Any]) -> None:
+        """Tell the pages what the run has left behind."""
         with self._news:
             self._left = json.dumps(left, allow_nan=False)
             self._news.notify_all()
