@@ -207,12 +207,19 @@ def unchecked_transcripts() -> list[Change]:
 
 
 def keys_may_change() -> list[Change]:
-    """A site that starts over shows a new key, although masks were made with the old one."""
+    """A site that starts over shows a new key, although masks were made with the old one.
+
+    What sites have heard begins with all keys, which would refuse such a run as well: the keys are left out there, too.
+    """
 
     class Trusting(Membership):
         fresh = property(lambda self: True, lambda self, value: None)
 
-    return [(_outgoing, "Membership", Trusting)]
+    class WithoutKeys(_masks.Transcript):
+        def __init__(self, context: Any, publics: Any) -> None:
+            super().__init__(context, ())
+
+    return [(_outgoing, "Membership", Trusting), (_masks, "Transcript", WithoutKeys)]
 
 
 MUTATIONS: dict[str, Callable[[], list[Change]]] = {
