@@ -104,9 +104,10 @@ bench-peers: $(VENV)/.dev ## a round of peers against bare mutual-TLS sockets, a
 bench-page: $(VENV)/.dev ## what events and the live page cost a run
 	$(BIN)/python benchmarks/page.py
 
-bench-follow: $(VENV)/.dev ## peers that stay: 100 batches, 20 kills, one site joins and one leaves
+bench-follow: $(VENV)/.dev ## peers that stay: 100 batches, 20 kills, 50 bad files, one site joins and one leaves
 	$(BIN)/python benchmarks/follow.py
 	$(BIN)/python benchmarks/follow.py --keep --seed 1
+	$(BIN)/python benchmarks/follow.py --batches 60 --kills 0 --repairs 50
 
 bench-rehearsal: $(VENV)/.dev ## what eigenmesh rehearse forecasts, against a real run with 20 ms a link
 	$(BIN)/python benchmarks/rehearsal.py

@@ -39,6 +39,8 @@ LIMIT_S = 150.0
 MAX_RESTARTS = 6
 BOUND = 1e-8
 TRACEBACK = re.compile("Traceback")
+# What the log says when a task or thread of a peer has died.
+LOST_TASK = re.compile("the (task|thread|protocol) .* has ended the run|a callback .* has ended the run")
 
 
 class WrongError(Exception):
@@ -62,6 +64,7 @@ class Trial:
     truths : the data that the result may be of: those that a site has now, and those that it had before.
     gone : sites that are not restarted.
     others : second processes of a site.
+    parks : how often the run was parked and started again.
     repairs : functions that remove the fault before all sites start over; without a link, sites would never agree.
     """
 
@@ -73,7 +76,9 @@ class Trial:
         parts = {name: X[place::5][: 100 - 5 * place] for place, name in enumerate(NAMES)}
         self.edges = EDGES[str(self.rng.choice(list(EDGES)))]
         self.on_loss = "continue" if "continue" in kind else "wait"
-        settings = {"n_components": 2, "join_s": 30, "round_s": 60, **SOLVERS[self.rng.integers(len(SOLVERS))]}
+        # A site that is stopped before its neighbours have met it is waited for so long.
+        join_s = 6 if kind == "park" else 30
+        settings = {"n_components": 2, "join_s": join_s, "round_s": 60, **SOLVERS[self.rng.integers(len(SOLVERS))]}
         patience = {"on_loss": self.on_loss, "patience_s": 8}
         with contextlib.redirect_stdout(io.StringIO()):
             self.mesh = stack.enter_context(Mesh(root, parts, self.edges, **settings, **patience))
@@ -82,6 +87,7 @@ class Trial:
         self.others: list[Forked] = []
         self.repairs: list[Callable[[], object]] = []
         self.codes: dict[str, int] = {}
+        self.parks = 0
 
     def pick(self, count: int = 1) -> list[str]:
         return [str(name) for name in self.rng.choice(NAMES, count, replace=False)]
@@ -152,6 +158,9 @@ class Trial:
             said = self.mesh.said(name)
             if found := TRACEBACK.search(said):
                 raise WrongError(f"{name} shows a traceback: {said[found.start() : found.start() + 3000]}")
+            log = self.mesh.log(name) if (self.mesh.out(name) / "peer.log").exists() else ""
+            if found := LOST_TASK.search(log):
+                raise WrongError(f"{name} lost a task or thread: {log[found.start() : found.start() + 3000]}")
             if code not in DOCUMENTED | {-signal.SIGKILL}:
                 raise WrongError(f"{name} ended with {code}")
             if code > 0 and not _last_line(said):

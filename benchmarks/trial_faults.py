@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trial import require
+from trial import PARKED, require
 
 from ports import free_ports
 from processes import Forked, command
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Approximate size of the journals of a run.
 JOURNAL_BYTES = 40_000
 BEGIN_S = 60.0
+MOST_PARKS = 8
 
 
 def moment(trial: Trial, name: str) -> None:
@@ -83,6 +84,30 @@ def kill_all(trial: Trial) -> None:
         moment(trial, trial.pick()[0])
         kill(trial, *trial.mesh.parts)
         trial.mesh.start()
+
+
+def park_and_restart(trial: Trial) -> None:
+    """Stop one to three sites by Ctrl-C, up to eight times over: all park, and all are restarted."""
+    trial.mesh.start()
+    for _ in range(MOST_PARKS):
+        names = trial.pick(int(trial.rng.integers(1, 4)))
+        moment(trial, names[0])
+        for name in names:
+            # A process that has not begun to take part ends like any other command.
+            while trial.mesh.running[name].poll() is None and not has_begun(trial, name):
+                time.sleep(0.005)
+            trial.mesh.kill(name, signal.SIGINT)
+            trial.pause(0.3)
+        trial.wait()
+        if PARKED not in trial.codes.values():
+            return
+        trial.parks += 1
+        trial.mesh.start()
+
+
+def has_begun(trial: Trial, name: str) -> bool:
+    """Whether the running process of a site has written its status."""
+    return bool(trial.mesh.status(name).get("pid") == trial.mesh.running[name].pid)
 
 
 def stepped_clock(trial: Trial) -> None:

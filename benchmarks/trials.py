@@ -27,7 +27,16 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from trial import NAMES, HungError, Trial, WrongError
 from trial_damage import damaged_audit, damaged_journal, damaged_result, full_disk, swapped_data
-from trial_faults import cloned_site, kill_all, kill_and_continue, kill_and_wait, one_way, stepped_clock, stopped
+from trial_faults import (
+    cloned_site,
+    kill_all,
+    kill_and_continue,
+    kill_and_wait,
+    one_way,
+    park_and_restart,
+    stepped_clock,
+    stopped,
+)
 
 FAULTS = {
     "kill, wait": kill_and_wait,
@@ -44,6 +53,7 @@ FAULTS = {
     "one way, continue": one_way,
     "swapped data": swapped_data,
     "cloned site": cloned_site,
+    "park": park_and_restart,
 }
 
 
@@ -65,6 +75,7 @@ def play(seed: int, kind: str, faketime: str) -> Verdict:
             trial.finish()
             members = trial.check()
             verdict, why = ("exact", f"{len(members)} members") if members else ("refused", trial.last_words())
+            why += f", {trial.parks} parks" * bool(trial.parks)
             if not members:
                 trial.begin_anew()
         except HungError as error:

@@ -78,10 +78,14 @@ def peer(
     os.umask(0o077)
     described = read_site(site)
     signal.signal(signal.SIGTERM, interrupt)
-    with messages.waiting("reading the data"), _last_words(messages, site):
-        take_part = _once(messages, described, fresh) if follow is None else _followed(messages, site, follow, fresh)
-    with _page(messages, site, report):
-        outcome = _take_part(messages, described, site, take_part)
+    with _last_words(messages, site):
+        with messages.waiting("reading the data"):
+            if follow is None:
+                take_part = _once(messages, described, fresh)
+            else:
+                take_part = _followed(messages, site, follow, fresh)
+        with _page(messages, site, report):
+            outcome = _take_part(messages, described, take_part)
     if outcome is not None and not outcome.converged:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -98,11 +102,9 @@ def _page(messages: Messages, site: Path, report: Path | None) -> Iterator[None]
         yield
 
 
-def _take_part(
-    messages: Messages, described: Site, site: Path, take_part: Callable[..., Outcome | None]
-) -> Outcome | None:
+def _take_part(messages: Messages, described: Site, take_part: Callable[..., Outcome | None]) -> Outcome | None:
     """Run, with a log file and progress, and print the outcome."""
-    with logged(described.out.folder / "peer.log"), _shown(messages) as show, _last_words(messages, site):
+    with logged(described.out.folder / "peer.log"), _shown(messages) as show:
         outcome = take_part(show)
     if outcome is not None:
         _print_outcome(messages, outcome)
