@@ -12,7 +12,7 @@ import torch
 import zarr
 
 from cells import text
-from eigenmesh import DecentralizedPCA
+from eigenmesh import DecentralizedPCA, StreamingPCA
 from eigenmesh.data import Block, Shards, Source, Table, as_source, read_table
 from eigenmesh.data._files import READERS
 from eigenmesh.data._genotypes import Variant
@@ -248,7 +248,10 @@ def test_whole_numbers_that_float64_does_not_have_are_refused(make, where):
     ids=["large", "objects", "complex", "complex sparse", "matrix", "dates", "text"],
 )
 def test_samples_that_are_not_real_numbers_of_float64_are_refused_with_a_fix(method, samples, message):
-    pca = DecentralizedPCA(1, n_nodes=2).partial_fit(np.random.default_rng(0).standard_normal((10, 4)))
+    if method == "partial_fit":
+        pca = StreamingPCA(1, n_nodes=2)
+    else:
+        pca = DecentralizedPCA(1, n_nodes=2).fit(np.random.default_rng(0).standard_normal((10, 4)))
     with pytest.raises(DataError, match=message):
         getattr(pca, method)(samples)
 
