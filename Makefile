@@ -123,7 +123,7 @@ fuzz: $(VENV)/.dev ## a million random messages to the decoder of the wire
 	$(BIN)/python benchmarks/fuzz_wire.py --inputs 1000000
 
 faults: $(VENV)/.made ## 100,000 rehearsals of a run of sites with faults, on all cores
-	$(BIN)/python -m eigenmesh.rehearsal --seeds 0:100000 --workers 0
+	$(BIN)/python tests/harness --seeds 0:100000 --workers 0
 
 driver: $(VENV)/.dev ## the real TLS driver: 20,000 connections that close, are reset or stall at any byte
 	$(BIN)/python benchmarks/driver.py --faults 20000

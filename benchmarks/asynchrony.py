@@ -23,8 +23,7 @@ from eigenmesh.fitting import NodeData, Request, fit, prepare
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
 from eigenmesh.metrics import largest_angle
-from eigenmesh.rehearsal._conditions import Conditions, Host, LinkQuality
-from eigenmesh.rehearsal._scenario import Fault
+from eigenmesh.rehearsal import Conditions, Fault, Host, LinkQuality
 from eigenmesh.rehearsal._simulation import Simulated, simulate
 from eigenmesh.solvers import Asynchronous, BlockKrylov, Deadlines, Solver, TrackedSubspace
 from eigenmesh.transports import Transport, run_threads

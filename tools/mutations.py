@@ -1,4 +1,4 @@
-"""Remove one safeguard of the protocol at a time, and check that the rehearsal notices: ``make mutations``."""
+"""Remove one safeguard of the protocol at a time, and check that the fault harness notices: ``make mutations``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from eigenmesh.masking import _masks
 from eigenmesh.protocol import _agreement, _handshake, _incoming, _machine, _outgoing, _records, _streams, _wire
@@ -23,9 +26,10 @@ from eigenmesh.protocol._membership import Membership
 from eigenmesh.protocol._outgoing import Outgoing
 from eigenmesh.protocol._statements import INSTANCE, LOST, read_statement
 from eigenmesh.protocol._wire import Kind
-from eigenmesh.rehearsal import SeedOutcome, draw
 from eigenmesh.rehearsal._disk import Disk
-from eigenmesh.rehearsal._seeds import BAD, play
+from harness.scenario import draw
+from harness.seeds import BAD, play
+from harness.world import SeedOutcome
 
 MOST_SEEDS = 10_000
 Change = tuple[Any, str, Any]

@@ -2,17 +2,17 @@
 
 import pytest
 
-from eigenmesh.fitting import Request
-from eigenmesh.rehearsal import Fault, Scenario, World
-from eigenmesh.rehearsal._fits import N_COMPONENTS, TOL, FitProblem, handed_over
+from eigenmesh.rehearsal._fits import handed_over
+from harness.fits import SmallFitProblem
+from harness.scenario import Fault, Scenario
+from harness.world import FaultWorld
 
 SITES, RING = ("A", "B", "C", "D"), (("A", "B"), ("B", "C"), ("C", "D"), ("A", "D"))
 
 
 def play(on_loss, *faults, masked=False):
     scenario = Scenario(5, SITES, RING, on_loss, 0, 256, faults, masked)
-    request = Request(n_components=N_COMPONENTS, tol=TOL, privacy="masked" if masked else "open")
-    world = World(scenario, problem=FitProblem(SITES, RING, request))
+    world = FaultWorld(scenario, problem=SmallFitProblem(SITES, RING, masked))
     return world, world.play()
 
 
@@ -33,7 +33,7 @@ def test_a_fit_that_is_disturbed_has_the_bits_of_one_that_is_not(fault, masked):
     assert outcome.kind == "exact"
     disturbed, outcome = play("wait", fault, masked=masked)
     assert outcome.kind == "exact"
-    digests = {one.digest for world in (quiet, disturbed) for one in world.watch.results[()].values()}
+    digests = {one.digest for world in (quiet, disturbed) for one in world.results[()].values()}
     assert len(digests) == 1
 
 
@@ -41,7 +41,7 @@ def test_a_fit_that_is_disturbed_has_the_bits_of_one_that_is_not(fault, masked):
 def test_a_fit_continues_without_a_site_that_is_killed_and_finds_the_components_of_the_others(masked):
     world, outcome = play("continue", Fault("kill", 0.5, "B"), masked=masked)
     assert outcome.kind == "continued"
-    ((lost, found),) = world.watch.results.items()
+    ((lost, found),) = world.results.items()
     assert lost == (("A", "B"), ("B", "C"))
     assert sorted(found) == ["A", "C", "D"]
 

@@ -10,11 +10,11 @@ import pytest
 
 import mutations
 from eigenmesh.protocol import Membership
-from eigenmesh.rehearsal import World, draw
-from eigenmesh.rehearsal._scenario import KINDS, Fault, Scenario
-from eigenmesh.rehearsal._seeds import BAD, play, shrink, survey
-from eigenmesh.rehearsal._sums import Sum
-from eigenmesh.rehearsal._watch import BrokenError, RunWatch
+from harness.scenario import KINDS, Fault, Scenario, draw
+from harness.seeds import BAD, play, shrink, survey
+from harness.sums import Sum
+from harness.watch import BrokenError, RunWatch
+from harness.world import FaultWorld
 
 
 @pytest.mark.parametrize("first", range(0, 1000, 200))
@@ -33,7 +33,7 @@ def test_a_thousand_seeds_have_every_fault_and_every_way_to_meet_a_loss():
 
 def trace_of(seed):
     lines = []
-    World(draw(seed), trace=lines.append).play()
+    FaultWorld(draw(seed), trace=lines.append).play()
     return lines
 
 
@@ -59,7 +59,7 @@ def test_a_seed_replays_exactly_in_another_process():
 @pytest.mark.parametrize("seed", [10904, 34628, 62981])
 def test_a_view_that_grows_after_it_was_agreed_on_is_agreed_on_again(seed):
     """Three of 100,000: a site began with the members of a view that nobody had signed."""
-    assert World(draw(seed)).play().kind in ("continued", "refused")
+    assert FaultWorld(draw(seed)).play().kind in ("continued", "refused")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_view_that_grows_after_it_was_agreed_on_is_agreed_on_again(seed):
 )
 def test_seeds_that_were_wrong_are_refused_by_name(seed, said):
     """Of 100,000: a bit flip in the last masked words that were synced, and refusals without the name of the lost."""
-    outcome = World(draw(seed)).play()
+    outcome = FaultWorld(draw(seed)).play()
     assert outcome.kind in ("continued", "refused")
     assert said in outcome.why
 
@@ -90,7 +90,7 @@ def test_when_one_site_is_killed_the_majority_that_it_leaves_continues(seed):
         (Membership(site, scenario.sites, scenario.edges, lost).members for site in scenario.sites if site != killed),
         key=len,
     )
-    world = World(scenario)
+    world = FaultWorld(scenario)
     outcome = world.play()
     if 2 * len(left) > len(scenario.sites):
         assert outcome.kind == "continued"
@@ -107,7 +107,7 @@ def test_two_hundred_kills_and_resumes_use_no_mask_on_other_numbers():
         drawn, random = draw(seed), Random(seed)
         kinds = ("crash", "crash at power loss", "crash", "stop", "crash of all")
         faults = tuple(Fault(kind, random.uniform(0.1, 3.0), random.choice(drawn.sites), "", 0.2) for kind in kinds)
-        world = World(drawn._replace(faults=faults, masked=True, on_loss="wait", n_mixing=8))
+        world = FaultWorld(drawn._replace(faults=faults, masked=True, on_loss="wait", n_mixing=8))
         assert world.play().kind == "exact"
         starts += len(world.processes) - len(world.sites)
         sums += len(world.watch._hidden)
@@ -166,9 +166,11 @@ def test_two_results_of_one_epoch_are_noticed(monkeypatch):
         values={},
         problem=SimpleNamespace(fault_of=lambda *arguments: ""),
         scenario=SimpleNamespace(masked=False),
+        results={(): {}},
     )
     watch = RunWatch(world)
-    watch.found(SimpleNamespace(site="a"), Sum((), 1, "same", {}))
-    watch.found(SimpleNamespace(site="b"), Sum((), 1, "same", {}))
+    for site in "ab":
+        watch.found(SimpleNamespace(site=site), Sum((), 1, "same", {}))
+        world.results[()][site] = Sum((), 1, "same", {})
     with pytest.raises(BrokenError, match="equal epoch, equal bits: c differs from"):
         watch.found(SimpleNamespace(site="c"), Sum((), 1, "other", {}))

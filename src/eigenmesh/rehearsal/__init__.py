@@ -1,9 +1,8 @@
 """Rehearses a run in virtual time: the machines of all sites in one process, with a network and disks that can fail."""
 
-from eigenmesh.rehearsal._scenario import Fault, Scenario, draw
-from eigenmesh.rehearsal._world import SeedOutcome, World
+from eigenmesh.rehearsal._conditions import Conditions, Fault, Host, LinkQuality, read_conditions
 
-__all__ = ["Fault", "Scenario", "SeedOutcome", "World", "draw"]
+__all__ = ["Conditions", "Fault", "Host", "LinkQuality", "read_conditions"]
 
 
 def __dir__() -> list[str]:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from eigenmesh.errors import InputError
 from eigenmesh.events import LinkLatency
-from eigenmesh.rehearsal._scenario import Edges, Fault
 from eigenmesh.sites._names import in_order
 from eigenmesh.sites._toml_fields import Fields
 
+Edges = tuple[tuple[str, str], ...]
 WHAT = "a file of conditions (eigenmesh rehearse --example prints one)"
 MOST = 1e9
 LINK_FIELDS = ("latency_ms", "jitter_ms", "bandwidth_mbit", "loss", "overhead_ms")
@@ -55,6 +56,20 @@ site = "trondheim"
 at_s = 1
 restart_after_s = 10              # left out: it never comes back
 """
+
+
+class Fault(NamedTuple):
+    """A fault at time ``at_s``, for ``for_s``: at a site, or on the link from it to ``other``.
+
+    Conditions have three kinds: the "stall" of a link, the "crash" of a site, and the "kill" of one that never comes
+    back.
+    """
+
+    kind: str
+    at_s: float
+    site: str
+    other: str = ""
+    for_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -20,14 +21,14 @@ from eigenmesh.iteration import Result
 from eigenmesh.masking import Masks
 from eigenmesh.protocol import SET_UP, Begin, Compare, Exchange, JournalledMasks, Keys, MembersChanged, Membership, Sign
 from eigenmesh.protocol._wire import array_body
-from eigenmesh.rehearsal._sums import Links, Position
+from eigenmesh.rehearsal._conditions import Edges
 from eigenmesh.transports._base import Arrays, Transport
 from eigenmesh.transports._base import Links as Round
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
+    from eigenmesh.rehearsal._world import Position
 
-N_SAMPLES, N_FEATURES, N_COMPONENTS, TOL = 30, 5, 2, 1e-6
 Ask = Callable[[Any], Any]
 
 
@@ -38,26 +39,21 @@ class AbandonedError(Exception):
 class SiteFit(NamedTuple):
     """The result of a site: the lost links without which it was found, its digest, and the members' statements."""
 
-    lost: Links
+    lost: Edges
     result: Result
     digest: str
     statements: Mapping[str, str]
 
 
-class FitProblem:
-    """Principal components of one table per site; the tables are small, unless a subclass has others."""
+class FitProblem(ABC):
+    """Principal components of one table per site."""
 
-    compute_s = 0.006
-    max_message_bytes = 1 << 20
-    max_journal_bytes = 1e6
+    def __init__(self, sites: tuple[str, ...], edges: Edges, request: Request) -> None:
+        self._sites, self._edges, self._request = sites, edges, request
 
-    def __init__(self, sites: tuple[str, ...], edges: Links, request: Request | None = None) -> None:
-        self._sites, self._edges = sites, edges
-        self._request = request or Request(n_components=N_COMPONENTS, tol=TOL)
-
-    def table(self, process: Process) -> Any:
+    @abstractmethod
+    def table(self, process: Process) -> np.ndarray:
         """The samples of a process: (N_i, d)."""
-        return table_of(process.value)
 
     def prepared(self, process: Process, data: NodeData) -> Prepared:
         """The preparation of the fit of a process."""
@@ -102,20 +98,6 @@ class FitProblem:
             return SiteFit(position.lost, result, digest, transport.sign(digest)), latest
         except MembersChangedError:
             return None, latest
-
-    def fault_of(self, result: SiteFit, members: tuple[str, ...], values: Mapping[str, int], starts: Any) -> str:
-        """What is wrong with a result; empty if it is correct, whatever the start."""
-        pooled = np.concatenate([table_of(values[site]) for site in members])
-        vectors = np.linalg.eigh(np.cov(pooled, rowvar=False))[1][:, ::-1][:, :N_COMPONENTS]
-        found = result.result.components.T
-        off = np.linalg.norm(vectors * np.sign(np.sum(vectors * found, axis=0)) - found, axis=0).max()
-        return "" if off < 2 * TOL else f"components with an error of {off:.1e}"
-
-
-def table_of(value: int) -> np.ndarray:
-    """The samples of a site, drawn with this seed."""
-    random = np.random.default_rng(value)
-    return random.standard_normal((N_SAMPLES, N_FEATURES)) * [5.0, 3.0, 1.0, 0.5, 0.2] + random.standard_normal()
 
 
 class RehearsedTransport(Transport):

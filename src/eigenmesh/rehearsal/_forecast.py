@@ -5,31 +5,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from eigenmesh.errors import ParkedError, TransportError
-from eigenmesh.events import Ended, Listener
+from eigenmesh.errors import ParkedError
+from eigenmesh.events import Ended, Listener, VirtualTime
 from eigenmesh.protocol import Bytes, Durable, Exchange, Membership
-from eigenmesh.rehearsal._conditions import Conditions, drawn_factor
+from eigenmesh.rehearsal._conditions import Conditions, Fault, drawn_factor
 from eigenmesh.rehearsal._disk import Disk
 from eigenmesh.rehearsal._links import LinkTimes
 from eigenmesh.rehearsal._made_up import MadeUpProblem, Work, work_of
+from eigenmesh.rehearsal._network import VirtualNetwork
+from eigenmesh.rehearsal._process import Process
 from eigenmesh.rehearsal._rehearsal_log import RehearsalLog
-from eigenmesh.rehearsal._scenario import Fault, Scenario
-from eigenmesh.rehearsal._world import SeedOutcome, World
+from eigenmesh.rehearsal._world import World
 from eigenmesh.sites import NetworkFile
-
-if TYPE_CHECKING:
-    from eigenmesh.rehearsal._process import Process
 
 # The journal of a real site is flushed to the disk this often.
 FLUSH_EVERY_S = 0.1
 # Number of starts after which a service manager gives up.
 MAX_STARTS = 20
 LONGEST_S = 7 * 86400.0
-WINDOW_FRAMES = 256
 OWN_DISK = "its own disk"
 
 
@@ -91,20 +88,18 @@ def forecast(
     one of the sites.
     """
     world = ForecastWorld(network, conditions, tables, seed, listeners)
-    outcome = world.play()
-    if outcome.kind == "wrong":
-        raise TransportError(f"the rehearsal broke a rule of the protocol: {outcome.why}; please report it.")
+    world.run_through(conditions.faults)
     found = world.forecast()
-    seen = found.sites[world.log.observer]
+    seen = found.sites[world.events.observer]
     done = seen.end in ("converged", "not converged")
-    world.log.over(Ended("done" if done else seen.end, seen.end == "converged", seen.why))
+    world.events.over(Ended("done" if done else seen.end, seen.end == "converged", seen.why))
     return found
 
 
 class ForecastWorld(World):
     """A world with given times; parked sites stay parked, or are started again after a given time."""
 
-    hung_after_s = LONGEST_S
+    longest_s = LONGEST_S
 
     def __init__(
         self,
@@ -115,19 +110,26 @@ class ForecastWorld(World):
         listeners: Sequence[Listener] = (),
     ) -> None:
         settings, self._conditions = network.settings, conditions
-        self.waits = settings.patience_s, settings.join_s, settings.round_s + settings.join_s
         self.max_starts = 1 if conditions.restart_parked_s is None else MAX_STARTS
         self._work = work_of(conditions.hosts, tables, settings)
-        self.log = RehearsalLog(network.names, conditions.faults, listeners, lambda: self.time.now)
-        self._fit = MadeUpProblem(network, tables, self._work, conditions.hosts, self.log)
-        terms = settings.on_loss, 0, WINDOW_FRAMES, conditions.faults, settings.masked
-        scenario = Scenario(seed, network.names, network.edges, *terms)
-        super().__init__(scenario, problem=self._fit)
-        self.links = LinkTimes(self.time, conditions.links)
-        self.network.delay_s, self.network.travel_s = self.links.latency_s, self.links.travel_s
+        self.events = RehearsalLog(network.names, conditions.faults, listeners, lambda: self.time.now)
+        self._fit = MadeUpProblem(network, tables, self._work, conditions.hosts, self.events)
+        time = VirtualTime(seed)
+        self.links = LinkTimes(time, conditions.links)
+        super().__init__(
+            VirtualNetwork(time, self.running, self.links.latency_s, self.links.travel_s),
+            self._fit,
+            network.names,
+            network.edges,
+            patience_s=settings.patience_s,
+            join_s=settings.join_s,
+            round_s=settings.round_s + settings.join_s,
+            on_loss=settings.on_loss,
+            masked=settings.masked,
+        )
         # Masked numbers are flushed at once.
         wait_s = 0.0 if settings.masked else FLUSH_EVERY_S
-        self.disk_s = {site: wait_s + host.disk_ms / 1e3 for site, host in conditions.hosts.items()}
+        self._disk_s = {site: wait_s + host.disk_ms / 1e3 for site, host in conditions.hosts.items()}
         self._asked_at: dict[str, float] = {}
         self._first_sent: dict[str, float] = {}
         self._last_sent = 0.0
@@ -136,13 +138,10 @@ class ForecastWorld(World):
         self._rounds = dict.fromkeys(self.sites, 0)
         self._computes_s = dict.fromkeys(self.sites, 0.0)
         self._waits_s: dict[str, dict[str, float]] = {site: defaultdict(float) for site in self.sites}
-        self.log.begin(conditions)
-
-    def first_start_s(self) -> float:
-        return 0.0
+        self.events.begin(conditions)
 
     def sync_s(self, site: str) -> float:
-        return self.disk_s[site]
+        return self._disk_s[site]
 
     def restart_s(self, disk: Disk) -> float:
         return self._conditions.restart_parked_s or 0.0
@@ -172,25 +171,22 @@ class ForecastWorld(World):
         self._ended_at[process.site], self._errors[process.site] = self.time.now, process.error
         super().ended(process)
 
-    def start(self, site: str, disk: Disk, address: str = "") -> None:
-        self.log.up(site)
-        super().start(site, disk, address)
+    def start(self, process: Process) -> None:
+        self.events.up(process.site)
+        super().start(process)
 
-    def crashed(self, site: str) -> Process | None:
-        self.log.down(site)
-        return super().crashed(site)
+    def crash(self, site: str, down_s: float, notice_s: tuple[float, float]) -> bool:
+        self.events.down(site)
+        return super().crash(site, down_s, notice_s)
 
     def gone(self, site: str) -> None:
         self._ended_at[site] = self.time.now
         super().gone(site)
 
-    def _outcome(self) -> SeedOutcome:
-        return SeedOutcome("rehearsed", "", self.time.now)
-
     def forecast(self) -> RunForecast:
         """The forecast, after the run was played."""
-        lost = max(self.watch.results, key=len, default=())
-        found = next(iter(self.watch.results.get(lost, {}).values()), None)
+        lost = max(self.results, key=len, default=())
+        found = next(iter(self.results.get(lost, {}).values()), None)
         links = self.links
         return RunForecast(
             sites={site: self._site(site) for site in self.sites},
@@ -202,11 +198,11 @@ class ForecastWorld(World):
             links={way: (links.messages[way], links.bytes[way], links.resent[way]) for way in links.latency_s},
             lost_sites=Membership(self._some_member(lost), self.sites, self.edges, lost).missing,
             lost_links=lost,
-            unmet=tuple(fault for fault in self.scenario.faults if fault.at_s > self.time.now),
+            unmet=tuple(fault for fault in self._conditions.faults if fault.at_s > self.time.now),
         )
 
     def _some_member(self, lost: tuple[tuple[str, str], ...]) -> str:
-        return next(iter(self.watch.results.get(lost, ())), self.sites[0])
+        return next(iter(self.results.get(lost, ())), self.sites[0])
 
     def _site(self, site: str) -> SiteForecast:
         return SiteForecast(
@@ -219,7 +215,7 @@ class ForecastWorld(World):
         )
 
     def _end(self, site: str) -> tuple[str, str]:
-        results = [found[site] for found in self.watch.results.values() if site in found]
+        results = [found[site] for found in self.results.values() if site in found]
         if self.ends.get(site) == "result" and results:
             return ("converged" if results[-1].result.converged else "not converged"), ""
         if site not in self.ends:

@@ -14,16 +14,16 @@ import numpy as np
 
 from eigenmesh.data import Covariance, Shards, geometric_spectrum, unlike_nodes
 from eigenmesh.events import EventLog
-from eigenmesh.fitting import NodeData, Prepared, Request, prepare
+from eigenmesh.fitting import NodeData, Prepared, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.rehearsal._conditions import Host
 from eigenmesh.rehearsal._fits import Ask, FitProblem, SiteFit
 from eigenmesh.rehearsal._rehearsal_log import RehearsalLog
-from eigenmesh.rehearsal._sums import Position
 from eigenmesh.sites import NetworkFile, RunSettings
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
+    from eigenmesh.rehearsal._world import Position
 
 # K, where the settings give a share of the variance instead.
 USUAL_COMPONENTS = 5
@@ -87,9 +87,6 @@ class MadeUpProblem(FitProblem):
     ``owed_s`` is the time of work that is computed already, but not yet counted in virtual time.
     """
 
-    compute_s = 0.0
-    max_journal_bytes = float("inf")
-
     def __init__(
         self,
         network: NetworkFile,
@@ -99,8 +96,7 @@ class MadeUpProblem(FitProblem):
         log: RehearsalLog,
     ) -> None:
         settings, self._log = network.settings, log
-        request: Request = settings.request()
-        super().__init__(network.names, network.edges, request)
+        super().__init__(network.names, network.edges, settings.request())
         self._tables, self._work = tables, work
         self.max_message_bytes = settings.largest_message(next(iter(tables.values())).shape[1])
         self.owed_s = dict.fromkeys(network.names, 0.0)
@@ -145,10 +141,6 @@ class MadeUpProblem(FitProblem):
         """Seconds that the thread of a site has computed since the last call."""
         before, self._clock[site] = self._clock.get(site, math.inf), time.thread_time()
         return max(0.0, self._clock[site] - before)
-
-    def fault_of(self, result: SiteFit, members: Any, values: Any, starts: Any) -> str:
-        """Empty: the certificate shows whether the result is good."""
-        return ""
 
 
 class _TimedCovariance:

@@ -1,9 +1,8 @@
-"""Streams between processes: messages stay in order; streams may be slow, broken, blocked one way, or duplicated."""
+"""Streams between processes: messages stay in order; streams may be slow, broken, or blocked one way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from eigenmesh.events import VirtualTime
@@ -12,8 +11,8 @@ from eigenmesh.protocol import Bytes, Closed, Opened, Unreachable
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._process import Process
 
-# Index of the caller among the two ends of a stream.
-CALLER = 0
+
+Link = tuple[str, str]
 
 
 class VirtualStream:
@@ -36,21 +35,23 @@ class VirtualNetwork:
 
     Attributes
     ----------
-    delay_s : by link, for both directions, the shortest travel time of a message; the longest is twice that.
+    delay_s : by link, for one or both directions, the shortest travel time of a message.
+    travel_s : travel time of a message, from its sender and receiver and its size, without faults.
     held_until : by sender and receiver, nothing arrives before this time.
     refuses_until : by sender and receiver, calls fail before this time.
-    twice_until : by sender and receiver, before this time the listener sees every call twice.
-    travel_s : travel time of a message, from its sender and receiver and its size, without faults.
     """
 
-    def __init__(self, time: VirtualTime, listener_of: Callable[[str], Process | None]) -> None:
-        self.time, self._listener_of = time, listener_of
-        self.delay_s: dict[tuple[str, str], float] = {}
-        self.held_until: dict[tuple[str, str], float] = {}
-        self.refuses_until: dict[tuple[str, str], float] = {}
-        self.twice_until: dict[tuple[str, str], float] = {}
+    def __init__(
+        self,
+        time: VirtualTime,
+        listener_of: Callable[[str], Process | None],
+        delay_s: Mapping[Link, float],
+        travel_s: Callable[[Link, int], float],
+    ) -> None:
+        self.time, self._listener_of, self.delay_s, self.travel_s = time, listener_of, delay_s, travel_s
+        self.held_until: dict[Link, float] = {}
+        self.refuses_until: dict[Link, float] = {}
         self.connections: dict[int, VirtualStream] = {}
-        self.travel_s: Callable[[tuple[str, str], int], float] = self._drawn_s
         self._count = 0
 
     def dial(self, caller: Process, target: str) -> None:
@@ -75,12 +76,6 @@ class VirtualNetwork:
             caller.feed(Unreachable(listener.site, "connection reset"))
             return
         connection = self._connect(caller, listener, caller.site)
-        if self.twice_until.get((caller.site, listener.site), 0.0) > self.time.now:
-            ghost = self._connect(None, listener, caller.site)
-            # The second stream sends a copy of the greeting, or nothing.
-            if self.time.random.random() < 0.5:
-                caller.watch_greeting(connection.number, partial(self._carry, ghost, CALLER))
-            self.time.after(12.0, self.close, ghost, CALLER, "the copy ends")
         caller.feed(Opened(connection.number, (listener.site,), listener.site))
 
     def _connect(self, caller: Process | None, listener: Process, name: str) -> VirtualStream:
@@ -90,20 +85,10 @@ class VirtualNetwork:
         listener.feed(Opened(connection.number, (name,)))
         return connection
 
-    def open_as(self, caller: Process, target: str) -> int | None:
-        """Open a stream in addition to those of the machine, on which the site can misbehave."""
-        listener = self._listener_of(target)
-        return None if listener is None else self._connect(None, listener, caller.site).number
-
     def send(self, sender: Process, number: int, data: bytes) -> None:
         connection = self.connections.get(number)
         if connection is not None and sender in connection.ends:
             self._carry(connection, connection.ends.index(sender), data)
-
-    def send_as_caller(self, number: int, data: bytes) -> None:
-        connection = self.connections.get(number)
-        if connection is not None:
-            self._carry(connection, CALLER, data)
 
     def _carry(self, connection: VirtualStream, side: int, data: bytes) -> None:
         self.time.at(self._arrival(connection, side, len(data)), self._arrive, connection, 1 - side, data)
@@ -121,10 +106,7 @@ class VirtualNetwork:
         connection.free_at[side] = arrival
         return arrival
 
-    def _drawn_s(self, link: tuple[str, str], n_bytes: int) -> float:
-        return self._delay(link) * (1.0 + self.time.random.random())
-
-    def _delay(self, link: tuple[str, str]) -> float:
+    def _delay(self, link: Link) -> float:
         return self.delay_s.get(link) or self.delay_s.get((link[1], link[0]), 0.01)
 
     def cut(self, process: Process, number: int) -> None:
@@ -153,10 +135,6 @@ class VirtualNetwork:
         self.connections.pop(connection.number, None)
         for side, late in enumerate(notice_s):
             self.time.after(late, self._hang_up, connection, side, "connection reset")
-
-    def between(self, first: str, second: str) -> Iterator[VirtualStream]:
-        """The open streams of a link."""
-        return (one for one in list(self.connections.values()) if set(one.names) == {first, second})
 
     def of(self, process: Process) -> Iterator[tuple[VirtualStream, int]]:
         """The streams of a process, each with the index of its end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from eigenmesh import protocol as ep
@@ -20,33 +20,26 @@ class Process:
 
     Attributes
     ----------
-    address : its address in the network; the name of its site, unless it is a second process.
-    value : the data that it has read.
+    address : its address in the network.
     alive : it has neither crashed nor ended.
-    paused_until : the whole process is paused until this time.
     result, error : the solver's result, or the reason why there is none.
     """
 
-    def __init__(self, world: World, site: str, disk: Disk, address: str) -> None:
-        self.world, self.site, self.disk, self.address = world, site, disk, address
-        self.time, self.value = world.time, world.data_of[site]
+    def __init__(self, world: World, site: str, disk: Disk) -> None:
+        self.world, self.site, self.disk, self.address = world, site, disk, site
+        self.time, self.alive = world.time, True
         self._offset = self.time.random.uniform(0.0, 1000.0)
-        self.alive, self.paused_until = True, 0.0
         self.result: Any = None
         self.error: Exception | None = None
-        self.audit_failed = False
         self.owed: tuple[str, ...] = ()
-        self.twist: Callable[[ep.Write], None] | None = None
-        self._audited: ep.Sent | None = None
         self._syncing = False
         self._asked = False
-        self._greetings: dict[int, Callable[[bytes], Any]] = {}
         self._program: Generator[Any, Any, Any] | None = None
 
     def start(self) -> None:
         """Open the journal and begin; ends at once if the journal is refused."""
         try:
-            past = self.disk.open(str(self.value), self.time.random)
+            past = self.disk.open(self.world.fingerprint(self.site), self.time.random)
         except (CannotResumeError, ParkedError) as error:
             self.error = error
             self._end()
@@ -66,34 +59,17 @@ class Process:
         """Pass an event to the machine, and carry out its effects."""
         if not self.alive:
             return
-        if self.time.now < self.paused_until:
-            self.time.at(self.paused_until, self.feed, event)
-            return
         for effect in self.machine.step(self.now, event):
-            try:
-                self._execute(effect, event)
-            except OSError as error:
-                what = "audit" if isinstance(effect, ep.Audit) else "journal"
-                self.feed(ep.DiskFailed(what, str(error)))
-                return
+            self._execute(effect, event)
             if not self.alive:
                 return
 
     def _execute(self, effect: Any, event: Any) -> None:
         kind = type(effect)
-        if kind is ep.Audit:
-            if self.disk.audit_full:
-                self.audit_failed = True
-                raise OSError("no space left on device")
-            self._audited = effect.sent
-        elif kind is ep.Write:
+        if kind is ep.Write:
             self._write(effect)
         elif kind is ep.Append:
-            record = b"".join(effect.record)
-            self.disk.append(record)
-            self.world.watch.kept(self.site, self.disk, record)
-            if self.site in self.world.triggers:
-                self.world.triggers[self.site](record)
+            self._append(b"".join(effect.record))
             if not self._syncing:
                 self._syncing = True
                 self.time.after(0.0, self._sync)
@@ -107,23 +83,14 @@ class Process:
             self.world.network.cut(self, effect.stream)
         elif kind is ep.Fail:
             self._failed(effect.error)
-        elif kind is ep.Log and self.world.trace is not None:
-            self.world.trace(f"{self.site}: {effect.text}")
+        elif kind is ep.Log:
+            self.world.log(f"{self.site}: {effect.text}")
 
     def _write(self, effect: ep.Write) -> None:
-        audited, self._audited = self._audited, None
-        self.world.watch.wrote(self, effect, audited)
-        greeting = self._greetings.pop(effect.stream, None)
-        if greeting is not None:
-            greeting(effect.data)
-        if self.twist is None:
-            self.world.network.send(self, effect.stream, effect.data)
-        else:
-            self.twist(effect)
+        self.world.network.send(self, effect.stream, effect.data)
 
-    def watch_greeting(self, stream: int, listener: Callable[[bytes], Any]) -> None:
-        """Pass the first message of a stream to the listener, too."""
-        self._greetings[stream] = listener
+    def _append(self, record: bytes) -> None:
+        self.disk.append(record)
 
     def _sync(self) -> None:
         target = self.disk.begin_sync()
@@ -132,23 +99,16 @@ class Process:
     def _synced(self, size: int, records: int) -> None:
         if not self.alive:
             return
-        if self.disk.full:
-            self.feed(ep.DiskFailed("journal", "it cannot be synced"))
-            return
-        self.disk.end_sync(size, records)
+        self.disk.end_sync(size)
         self._syncing = self.disk.begin_sync()[1] > records
         if self._syncing:
             self.time.after(0.0, self._sync)
         self.feed(ep.Durable(records))
 
     def _tick(self) -> None:
-        if not self.alive:
-            return
-        if self.time.now < self.paused_until:
-            self.time.at(self.paused_until, self._tick)
-            return
-        self.feed(ep.Tick())
-        self.time.after(TICK_S, self._tick)
+        if self.alive:
+            self.feed(ep.Tick())
+            self.time.after(TICK_S, self._tick)
 
     def _answered(self, answer: Any) -> None:
         """Continue the solver, after its computing time."""
@@ -161,15 +121,12 @@ class Process:
     def _compute(self, answer: Any) -> None:
         if not self.alive or self._program is None:
             return
-        if self.time.now < self.paused_until:
-            self.time.at(self.paused_until, self._compute, answer)
-            return
         try:
             question = self._program.send(answer)
         except StopIteration as stop:
             self.result = stop.value
             self._program = None
-            self.world.watch.found(self, stop.value)
+            self.world.found(self, stop.value)
             question = ep.Finish()
         late_s = self.world.work_s(self)
         if late_s:
@@ -180,8 +137,6 @@ class Process:
     def _ask(self, question: Any) -> None:
         if not self.alive:
             return
-        if isinstance(question, ep.Sign):
-            self.world.watch.signs(self.site, self.machine.lost, question.digest)
         self._asked = True
         self.world.asks(self, question)
         self.feed(question)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from eigenmesh.events import Ended, EventLog, Listener, Lost, Members
-from eigenmesh.rehearsal._conditions import Conditions
-from eigenmesh.rehearsal._scenario import Fault
+from eigenmesh.rehearsal._conditions import Conditions, Fault
 
 RUN = "a rehearsal"
 

@@ -33,10 +33,11 @@ from eigenmesh.protocol import (
     Signed,
 )
 from eigenmesh.protocol._wire import array_body
-from eigenmesh.rehearsal._sums import PRIME, Links, Position, Sum, SumProblem, digest_of, plan, require
+from harness.sums import PRIME, Links, Sum, SumProblem, digest_of, plan, require
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal._process import Process
+    from eigenmesh.rehearsal._world import Position
+    from harness.process import FaultyProcess
 
 # Tags of rounds towards the root are even, and tags of rounds away from it are odd.
 UP, DOWN = 10, 11
@@ -65,7 +66,7 @@ def without_noise(words: int) -> int:
 class MaskedSumProblem(SumProblem):
     """``n_mixing`` masked sums, each of which depends on the one before."""
 
-    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
+    def solver(self, process: FaultyProcess, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
         """Ask the machine for keys, then for one masked sum after the other."""
         while True:
             lost, start = position()
@@ -75,7 +76,7 @@ class MaskedSumProblem(SumProblem):
                 return found
             require((yield Begin(total.to_bytes(8, "little"))), Begun)
 
-    def _epoch(self, process: Process, value: int, lost: Links) -> Generator[Any, Any, tuple[int, Sum | None]]:
+    def _epoch(self, process: FaultyProcess, value: int, lost: Links) -> Generator[Any, Any, tuple[int, Sum | None]]:
         name, machine, total = process.site, process.machine, 0
         answer = yield Keys()
         if isinstance(answer, MembersChanged):

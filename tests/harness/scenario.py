@@ -6,19 +6,9 @@ from random import Random
 from typing import NamedTuple
 
 from eigenmesh.protocol import OnLoss
-from eigenmesh.rehearsal._sums import plan
-
-Edges = tuple[tuple[str, str], ...]
-
-
-class Fault(NamedTuple):
-    """A fault of this kind at time ``at_s``, for ``for_s``: at a site, or on the link from it to ``other``."""
-
-    kind: str
-    at_s: float
-    site: str
-    other: str = ""
-    for_s: float = 0.0
+from eigenmesh.rehearsal import Fault
+from eigenmesh.rehearsal._conditions import Edges
+from harness.sums import plan
 
 
 class Scenario(NamedTuple):

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from eigenmesh.rehearsal._scenario import Scenario, draw
-from eigenmesh.rehearsal._world import SeedOutcome, World
+from harness.scenario import Scenario, draw
+from harness.world import FaultWorld, SeedOutcome
 
 BAD = ("wrong", "hung")
 COLUMNS = ("exact", "continued", "refused", *BAD)
@@ -43,7 +43,7 @@ class Survey(NamedTuple):
 def play(scenario: Scenario) -> SeedOutcome:
     """Play one scenario; an exception counts as wrong, too."""
     try:
-        return World(scenario).play()
+        return FaultWorld(scenario).play()
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return SeedOutcome("wrong", f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})")

@@ -11,13 +11,13 @@ from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._statements import make_statement
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.rehearsal._keys import SecretKeyring
-from eigenmesh.rehearsal._masked_sums import is_total
-from eigenmesh.rehearsal._scenario import TOLD_APART
+from harness.masked_sums import is_total
+from harness.scenario import TOLD_APART
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal._process import Process
-    from eigenmesh.rehearsal._scenario import Fault
-    from eigenmesh.rehearsal._world import World
+    from harness.process import FaultyProcess
+    from harness.scenario import Fault
+    from harness.world import FaultWorld
 
 # How often it misbehaves. After that it follows the protocol, so that the run can end.
 TIMES = 4
@@ -35,15 +35,15 @@ class Impostor(SecretKeyring):
 class Adversary:
     """Sits between the machine of a site and the network, and changes what the machine sends."""
 
-    def __init__(self, world: World, fault: Fault) -> None:
+    def __init__(self, world: FaultWorld, fault: Fault) -> None:
         self._world, self._fault, self._left = world, fault, TIMES
         self._first: dict[int, bytes] = {}
 
-    def take(self, process: Process) -> None:
+    def take(self, process: FaultyProcess) -> None:
         """Intercept everything that this process sends."""
         process.twist = lambda effect: self._pass(process, effect)
 
-    def _pass(self, process: Process, effect: Write) -> None:
+    def _pass(self, process: FaultyProcess, effect: Write) -> None:
         stream, data = effect
         kind = Kind(data[5])
         self._first.setdefault(stream, data)
@@ -54,7 +54,7 @@ class Adversary:
                 data = changed
         self._world.network.send(process, stream, data)
 
-    def _misbehave(self, process: Process, stream: int, kind: Kind, data: bytes) -> bytes | None:
+    def _misbehave(self, process: FaultyProcess, stream: int, kind: Kind, data: bytes) -> bytes | None:
         """Misbehave, if this message gives the occasion; returns the message to send instead, or None if not."""
         network, what = self._world.network, self._fault.kind
         met = kind not in (Kind.HELLO, Kind.WELCOME, Kind.REFUSE)
@@ -90,7 +90,7 @@ class Adversary:
             return None
         return data
 
-    def _other_sum(self, process: Process, stream: int, data: bytes) -> bytes | None:
+    def _other_sum(self, process: FaultyProcess, stream: int, data: bytes) -> bytes | None:
         """The frame with another sum, if it passes on a sum to the site that it lies to."""
         frame, machine = wire.decode(data, self._world.run.max_message_bytes), process.machine
         if not is_total(frame.tag) or machine.streams[stream].link != self._fault.other:
@@ -100,14 +100,14 @@ class Adversary:
         head = frame.kind, frame.run_id, frame.epoch, frame.round, frame.acknowledged
         return wire.encode(*head, wire.array_body([lie.view(np.int64)], 64), frame.tag)
 
-    def _frame(self, process: Process, text: str) -> bytes:
+    def _frame(self, process: FaultyProcess, text: str) -> bytes:
         machine = process.machine
         return wire.encode(Kind.STATEMENT, machine.run_id, machine.epoch, 0, 0, wire.text_body(text))
 
     def _statement(self, keyring: Any, kind: str, site: str, content: Any) -> str:
         return make_statement(keyring, self._world.run.run_id, kind, site, content).text
 
-    def _forged(self, process: Process) -> str:
+    def _forged(self, process: FaultyProcess) -> str:
         """A statement that only another site may make."""
         random = self._world.time.random
         if random.random() < 0.3:
@@ -129,7 +129,7 @@ class Adversary:
         )
         return self._statement(keyring, kind, victim, content)
 
-    def _own_view(self, process: Process, number: int) -> str:
+    def _own_view(self, process: FaultyProcess, number: int) -> str:
         """A useless view in its own name; it may sign what it likes."""
         count = 1 + number % len(self._world.edges)
         return self._statement(SecretKeyring(process.site), "view", process.site, [count, f"{number:032x}", ""])
@@ -143,7 +143,7 @@ class Adversary:
         head = frame.kind, bytes(16), frame.epoch + 1, frame.round, frame.acknowledged
         return wire.encode(*head, body, frame.tag)
 
-    def _open_streams(self, process: Process) -> None:
+    def _open_streams(self, process: FaultyProcess) -> None:
         network = self._world.network
         greetings = list(self._first.values())
         for _ in range(N_STREAMS):

@@ -7,21 +7,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eigenmesh.protocol import Mark, Stop
-from eigenmesh.rehearsal._adversary import Adversary
-from eigenmesh.rehearsal._disk import MARK_AT
-from eigenmesh.rehearsal._scenario import BY_NEIGHBOUR, TOLD_APART, Fault
+from eigenmesh.rehearsal._world import CRASH_S, POWER_LOSS_S
+from harness.adversary import Adversary
+from harness.disk import MARK_AT
+from harness.process import FaultyProcess
+from harness.scenario import BY_NEIGHBOUR, TOLD_APART, Fault
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal._world import World
-
-# Seconds until neighbours notice that a host lost power: it does not close its streams.
-SILENT_S = (5.0, 12.0)
+    from harness.world import FaultWorld
 
 
 class Faults:
     """Causes faults in a world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FaultWorld) -> None:
         self._world = world
         self._ways: dict[str, Callable[[Fault], object]] = {
             "break": lambda fault: self._break(fault, 0.2),
@@ -30,9 +29,9 @@ class Faults:
             "one way": lambda fault: self._hold(fault, both_ways=False),
             "refused calls": self._refuse_calls,
             "call twice": self._call_twice,
-            "crash": lambda fault: self._crash(fault.site, fault.for_s, (0.0, 0.2)),
-            "crash at power loss": lambda fault: self._crash(fault.site, fault.for_s, SILENT_S),
-            "kill": self._kill,
+            "crash": lambda fault: world.crash(fault.site, fault.for_s, CRASH_S),
+            "crash at power loss": lambda fault: world.crash(fault.site, fault.for_s, POWER_LOSS_S),
+            "kill": lambda fault: world.kill(fault.site),
             "pause": self._pause,
             "slow": lambda fault: self._for_a_while(world.slowness, fault, 20.0),
             "slow disk": lambda fault: self._for_a_while(world.disk_s, fault, 0.5),
@@ -60,8 +59,6 @@ class Faults:
 
     def strike(self, fault: Fault) -> None:
         """Cause one fault."""
-        if self._world.trace is not None:
-            self._world.trace(f"fault: {fault}")
         self._ways[fault.kind](fault)
 
     def _break(self, fault: Fault, late_s: float) -> None:
@@ -70,9 +67,9 @@ class Faults:
             network.break_off(connection, (random.uniform(0.0, 0.2), random.uniform(0.0, late_s)))
 
     def _hold(self, fault: Fault, both_ways: bool) -> None:
-        until, held = self._world.time.now + fault.for_s, self._world.network.held_until
-        for link in [(fault.site, fault.other), (fault.other, fault.site)][: 1 + both_ways]:
-            held[link] = max(held.get(link, 0.0), until)
+        self._world.hold(fault.site, fault.other, fault.for_s)
+        if both_ways:
+            self._world.hold(fault.other, fault.site, fault.for_s)
 
     def _refuse_calls(self, fault: Fault) -> None:
         for link in ((fault.site, fault.other), (fault.other, fault.site)):
@@ -84,17 +81,6 @@ class Faults:
             self._world.network.twice_until[link] = self._world.time.now + fault.for_s
         self._break(fault, 0.2)
 
-    def _crash(self, site: str, down_s: float, notice_s: tuple[float, float]) -> bool:
-        """Crash the process of a site, which starts again after ``down_s``; False if no process was running."""
-        world = self._world
-        process = world.crashed(site)
-        if process is None:
-            return False
-        for connection, _ in world.network.of(process):
-            world.network.break_off(connection, (world.time.random.uniform(*notice_s),) * 2)
-        world.start_later(site, down_s)
-        return True
-
     def _crash_at(self, fault: Fault, what: Mark | bytes) -> None:
         """Crash soon after the journal gets the next record with this mark, or with these bytes in it."""
         world = self._world
@@ -104,13 +90,9 @@ class Faults:
                 world.triggers.pop(fault.site, None)
                 late = world.time.random.choice((0.0, 0.001, 0.01, 0.1, 0.3))
                 self._for_a_while(world.disk_s, fault._replace(for_s=late), late)
-                world.time.after(late, self._crash, fault.site, fault.for_s, (0.0, 0.2))
+                world.time.after(late, world.crash, fault.site, fault.for_s, CRASH_S)
 
         world.triggers[fault.site] = look
-
-    def _kill(self, fault: Fault) -> None:
-        if self._crash(fault.site, 0.0, SILENT_S):
-            self._world.gone(fault.site)
 
     def _pause(self, fault: Fault) -> None:
         process = self._world.running(fault.site)
@@ -132,32 +114,32 @@ class Faults:
             process.feed(Stop("stopped by its operator", parks))
 
     def _flip(self, fault: Fault) -> None:
-        if self._crash(fault.site, fault.for_s, (0.0, 0.2)):
+        if self._world.crash(fault.site, fault.for_s, CRASH_S):
             self._world.disks[fault.site].flip(self._world.time.random)
 
     def _lose_journal(self, fault: Fault) -> None:
-        if self._crash(fault.site, fault.for_s, (0.0, 0.2)):
+        if self._world.crash(fault.site, fault.for_s, CRASH_S):
             self._world.disks[fault.site] = self._world.new_disk(fault.site)
 
     def _roll_back(self, fault: Fault) -> None:
         world, backup = self._world, self._world.disks[fault.site].copy()
 
         def restore() -> None:
-            if self._crash(fault.site, 1.0, (0.0, 0.2)):
+            if self._world.crash(fault.site, 1.0, CRASH_S):
                 world.disks[fault.site] = backup
 
         world.time.after(min(fault.for_s, 1.0) * world.time.random.random(), restore)
 
     def _swap_data(self, fault: Fault) -> None:
         world = self._world
-        if self._crash(fault.site, fault.for_s, (0.0, 0.2)):
+        if self._world.crash(fault.site, fault.for_s, CRASH_S):
             world.data_of[fault.site] += 1
 
     def _clone(self, fault: Fault, with_journal: bool, address: str = "") -> None:
         world = self._world
         disk = world.disks[fault.site].copy() if with_journal else world.new_disk(fault.site)
         if world.running(fault.site) is not None:
-            world.start(fault.site, disk, address)
+            world.start(FaultyProcess(world, fault.site, disk, address))
 
     def _two_sides(self, fault: Fault, with_journal: bool) -> None:
         """Start a second process of the site in the middle; later a partition leaves each with half of the others."""
@@ -185,7 +167,7 @@ class Faults:
 
     def _crash_all(self, fault: Fault) -> None:
         for site in self._world.sites:
-            self._crash(site, fault.for_s * self._world.time.random.random(), (0.0, 0.2))
+            self._world.crash(site, fault.for_s * self._world.time.random.random(), CRASH_S)
 
     def _turn(self, fault: Fault) -> None:
         self._world.adversaries[fault.site] = adversary = Adversary(self._world, fault)
@@ -195,5 +177,5 @@ class Faults:
 
     def _set_up_for_another_run(self, fault: Fault) -> None:
         world = self._world
-        world.set_manifest(fault.site, replace(world.run, manifest="another sum"))
-        self._crash(fault.site, fault.for_s, (0.0, 0.2))
+        world.runs[fault.site] = replace(world.run, manifest="another sum")
+        self._world.crash(fault.site, fault.for_s, CRASH_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.protocol import Mark, Membership, Sent, Write, read_statement
@@ -11,13 +11,13 @@ from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._membership import ordered
 from eigenmesh.protocol._records import RECORD_BYTES
 from eigenmesh.protocol._wire import Kind
-from eigenmesh.rehearsal._disk import MARK_AT, Disk
-from eigenmesh.rehearsal._masked_sums import is_masked_sum, is_total, number_of, without_noise
-from eigenmesh.rehearsal._sums import PRIME, Links, Sum, plan
+from harness.disk import MARK_AT, FaultyDisk
+from harness.masked_sums import is_masked_sum, is_total, number_of, without_noise
+from harness.sums import PRIME, Links, Sum, plan
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal._process import Process
-    from eigenmesh.rehearsal._world import World
+    from harness.process import FaultyProcess
+    from harness.world import FaultWorld
 
 # Kinds of statements that a site must have on its disk before it sends them.
 DURABLE_KINDS = ("lost", "view", "heard", "result")
@@ -34,7 +34,7 @@ class BrokenError(Exception):
 class RunWatch:
     """Follows all processes of a run; those of honest sites are checked more strictly."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FaultWorld) -> None:
         self._world = world
         self._places = {site: place for place, site in enumerate(world.sites)}
         self._bodies: dict[tuple[str, str, bytes, int, str], str] = {}
@@ -46,9 +46,8 @@ class RunWatch:
         # Totals by epoch and number of the sum, and the first lie of an epoch: its number, its total, who believes it.
         self._totals: dict[tuple[bytes, int], int] = {}
         self._lies: dict[bytes, tuple[int, int, set[str]]] = {}
-        self.results: dict[Links, dict[str, Any]] = {}
 
-    def wrote(self, process: Process, write: Write, audited: Sent | None) -> None:
+    def wrote(self, process: FaultyProcess, write: Write, audited: Sent | None) -> None:
         """A message is sent: it must be in the audit, acknowledge only synced rounds, and repeat a round unchanged."""
         data, site = write.data, process.site
         if audited is None:
@@ -80,7 +79,7 @@ class RunWatch:
         elif kind == Kind.ACK and tag and (to, epoch) not in process.disk.farewells:
             raise BrokenError("acknowledged is durable", f"{site} took a farewell that is not on its disk")
 
-    def _hides(self, process: Process, run_id: bytes, number: int, data: bytes) -> None:
+    def _hides(self, process: FaultyProcess, run_id: bytes, number: int, data: bytes) -> None:
         """A masked sum is sent. Minus the sums of the children it is this site's own part: one mask, one number."""
         site, machine = process.site, process.machine
         words = int(wire.decode(data, len(data)).arrays[0].view("u8")[0])
@@ -94,7 +93,7 @@ class RunWatch:
         if number not in process.disk.masked.get(machine.epoch, ()):
             raise BrokenError("masked is durable", f"{site} sent average {number}, which is not on its disk")
 
-    def lied(self, process: Process, victim: str, frame: wire.Frame, words: int) -> None:
+    def lied(self, process: FaultyProcess, victim: str, frame: wire.Frame, words: int) -> None:
         """A site tells another one, and all below it, these words instead of the total in the frame."""
         tree = plan(process.site, process.machine.setup.sites, process.machine.setup.edges, process.machine.lost)
         deceived = {victim}
@@ -102,7 +101,7 @@ class RunWatch:
             deceived |= {site} if tree.parent[site] in deceived else set()
         self._lies.setdefault(frame.run_id, (number_of(frame.tag), words, deceived))
 
-    def _passes_on(self, process: Process, run_id: bytes, number: int, data: bytes) -> None:
+    def _passes_on(self, process: FaultyProcess, run_id: bytes, number: int, data: bytes) -> None:
         """The root sends a total. After a lie it must not be the sum of what honest sites have added."""
         machine, world = process.machine, self._world
         tree = plan(process.site, machine.setup.sites, machine.setup.edges, machine.lost)
@@ -121,7 +120,7 @@ class RunWatch:
         if without_noise(words) == added:
             raise BrokenError("a lie shows nothing", f"{process.site} knows what the sites that it deceived have added")
 
-    def _said(self, process: Process, data: bytes) -> None:
+    def _said(self, process: FaultyProcess, data: bytes) -> None:
         if process.twist is not None:
             return
         text = str(memoryview(data)[wire.HEAD_BYTES :], "utf-8")
@@ -130,7 +129,7 @@ class RunWatch:
         if json.loads(text)["kind"] in DURABLE_KINDS:
             raise BrokenError("said is durable", f"{process.site} said what is not on its disk: {text}")
 
-    def kept(self, site: str, disk: Disk, record: bytes) -> None:
+    def kept(self, site: str, disk: FaultyDisk, record: bytes) -> None:
         """A record goes to the journal; it may be the statement of this site that one of its links is lost."""
         if len(disk.content) > self._world.problem.max_journal_bytes:
             raise BrokenError("what is kept is bounded", f"the journal of {site} has {len(disk.content)} bytes")
@@ -151,7 +150,7 @@ class RunWatch:
         """The solver of a site asks for a digest to be signed."""
         self._signed.add((site, lost, digest))
 
-    def found(self, process: Process, result: Sum) -> None:
+    def found(self, process: FaultyProcess, result: Sum) -> None:
         """A site has a result: it must be correct, and signed by every member itself."""
         world, lost = self._world, result.lost
         members = Membership(process.site, world.sites, world.edges, lost).members
@@ -164,11 +163,10 @@ class RunWatch:
             raise BrokenError("at most one majority", f"{process.site} has a result of only {members}")
         if world.scenario.masked and len(members) < MIN_SITES:
             raise BrokenError("two have no secret", f"{process.site} has a masked result of only {members}")
-        known = self.results.setdefault(lost, {})
+        known = world.results.get(lost, {})
         if any(one.digest != result.digest for one in known.values()):
             raise BrokenError("equal epoch, equal bits", f"{process.site} differs from {list(known)}")
-        known[process.site] = result
-        for other in self.results:
+        for other in world.results:
             if not (set(other) <= set(lost) or set(lost) <= set(other)):
                 raise BrokenError("at most one majority", f"results without {other} and without {lost}")
 

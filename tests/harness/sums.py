@@ -21,7 +21,8 @@ from eigenmesh.protocol import Begin, Begun, Exchange, MembersChanged, Membershi
 from eigenmesh.protocol._wire import array_body
 
 if TYPE_CHECKING:
-    from eigenmesh.rehearsal._process import Process
+    from eigenmesh.rehearsal._world import Position
+    from harness.process import FaultyProcess
 
 PRIME = (1 << 31) - 1
 MIXING, UP, DOWN = 1, 2, 3
@@ -75,13 +76,6 @@ def digest_of(lost: Links, total: int) -> str:
     return hashlib.sha256(f"{lost} {total}".encode()).hexdigest()
 
 
-class Position(NamedTuple):
-    """The start of an epoch: its lost links, and the estimate of this site."""
-
-    lost: Links
-    start: bytes
-
-
 class SumProblem:
     """The sum of a number per site, after ``n_mixing`` rounds."""
 
@@ -92,7 +86,7 @@ class SumProblem:
     def __init__(self, sites: tuple[str, ...], edges: Links, n_mixing: int) -> None:
         self._sites, self._edges, self._n_mixing = sites, edges, n_mixing
 
-    def solver(self, process: Process, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
+    def solver(self, process: FaultyProcess, position: Callable[[], Position]) -> Generator[Any, Any, Sum]:
         """Yield one request to the machine after the other; each answer is sent in."""
         name = process.site
         while True:
