@@ -10,7 +10,7 @@ import pytest
 
 import mutations
 from eigenmesh.protocol import Membership
-from harness.scenario import KINDS, Fault, Scenario, draw
+from harness.scenario import KINDS, TOLD_APART, Fault, Scenario, draw
 from harness.seeds import BAD, play, shrink, survey
 from harness.sums import Sum
 from harness.watch import BrokenError, RunWatch
@@ -27,7 +27,7 @@ def test_no_fault_makes_a_run_wrong_or_hang(first):
 
 def test_a_thousand_seeds_have_every_fault_and_every_way_to_meet_a_loss():
     scenarios = [draw(seed) for seed in range(1000)]
-    assert {fault.kind for scenario in scenarios for fault in scenario.faults} == set(KINDS)
+    assert {fault.kind for scenario in scenarios for fault in scenario.faults} == {*KINDS, TOLD_APART}
     assert {scenario.on_loss for scenario in scenarios} == {"wait", "abort", "continue"}
 
 
