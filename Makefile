@@ -109,7 +109,7 @@ bench-follow: $(VENV)/.dev ## peers that stay: 100 batches, 20 kills, 50 bad fil
 	$(BIN)/python benchmarks/follow.py --keep --seed 1
 	$(BIN)/python benchmarks/follow.py --batches 60 --kills 0 --repairs 50
 
-bench-rehearsal: $(VENV)/.dev ## what eigenmesh rehearse forecasts, against a real run with 20 ms a link
+bench-rehearsal: $(VENV)/.dev ## what eigenmesh site rehearse forecasts, against a real run with 20 ms a link
 	$(BIN)/python benchmarks/rehearsal.py
 
 bench-gpu: $(VENV)/.dev ## on a GPU: an iteration against the bare product, a fit against covariance and eigh

@@ -21,7 +21,7 @@ from rich.table import Table
 from truth import leading
 
 from eigenmesh import DecentralizedPCA
-from eigenmesh.cli._init import init
+from eigenmesh.cli._site_keys import init
 from eigenmesh.data import load
 from eigenmesh.errors import DataWarning
 from eigenmesh.metrics import largest_angle
@@ -31,7 +31,7 @@ from eigenmesh.model_file import read_model
 CASES = [("mnist", 8, 5), ("hapmap3", 11, 5), ("hapmap3", 11, 10)]
 TOL = 1e-9
 FIRST_PORT = 21400
-PEER = [sys.executable, "-m", "eigenmesh", "peer"]
+PEER = [sys.executable, "-m", "eigenmesh", "site", "run"]
 
 console = Console(width=150)
 

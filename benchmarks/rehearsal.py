@@ -1,4 +1,4 @@
-"""The forecast of ``eigenmesh rehearse`` against a real run of the same network.
+"""The forecast of ``eigenmesh site rehearse`` against a real run of the same network.
 
 ``python benchmarks/rehearsal.py`` starts 5 peers on a ring over loopback, each a process with certificates, journal and
 audit, and a proxy with 20 ms of one-way delay on every link. Their run to the result is timed by their audits, from

@@ -59,7 +59,7 @@ def damaged_result(trial: Trial) -> None:
 
 
 def damaged_audit(trial: Trial) -> None:
-    """Damage the audit: the run goes on; ``eigenmesh audit`` reads the rest and says whether the chain is intact."""
+    """Damage the audit: the run goes on, and ``eigenmesh site audit`` says whether the chain is intact."""
     trial.mesh.start()
     (name,) = trial.pick()
     moment(trial, name)
@@ -69,9 +69,9 @@ def damaged_audit(trial: Trial) -> None:
     trial.mesh.start(name)
     trial.finish()
     said = trial.root / "audit.txt"
-    code = Forked(command, "audit", str(audit), output=said).wait(60)
+    code = Forked(command, "site", "audit", str(audit), output=said).wait(60)
     words = said.read_text()
-    require(code in (0, 1, 2) and "Traceback" not in words, f"eigenmesh audit ended with {code}: {words}")
+    require(code in (0, 1, 2) and "Traceback" not in words, f"eigenmesh site audit ended with {code}: {words}")
 
 
 def full_disk(trial: Trial) -> None:

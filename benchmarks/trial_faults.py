@@ -136,7 +136,7 @@ def start_with_clock(trial: Trial, name: str, clock: Path) -> None:
     alone = {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_RESET": "1"}
     folder = trial.mesh.folder(name)
     with open(folder / "said.txt", "a", encoding="utf-8") as said:
-        words = [sys.executable, "-m", "eigenmesh", "peer", str(folder / "site.toml")]
+        words = [sys.executable, "-m", "eigenmesh", "site", "run", str(folder / "site.toml")]
         environment = {**os.environ, **faked, **alone, "COLUMNS": "200"}
         trial.mesh.running[name] = subprocess.Popen(words, stdout=said, stderr=said, env=environment)
 
@@ -190,7 +190,7 @@ def cloned_site(trial: Trial) -> None:
         path.write_text(
             path.read_text().replace(f'listen = "127.0.0.1:{port}"', f'listen = "127.0.0.1:{free_ports(1)[0]}"')
         )
-    second = Forked(command, "peer", str(copy / "site.toml"), output=copy / "said.txt")
+    second = Forked(command, "site", "run", str(copy / "site.toml"), output=copy / "said.txt")
     trial.stack.callback(second.kill)
     trial.pause(6.0)
     if dead or trial.rng.random() < 0.5:

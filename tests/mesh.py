@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from eigenmesh.cli._init import init
+from eigenmesh.cli._site_keys import init
 from eigenmesh.sites import read_site
 from eigenmesh.sites._manifest import Manifest
 from ports import free_ports
@@ -87,7 +87,7 @@ class Mesh:
     def start(self, *names: str, work: Callable[..., None] = command, options: Sequence[str] = ()) -> None:
         """Start some sites, or all; ``work`` runs the words of a command."""
         for name in names or self.parts:
-            words = "peer", *options, str(self.folder(name) / "site.toml")
+            words = "site", "run", *options, str(self.folder(name) / "site.toml")
             said = self.folder(name) / "said.txt"
             self.running[name] = Forked(work, *words, output=said, environment={"COLUMNS": "200"})
 
@@ -96,7 +96,7 @@ class Mesh:
         for name in self.parts:
             with open(self.folder(name) / "said.txt", "a", encoding="utf-8") as said:
                 self.running[name] = subprocess.Popen(
-                    [sys.executable, "-m", "eigenmesh", "peer", str(self.folder(name) / "site.toml")],
+                    [sys.executable, "-m", "eigenmesh", "site", "run", str(self.folder(name) / "site.toml")],
                     stdout=said,
                     stderr=subprocess.STDOUT,
                 )

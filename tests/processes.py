@@ -14,7 +14,9 @@ from unittest import mock
 
 _FORKS = multiprocessing.get_context("forkserver")
 # What is not installed is left out there.
-_FORKS.set_forkserver_preload(["eigenmesh.cli._peer", "eigenmesh.sites._peer", "torch", "eigenmesh.transports.torch"])
+_FORKS.set_forkserver_preload(
+    ["eigenmesh.cli._site_run", "eigenmesh.sites._peer", "torch", "eigenmesh.transports.torch"]
+)
 
 
 class Forked:

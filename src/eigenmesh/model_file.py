@@ -36,7 +36,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 _REQUIRED = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
 # Everything that version 0.1 wrote. It had neither a format version nor a digest.
 _FIRST_FORMAT = {*_REQUIRED, "scale", "node_components", *_NAMES, "run_id", "whole", "converged"}
-_HINT = "Give a file that DecentralizedPCA.save, eigenmesh fit --out or eigenmesh peer has written."
+_HINT = "Give a file that DecentralizedPCA.save, eigenmesh fit --out or eigenmesh site run has written."
 _DAMAGED = "Copy it again from where it was written, or fit again."
 
 

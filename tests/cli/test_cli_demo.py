@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from eigenmesh.cli import _peers_demo
+from eigenmesh.cli import _demo
 from eigenmesh.cli._messages import Messages
 
 ROW = re.compile(r"^\s*(\d+)\s+([\d.]+)\s+([\d.]+)%\s+([\d.]+)%\s+(\S+)\s+(\S+)\s*$", re.MULTILINE)
@@ -92,7 +92,7 @@ def test_a_demo_of_peers_that_is_told_to_end_leaves_none_running():
     before = signal.signal(signal.SIGTERM, lambda *about: None)
     try:
         with pytest.raises(KeyboardInterrupt):
-            _peers_demo._run(Messages.silent(), Sites())
+            _demo._run(Messages.silent(), Sites())
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended

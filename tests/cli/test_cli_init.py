@@ -8,14 +8,8 @@ import stat
 from pathlib import Path
 
 import pytest
-import typer
 from cryptography import x509
-from typer.testing import CliRunner
 
-from eigenmesh.cli._init import init
-from eigenmesh.cli._renew import renew
-from eigenmesh.cli._revoke import revoke
-from eigenmesh.cli._sign import sign
 from eigenmesh.errors import InputError
 from eigenmesh.sites import read_site
 from eigenmesh.sites._credentials import load_credentials
@@ -24,18 +18,10 @@ from eigenmesh.sites._network_file import EXAMPLE
 NAMES = ("oslo", "bergen", "trondheim")
 
 
-@pytest.fixture
-def call(tmp_path, monkeypatch):
-    """Run one command in an empty folder that has a network.toml."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def network_file(call):
+    """The folder in which commands run has a network.toml."""
     Path("network.toml").write_text(EXAMPLE)
-
-    def run(command, *words):
-        app = typer.Typer(pretty_exceptions_enable=False)
-        app.command()(command)
-        return CliRunner().invoke(app, [str(word) for word in words])
-
-    return run
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -43,7 +29,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def test_every_site_gets_its_own_folder_and_the_authority_another(call):
-    done = call(init, "network.toml", "--out", "mesh")
+    done = call("site", "init", "network.toml", "--out", "mesh")
     assert done.exit_code == 0, done.output
     expected = {"ca/ca.key", "ca/ca.pem", "ca/issued.jsonl"}
     expected |= {f"{name}/{file}" for name in NAMES for file in ("site.toml", "cert.pem", "key.pem", "ca.pem")}
@@ -72,7 +58,7 @@ def test_keys_can_be_read_by_their_owner_alone_from_the_first_byte(call, mask, m
     monkeypatch.setattr(os, "open", spy)
     before = os.umask(mask)
     try:
-        assert call(init, "network.toml", "--out", "mesh").exit_code == 0
+        assert call("site", "init", "network.toml", "--out", "mesh").exit_code == 0
     finally:
         os.umask(before)
     assert opened["key.pem"] == opened["ca.key"] == (0o600, True)
@@ -84,16 +70,16 @@ def test_keys_can_be_read_by_their_owner_alone_from_the_first_byte(call, mask, m
 def test_nothing_is_overwritten_and_nothing_else_written(call, there):
     Path(there).parent.mkdir(parents=True)
     Path(there).write_text("mine")
-    done = call(init, "network.toml", "--out", "mesh")
+    done = call("site", "init", "network.toml", "--out", "mesh")
     assert done.exit_code == 2
     assert f"{there} exists already" in done.stderr
     assert _files(Path("mesh")) == {there.removeprefix("mesh/"): b"mine"}
 
 
 def test_a_second_init_changes_nothing(call):
-    call(init, "network.toml", "--out", "mesh")
+    call("site", "init", "network.toml", "--out", "mesh")
     before = _files(Path("mesh"))
-    done = call(init, "network.toml", "--out", "mesh")
+    done = call("site", "init", "network.toml", "--out", "mesh")
     assert done.exit_code == 2
     assert "14 more exist already" in done.stderr
     assert _files(Path("mesh")) == before
@@ -102,7 +88,7 @@ def test_a_second_init_changes_nothing(call):
 def test_a_link_that_leads_nowhere_counts_as_there(call):
     Path("mesh/oslo").mkdir(parents=True)
     Path("mesh/oslo/key.pem").symlink_to("elsewhere")
-    assert call(init, "network.toml", "--out", "mesh").exit_code == 2
+    assert call("site", "init", "network.toml", "--out", "mesh").exit_code == 2
     assert not Path("mesh/oslo/elsewhere").exists()
 
 
@@ -117,16 +103,16 @@ def test_what_was_written_is_taken_back_when_the_disk_fails(call, monkeypatch):
         return real(path, flags, mode, **more)
 
     monkeypatch.setattr(os, "open", fails_late)
-    done = call(init, "network.toml", "--out", "mesh")
+    done = call("site", "init", "network.toml", "--out", "mesh")
     assert done.exit_code == 2
     assert "No space left on device" in done.stderr
     assert not Path("mesh").exists()
 
 
 def test_requests_are_made_without_an_authority_and_signed_elsewhere(call):
-    assert call(init, "network.toml", "--out", "mesh", "--only", "ca").exit_code == 0
+    assert call("site", "init", "network.toml", "--out", "mesh", "--only", "ca").exit_code == 0
     assert set(_files(Path("mesh"))) == {"ca/ca.key", "ca/ca.pem", "ca/issued.jsonl"}
-    done = call(init, "network.toml", "--out", "site", "--requests", "--only", "oslo")
+    done = call("site", "init", "network.toml", "--out", "site", "--requests", "--only", "oslo")
     assert done.exit_code == 0, done.output
     assert set(_files(Path("site"))) == {"oslo/key.pem", "oslo/request.pem", "oslo/site.toml"}
     words = (
@@ -140,30 +126,30 @@ def test_requests_are_made_without_an_authority_and_signed_elsewhere(call):
         "--days",
         "30",
     )
-    assert call(sign, *words).exit_code == 0
+    assert call("site", "sign", *words).exit_code == 0
     Path("site/oslo/ca.pem").write_bytes(Path("mesh/ca/ca.pem").read_bytes())
     site = read_site("site/oslo/site.toml")
     load_credentials(site.tls, "oslo")
     made = x509.load_pem_x509_certificate(Path("site/oslo/cert.pem").read_bytes())
     assert (made.not_valid_after_utc - made.not_valid_before_utc).days == 30
-    assert "cert.pem exists already" in call(sign, *words).stderr
+    assert "cert.pem exists already" in call("site", "sign", *words).stderr
 
 
 def test_all_requests_at_once(call):
-    assert call(init, "network.toml", "--out", "mesh", "--requests").exit_code == 0
+    assert call("site", "init", "network.toml", "--out", "mesh", "--requests").exit_code == 0
     assert set(_files(Path("mesh"))) == {
         f"{name}/{file}" for name in NAMES for file in ("key.pem", "request.pem", "site.toml")
     }
 
 
 def test_days_are_as_asked(call):
-    call(init, "network.toml", "--out", "mesh", "--days", "7")
+    call("site", "init", "network.toml", "--out", "mesh", "--days", "7")
     made = x509.load_pem_x509_certificate(Path("mesh/oslo/cert.pem").read_bytes())
     assert (made.not_valid_after_utc - made.not_valid_before_utc).days == 7
 
 
 def test_the_example_is_printed(call):
-    assert call(init, "--example").output == EXAMPLE
+    assert call("site", "init", "--example").output == EXAMPLE
 
 
 @pytest.mark.parametrize(
@@ -181,7 +167,7 @@ def test_the_example_is_printed(call):
 )
 def test_bad_input_is_refused_in_one_line_and_nothing_is_written(call, words, said):
     Path("wrong.toml").write_text(EXAMPLE.replace("n_components", "n_component"))
-    done = call(init, *words)
+    done = call("site", "init", *words)
     assert done.exit_code == 2
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
@@ -200,49 +186,55 @@ def _certificate(path):
 
 
 def test_everything_that_is_issued_is_on_record(call):
-    call(init, "network.toml", "--out", "mesh")
-    call(init, "network.toml", "--out", "here", "--requests", "--only", "oslo")
-    assert call(sign, "here/oslo/request.pem", "--name", "oslo", "--ca", "mesh/ca", "--out", "new.pem").exit_code == 0
-    assert call(renew, "mesh/bergen/cert.pem", "--ca", "mesh/ca", "--out", "bergen.pem", "--days", 900).exit_code == 0
+    call("site", "init", "network.toml", "--out", "mesh")
+    call("site", "init", "network.toml", "--out", "here", "--requests", "--only", "oslo")
+    assert (
+        call("site", "sign", "here/oslo/request.pem", "--name", "oslo", "--ca", "mesh/ca", "--out", "new.pem").exit_code
+        == 0
+    )
+    assert (
+        call("site", "renew", "mesh/bergen/cert.pem", "--ca", "mesh/ca", "--out", "bergen.pem", "--days", 900).exit_code
+        == 0
+    )
     paths = [*(f"mesh/{name}/cert.pem" for name in NAMES), "new.pem", "bergen.pem"]
     serials = [_certificate(path).serial_number for path in paths]
     assert _issued() == list(zip(["init"] * 3 + ["sign", "renew"], [*NAMES, "oslo", "bergen"], serials, strict=True))
 
 
 def test_a_renewed_certificate_is_for_the_same_key_and_longer(call):
-    call(init, "network.toml", "--out", "mesh", "--days", 10)
-    assert call(renew, "mesh/oslo/cert.pem", "--ca", "mesh/ca", "--out", "oslo.pem").exit_code == 0
+    call("site", "init", "network.toml", "--out", "mesh", "--days", 10)
+    assert call("site", "renew", "mesh/oslo/cert.pem", "--ca", "mesh/ca", "--out", "oslo.pem").exit_code == 0
     old, new = _certificate("mesh/oslo/cert.pem"), _certificate("oslo.pem")
     assert old.public_key() == new.public_key()
     assert (new.not_valid_after_utc - old.not_valid_after_utc).days == 815
     Path("oslo.pem").replace("mesh/oslo/cert.pem")
     load_credentials(read_site("mesh/oslo/site.toml").tls, "oslo")
-    call(init, "network.toml", "--out", "other")
-    done = call(renew, "other/oslo/cert.pem", "--ca", "mesh/ca", "--out", "x.pem")
+    call("site", "init", "network.toml", "--out", "other")
+    done = call("site", "renew", "other/oslo/cert.pem", "--ca", "mesh/ca", "--out", "x.pem")
     assert (done.exit_code, "not issued by this authority" in " ".join(done.stderr.split())) == (2, True)
 
 
 def test_a_revoked_site_cannot_start_or_be_renewed_until_it_has_a_new_key(call):
-    call(init, "network.toml", "--out", "mesh")
-    done = call(revoke, "oslo", "--ca", "mesh/ca")
+    call("site", "init", "network.toml", "--out", "mesh")
+    done = call("site", "revoke", "oslo", "--ca", "mesh/ca")
     assert "revoked 1 certificates of oslo" in done.output
-    assert "no certificate was issued to 'bodo'" in call(revoke, "bodo", "--ca", "mesh/ca").stderr
+    assert "no certificate was issued to 'bodo'" in call("site", "revoke", "bodo", "--ca", "mesh/ca").stderr
     for name in NAMES:
         Path(f"mesh/{name}/revoked.pem").write_bytes(Path("mesh/ca/revoked.pem").read_bytes())
     with pytest.raises(InputError, match=r"revoked\.pem; make a new key"):
         load_credentials(read_site("mesh/oslo/site.toml").tls, "oslo")
     load_credentials(read_site("mesh/bergen/site.toml").tls, "bergen")
-    assert "is revoked" in call(renew, "mesh/oslo/cert.pem", "--ca", "mesh/ca", "--out", "x.pem").stderr
-    call(init, "network.toml", "--out", "here", "--requests", "--only", "oslo")
-    call(sign, "here/oslo/request.pem", "--name", "oslo", "--ca", "mesh/ca", "--out", "here/oslo/cert.pem")
+    assert "is revoked" in call("site", "renew", "mesh/oslo/cert.pem", "--ca", "mesh/ca", "--out", "x.pem").stderr
+    call("site", "init", "network.toml", "--out", "here", "--requests", "--only", "oslo")
+    call("site", "sign", "here/oslo/request.pem", "--name", "oslo", "--ca", "mesh/ca", "--out", "here/oslo/cert.pem")
     for file in ("ca.pem", "revoked.pem"):
         Path("here/oslo", file).write_bytes(Path("mesh/ca", file).read_bytes())
     load_credentials(read_site("here/oslo/site.toml").tls, "oslo")
 
 
 def test_the_authority_of_a_network_certifies_its_sites_alone(call):
-    call(init, "network.toml", "--out", "mesh")
+    call("site", "init", "network.toml", "--out", "mesh")
     Path("network.toml").write_text(EXAMPLE.replace("oslo", "bodo"))
-    call(init, "network.toml", "--out", "here", "--requests", "--only", "bodo")
-    done = call(sign, "here/bodo/request.pem", "--name", "bodo", "--ca", "mesh/ca", "--out", "x.pem")
+    call("site", "init", "network.toml", "--out", "here", "--requests", "--only", "bodo")
+    done = call("site", "sign", "here/bodo/request.pem", "--name", "bodo", "--ca", "mesh/ca", "--out", "x.pem")
     assert (done.exit_code, "only for oslo, bergen, trondheim" in " ".join(done.stderr.split())) == (2, True)

@@ -1,4 +1,4 @@
-"""``eigenmesh rehearse``: a table or values, and the exit status that a real peer would have."""
+"""``eigenmesh site rehearse``: a table or values, and the exit status that a real peer would have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files(tmp_path):
 
 
 def test_it_says_how_every_site_ends(call, files):
-    done = call("rehearse", *files())
+    done = call("site", "rehearse", *files())
     assert done.exit_code == 0, done.stderr
     for name in ("oslo", "bergen", "trondheim"):
         assert any(name in line and "converged" in line for line in done.stdout.splitlines())
@@ -36,7 +36,7 @@ def test_it_says_how_every_site_ends(call, files):
 
 def test_values_are_the_same_for_the_same_seed(call, files):
     uncertain = TIMES + "[links]\njitter_ms = 30\nloss = 0.1\n"
-    first, again, other = (call("rehearse", *files(uncertain), "--json", "--seed", seed) for seed in (1, 1, 2))
+    first, again, other = (call("site", "rehearse", *files(uncertain), "--json", "--seed", seed) for seed in (1, 1, 2))
     assert first.stdout == again.stdout != other.stdout
     found = json.loads(first.stdout)
     assert found["rounds_s"] < found["run_s"]
@@ -45,8 +45,8 @@ def test_values_are_the_same_for_the_same_seed(call, files):
 
 
 def test_its_own_example_runs_on_that_of_init(call, files):
-    assert call("rehearse", "--example").stdout == EXAMPLE
-    done = call("rehearse", *files(EXAMPLE), "--json")
+    assert call("site", "rehearse", "--example").stdout == EXAMPLE
+    done = call("site", "rehearse", *files(EXAMPLE), "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["sites"]["trondheim"]["starts"] == 2
 
@@ -56,7 +56,7 @@ def test_its_own_example_runs_on_that_of_init(call, files):
 )
 def test_the_status_is_that_of_a_real_peer(call, files, on_loss, status, end):
     network = NETWORK.replace('on_loss = "wait"', f'on_loss = "{on_loss}"').replace('"masked"', '"open"')
-    done = call("rehearse", *files(TIMES + '[[kill]]\nsite = "bergen"\nat_s = 0.2\n', network))
+    done = call("site", "rehearse", *files(TIMES + '[[kill]]\nsite = "bergen"\nat_s = 0.2\n', network))
     assert done.exit_code == status
     assert any("oslo" in line and end in line for line in done.stdout.splitlines())
     assert ("oslo parked" in done.stderr) == (on_loss == "wait")
@@ -66,7 +66,7 @@ def test_the_status_is_that_of_a_real_peer(call, files, on_loss, status, end):
 def test_a_run_that_needs_more_rounds_than_it_may_take_has_not_converged(call, files):
     network = NETWORK.replace("max_rounds = 5000", "max_rounds = 12").replace('"block-krylov"', '"fast-pca"')
     network = network.replace('"masked"', '"open"')
-    done = call("rehearse", *files(network=network))
+    done = call("site", "rehearse", *files(network=network))
     assert done.exit_code == 1
     assert "not converged" in done.stdout
 
@@ -76,7 +76,7 @@ def test_a_run_that_needs_more_rounds_than_it_may_take_has_not_converged(call, f
     [
         ((), "no network file"),
         (("absent.toml",), "absent.toml does not exist"),
-        (("network.toml", "--conditions", "absent.toml"), "eigenmesh rehearse --example"),
+        (("network.toml", "--conditions", "absent.toml"), "eigenmesh site rehearse --example"),
         (("network.toml", "--samples", "10,20"), "or 3 of them"),
         (("network.toml", "--samples", "many"), "one number above 0"),
         (("network.toml", "--features", 4), "1 <= k < d"),
@@ -85,6 +85,6 @@ def test_a_run_that_needs_more_rounds_than_it_may_take_has_not_converged(call, f
 )
 def test_bad_input(call, files, words, said):
     files()
-    done = call("rehearse", *words)
+    done = call("site", "rehearse", *words)
     assert done.exit_code == 2
     assert said in done.stderr

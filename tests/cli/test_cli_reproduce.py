@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from eigenmesh.cli import _reproduce_streaming
+from eigenmesh.cli import _reproduce
 from eigenmesh.experiments import _changing as changing
 from eigenmesh.experiments import _figures as figures
 from eigenmesh.experiments import _networks as networks
@@ -176,7 +176,7 @@ def test_help_teaches(call):
 
 def test_streaming_makes_page_picture_and_tables(call, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "GRID", ((2.0, 50.0),))
-    monkeypatch.setattr(_reproduce_streaming, "QUICK_SAMPLES", 2000)
+    monkeypatch.setattr(_reproduce, "QUICK_SAMPLES", 2000)
     done = call("reproduce", "streaming", "--quick", "--trials", 1, "--out", "r")
     assert done.exit_code == 0, done.output
     names = {path.name for path in (tmp_path / "r").iterdir()}

@@ -10,31 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from sklearn.decomposition import PCA
-from typer.testing import CliRunner
 
-from eigenmesh.cli._app import Commands
-from eigenmesh.cli._audit import audit
-from eigenmesh.cli._init import init
-from eigenmesh.cli._status import status
-from eigenmesh.cli._transform import transform
 from eigenmesh.events import NeighbourStatus
 from eigenmesh.model_file import Model, write_model
 from eigenmesh.protocol import Sent
 from eigenmesh.sites._audit import AuditWriter
 from eigenmesh.sites._network_file import EXAMPLE
 from eigenmesh.sites._status import Status, write_status
-
-
-@pytest.fixture
-def do(tmp_path, monkeypatch):
-    """Run one of the commands in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
-    for command in (audit, init, status, transform):
-        app.command()(command)
-    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
 
 
 def _audit_file(shapes, n_samples=500, messages=3, privacy="open", epochs=1, partition="samples"):
@@ -45,9 +28,9 @@ def _audit_file(shapes, n_samples=500, messages=3, privacy="open", epochs=1, par
                 writer.record(Sent("oslo", "DATA", epoch, round_, shapes, dtypes, 5120, 5200, "0" * 64, False))
 
 
-def test_an_audit_without_fault_says_so(do):
+def test_an_audit_without_fault_says_so(call):
     _audit_file(((1, 64, 10),))
-    done = do("audit", "audit.jsonl")
+    done = call("site", "audit", "audit.jsonl")
     assert done.exit_code == 0, done.output
     for words in (
         "bergen sent 3 messages with 15.4 kB to 1 neighbours",
@@ -69,35 +52,38 @@ def test_an_audit_without_fault_says_so(do):
         (((1, 64, 10),), 6, "oslo received 54 or more columns of 64 numbers"),
     ],
 )
-def test_an_audit_that_shows_too_much_says_so(do, shapes, messages, said):
+def test_an_audit_that_shows_too_much_says_so(call, shapes, messages, said):
     _audit_file(shapes, messages=messages)
-    assert said in do("audit", "audit.jsonl").stderr
+    assert said in call("site", "audit", "audit.jsonl").stderr
 
 
-def test_where_columns_are_split_the_audit_looks_for_loadings(do):
+def test_where_columns_are_split_the_audit_looks_for_loadings(call):
     _audit_file(((1, 499, 10),), partition="features")
-    done = do("audit", "audit.jsonl")
+    done = call("site", "audit", "audit.jsonl")
     assert "No message had the shape of loadings of this site's 64 columns" in done.stdout
     assert "No message had the shape of a Gram matrix (499 x 499)" in done.stdout
     assert "No neighbour received more than 30 columns of 499 numbers" in done.stdout
     assert done.stderr == ""
     _audit_file(((1, 499, 10),), messages=7, partition="features", privacy="masked")
-    assert "All sites now know at most scores of all samples, number of columns" in do("audit", "audit.jsonl").stdout
+    assert (
+        "All sites now know at most scores of all samples, number of columns"
+        in call("site", "audit", "audit.jsonl").stdout
+    )
     _audit_file(((1, 64, 5),), partition="features", n_samples=300)
-    assert "3 messages had the shape of loadings" in do("audit", "audit.jsonl").stderr
+    assert "3 messages had the shape of loadings" in call("site", "audit", "audit.jsonl").stderr
     _audit_file(((1, 499, 10),), messages=7, partition="features", n_samples=500)
-    assert "oslo received 64 or more columns of 499 numbers" in do("audit", "audit.jsonl").stderr
+    assert "oslo received 64 or more columns of 499 numbers" in call("site", "audit", "audit.jsonl").stderr
 
 
-def test_a_site_with_few_samples_shows_its_covariance_sooner(do):
+def test_a_site_with_few_samples_shows_its_covariance_sooner(call):
     _audit_file(((1, 64, 10),), n_samples=25)
-    assert "oslo received 25 or more columns of 64 numbers" in do("audit", "audit.jsonl").stderr
+    assert "oslo received 25 or more columns of 64 numbers" in call("site", "audit", "audit.jsonl").stderr
 
 
-def test_an_audit_of_a_masked_run_says_what_all_sites_know_and_that_nobody_knows_a_number_of_this_one(do):
+def test_an_audit_of_a_masked_run_says_what_all_sites_know_and_that_nobody_knows_a_number_of_this_one(call):
     # As many columns as would show this site's covariance in an open run: of 25 samples, and of 64 features.
     _audit_file(((1, 64, 10),), n_samples=25, messages=6, privacy="masked")
-    done = do("audit", "audit.jsonl")
+    done = call("site", "audit", "audit.jsonl")
     assert (done.exit_code, done.stderr) == (0, "")
     for words in (
         "Masked: every number that this site added to a sum was masked; nobody learned a number of this site alone, "
@@ -109,44 +95,44 @@ def test_an_audit_of_a_masked_run_says_what_all_sites_know_and_that_nobody_knows
         assert words in done.stdout
     assert "can be computed" not in done.stdout
     assert "were lost" not in done.stdout
-    (run,) = json.loads(do("audit", "audit.jsonl", "--json").stdout)["runs"]
+    (run,) = json.loads(call("site", "audit", "audit.jsonl", "--json").stdout)["runs"]
     assert (run["privacy"], run["by_neighbour"]["oslo"]["columns"]) == ("masked", 60)
 
 
-def test_an_audit_of_a_masked_run_that_lost_a_site_says_what_became_known_of_it(do):
+def test_an_audit_of_a_masked_run_that_lost_a_site_says_what_became_known_of_it(call):
     _audit_file(((1, 64, 10),), messages=7, privacy="masked", epochs=2)
-    said = do("audit", "audit.jsonl").stdout
+    said = call("site", "audit", "audit.jsonl").stdout
     assert "the pooled covariance on all 64 dimensions" in said
     assert "Sites were lost during this run, and the others know more about them: their number of samples" in said
 
 
-def test_an_audit_as_numbers_and_damaged_lines(do):
+def test_an_audit_as_numbers_and_damaged_lines(call):
     _audit_file(((1, 64, 10),))
     with Path("audit.jsonl").open("ab") as file:
         file.write(b'{"at": "2026')
-    assert json.loads(do("audit", "audit.jsonl", "--json").stdout)["damaged"] == [5]
-    assert "1 lines could not be read (the first is line 5)" in do("audit", "audit.jsonl").stderr
+    assert json.loads(call("site", "audit", "audit.jsonl", "--json").stdout)["damaged"] == [5]
+    assert "1 lines could not be read (the first is line 5)" in call("site", "audit", "audit.jsonl").stderr
 
 
-def test_a_changed_audit_ends_with_status_1_and_says_where(do):
+def test_a_changed_audit_ends_with_status_1_and_says_where(call):
     _audit_file(((1, 64, 10),))
-    assert "4 lines and no hash is wrong; the last line has SHA-256 " in do("audit", "audit.jsonl").stdout
+    assert "4 lines and no hash is wrong; the last line has SHA-256 " in call("site", "audit", "audit.jsonl").stdout
     lines = Path("audit.jsonl").read_bytes().splitlines(keepends=True)
     Path("audit.jsonl").write_bytes(b"".join([*lines[:2], *lines[3:]]))
-    done = do("audit", "audit.jsonl")
+    done = call("site", "audit", "audit.jsonl")
     assert (done.exit_code, "the chain of hashes is broken at line 3" in done.stderr) == (1, True)
-    assert do("audit", "audit.jsonl", "--json").exit_code == 1
+    assert call("site", "audit", "audit.jsonl", "--json").exit_code == 1
 
 
-def test_no_audit_file_is_an_error_in_one_line(do):
-    done = do("audit", "none.jsonl")
+def test_no_audit_file_is_an_error_in_one_line(call):
+    done = call("site", "audit", "none.jsonl")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
 
 @pytest.fixture
-def site(do):
+def site(call):
     Path("network.toml").write_text(EXAMPLE)
-    assert do("init", "network.toml", "--out", "mesh").exit_code == 0
+    assert call("site", "init", "network.toml", "--out", "mesh").exit_code == 0
     Path("mesh/bergen/out").mkdir()
     return Path("mesh/bergen/site.toml")
 
@@ -160,9 +146,9 @@ def _say(site, **changes):
     )
 
 
-def test_status_says_how_the_run_goes(do, site):
+def test_status_says_how_the_run_goes(call, site):
     _say(site)
-    done = do("status", site)
+    done = call("site", "status", site)
     assert done.exit_code == 0, done.output
     for words in ("bergen", "42 of a budget of 5,000", "1.0e-03", "1.5 kB", "oslo", "up", "43.2 ms", "Running."):
         assert words in done.stdout
@@ -177,36 +163,36 @@ def test_status_says_how_the_run_goes(do, site):
         ({"phase": "parked", "message": "Ctrl-C at oslo"}, "The run ended here 0 s ago: parked."),
     ],
 )
-def test_status_says_what_is_wrong(do, site, changes, said):
+def test_status_says_what_is_wrong(call, site, changes, said):
     _say(site, **changes)
-    assert said in do("status", site).stderr
+    assert said in call("site", "status", site).stderr
 
 
-def test_status_says_why_a_link_is_down_while_that_matters(do, site):
+def test_status_says_why_a_link_is_down_while_that_matters(call, site):
     trouble = (NeighbourStatus("oslo", refusal="its certificate has expired"),)
     _say(site, neighbours=trouble)
-    assert "oslo: its certificate has expired" in do("status", site).stderr
+    assert "oslo: its certificate has expired" in call("site", "status", site).stderr
     _say(site, neighbours=trouble, phase="done")
-    assert do("status", site).stderr == ""
+    assert call("site", "status", site).stderr == ""
 
 
-def test_a_neighbours_words_are_shown_as_one_plain_line(do, site):
+def test_a_neighbours_words_are_shown_as_one_plain_line(call, site):
     forged = "no\x1b[2J\nerror: pay \u202eoslo"
     _say(site, phase="aborted", message=forged)
-    shown = do("status", site).output
+    shown = call("site", "status", site).output
     assert "aborted: no error: pay oslo" in shown
     assert not {"\x1b", "\u202e"} & set(shown)
 
 
-def test_status_as_values(do, site):
+def test_status_as_values(call, site):
     _say(site, residual=math.nan, waiting=True)
-    found = json.loads(do("status", site, "--json").stdout)
+    found = json.loads(call("site", "status", site, "--json").stdout)
     assert (found["health"], found["waiting_for"], found["residual"]) == ("running", ["oslo"], None)
     assert found["pid"] == os.getpid()
 
 
-def test_status_before_the_first_start(do, site):
-    done = do("status", site)
+def test_status_before_the_first_start(call, site):
+    done = call("site", "status", site)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "no peer has been started here yet" in done.stderr
 
@@ -232,10 +218,10 @@ def _save_model(X, names=True, scale=False, **more):
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "csv"])
 @pytest.mark.parametrize("scale", [False, True])
-def test_scores_are_those_of_pca(do, write_csv, samples, kind, scale):
+def test_scores_are_those_of_pca(call, write_csv, samples, kind, scale):
     pca, factor = _save_model(samples, scale=scale)
     write_csv("new.csv", samples[:50] + 1.0)
-    done = do("transform", "new.csv", "--model", "model.npz", "--out", f"scores.{kind}")
+    done = call("transform", "new.csv", "--model", "model.npz", "--out", f"scores.{kind}")
     assert done.exit_code == 0, done.output
     if kind == "csv":
         assert Path("scores.csv").read_text().startswith("pc1,pc2,pc3\n")
@@ -248,18 +234,18 @@ def test_scores_are_those_of_pca(do, write_csv, samples, kind, scale):
     assert np.allclose(scores, pca.transform((samples[:50] + 1.0) / factor), atol=1e-12)
 
 
-def test_whitened_scores_have_unit_variance(do, write_csv, samples):
+def test_whitened_scores_have_unit_variance(call, write_csv, samples):
     _save_model(samples)
     write_csv("new.csv", samples)
-    assert do("transform", "new.csv", "--model", "model.npz", "--out", "s.npy", "--whiten").exit_code == 0
+    assert call("transform", "new.csv", "--model", "model.npz", "--out", "s.npy", "--whiten").exit_code == 0
     assert np.allclose(np.load("s.npy").var(axis=0, ddof=1), 1.0)
 
 
-def test_the_model_of_fit_can_be_used(do, call, write_csv, samples):
+def test_the_model_of_fit_can_be_used(call, write_csv, samples):
     write_csv("all.csv", samples, np.arange(len(samples)) % 4)
     words = ("fit", "all.csv", "--label-column", "site", "--by-label", "-k", "3", "--scale", "--out", "model.npz")
     assert call(*words).exit_code == 0
-    done = do("transform", "all.csv", "--label-column", "site", "--model", "model.npz", "--out", "s.npz")
+    done = call("transform", "all.csv", "--label-column", "site", "--model", "model.npz", "--out", "s.npz")
     assert done.exit_code == 0, done.output
     with np.load("s.npz") as found:
         assert (found["labels"] == np.arange(len(samples)) % 4).all()
@@ -267,20 +253,20 @@ def test_the_model_of_fit_can_be_used(do, call, write_csv, samples):
         assert np.allclose(np.abs(found["scores"]), np.abs(expected), atol=1e-5)
 
 
-def test_a_missing_entry_counts_as_the_mean_where_asked_for(do, write_csv, samples):
+def test_a_missing_entry_counts_as_the_mean_where_asked_for(call, write_csv, samples):
     pca, _ = _save_model(samples)
     holed = samples[:5].copy()
     holed[2, 1] = np.nan
     write_csv("new.csv", holed)
-    done = do("transform", "new.csv", "--model", "model.npz", "--out", "s.npy")
+    done = call("transform", "new.csv", "--model", "model.npz", "--out", "s.npy")
     assert done.exit_code == 2
     assert "line 4 of new.csv, column 1 ('c1'), is nan" in done.stderr
-    assert do("transform", "new.csv", "--model", "model.npz", "--out", "s.npy", "--missing", "mean").exit_code == 0
+    assert call("transform", "new.csv", "--model", "model.npz", "--out", "s.npy", "--missing", "mean").exit_code == 0
     holed[2, 1] = samples[:, 1].mean()
     assert np.allclose(np.load("s.npy"), pca.transform(holed))
 
 
-def test_large_and_sparse_files_are_projected_piece_by_piece(do, samples, monkeypatch):
+def test_large_and_sparse_files_are_projected_piece_by_piece(call, samples, monkeypatch):
     from scipy import sparse
 
     monkeypatch.setattr("eigenmesh.data._scores.PIECE_BYTES", 7 * 8 * 6)
@@ -288,25 +274,25 @@ def test_large_and_sparse_files_are_projected_piece_by_piece(do, samples, monkey
     np.save("new.npy", samples)
     sparse.save_npz("new.npz", sparse.csr_array(samples))
     for name in ("new.npy", "new.npz"):
-        assert do("transform", name, "--model", "model.npz", "--out", "s.npy").exit_code == 0
+        assert call("transform", name, "--model", "model.npz", "--out", "s.npy").exit_code == 0
         assert np.allclose(np.load("s.npy"), pca.transform(samples), atol=1e-12)
 
 
 @pytest.mark.parametrize(("whole", "converged"), [(True, True), (False, True), (True, False)])
-def test_limitations_of_a_model_are_warned_of(do, write_csv, samples, whole, converged):
+def test_limitations_of_a_model_are_warned_of(call, write_csv, samples, whole, converged):
     _save_model(samples, whole=whole, converged=converged)
     write_csv("new.csv", samples)
-    done = do("transform", "new.csv", "--model", "model.npz", "--out", "s.npy")
+    done = call("transform", "new.csv", "--model", "model.npz", "--out", "s.npy")
     assert done.exit_code == 0
     assert ("sites were lost" in done.stderr) != whole
     assert ("before it reached the tolerance" in done.stderr) != converged
     assert ("warning: model.npz: " in done.stderr) == (not whole or not converged)
 
 
-def test_an_order_that_cannot_be_checked_is_said(do, samples):
+def test_an_order_that_cannot_be_checked_is_said(call, samples):
     _save_model(samples)
     np.save("new.npy", samples)
-    done = do("transform", "new.npy", "--model", "model.npz", "--out", "s.npy")
+    done = call("transform", "new.npy", "--model", "model.npz", "--out", "s.npy")
     assert done.exit_code == 0
     assert "could not be checked" in done.stderr
 
@@ -325,14 +311,16 @@ def test_an_order_that_cannot_be_checked_is_said(do, samples):
         ({}, ("--missing", "drop"), ("'drop'", "error, least-squares, mean")),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line_and_nothing_is_written(do, write_csv, samples, changes, words, said):
+def test_what_does_not_fit_is_refused_in_one_line_and_nothing_is_written(
+    call, write_csv, samples, changes, words, said
+):
     _save_model(samples, **changes)
     np.savez("other.npz", mean=np.zeros(6))
     with np.load("model.npz") as arrays:
         np.savez("damaged.npz", **{**arrays, "mean": arrays["mean"] + 1})
     write_csv("new.csv", samples)
     before = {path: path.read_bytes() for path in Path().iterdir()}
-    done = do(
+    done = call(
         "transform",
         "new.csv",
         *(() if "--model" in words else ("--model", "model.npz")),

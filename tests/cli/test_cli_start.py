@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from eigenmesh.cli._app import COMMANDS, LazyCommand
+from eigenmesh.cli._app import COMMANDS, SITE_COMMANDS, lazy_commands
 
+ALL = {**COMMANDS, **{f"site {name}": entry for name, entry in SITE_COMMANDS.items()}}
 HEAVY = ("numpy", "scipy", "networkx", "sklearn", "matplotlib", "torch", "cryptography", "dask", "mpi4py")
 
 
@@ -18,7 +19,7 @@ def imported(code: str) -> set[str]:
     listing = "import sys; print(*(set(sys.modules)), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", f"{code}\n{listing}"], capture_output=True, text=True, check=True)
     modules = done.stderr.split()
-    commands = {name for name in COMMANDS if f"eigenmesh.cli._{name}" in modules}
+    commands = {name for name, (module, _) in ALL.items() if f"eigenmesh.cli.{module}" in modules}
     return {name for name in (*HEAVY, "typer", "rich") if name in modules} | commands
 
 
@@ -27,13 +28,14 @@ CALL = (
 )
 
 
-@pytest.mark.parametrize("word", ["--help", "--version"])
-def test_help_and_version_import_no_command_and_nothing_heavy(word):
-    assert imported(CALL.format(words=[word])) == {"typer", "rich"}
+@pytest.mark.parametrize("words", ["--help", "--version", "site --help"])
+def test_help_and_version_import_no_command_and_nothing_heavy(words):
+    assert imported(CALL.format(words=words.split())) == {"typer", "rich"}
 
 
 def test_a_command_imports_its_own_module_and_no_other_command():
-    assert imported(CALL.format(words=["graph", "--help"])) & set(COMMANDS) == {"graph"}
+    assert imported(CALL.format(words=["graph", "--help"])) & set(ALL) == {"graph"}
+    assert imported(CALL.format(words=["site", "run", "--help"])) & set(ALL) == {"site run"}
 
 
 def test_a_fit_of_a_file_does_without_scikit_learn(tmp_path):
@@ -53,9 +55,16 @@ def test_the_package_itself_is_light_and_needs_no_typer_and_no_rich():
     assert imported("import eigenmesh") == set()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_loads_and_is_called_by_its_name(name):
-    loaded = LazyCommand(name).loaded()
-    assert loaded.name == name
+@pytest.mark.parametrize("command", [*lazy_commands(COMMANDS).values(), *lazy_commands(SITE_COMMANDS).values()])
+def test_every_command_loads_and_is_called_by_its_name(command):
+    loaded = command.loaded()
+    assert loaded.name == command.name
     assert loaded.help
-    assert len(COMMANDS[name]) < 90
+    assert len(command.help) < 90
+
+
+def test_an_operator_has_the_commands_of_a_site_and_nobody_else_has(call):
+    assert " ".join(sorted(SITE_COMMANDS)) == "audit check init pin rehearse renew revoke run sign status"
+    for name in SITE_COMMANDS:
+        assert call("site", name, "--help").exit_code == 0
+        assert f"No such command '{name}'" in call(name).stderr

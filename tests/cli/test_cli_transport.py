@@ -17,7 +17,7 @@ import pytest
 from eigenmesh import DecentralizedPCA
 from eigenmesh.cli._launch import MARK
 from eigenmesh.cli._messages import NODES_FOLDER
-from eigenmesh.cli._node_files import files_of_all_nodes, has_rank, with_rank
+from eigenmesh.cli._problem import files_of_all_nodes, has_rank, with_rank
 from eigenmesh.errors import DataWarning, InputError
 from eigenmesh.transports import TRANSPORTS
 from eigenmesh.transports._threads import ThreadHub

@@ -141,7 +141,7 @@ def test_a_rehearsal_shows_who_goes_and_comes_back(call, shown, tmp_path):
     stated = '[sites]\nproduct_ms = 1\n[[kill]]\nsite = "oslo"\nat_s = 0.2\nrestart_after_s = 3\n'
     (tmp_path / "conditions.toml").write_text(stated)
     words = ("network.toml", "--conditions", "conditions.toml", "--features", 12, "--samples", "40,50,60")
-    done = call("rehearse", *words, "--json", "--live", "--report", "run.html")
+    done = call("site", "rehearse", *words, "--json", "--live", "--report", "run.html")
     assert done.exit_code == 0, done.output
     run, found = run_of((tmp_path / "run.html").read_text())["events"], json.loads(done.stdout)
     assert len(run) == len(shown)

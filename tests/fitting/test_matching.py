@@ -22,7 +22,7 @@ from transports.failures import CULPRIT, FOR_EVER_S
 from transports.setting_scenarios import DATA, FIELDS, OWN, REQUEST, SIZE, STREAM, USUAL, rows_of, set_on
 
 M = 4
-# Sites that run `eigenmesh peer` compare manifests, which have tests of their own.
+# The sites of `eigenmesh site run` compare manifests, which have tests of their own.
 RANKED = [row(name) for name in ENGINES if name != "tls"]
 TOLD = [
     *(("request", name, said) for name, (_, said) in REQUEST.items()),

@@ -47,12 +47,8 @@ def write_network(tmp_path):
 @pytest.fixture
 def mesh(write_network, tmp_path) -> Path:
     """Folders of all sites and of the authority."""
-    import typer
+    from eigenmesh.cli import app
 
-    from eigenmesh.cli._init import init
-
-    app = typer.Typer()
-    app.command()(init)
-    done = CliRunner().invoke(app, [str(write_network()), "--out", str(tmp_path / "mesh")])
+    done = CliRunner().invoke(app, ["site", "init", str(write_network()), "--out", str(tmp_path / "mesh")])
     assert done.exit_code == 0, done.output
     return tmp_path / "mesh"

@@ -118,7 +118,7 @@ def test_data_that_cannot_be_read_hide_no_other_problem(tmp_path):
         mesh.edit("oslo", r"(?s)\[fingerprints\].*", "")
         found = findings(mesh)
     assert (found["data"].verdict, found["privacy"].verdict) == ("problem", "problem")
-    assert "run eigenmesh pin" in found["privacy"].text
+    assert "run eigenmesh site pin" in found["privacy"].text
 
 
 def test_missing_and_constant_columns_and_a_solver_that_is_too_slow(two):
@@ -141,18 +141,18 @@ def test_a_warning_about_data_names_what_is_in_the_file_and_no_option(two):
     lines = [f"{row},{row % 7},{row / 7}" for row in range(20)]
     (two.folder("bergen") / "data.csv").write_text("\n".join(["nr,a,b", *lines]))
     two.edit("bergen", "data.npy", "data.csv")
-    done = CliRunner().invoke(app, ["check", str(two.folder("bergen") / "site.toml")])
+    done = CliRunner().invoke(app, ["site", "check", str(two.folder("bergen") / "site.toml")])
     assert "column 'nr'" in done.stderr
     assert "leave it out (drop), or say that it is one (id_column)" in done.stderr
 
 
 def test_the_command_prints_a_table_or_values_and_ends_with_2_for_a_problem(two):
     site = two.folder("bergen") / "site.toml"
-    done = CliRunner().invoke(app, ["check", str(site)])
+    done = CliRunner().invoke(app, ["site", "check", str(site)])
     assert done.exit_code == 0, done.output
     assert "bergen is ready" in done.stdout
     (two.folder("bergen") / "key.pem").chmod(0o644)
-    done = CliRunner().invoke(app, ["check", str(site), "--json"])
+    done = CliRunner().invoke(app, ["site", "check", str(site), "--json"])
     assert done.exit_code == 2
     (wrong,) = [one for one in json.loads(done.stdout)["findings"] if one["verdict"] == "problem"]
     assert "chmod 600" in wrong["text"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from eigenmesh.cli._init import make_network
-from eigenmesh.cli._pin import pin
+from eigenmesh.cli import app
+from eigenmesh.cli._site_keys import make_network
 from eigenmesh.errors import InputError
 from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites._credentials import load_credentials
@@ -36,9 +35,7 @@ def test_pin_writes_what_is_missing_and_leaves_the_rest_of_the_file(mesh):
     path = mesh / "oslo" / "site.toml"
     text = path.read_text()
     path.write_text(text[: text.index("[fingerprints]")] + "# the end\n")
-    app = typer.Typer()
-    app.command()(pin)
-    done = CliRunner().invoke(app, [str(path), *map(str, certificates(mesh))])
+    done = CliRunner().invoke(app, ["site", "pin", str(path), *map(str, certificates(mesh))])
     assert done.exit_code == 0, done.output
     assert dict(read_site(path).fingerprints) == dict(map(fingerprint_of, certificates(mesh)))
     assert "# the end\n" in path.read_text()

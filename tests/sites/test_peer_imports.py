@@ -21,7 +21,7 @@ UNNEEDED = (
 PEER = """
 import json, sys
 from eigenmesh.cli import main
-sys.argv = ["eigenmesh", "peer", "--quiet", sys.argv[1]]
+sys.argv = ["eigenmesh", "site", "run", "--quiet", sys.argv[1]]
 try:
     main()
 finally:

@@ -55,7 +55,7 @@ def test_the_table_imports_no_engine():
 def test_what_cannot_be_joined_by_name_is_said():
     with pytest.raises(UnknownNameError, match=r"unknown transport 'smoke'; there are: mpi, threads, tls, torch"):
         transport_by_name("smoke")
-    with pytest.raises(InputError, match=r"'tls' cannot be started by name: .* a site that runs eigenmesh peer"):
+    with pytest.raises(InputError, match=r"'tls' cannot be started by name: .* a site that eigenmesh site run starts"):
         transport_kind("tls")
     with pytest.raises(InputError, match="'threads' starts all nodes in one process"):
         transport_by_name("threads")

@@ -1,40 +1,42 @@
 """The command line: its commands, and how it reports errors."""
 
-import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any, Final, TextIO
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from eigenmesh import __version__
-from eigenmesh.cli._exit_codes import BAD_INPUT, INTERRUPTED, PIPE_CLOSED
-from eigenmesh.cli._warnings import alert, warnings_shown
+from eigenmesh.cli._process import BAD_INPUT, INTERRUPTED, PIPE_CLOSED, Output, alert, warnings_shown
 from eigenmesh.errors import EigenmeshError
 
-# Help line of each command in `eigenmesh --help`. `eigenmesh fit` is the function `fit` of the module `_fit`.
+# Module and help line of each command. `eigenmesh fit` is the function `fit` of the module `_fit`.
 COMMANDS = {
-    "demo": "Watch 20 nodes find the components of handwritten digits.",
-    "fit": "Find the principal components of data that are spread over nodes.",
-    "graph": "Describe a network: diameter, spectral gap, cost of an average.",
-    "plan": "Forecast rounds, bytes, memory and time of every solver, and name the best.",
-    "compare": "Compare solvers on the same data: error against cost.",
-    "reproduce": "Repeat the experiments of the FAST-PCA paper, and check its claims.",
-    "simulate": "Run solvers on data in virtual time: latency, loss, slow nodes, outages.",
-    "launch": "Start the nodes of a run on this machine, and wait for them.",
-    "transform": "Project samples onto the components of a saved model.",
-    "init": "Create the key, the certificate and the site.toml of every site of a network.",
-    "sign": "Sign a site's certificate request with the network's own authority.",
-    "pin": "Write the fingerprints of all sites' keys into a site.toml or network.toml.",
-    "renew": "Issue a certificate with new dates for the same site and key.",
-    "revoke": "Revoke the certificates of a site whose key was lost or stolen.",
-    "rehearse": "Simulate a run of sites in virtual time: how long it takes, how it ends.",
-    "check": "Check everything that a run needs at this site, without starting it.",
-    "peer": "Take part in a run as one site; its samples stay where they are.",
-    "watch": "Serve a page that shows a run: network, bounds, traffic, who waits.",
-    "status": "Show how the run is going at this site.",
-    "audit": "Summarise what left a site: how much, to whom, of which kinds and shapes.",
+    "demo": ("_demo", "Watch 20 nodes find the components of handwritten digits."),
+    "fit": ("_fit", "Find the principal components of data that are spread over nodes."),
+    "transform": ("_transform", "Project samples onto the components of a saved model."),
+    "plan": ("_plan", "Forecast rounds, bytes, memory and time of every solver, and name the best."),
+    "graph": ("_graph", "Describe a network: diameter, spectral gap, cost of an average."),
+    "compare": ("_compare", "Compare solvers on the same data: error against cost."),
+    "reproduce": ("_reproduce", "Repeat the experiments of the FAST-PCA paper, and check its claims."),
+    "simulate": ("_simulate", "Run solvers on data in virtual time: latency, loss, slow nodes, outages."),
+    "launch": ("_launch", "Start the nodes of a run on this machine, and wait for them."),
+    "watch": ("_watch", "Serve a page that shows a run: network, bounds, traffic, who waits."),
+}
+# The same for `eigenmesh site ...`, in the order in which an operator needs them.
+SITE_COMMANDS = {
+    "rehearse": ("_site_rehearse", "Simulate a run of sites in virtual time: how long it takes, how it ends."),
+    "init": ("_site_keys", "Create the key, the certificate and the site.toml of every site of a network."),
+    "sign": ("_site_keys", "Sign a site's certificate request with the network's own authority."),
+    "pin": ("_site_keys", "Write the fingerprints of all sites' keys into a site.toml or network.toml."),
+    "check": ("_site_state", "Check everything that a run needs at this site, without starting it."),
+    "run": ("_site_run", "Take part in a run as one site; its samples stay where they are."),
+    "status": ("_site_state", "Show how the run is going at this site."),
+    "audit": ("_site_state", "Summarise what left a site: how much, to whom, of which kinds and shapes."),
+    "renew": ("_site_keys", "Issue a certificate with new dates for the same site and key."),
+    "revoke": ("_site_keys", "Revoke the certificates of a site whose key was lost or stolen."),
 }
 MARKUP: Final = "markdown"
 VERSION_HELP = "Print the version and stop."
@@ -42,6 +44,10 @@ VERSION_HELP = "Print the version and stop."
 
 class LazyCommand(TyperCommand):
     """A command whose module is imported when it is called, so that ``eigenmesh --help`` need not wait for NumPy."""
+
+    def __init__(self, name: str, module: str, text: str) -> None:
+        super().__init__(name, help=text, rich_markup_mode=MARKUP)
+        self.module = module
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the real command, which parses the arguments and runs."""
@@ -51,8 +57,21 @@ class LazyCommand(TyperCommand):
         """The real command."""
         name = str(self.name)
         single = typer.Typer(rich_markup_mode=MARKUP, add_completion=False)
-        single.command(name)(getattr(import_module(f"eigenmesh.cli._{name}"), name))
+        single.command(name)(getattr(import_module(f"eigenmesh.cli.{self.module}"), name))
         return typer.main.get_command(single)
+
+
+def lazy_commands(table: Mapping[str, tuple[str, str]]) -> dict[str, LazyCommand]:
+    """The commands of a table, by name."""
+    return {name: LazyCommand(name, module, text) for name, (module, text) in table.items()}
+
+
+class SiteCommands(TyperGroup):
+    """The commands of ``eigenmesh site``."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands.update(lazy_commands(SITE_COMMANDS))
 
 
 class Commands(TyperGroup):
@@ -60,8 +79,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for name, text in COMMANDS.items():
-            self.commands[name] = LazyCommand(name, help=text, rich_markup_mode=MARKUP)
+        self.commands = {**lazy_commands(COMMANDS), **self.commands}
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. Errors of the library and interrupts are reported in one line; all others are not caught."""
@@ -110,44 +128,21 @@ def about(
     components of the pooled samples, and a certificate that bounds their error.
 
     Start with **eigenmesh demo**. Then use **eigenmesh fit** on your own data, **eigenmesh plan** to see
-    what a fit would cost, and **eigenmesh graph** to look at a network. Each command has its own **--help**.
+    what a fit would cost, and **eigenmesh graph** to look at a network. Organisations that keep their samples to
+    themselves run **eigenmesh site**. Each command has its own **--help**.
     """
 
 
-class Output:
-    """Standard output or standard error, which may end before the command does: ``head`` leaves, or a disk is full.
+site = typer.Typer(cls=SiteCommands, rich_markup_mode=MARKUP, no_args_is_help=True)
+app.add_typer(site, name="site")
 
-    What is written after that is dropped, so that the command goes on: a fit writes its files, and a peer takes part
-    until the run ends. ``error`` is the reason.
+
+@site.callback()
+def about_sites() -> None:
+    """Run one site of a network of organisations: keys, a dry run, the run itself, its status and its audit.
+
+    The coordinator starts with **eigenmesh site init --example**, and every site with **eigenmesh site check**.
     """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.error: OSError | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write a text, or drop it."""
-        try:
-            return self._stream.write(text)
-        except OSError as error:
-            self._end(error)
-            return len(text)
-
-    def flush(self) -> None:
-        """Pass on what was written, or drop it."""
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._end(error)
-
-    def _end(self, error: OSError) -> None:
-        self.error = error
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
 
 
 def main() -> None:

@@ -12,12 +12,10 @@ from eigenmesh._atomic_write import require_writable, save_text
 from eigenmesh._lookup import canonical_name, find_name
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
-from eigenmesh.cli._inputs import split_name
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._node_files import make_folder
-from eigenmesh.cli._options import METHOD, OUTPUT, option
-from eigenmesh.cli._problem import Problem, read_problem
-from eigenmesh.cli._table_options import takes_table
+from eigenmesh.cli._options import METHOD, OUTPUT, option, takes_table
+from eigenmesh.cli._output_files import make_folder
+from eigenmesh.cli._problem import Problem, read_problem, split_name
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError, MissingExtraError
 from eigenmesh.experiments._curves import UNITS, Curve

@@ -13,14 +13,19 @@ from eigenmesh._lookup import canonical_name
 from eigenmesh._text import readable_bytes
 from eigenmesh.averaging import name_of
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._exit_codes import NOT_CONVERGED
-from eigenmesh.cli._inputs import parse_components, parse_solver, split_name
 from eigenmesh.cli._messages import Messages, note_node
-from eigenmesh.cli._node_files import STANDARD_OUTPUT, Outputs, is_one_table, wait_until_all_have_written
-from eigenmesh.cli._problem import IMAGE_SHAPES, Problem, read_problem
-from eigenmesh.cli._report_file import write_fit_report
-from eigenmesh.cli._stream_options import StreamOptions, takes_stream
-from eigenmesh.cli._table_options import takes_table
+from eigenmesh.cli._options import StreamOptions, takes_stream, takes_table
+from eigenmesh.cli._output_files import STANDARD_OUTPUT, Outputs, wait_until_all_have_written, write_fit_report
+from eigenmesh.cli._problem import (
+    IMAGE_SHAPES,
+    Problem,
+    is_one_table,
+    parse_components,
+    parse_solver,
+    read_problem,
+    split_name,
+)
+from eigenmesh.cli._process import NOT_CONVERGED
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, Listener

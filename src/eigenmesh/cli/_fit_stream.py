@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from eigenmesh.cli._inputs import DEFAULT_SPLIT, read_edge_list, read_one
 from eigenmesh.cli._messages import Messages, note_node
-from eigenmesh.cli._node_files import Outputs, has_rank, wait_until_all_have_written, with_rank
-from eigenmesh.cli._report_file import write_report
-from eigenmesh.cli._stream_options import StreamOptions
+from eigenmesh.cli._options import StreamOptions
+from eigenmesh.cli._output_files import Outputs, wait_until_all_have_written, write_report
+from eigenmesh.cli._problem import DEFAULT_SPLIT, has_rank, read_edge_list, read_one, with_rank
 from eigenmesh.data import LabelSplit, Table, TableOptions, as_source, split_by_name
 from eigenmesh.data._files import READERS, kind_of
 from eigenmesh.errors import DataError, InputError, UnreadableFileError

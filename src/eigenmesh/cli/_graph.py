@@ -5,8 +5,8 @@ from typing import Annotated
 from eigenmesh import graphs
 from eigenmesh._lookup import canonical_name
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._inputs import read_edge_list
 from eigenmesh.cli._messages import Messages
+from eigenmesh.cli._problem import read_edge_list
 from eigenmesh.fitting._topology import DEFAULT_NODES
 from eigenmesh.graphs._rules import resolved
 from eigenmesh.report import network_picture, require_picture, save_picture

@@ -17,10 +17,9 @@ import typer
 
 from eigenmesh._lookup import canonical_name
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._exit_codes import INTERRUPTED
 from eigenmesh.cli._messages import NODES_FOLDER, PROGRESS_FILE, Messages
 from eigenmesh.cli._options import argument, option
-from eigenmesh.cli._signals import signals_interrupt
+from eigenmesh.cli._process import INTERRUPTED, signals_interrupt
 from eigenmesh.errors import InputError
 from eigenmesh.events import EventReader, Listener
 from eigenmesh.transports import TRANSPORTS

@@ -17,8 +17,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from eigenmesh._text import readable_bytes
-from eigenmesh.cli._exit_codes import BAD_INPUT
-from eigenmesh.cli._warnings import warnings_shown
+from eigenmesh.cli._process import BAD_INPUT, warnings_shown
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.events import Entry, EventLog, JsonlWriter, Listener, Record, Started, event_log
 from eigenmesh.fitting._outputs import largest_loadings

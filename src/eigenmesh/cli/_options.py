@@ -1,15 +1,18 @@
 """Options with their help texts, one type alias each, shared between commands."""
 
+from __future__ import annotations
+
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from eigenmesh.averaging import AVERAGINGS
-from eigenmesh.data import CovarianceKind
+from eigenmesh.data import CovarianceKind, TableOptions
 from eigenmesh.data._files import READERS
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Costs
@@ -86,8 +89,12 @@ PRIVACY_HELP = "masked: only sums over all nodes are revealed; open: neighbours 
 AVERAGING_HELP = f"How exact averages are computed: auto, {', '.join(AVERAGINGS)}."
 COMPONENTS_HELP = "Number of components (5 by default), or the share of the variance to explain, such as 0.9."
 COVARIANCE_HELP = f"How covariances are stored: auto, {', '.join(CovarianceKind)}."
+CONDITIONS_HELP = (
+    "Latency, bandwidth, loss, speeds, outages, kills; eigenmesh site rehearse --example prints such a file."
+)
 TRANSPORT_NAMES = "|".join(kind.name for kind in STARTED_BY_NAME)
 
+SiteFile = Annotated[Path, argument("SITE.toml", "Settings of the site, as eigenmesh site init writes them.")]
 Sources = Annotated[list[str], argument("DATA", SOURCES_HELP)]
 SplitName = Annotated[str | None, option(DATA, "NAME", SPLIT_HELP)]
 ByLabel = Annotated[bool, option(DATA, None, "The same as --split label.", "--by-label")]
@@ -101,6 +108,7 @@ WeightsName = Annotated[str, option(NETWORK, "NAME", f"auto, {', '.join(WEIGHTS)
 PrivacyName = Annotated[str, option(NETWORK, "NAME", PRIVACY_HELP, "--privacy")]
 AveragingName = Annotated[str, option(NETWORK, "NAME", AVERAGING_HELP, "--averaging")]
 TransportName = Annotated[str | None, option(NETWORK, TRANSPORT_NAMES, TRANSPORT_HELP, "--transport")]
+ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
 Device = Annotated[str | None, option(METHOD, "NAME", "NumPy if left out; cpu, cuda, cuda:1 for PyTorch.")]
 Components = Annotated[str | None, option(METHOD, "K", COMPONENTS_HELP, "--components", "-k")]
 ComponentCount = Annotated[int | None, option(METHOD, "K", "Number (5 by default).", "--components", "-k", min=1)]
@@ -127,6 +135,7 @@ ReportFile = Annotated[
     Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run, in one file.", "--report")
 ]
 Live = Annotated[bool, option(OUTPUT, None, "Serve a page on this machine that shows the run live.", "--live")]
+AsJson = Annotated[bool, option(OUTPUT, None, "Print the results as JSON instead.", "--json")]
 Quiet = Annotated[bool, option(OUTPUT, None, "Print only warnings and errors.", "--quiet", "-q")]
 
 USUAL = Costs()
@@ -143,3 +152,118 @@ def read_costs(latency_ms: float, bandwidth_mbit: float, gflops: float, memory_g
         if not value > 0:
             raise InputError(f"{name} {value:g} must be above 0.")
     return Costs(latency_ms / 1e3, bandwidth_mbit * 1e6 / 8, gflops * 1e9, memory_gb * 1e9)
+
+
+LIST = "names, or numbers from 0, separated by commas"
+Text = str | None
+# Parameters of a command, in the order of its help.
+TABLE_OPTIONS: dict[str, Any] = {
+    "columns": Annotated[Text, option(DATA, "A,B,..", f"Use these columns, in this order: {LIST}.")],
+    "drop": Annotated[Text, option(DATA, "A,B,..", f"Leave these columns out: {LIST}.")],
+    "id_column": Annotated[
+        Text, option(DATA, "NAME", "Column with the names of the samples; it is copied to the scores.")
+    ],
+    "label_column": Annotated[Text, option(DATA, "NAME", "Column of labels: its name, or its number from 0.")],
+    "weight_column": Annotated[
+        Text, option(DATA, "NAME", "Column of sample weights: how many samples a row stands for; 1 by default.")
+    ],
+    "category": Annotated[
+        list[str] | None,
+        option(
+            DATA, "NAME=A,B,..", "A column of categories and its levels, one column of 0 and 1 each. Can be repeated."
+        ),
+    ],
+    "header": Annotated[
+        Text, option(DATA, "auto|yes|no", "Whether the first line has names; by default if a field is not a number.")
+    ],
+    "delimiter": Annotated[Text, option(DATA, "SIGN", "Separator of fields; detected by default. tab for a tab.")],
+    "decimal": Annotated[Text, option(DATA, ".|,", "Decimal mark; detected by default.")],
+    "layer": Annotated[Text, option(DATA, "NAME", "Dataset of a .h5 file, or layer of a .h5ad file; X by default.")],
+    "encoding": Annotated[Text, option(DATA, "NAME", "Encoding of text files, such as latin-1; UTF-8 by default.")],
+}
+
+
+def takes_table(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter ``table`` of a command by all options of tables; it gets a TableOptions."""
+    return takes_options("table", TABLE_OPTIONS, _read_table)(command)
+
+
+def _read_table(
+    *, columns: str | None, drop: str | None, category: Sequence[str] | None, delimiter: str | None, **texts: str | None
+) -> TableOptions:
+    """The typed texts as TableOptions."""
+    lists = {
+        name: None if text is None else list(map(_column, _words(text) or [""]))
+        for name, text in (("columns", columns), ("drop", drop))
+    }
+    special = {name: _column(text) for name, text in texts.items() if text is not None and name.endswith("_column")}
+    plain = {name: text for name, text in texts.items() if not name.endswith("_column")}
+    sign = "\t" if delimiter in ("tab", r"\t") else delimiter
+    return TableOptions.of(**lists, **special, **plain, delimiter=sign, categories=dict(map(_category, category or ())))
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _column(text: str) -> str | int:
+    """A column by its name, or by its number from 0."""
+    return int(text) if text.isdecimal() else text
+
+
+def _category(text: str) -> tuple[str, list[str]]:
+    name, equals, levels = text.partition("=")
+    if not equals or not _words(levels):
+        raise InputError(f"--category {text} must be a column and its levels, such as --category sex=f,m.")
+    return name.strip(), _words(levels)
+
+
+STREAM_HELP = (
+    "Read the data batch by batch: the files of a folder in the order of their names (several folders: one per node), "
+    "or runs of rows of a file. After each batch the components are those of all samples so far."
+)
+STREAM_OPTIONS: dict[str, Any] = {
+    "stream": Annotated[bool | None, option(STREAM, None, STREAM_HELP, "--stream")],
+    "batch_rows": Annotated[int | None, option(STREAM, "N", "Rows of a file per batch; 1,000 by default.", min=1)],
+    "averages_per_batch": Annotated[
+        int | None, option(STREAM, "N", "Budget, at least 2; by default as many as --tol needs.", min=2)
+    ],
+    "forgetting": Annotated[
+        float | None, option(STREAM, "SHARE", "Factor on the weight of a sample per later batch; 1 by default.")
+    ],
+    "window": Annotated[int | None, option(STREAM, "N", "Only the last N batches count.", min=1)],
+    "store": Annotated[
+        Path | None, option(STREAM, "FOLDER", "Keep rows in files there instead of d x d moments in memory.")
+    ],
+}
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Options of a stream; None where an option was not given."""
+
+    batch_rows: int | None
+    averages_per_batch: int | None
+    forgetting: float | None
+    window: int | None
+    store: Path | None
+
+    @property
+    def of_the_estimator(self) -> dict[str, Any]:
+        """The given options that are parameters of ``StreamingPCA``, under the same names."""
+        asked = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in asked.items() if name != "batch_rows"}
+
+
+def takes_stream(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter ``batches`` of a command by these options; it gets StreamOptions, or None for no stream."""
+    return takes_options("batches", STREAM_OPTIONS, _read_stream)(command)
+
+
+def _read_stream(*, stream: bool | None, **values: Any) -> StreamOptions | None:
+    if stream:
+        return StreamOptions(**values)
+    for field in fields(StreamOptions):
+        if values[field.name] is not None:
+            raise InputError(f"--{field.name.replace('_', '-')} needs --stream; add --stream, or leave it out.")
+    return None

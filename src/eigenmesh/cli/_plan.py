@@ -8,11 +8,10 @@ import typer
 from eigenmesh.averaging import Tree
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
-from eigenmesh.cli._inputs import parse_components, parse_solver, split_name
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._problem import read_problem
-from eigenmesh.cli._simulate import DEFAULT_SOLVERS, ConditionsPath, conditions_of, in_order, solvers_named
-from eigenmesh.cli._table_options import takes_table
+from eigenmesh.cli._options import takes_table
+from eigenmesh.cli._problem import parse_components, parse_solver, read_problem, split_name
+from eigenmesh.cli._simulate import DEFAULT_SOLVERS, conditions_of, in_order, solvers_named
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Request
@@ -46,7 +45,7 @@ def plan(
     bandwidth_mbit: options.Bandwidth = options.BANDWIDTH_MBIT,
     gflops: options.Gigaflops = options.GFLOPS,
     memory_gb: options.Memory = options.MEMORY_GB,
-    conditions: ConditionsPath = None,
+    conditions: options.ConditionsPath = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every averaging, not only each solver's best.")
     ] = False,

@@ -1,5 +1,7 @@
 """``eigenmesh reproduce``: the experiments of the paper, and further ones on harder data and networks."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,9 +14,8 @@ from eigenmesh import __version__
 from eigenmesh._atomic_write import save_text
 from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._node_files import make_folder
 from eigenmesh.cli._options import argument, option
-from eigenmesh.cli._reproduce_streaming import STREAMING_TRIALS, reproduce_streaming
+from eigenmesh.cli._output_files import make_folder
 from eigenmesh.errors import InputError
 from eigenmesh.experiments._changing import changing_experiment
 from eigenmesh.experiments._claims import check_claims
@@ -22,6 +23,7 @@ from eigenmesh.experiments._curves import Store
 from eigenmesh.experiments._figures import FIGURES
 from eigenmesh.experiments._runs import Results, kept_runs, make_runs, missing_data, runs_of, usable_cores
 from eigenmesh.experiments._settings import DataSet, Experiment, Panel, TrialRun
+from eigenmesh.experiments._streaming import STREAM_UNITS, streaming_csv, streaming_panels, streaming_rows
 from eigenmesh.experiments._tables import best_rows, cost_rows, costs_csv, line_of, lines_csv
 from eigenmesh.experiments._unlike import unlike_experiment
 from eigenmesh.report import save_picture
@@ -29,6 +31,7 @@ from eigenmesh.report._error_picture import Axis, errors_picture
 from eigenmesh.report._experiment_page import Chapter, PanelResult, figures_page, unlike_page
 from eigenmesh.report._experiment_tables import claims_table, cost_table
 from eigenmesh.report._pictures import matplotlib
+from eigenmesh.report._streaming import StreamResult, streaming_page, streaming_picture, streaming_table
 
 ALL, UNLIKE, CHANGING, STREAMING = "all", "unlike", "changing", "streaming"
 CHOICES = (*FIGURES, ALL, UNLIKE, CHANGING, STREAMING)
@@ -38,6 +41,8 @@ OWN = {
     CHANGING: ("Decentralised PCA on networks that go one way, change or lose messages", 3),
 }
 TRIALS = 10
+STREAMING_TRIALS = 10
+QUICK_SAMPLES = 10_000
 # Exit status if part of the experiments could not be run.
 INCOMPLETE = 1
 
@@ -225,3 +230,32 @@ def _draw(out: Path, chapter: Chapter, made: Sequence[PanelResult]) -> list[Path
 
 def _budget(panel: Panel) -> str:
     return f"{panel.n_nodes} nodes, K = {panel.n_components}, at most {panel.rounds:,} rounds"
+
+
+def reproduce_streaming(messages: Messages, out: Path, trials: int, seed: int, quick: bool) -> None:
+    """Run all methods over all streams; write page, pictures and CSV files, and print the tables."""
+    matplotlib("figure")
+    make_folder(out)
+    panels = streaming_panels(QUICK_SAMPLES if quick else None)
+    totals = {panel.title: len(panel.methods) for panel in panels}
+    with messages.counted_progress(totals, dict.fromkeys(totals, 0)) as finish:
+        results = [StreamResult(panel, streaming_rows(panel, trials, seed, finish)) for panel in panels]
+    about = {
+        "command": f"eigenmesh reproduce streaming{' --quick' if quick else ''} --trials {trials} --seed {seed}",
+        "trials": f"{trials}, each with new samples, graph and start; medians",
+        "made by": f"eigenmesh {__version__}",
+    }
+    figure = streaming_picture(results)
+    written = [save_picture(figure, out / f"streaming{suffix}") for suffix in (".png", ".svg")]
+    parts = [(result.panel.title, result.rows) for result in results]
+    texts = {"streaming.csv": streaming_csv(parts), "streaming.html": streaming_page(results, about)}
+    for unit in STREAM_UNITS:
+        lines = [(title, [line_of(row.method, row.curves, unit) for row in rows]) for title, rows in parts]
+        texts[f"streaming-{unit}.csv"] = lines_csv(lines, unit)
+    for name, text in texts.items():
+        save_text(out / name, text)
+        written.append(out / name)
+    for result in results:
+        messages.print(streaming_table(result))
+    for path in written:
+        messages.print(f"wrote {path}")

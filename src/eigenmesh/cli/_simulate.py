@@ -12,15 +12,12 @@ import typer
 from eigenmesh._lookup import lookup
 from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._exit_codes import NOT_CONVERGED
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
-from eigenmesh.cli._inputs import split_name
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._node_files import Outputs
-from eigenmesh.cli._options import METHOD, NETWORK, OUTPUT, option
-from eigenmesh.cli._problem import Problem, read_problem
-from eigenmesh.cli._report_file import save_page
-from eigenmesh.cli._table_options import takes_table
+from eigenmesh.cli._options import METHOD, option, takes_table
+from eigenmesh.cli._output_files import Outputs, save_page
+from eigenmesh.cli._problem import Problem, read_problem, split_name
+from eigenmesh.cli._process import NOT_CONVERGED
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, EventLog, event_log
@@ -37,13 +34,10 @@ from eigenmesh.report._tables import facts_table, new_table
 from eigenmesh.solvers import AT_OWN_PACE, SOLVERS, BlockKrylov, Solver
 
 DEFAULT_SOLVERS = "block-krylov,tracked-subspace,deadlines,asynchronous"
-CONDITIONS_HELP = "Latency, bandwidth, loss, speeds, outages, kills; eigenmesh rehearse --example prints such a file."
 SOLVERS_HELP = f"From: {', '.join([*SOLVERS, *AT_OWN_PACE])}. Only in the last two do nodes not wait for each other."
 TICK_HELP = "Time between two ticks of deadlines and asynchronous; by default 100 and 50."
-ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
 SolverNames = Annotated[str, option(METHOD, "NAME,...", SOLVERS_HELP, "--solvers")]
 TickMs = Annotated[float | None, option(METHOD, "MS", TICK_HELP, "--tick-ms")]
-AsJson = Annotated[bool, option(OUTPUT, None, "Print the results as JSON instead.", "--json")]
 MOST_ROUNDS = 20_000
 # Added to the name of a solver in the last sentence.
 REMARKS = {BlockKrylov.name: " (which needs every link of a tree)"}
@@ -53,7 +47,7 @@ REMARKS = {BlockKrylov.name: " (which needs every link of a tree)"}
 def simulate(
     data: options.Sources,
     table: TableOptions,
-    conditions: ConditionsPath = None,
+    conditions: options.ConditionsPath = None,
     solvers: SolverNames = DEFAULT_SOLVERS,
     split: options.SplitName = None,
     by_label: options.ByLabel = False,
@@ -70,7 +64,7 @@ def simulate(
     events: options.EventsFile = None,
     report: options.ReportFile = None,
     live: options.Live = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run solvers on data in virtual time: how long each takes, how much it sends, and how accurate it is.
 

@@ -9,7 +9,7 @@ import numpy as np
 from eigenmesh._atomic_write import require_writable
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._table_options import takes_table
+from eigenmesh.cli._options import takes_table
 from eigenmesh.data import Table, TableOptions, read_table
 from eigenmesh.data._anndata_results import H5AD, save_h5ad
 from eigenmesh.data._distances import spe_limit

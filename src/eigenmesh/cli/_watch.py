@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from eigenmesh.cli._messages import Messages, plain_errors
-from eigenmesh.cli._node_files import require_report
 from eigenmesh.cli._options import argument, option
-from eigenmesh.cli._report_file import components_of, save_page
+from eigenmesh.cli._output_files import components_of, require_report, save_page
 from eigenmesh.errors import EigenmeshError, InputError
 from eigenmesh.events import Ended, Entry, EventReader, Planned
 from eigenmesh.model_file import read_model

@@ -19,7 +19,7 @@ from eigenmesh.model_file import Model, read_model
 def load_model(
     path: str | os.PathLike[str], *, whiten: bool | None = None, missing: Filling | None = None
 ) -> SavedModel:
-    """Read a model that ``save`` of an estimator, ``eigenmesh fit --out`` or ``eigenmesh peer`` has written.
+    """Read a model that ``save`` of an estimator, ``eigenmesh fit --out`` or ``eigenmesh site run`` has written.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ def add_masks(network: Network) -> None:
     """Give the nodes in this process their masks: those of the transport, or from keys made for this network.
 
     Public keys reach all nodes by one exchange of maxima. They are not signed, so this does not protect against nodes
-    that forge messages; sites that run ``eigenmesh peer`` sign their keys.
+    that forge messages; the sites of ``eigenmesh site run`` sign their keys.
     """
     given = network.given_masks()
     if given is not None:

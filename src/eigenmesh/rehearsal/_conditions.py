@@ -16,13 +16,13 @@ from eigenmesh.sites._names import in_order
 from eigenmesh.sites._toml_fields import Fields
 
 Edges = tuple[tuple[str, str], ...]
-WHAT = "a file of conditions (eigenmesh rehearse --example prints one)"
+WHAT = "a file of conditions (eigenmesh site rehearse --example prints one)"
 MOST = 1e9
 LINK_FIELDS = ("latency_ms", "jitter_ms", "bandwidth_mbit", "loss", "overhead_ms")
 HOST_FIELDS = ("slowdown", "product_ms", "set_up_ms", "disk_ms", "spread")
 
 EXAMPLE = """\
-# `eigenmesh rehearse network.toml --conditions conditions.toml` plays a run under these conditions.
+# `eigenmesh site rehearse network.toml --conditions conditions.toml` plays a run under these conditions.
 # restart_parked_s = 30           # a parked site is started again after this time; left out: it stays parked
 
 [links]                           # every link, unless it has a table of its own below

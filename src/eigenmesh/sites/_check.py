@@ -83,13 +83,13 @@ def _certificates(site: Site) -> Iterator[Finding]:
         _, end = dates(path)
         days = (end - dt.datetime.now(dt.UTC)).days
         soon: Verdict = "note" if days < SOON_DAYS else "ok"
-        renew = "; renew it with eigenmesh renew" if days < SOON_DAYS else ""
+        renew = "; renew it with eigenmesh site renew" if days < SOON_DAYS else ""
         yield Finding(what, soon, f"valid until {end:%Y-%m-%d}, {days} days{renew}")
     if site.fingerprints:
         yield Finding("fingerprints", "ok", f"of the keys of all {len(site.fingerprints)} sites")
     elif not site.settings.masked:
         risk = "the authority could impersonate a site"
-        yield Finding("fingerprints", "note", f"none: {risk}; add them with eigenmesh pin")
+        yield Finding("fingerprints", "note", f"none: {risk}; add them with eigenmesh site pin")
 
 
 def _privacy(site: Site, n_samples: int | None = None) -> Finding:

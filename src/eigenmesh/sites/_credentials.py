@@ -41,7 +41,7 @@ def load_credentials(tls: TlsFiles, name: str, fingerprints: Mapping[str, str] |
         revoked = tls.ca.with_name(REVOKED_FILE)
         raise InputError(f"{tls.certificate} is revoked by {revoked}; make a new key and have its request signed.")
     if (fingerprints or {}).get(name, known := key_fingerprint(own)) != known:
-        fix = "pin the certificate again at all sites: eigenmesh pin"
+        fix = "pin the certificate again at all sites: eigenmesh site pin"
         raise InputError(f"{tls.certificate} does not match the fingerprint of {name} in site.toml; {fix}.")
     return Credentials(key, certificate, authorities)
 

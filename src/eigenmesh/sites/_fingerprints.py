@@ -25,11 +25,13 @@ def read_fingerprints(fields: Fields, sites: tuple[str, ...]) -> dict[str, str]:
         if name not in sites:
             raise table.error(name, f"is not a site of this network ({', '.join(sites)}); correct or remove it.")
         if not _FINGERPRINT.fullmatch(table.text(name)):
-            raise table.wrong(name, "is not a fingerprint (64 characters of 0-9 and a-f); eigenmesh pin writes it.")
+            raise table.wrong(
+                name, "is not a fingerprint (64 characters of 0-9 and a-f); eigenmesh site pin writes it."
+            )
     missing = [name for name in sites if name not in table.content]
     if table.content and missing:
         raise InputError(
-            f"{fields.path} has fingerprints, but not of {', '.join(missing)}; add them with: eigenmesh pin "
+            f"{fields.path} has fingerprints, but not of {', '.join(missing)}; add them with: eigenmesh site pin "
             f"{fields.path} {missing[0]}-cert.pem"
         )
     return {name: str(table.content[name]) for name in sites if name in table.content}
@@ -88,6 +90,6 @@ def _fingerprints_in(source: Path) -> dict[str, str]:
     fields = _read(source)
     found = read_fingerprints(fields, _sites(fields))
     if not found:
-        fix = f"the coordinator adds it with: eigenmesh pin {source} CERT.pem ..."
+        fix = f"the coordinator adds it with: eigenmesh site pin {source} CERT.pem ..."
         raise InputError(f"{source} has no table [{TABLE}]; {fix}")
     return found

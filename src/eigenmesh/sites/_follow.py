@@ -1,4 +1,4 @@
-"""A peer that keeps running (``eigenmesh peer --follow``): one run per batch, on all samples that have arrived."""
+"""A peer that keeps running (``eigenmesh site run --follow``): one run per batch, on all samples that have arrived."""
 
 from __future__ import annotations
 

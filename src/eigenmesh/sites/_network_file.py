@@ -1,4 +1,4 @@
-"""The network file that ``eigenmesh init`` reads, and the ``site.toml`` that it writes for each site."""
+"""The network file that ``eigenmesh site init`` reads, and the ``site.toml`` that it writes for each site."""
 
 import json
 import os
@@ -18,11 +18,11 @@ from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._site import AUTHORITY_FILE, CERTIFICATE_FILE, INCOMING, KEY_FILE
 from eigenmesh.sites._toml_fields import Fields
 
-WHAT = "a network file (eigenmesh init --example prints one)"
+WHAT = "a network file (eigenmesh site init --example prints one)"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 EXAMPLE = """\
-# `eigenmesh init network.toml --out mesh` makes keys, certificates and settings for this network.
+# `eigenmesh site init network.toml --out mesh` makes keys, certificates and settings for this network.
 run = "cohort-1"                  # name of the run; use a new name for a new run
 
 # Links between sites: pairs of names, or a topology such as "cycle", "complete" or "grid".
@@ -56,7 +56,7 @@ on_loss = "wait"                  # then: "wait" parks the run, "abort" ends it,
 privacy = "masked"                # nobody sees a site's numbers, only sums over all; "open": neighbours see them
 min_samples = 0                   # at all sites together; with fewer, the run ends before anything else is sent
 min_samples_per_site = 0
-# every_s, batch_rows and min_new_samples are for `eigenmesh peer --follow`
+# every_s, batch_rows and min_new_samples are for `eigenmesh site run --follow`
 """
 
 
@@ -179,7 +179,7 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
     """The ``site.toml`` of one site: the graph, the addresses that it calls, the settings and the fingerprints."""
     listen, neighbours = network.site(name).listen, network.neighbours(name)
     lines = [
-        f"# {name}: settings of this site for `eigenmesh peer site.toml`. Paths are relative to this file.",
+        f"# {name}: settings of this site for `eigenmesh site run site.toml`. Paths are relative to this file.",
         f"name = {_value(name)}",
         f"run = {_value(network.run)}",
         "",

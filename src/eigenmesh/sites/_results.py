@@ -156,6 +156,6 @@ class ResultFiles:
         except (UnreadableFileError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
-            fix = "Restore both files from a backup, or start over at all sites: eigenmesh peer --fresh."
+            fix = "Restore both files from a backup, or start over at all sites: eigenmesh site run --fresh."
             raise UnreadableFileError(f"the result of this run was written, but is damaged: {error} {fix}") from error
         return done

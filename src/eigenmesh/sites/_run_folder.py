@@ -46,7 +46,7 @@ class RunFolder:
                 self._require_unused()
                 if (self.path / SENT).exists() or any(map(has_rounds, self.path.glob("journal"))):
                     changed = f"this site's data have changed since {self.path} was made"
-                    over = "or start over at all sites: give the run another name, or use eigenmesh peer --fresh."
+                    over = "or start over at all sites: give the run another name, or use eigenmesh site run --fresh."
                     raise InputError(f"{changed}; restore the data, {over}")
                 self.path.mkdir(mode=0o700, exist_ok=True)
                 save_text(known, self.fingerprint)

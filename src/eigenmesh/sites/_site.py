@@ -29,7 +29,7 @@ from eigenmesh.sites._schedule import Schedule, read_schedule
 from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._toml_fields import Fields
 
-WHAT = "a site.toml (eigenmesh init makes one for each site)"
+WHAT = "a site.toml (eigenmesh site init makes one for each site)"
 # X.509 files of a site, and its settings.
 CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE, REQUEST_FILE = "cert.pem", "key.pem", "ca.pem", "request.pem"
 SITE_FILE = "site.toml"

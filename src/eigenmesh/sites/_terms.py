@@ -18,7 +18,7 @@ def require_terms(site: Site, n_samples: int | None = None) -> None:
         return
     if not site.fingerprints:
         why = "because without them the authority could impersonate a site and see masked numbers"
-        fix = f"run eigenmesh pin {site.path} with the certificates of all sites"
+        fix = f"run eigenmesh site pin {site.path} with the certificates of all sites"
         raise InputError(f'{site.path}: privacy = "masked" needs [fingerprints], {why}; {fix}.')
     if settings.on_loss == "continue" and not site.agrees_to_continue:
         shown = "its number of samples, mean, variances and products follow from the two results"

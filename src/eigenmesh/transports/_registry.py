@@ -89,7 +89,7 @@ TRANSPORTS: dict[str, TransportKind] = {
         TransportKind("threads", "a thread of this process", run_nodes=run_threads, launcher=one_process),
         TransportKind("mpi", "a rank under mpiexec", "mpi", connect=_mpi, launcher=mpiexec, environment=OPEN_MPI),
         TransportKind("torch", "a rank under torchrun", "torch", connect=_torch, launcher=torchrun, device_arrays=True),
-        TransportKind("tls", "a site that runs eigenmesh peer", "peers"),
+        TransportKind("tls", "a site that eigenmesh site run starts", "peers"),
     )
 }
 

@@ -1,12 +1,19 @@
-"""``eigenmesh peer``: take part in a run with other organisations, as one site."""
+"""``eigenmesh site run``: take part in a run with other organisations, as one site.
+
+The log file of a peer has one JSON object per line. Its size is bounded even if strangers keep calling the port.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import logging.handlers
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +22,9 @@ from rich.text import Text
 
 from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._exit_codes import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.cli._messages import LINE_EVERY_S, Messages, plain_errors
-from eigenmesh.cli._node_files import require_report
-from eigenmesh.cli._peer_log import logged
-from eigenmesh.cli._signals import interrupt
+from eigenmesh.cli._output_files import require_report
+from eigenmesh.cli._process import CANNOT_RESUME, ENDED, NOT_CONVERGED, PARKED, interrupt
 from eigenmesh.errors import CannotResumeError, DisagreementError, ParkedError, TransportError, import_extra
 
 if TYPE_CHECKING:
@@ -27,18 +32,23 @@ if TYPE_CHECKING:
     from eigenmesh.sites._site import Site
     from eigenmesh.sites._status import Status
 
-SiteFile = Annotated[Path, options.argument("SITE.toml", "Settings of the site, as eigenmesh init writes them.")]
 FRESH_HELP = "Start this run over: set aside its journals and result. Needed at all sites."
 Fresh = Annotated[bool, options.option(None, None, FRESH_HELP, "--fresh")]
 FOLLOW_HELP = "Keep running, and process the files that are moved into this folder, batch by batch."
 Follow = Annotated[Path | None, options.option(None, "FOLDER", FOLLOW_HELP, "--follow")]
 # Shorter waits are not reported.
 SHORT_WAIT_S = 2.0
+LOG_BYTES, LOG_FILES = 10_000_000, 3
+# At most MOST_REFUSALS lines of each kind about refused callers are logged in REFUSALS_EVERY_S; the rest are counted.
+MOST_REFUSALS, REFUSALS_EVERY_S = 20, 60.0
+# How the lines of each kind begin. Callers without a certificate may be many, so they are counted separately and do not
+# hide those with one.
+REFUSALS = ("refused a TLS handshake", "refused ")
 
 
 @plain_errors()
-def peer(
-    site: SiteFile,
+def run(
+    site: options.SiteFile,
     quiet: options.Quiet = False,
     fresh: Fresh = False,
     follow: Follow = None,
@@ -60,18 +70,18 @@ def peer(
 
     Examples:
 
-    - `eigenmesh peer hospital-a/site.toml`
+    - `eigenmesh site run hospital-a/site.toml`
 
-    - `eigenmesh peer hospital-a/site.toml --follow hospital-a/arrivals`
+    - `eigenmesh site run hospital-a/site.toml --follow hospital-a/arrivals`
 
-    - `eigenmesh peer hospital-a/site.toml --live --report run.html`
+    - `eigenmesh site run hospital-a/site.toml --live --report run.html`
 
-    - `eigenmesh status hospital-a/site.toml`
+    - `eigenmesh site status hospital-a/site.toml`
     """
     messages = Messages.of(quiet, live=live)
     if report is not None:
         require_report(report)
-    import_extra("cryptography", "peers", "eigenmesh peer")
+    import_extra("cryptography", "peers", "eigenmesh site run")
     from eigenmesh.sites._site import read_site
 
     # Journals, results and logs may be read only by the owner of this process.
@@ -157,15 +167,15 @@ def _last_words(during: Messages, site: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        during.alert(f"{STOPPED}: eigenmesh peer {site}", style="yellow")
+        during.alert(f"{STOPPED}: eigenmesh site run {site}", style="yellow")
         raise typer.Exit(PARKED) from error
     except ParkedError as error:
         during.alert(f"parked: {one_line(str(error))}", style="yellow")
-        during.alert(f"start it again to continue: eigenmesh peer {site}", style="yellow")
+        during.alert(f"start it again to continue: eigenmesh site run {site}", style="yellow")
         raise typer.Exit(PARKED) from error
     except CannotResumeError as error:
         during.alert(f"cannot resume: {one_line(str(error))}", style="bold red")
-        during.alert(f"start over at all sites: eigenmesh peer --fresh {site}", style="yellow")
+        during.alert(f"start over at all sites: eigenmesh site run --fresh {site}", style="yellow")
         raise typer.Exit(CANNOT_RESUME) from error
     except DisagreementError:
         raise
@@ -230,3 +240,68 @@ def in_words(status: Status) -> str:
         words.append(f"waiting for {', '.join(status.waiting_for)} ({status.waiting_s:.0f} s)")
     words += [f"{neighbour.name}: {neighbour.refusal}" for neighbour in status.neighbours if neighbour.refusal]
     return ", ".join(words)
+
+
+@contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Write everything that eigenmesh logs to a file."""
+    logger = logging.getLogger("eigenmesh")
+    handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
+    handler.setFormatter(_AsJson())
+    handler.addFilter(FewRefusals())
+    level, logger.level = logger.level, logging.INFO
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        handler.close()
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """If the disk fails, lines of the log are lost, but the run goes on and its outcome is reported."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
+class FewRefusals(logging.Filter):
+    """Passes only some lines about refused callers, so that they cannot push all other lines out of the log.
+
+    The first line after a pause says how many were left out.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        kind = next((start for start in REFUSALS if message.startswith(start)), None)
+        if kind is None:
+            return True
+        now = self._clock()
+        since, seen = self._kinds.get(kind, (now, 0))
+        more = seen - MOST_REFUSALS
+        if now - since >= REFUSALS_EVERY_S:
+            since, seen = now, 0
+            if more > 0:
+                record.msg, record.args = f"{message} (and {more:,} more before that)", ()
+        self._kinds[kind] = since, seen + 1
+        return seen < MOST_REFUSALS
+
+
+class _AsJson(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": self.formatTime(record), "level": record.levelname, "logger": record.name}
+        line["message"] = one_line(record.getMessage())
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)

@@ -1,4 +1,4 @@
-"""``eigenmesh init``: keys, certificates and settings for the sites of a network."""
+"""``eigenmesh site init``, ``sign``, ``pin``, ``renew`` and ``revoke``: keys and certificates of the sites."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eigenmesh._atomic_write import NewFile, write_new
+from eigenmesh._atomic_write import NewFile, save_text, write_new
 from eigenmesh.cli._messages import Messages, plain_errors
 from eigenmesh.cli._options import argument, option
 from eigenmesh.errors import InputError, UnknownNameError, import_extra
@@ -21,11 +21,13 @@ from eigenmesh.sites._site import (
     ISSUED_FILE,
     KEY_FILE,
     REQUEST_FILE,
+    REVOKED_FILE,
     SITE_FILE,
 )
 
 REQUESTS_HELP = "Create only keys and certificate requests, for sites with their own authority."
 Days = Annotated[int | None, option(None, "N", "Days that certificates are valid; 825 by default.", min=1)]
+AuthorityPath = Annotated[Path, option(None, "DIR", "Folder of the authority, with ca.pem and ca.key.", "--ca")]
 
 
 @plain_errors()
@@ -44,22 +46,24 @@ def init(
     written, or nothing.
 
     With **--requests** no authority is created: each site has its request signed by its own authority, or with
-    **eigenmesh sign**. With **--only** a site creates its key on its own machine, so that the key never leaves it.
+    **eigenmesh site sign**. With **--only** a site creates its key on its own machine, so that the key never leaves it.
 
     Examples:
 
-    - `eigenmesh init --example > network.toml`
+    - `eigenmesh site init --example > network.toml`
 
-    - `eigenmesh init network.toml --out mesh`
+    - `eigenmesh site init network.toml --out mesh`
 
-    - `eigenmesh init network.toml --out mesh --requests --only oslo`
+    - `eigenmesh site init network.toml --out mesh --requests --only oslo`
     """
     messages = Messages.of()
     if example:
         typer.echo(EXAMPLE, nl=False)
         return
     if network is None or out is None:
-        raise InputError("init needs a NETWORK.toml and --out DIR; eigenmesh init --example prints such a file.")
+        raise InputError(
+            "site init needs a NETWORK.toml and --out DIR; eigenmesh site init --example prints such a file."
+        )
     described = read_network_file(network)
     import_extra("cryptography", "peers", "making keys and certificates")
     chosen = _chosen(described, only, requests, days)
@@ -92,7 +96,7 @@ def _chosen(network: NetworkFile, only: str | None, requests: bool, days: int | 
     if only not in network.names:
         raise UnknownNameError("site", only, network.names)
     if not requests:
-        fix = f"use --requests --only {only}, and have the request signed with eigenmesh sign"
+        fix = f"use --requests --only {only}, and have the request signed with eigenmesh site sign"
         raise InputError(f"--only {only} would create an authority for one site only; {fix}.")
     return (only,)
 
@@ -151,16 +155,18 @@ def _print_next_steps(
     if requests:
         messages.print(f"Have each {REQUEST_FILE} signed, and put the certificate next to it as {CERTIFICATE_FILE}.")
         messages.print(f"Put the certificates of all authorities that sign into {AUTHORITY_FILE} at every site.")
-        messages.print(f"Then pin the certificates of all sites at each site: eigenmesh pin {SITE_FILE} CERT.pem ...")
+        messages.print(
+            f"Then pin the certificates of all sites at each site: eigenmesh site pin {SITE_FILE} CERT.pem ..."
+        )
     elif only == CA_FOLDER:
         messages.print(
-            f"Sign the requests of sites with: eigenmesh sign request.pem --name NAME --ca {out / CA_FOLDER}"
+            f"Sign the requests of sites with: eigenmesh site sign request.pem --name NAME --ca {out / CA_FOLDER}"
         )
         messages.print(f"Send {AUTHORITY_FILE} to every site, with its certificate.")
     else:
         messages.print("Send each site its own folder, over a private channel, and delete it here.")
     if names:
-        messages.print("At each site: set the data file in site.toml, then run: eigenmesh check site.toml")
+        messages.print("At each site: set the data file in site.toml, then run: eigenmesh site check site.toml")
         messages.print(f"Secret: {KEY_FILE} in each folder. Whoever has it can impersonate that site.")
     if not requests:
         messages.print(
@@ -176,3 +182,118 @@ def _links(network: NetworkFile, name: str) -> str:
     if called:
         parts.append(f"is called by {', '.join(called)} at {network.site(name).address}")
     return "; ".join(parts) or "no links"
+
+
+@plain_errors()
+def sign(
+    request: Annotated[Path, argument("REQUEST.pem", "The certificate request that the site sent.")],
+    name: Annotated[str, option(None, "NAME", "The site that sent it; the request must have this name and no other.")],
+    ca: AuthorityPath = Path(CA_FOLDER),
+    out: Annotated[Path, option(None, "FILE", "Where to write the certificate.")] = Path(CERTIFICATE_FILE),
+    days: Days = None,
+) -> None:
+    """Sign a site's certificate request with the network's own authority.
+
+    First make sure that the request came from the site: whoever has the certificate and its key can impersonate it.
+
+    Example:
+
+    - `eigenmesh site sign oslo-request.pem --name oslo --ca mesh/ca --out oslo-cert.pem`
+    """
+    import_extra("cryptography", "peers", "signing certificates")
+    from eigenmesh.sites._authority_folder import AuthorityFolder, read_file
+    from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS
+
+    folder = AuthorityFolder(ca)
+    signed = folder.authority.sign(read_file(request), name, days or SITE_CERTIFICATE_DAYS)
+    folder.record(signed, "sign")
+    write_new([NewFile(out, signed)])
+    Messages.of().print(f"wrote {out}: send it to {name}, with {ca / AUTHORITY_FILE}; neither is secret.")
+
+
+@plain_errors()
+def pin(
+    file: Annotated[Path, argument("FILE.toml", "The settings of this site, or of the network.")],
+    sources: Annotated[
+        list[Path], argument("CERT.pem|NETWORK.toml", "Certificates of sites, or a network file with fingerprints.")
+    ],
+) -> None:
+    """Write the fingerprints of sites' keys into a site.toml or a network.toml.
+
+    A site accepts no other key for a pinned site, whatever the certificate authority signs. A masked run needs the
+    fingerprints of all sites, the same at every site. Once all sites have their certificates, pin them in the
+    network.toml, which is not secret, and copy them from there at each site. A renewed certificate has the same
+    fingerprint; a site with a new key must be pinned again everywhere. Compare the fingerprints over a channel that the
+    authority does not control.
+
+    Examples:
+
+    - `eigenmesh site pin network.toml oslo-cert.pem bergen-cert.pem trondheim-cert.pem`
+
+    - `eigenmesh site pin site.toml network.toml`
+    """
+    import_extra("cryptography", "peers", "reading certificates")
+    from eigenmesh.sites._fingerprints import pinned
+
+    text, fingerprints = pinned(file, sources)
+    save_text(file, text)
+    messages = Messages.of()
+    messages.print(facts_table(fingerprints))
+    messages.print(
+        f"wrote these fingerprints to {file}; compare them over a channel that the authority does not control."
+    )
+
+
+@plain_errors()
+def renew(
+    certificate: Annotated[Path, argument("CERT.pem", "The site's current certificate, expired or not.")],
+    ca: AuthorityPath = Path(CA_FOLDER),
+    out: Annotated[Path, option(None, "FILE", "Where to write the new certificate.")] = Path("renewed.pem"),
+    days: Days = None,
+) -> None:
+    """Issue a certificate with new dates for the same site and key.
+
+    Neither the old certificate nor the new one is secret. A revoked certificate cannot be renewed.
+
+    Example:
+
+    - `eigenmesh site renew oslo/cert.pem --ca mesh/ca --out oslo-2028.pem`
+    """
+    import_extra("cryptography", "peers", "renewing certificates")
+    from eigenmesh.sites._authority_folder import AuthorityFolder, read_file
+    from eigenmesh.sites._revocation import RevocationList
+    from eigenmesh.sites._site import AUTHORITY_FILE
+    from eigenmesh.sites._x509 import SITE_CERTIFICATE_DAYS
+
+    folder, old = AuthorityFolder(ca), read_file(certificate)
+    name, renewed = folder.authority.renew(old, days or SITE_CERTIFICATE_DAYS)
+    if RevocationList(ca / AUTHORITY_FILE).is_revoked(old):
+        raise InputError(f"{certificate} is revoked; {name} needs a new key and a signed request: eigenmesh site sign.")
+    folder.record(renewed, "renew")
+    write_new([NewFile(out, renewed)])
+    Messages.of().print(f"wrote {out}: {name} replaces its {CERTIFICATE_FILE} with it before the next start.")
+
+
+@plain_errors()
+def revoke(
+    name: Annotated[str, argument("NAME", "The site whose key was lost or stolen.")],
+    ca: AuthorityPath = Path(CA_FOLDER),
+) -> None:
+    """Revoke all certificates of a site, and write the list of revoked certificates, signed by the authority.
+
+    Every site puts the list next to its ca.pem; running peers read it at once. The revoked site creates a new key and
+    has a new request signed.
+
+    Example:
+
+    - `eigenmesh site revoke oslo --ca mesh/ca`
+    """
+    import_extra("cryptography", "peers", "revoking certificates")
+    from eigenmesh.sites._authority_folder import AuthorityFolder
+
+    new = AuthorityFolder(ca).revoke(name)
+    messages = Messages.of()
+    messages.print(
+        f"revoked {len(new)} certificates of {name}: {', '.join(f'{serial:x}' for serial in new) or 'none'}."
+    )
+    messages.print(f"Send {ca / REVOKED_FILE} to all sites, to put next to their {AUTHORITY_FILE}; it is not secret.")

@@ -1,4 +1,6 @@
-"""``eigenmesh rehearse``: simulate a run of sites in virtual time."""
+"""``eigenmesh site rehearse``: simulate a run of sites in virtual time."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -8,11 +10,10 @@ import typer
 
 from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli import _options as options
-from eigenmesh.cli._exit_codes import ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.cli._messages import Messages, plain_errors
-from eigenmesh.cli._node_files import Outputs
-from eigenmesh.cli._options import NETWORK, OUTPUT, argument, option
-from eigenmesh.cli._report_file import save_page
+from eigenmesh.cli._options import OUTPUT, argument, option
+from eigenmesh.cli._output_files import Outputs, save_page
+from eigenmesh.cli._process import ENDED, NOT_CONVERGED, PARKED
 from eigenmesh.errors import InputError
 from eigenmesh.events import Entry, event_log
 from eigenmesh.rehearsal._conditions import EXAMPLE, Conditions, read_conditions
@@ -23,15 +24,12 @@ from eigenmesh.sites import read_network_file
 
 DATA = options.DATA
 SAMPLES_HELP = "Number of samples per site: one number, or one per site in the order of the file, such as 500,800,200."
-CONDITIONS_HELP = "Latency, bandwidth, loss, speeds, outages, kills; by default links of 20 ms and no faults."
 GAP_HELP = "Variance of component K+1 divided by that of component K: the nearer to 1, the more rounds."
-NetworkPath = Annotated[Path | None, argument("NETWORK.toml", "The network, as eigenmesh init reads it.")]
-ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
+NetworkPath = Annotated[Path | None, argument("NETWORK.toml", "The network, as eigenmesh site init reads it.")]
 Features = Annotated[int, option(DATA, "D", "Columns of the made-up samples.", "--features", min=2)]
 Samples = Annotated[str, option(DATA, "N|N,N,..", SAMPLES_HELP, "--samples")]
 Gap = Annotated[float, option(DATA, "SHARE", GAP_HELP, "--gap")]
 SeedOption = Annotated[int, option(DATA, "N", "Fixes samples, jitter and losses.", "--seed", min=0)]
-AsJson = Annotated[bool, option(OUTPUT, None, "Print the forecast as JSON instead.", "--json")]
 Example = Annotated[bool, option(OUTPUT, None, "Print an example of a conditions file and stop.", "--example")]
 STATUS = {"converged": 0, "killed": 0, "not converged": NOT_CONVERGED, "parked": PARKED, "ended": ENDED}
 # Exit statuses, the worst first.
@@ -41,7 +39,7 @@ WORST = (ENDED, PARKED, NOT_CONVERGED, 0)
 @plain_errors()
 def rehearse(
     network: NetworkPath = None,
-    conditions: ConditionsPath = None,
+    conditions: options.ConditionsPath = None,
     features: Features = 100,
     samples: Samples = "1000",
     gap: Gap = 0.8,
@@ -49,7 +47,7 @@ def rehearse(
     events: options.EventsFile = None,
     report: options.ReportFile = None,
     live: options.Live = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     example: Example = False,
 ) -> None:
     """Simulate a run of sites in virtual time: how long it would take, how it would end, who would wait for whom.
@@ -61,15 +59,15 @@ def rehearse(
 
     Examples:
 
-    - `eigenmesh rehearse --example > conditions.toml`
+    - `eigenmesh site rehearse --example > conditions.toml`
 
-    - `eigenmesh rehearse network.toml --conditions conditions.toml --features 200 --samples 5000`
+    - `eigenmesh site rehearse network.toml --conditions conditions.toml --features 200 --samples 5000`
     """
     if example:
         typer.echo(EXAMPLE, nl=False)
         return
     if network is None:
-        raise InputError("no network file; give one, such as eigenmesh rehearse network.toml.")
+        raise InputError("no network file; give one, such as eigenmesh site rehearse network.toml.")
     messages = Messages.of(live=live)
     Outputs(None, None, None, events, report).check([str(network)])
     described = read_network_file(network)

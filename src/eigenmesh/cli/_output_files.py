@@ -1,11 +1,14 @@
-"""``--report``: one HTML file with the components of a fit, its certificate and the command to repeat it."""
+"""Output files of commands: checked before the work, written after it."""
 
 from __future__ import annotations
 
+import json
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +16,102 @@ import numpy as np
 import scipy
 
 from eigenmesh import __version__
-from eigenmesh._atomic_write import save_text
-from eigenmesh.cli._problem import IMAGE_SHAPES, Problem
+from eigenmesh._atomic_write import require_writable, save_json, save_text
+from eigenmesh.cli._problem import IMAGE_SHAPES, RANK, Problem, has_rank, with_rank
+from eigenmesh.errors import InputError, UnreadableFileError
 from eigenmesh.events import Entry
 from eigenmesh.fitting import Fit, model_of
-from eigenmesh.model_file import Model
+from eigenmesh.model_file import Model, write_model
+from eigenmesh.report import require_picture
+from eigenmesh.transports import Transport
 
+STANDARD_OUTPUT = "-"
 # Limits that keep a report below a megabyte.
 MOST_COMPONENTS, MOST_LOADINGS, MOST_POINTS = 12, 10, 1500
 NOTHING: Mapping[str, Any] = {}
+
+
+def make_folder(folder: Path) -> Path:
+    """Create the folder of --out and its parents; it may exist."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot create the folder {folder}: {error.strerror}; choose another --out."
+        ) from error
+    return folder
+
+
+def require_report(path: Path) -> Path:
+    """Raise before any work if a report cannot be written there later."""
+    if path.suffix.lower() != ".html":
+        raise InputError(f"--report {path} must end in .html.")
+    return require_writable(path)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a fit writes the model, the numbers, the picture, the events and the report; None for no such file."""
+
+    model: Path | None
+    numbers: str | None
+    picture: Path | None
+    events: Path | None
+    report: Path | None = None
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """Raise now if any file could not be written later, or would overwrite another output or an input."""
+        if self.model is not None and self.model.suffix.lower() != ".npz":
+            raise InputError(f"--out {self.model} must end in .npz.")
+        taken = {str(Path(name).resolve()): "an input" for name in inputs}
+        for path in (Path(name) for name in astuple(self) if name not in (None, STANDARD_OUTPUT)):
+            for other, what in taken.items():
+                if _may_be_the_same(str(path.resolve()), other):
+                    raise InputError(f"{path} is {what} already; choose another name.")
+            taken[str(path.resolve())] = "an output"
+            require_writable(path)
+        if self.picture is not None:
+            require_picture(self.picture)
+        if self.report is not None:
+            require_report(self.report)
+
+    @property
+    def has_rank(self) -> bool:
+        return any(has_rank(str(name)) for name in astuple(self))
+
+    def of_rank(self, rank: int) -> Outputs:
+        """The files that one node writes: files with {rank} in their name, and at node 0 all others too."""
+        own = [name if has_rank(str(name)) or rank == 0 else None for name in astuple(self)]
+        return Outputs(*(None if name is None else type(name)(with_rank(str(name), rank)) for name in own))
+
+    def write(self, model: Model, numbers: dict[str, Any]) -> list[Path]:
+        """Write the files of the model and of the numbers; returns their paths."""
+        written = []
+        if self.model is not None:
+            write_model(self.model, model)
+            written.append(self.model)
+        if self.numbers not in (None, STANDARD_OUTPUT):
+            save_json(self.numbers, numbers)
+            written.append(Path(self.numbers))
+        return written
+
+    def print(self, numbers: dict[str, Any]) -> None:
+        """Print the numbers, if standard output is where they go; after all files are written."""
+        if self.numbers == STANDARD_OUTPUT:
+            print(json.dumps(numbers, indent=2, allow_nan=False))
+
+
+def _may_be_the_same(one: str, other: str) -> bool:
+    """Whether two names can mean the same file at some node."""
+    patterns = [r"\d+".join(map(re.escape, RANK.sub("\0", name).split("\0"))) for name in (one, other)]
+    plain = [RANK.sub("0", name) for name in (one, other)]
+    return any(re.fullmatch(pattern, name) for pattern, name in zip(patterns, reversed(plain), strict=True))
+
+
+def wait_until_all_have_written(transport: Transport | None) -> None:
+    """Wait for all nodes: a launcher ends all of them when the first ends with a status that is not 0."""
+    if transport is not None:
+        transport.all_gather(np.zeros(1))
 
 
 def write_fit_report(path: Path, entries: Sequence[Entry], fitted: Fit, problem: Problem) -> Path:

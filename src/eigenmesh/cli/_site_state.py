@@ -1,6 +1,11 @@
-"""``eigenmesh audit``: a summary of the messages that left a site."""
+"""``eigenmesh site check``, ``status`` and ``audit``: a site before, during and after a run."""
 
+from __future__ import annotations
+
+import datetime as dt
 import json
+import math
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -8,18 +13,153 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from eigenmesh._text import readable_bytes
-from eigenmesh.cli._exit_codes import BROKEN_CHAIN
+from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli._messages import Messages, plain_errors
-from eigenmesh.cli._options import argument, option
+from eigenmesh.cli._options import AsJson, SiteFile, argument
+from eigenmesh.cli._process import BAD_INPUT, BROKEN_CHAIN
+from eigenmesh.errors import import_extra
+from eigenmesh.events import NeighbourStatus
 from eigenmesh.masking import known_of_all
-from eigenmesh.report._tables import new_table
+from eigenmesh.report._tables import facts_table, new_table
 from eigenmesh.sites._audit_summary import Chain, Count, RunSummary, summary
+from eigenmesh.sites._site import read_site
+from eigenmesh.sites._status import Status, health, plain_values, read_status
 
+STYLES = {"ok": None, "note": "yellow", "problem": "bold red"}
+LONGEST_REASON = 300
 AuditFile = Annotated[Path, argument("FILE", "The audit.jsonl of a site.")]
-AsJson = Annotated[bool, option(None, None, "Print the summary as JSON instead.", "--json")]
 # Shapes and broken lines that are listed at most.
 MOST_SHAPES = 12
+
+
+@plain_errors()
+def check(site: SiteFile, as_json: AsJson = False) -> None:
+    """Check everything that a run needs at this site, without starting it.
+
+    It checks the settings; the certificates and their dates; whether the port is free; whether the neighbours that this
+    site calls answer and accept its certificate; the samples, missing entries and constant columns; the out folder and
+    its free space; and how much a run would send if all sites had samples like these. No sample or result is sent, and
+    no file is written. Exit status: 2 if there is a problem.
+
+    Examples:
+
+    - `eigenmesh site check site.toml`
+
+    - `eigenmesh site check site.toml --json`
+    """
+    import_extra("cryptography", "peers", "eigenmesh site check")
+    from eigenmesh.sites._check import check as findings_of
+
+    messages = Messages.of()
+    described = read_site(site)
+    with messages.waiting("checking"):
+        findings = list(findings_of(described))
+    problems = sum(finding.verdict == "problem" for finding in findings)
+    if as_json:
+        found = {"site": described.name, "run": described.run, "findings": [asdict(one) for one in findings]}
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        table = new_table("", "", "", left=3)
+        table.show_header = False
+        for finding in findings:
+            table.add_row(finding.about, finding.verdict, one_line(finding.text), style=STYLES[finding.verdict])
+        messages.print(table)
+        ready = f"{described.name} is ready: eigenmesh site run {site}"
+        messages.print(f"Problems found: {problems}." if problems else ready)
+    if problems:
+        raise typer.Exit(BAD_INPUT)
+
+
+@plain_errors()
+def status(site: SiteFile, as_json: AsJson = False) -> None:
+    """Show how the run is going at this site: round, residual, bytes, neighbours, and whom it waits for.
+
+    Reads a file that the running peer keeps up to date; nothing is sent over the network. Warns if the file is stale
+    or the process has ended.
+
+    Example:
+
+    - `eigenmesh site status site.toml`
+    """
+    found = read_status(read_site(site).out.status)
+    now = time.time()
+    state = health(found, now)
+    if as_json:
+        waits = {"waiting_s": found.waiting_s, "waiting_for": found.waiting_for}
+        plain = {**plain_values(found), **waits, "health": state, "age_s": now - found.written}
+        typer.echo(json.dumps(plain, indent=2, allow_nan=False))
+        return
+    messages = Messages.of()
+    messages.print(facts_table(_facts(found, now)))
+    messages.print(_links(found, now))
+    for neighbour in found.neighbours:
+        if neighbour.refusal and not neighbour.connected and not found.ended:
+            messages.alert(f"{neighbour.name}: {one_line(neighbour.refusal, LONGEST_REASON)}", style="yellow")
+    line, style = _state(found, state, now)
+    if style:
+        messages.alert(line, style=style)
+    else:
+        messages.print(line)
+
+
+def _facts(found: Status, now: float) -> dict[str, str]:
+    began = dt.datetime.fromtimestamp(found.started, dt.UTC) if found.started else None
+    facts = {
+        "site": f"{found.site}, run {found.run!r}",
+        "phase": found.phase if not found.message else f"{found.phase}: {one_line(found.message)}",
+        "round": f"{found.round:,} of a budget of {found.max_rounds:,}" if found.max_rounds else f"{found.round:,}",
+        "residual": f"{found.residual:.1e}" if math.isfinite(found.residual) else "not known yet",
+        "sent": readable_bytes(found.bytes),
+        "process": f"{found.pid}" + (f", since {began:%Y-%m-%d %H:%M:%S} UTC" if began else ""),
+        "written": f"{_ago(found.written, now)} ago",
+    }
+    if found.epoch:
+        facts["membership"] = f"changed {found.epoch} times"
+    return facts
+
+
+def _links(found: Status, now: float) -> Table:
+    table = new_table("neighbour", "link", "last heard", "round trip", "at round", "sent", "received", left=2)
+    # Narrow enough for 80 columns.
+    table.collapse_padding = True
+    for neighbour in found.neighbours:
+        troubled = not found.ended and (neighbour.waiting or not neighbour.connected)
+        table.add_row(*_link(neighbour, now), style="yellow" if troubled else None)
+    return table
+
+
+def _link(neighbour: NeighbourStatus, now: float) -> tuple[str, ...]:
+    return (
+        neighbour.name,
+        ("waited for" if neighbour.waiting else "up") if neighbour.connected else "down",
+        f"{_ago(neighbour.last_heard, now)} ago" if neighbour.last_heard else "never",
+        f"{1e3 * neighbour.round_trip_s:.3g} ms" if neighbour.round_trip_s else "-",
+        f"{neighbour.round:,}",
+        readable_bytes(neighbour.bytes_sent),
+        readable_bytes(neighbour.bytes_received),
+    )
+
+
+def _state(found: Status, state: str, now: float) -> tuple[str, str]:
+    """A sentence about the state of the run, and its colour; none if all is well."""
+    age = _ago(found.written, now)
+    if state == "gone":
+        return f"Process {found.pid} ended without reporting it; start eigenmesh site run again to resume.", "bold red"
+    if state == "stale":
+        return f"Process {found.pid} has written nothing for {age}; it may be stopped, or stuck.", "yellow"
+    if state == "ended":
+        return f"The run ended here {age} ago: {found.phase}.", "" if found.phase == "done" else "yellow"
+    if found.waiting_for:
+        return f"Waiting for {', '.join(found.waiting_for)}, for {found.waiting_s:.0f} s so far.", "yellow"
+    return "Running.", ""
+
+
+def _ago(then: float, now: float) -> str:
+    seconds = max(0.0, now - then)
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 @plain_errors()
@@ -32,9 +172,9 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
 
     Examples:
 
-    - `eigenmesh audit out/audit.jsonl`
+    - `eigenmesh site audit out/audit.jsonl`
 
-    - `eigenmesh audit out/audit.jsonl --json`
+    - `eigenmesh site audit out/audit.jsonl --json`
     """
     found = summary(file)
     if as_json:
@@ -43,7 +183,7 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
         messages = Messages.of()
         for run in found.runs:
             _print_run(messages, run)
-        messages.print(_chain(found.chain))
+        messages.print(_intact(found.chain))
         for line in _damage(found.chain, found.damaged):
             messages.alert(line, style="yellow")
     if found.chain.broken:
@@ -51,17 +191,17 @@ def audit(file: AuditFile, as_json: AsJson = False) -> None:
 
 
 def _print_run(messages: Messages, run: RunSummary) -> None:
-    messages.print(_sentence(run))
-    messages.print(_neighbours(run))
+    messages.print(_sent(run))
+    messages.print(_receivers(run))
     messages.print(_shapes(run))
-    for line in _words(run):
+    for line in _findings(run):
         messages.print(line)
-    for line in _warnings(run):
+    for line in _doubts(run):
         messages.alert(line, style="yellow")
     messages.print()
 
 
-def _chain(chain: Chain) -> str:
+def _intact(chain: Chain) -> str:
     unlinked = f", after {chain.unlinked:,} of an earlier version without hashes" if chain.unlinked else ""
     broken = "" if chain.broken else " and no hash is wrong"
     follows = (
@@ -82,14 +222,14 @@ def _damage(chain: Chain, damaged: list[int]) -> list[str]:
     return lines
 
 
-def _sentence(found: RunSummary) -> str:
+def _sent(found: RunSummary) -> str:
     sent = f"{found.total.messages:,} messages with {readable_bytes(found.total.bytes)}"
     restarts = f" in {found.starts} starts" if found.starts > 1 else ""
     run = f"run {found.run!r}{restarts}, from {_minute(found.first)} to {_minute(found.last)} UTC"
     return f"{found.site or 'The site'} sent {sent} to {len(found.by_neighbour)} neighbours for {run}."
 
 
-def _neighbours(found: RunSummary) -> Table:
+def _receivers(found: RunSummary) -> Table:
     table = new_table("to", "messages", "payload", "with heads", "columns", left=1)
     for name, count in sorted(found.by_neighbour.items()):
         table.add_row(name, *_cells(count), f"{count.columns:,}")
@@ -112,7 +252,7 @@ def _shapes(found: RunSummary) -> Table:
     return table
 
 
-def _words(found: RunSummary) -> list[str]:
+def _findings(found: RunSummary) -> list[str]:
     lines, d, matrix = [], f"{found.length:,}", "Gram matrix" if found.by_columns else "covariance"
     if found.largest is not None:
         size, kind, to = readable_bytes(found.largest["bytes"]), found.largest["kind"], found.largest["to"]
@@ -150,7 +290,7 @@ def _learned(found: RunSummary) -> list[str]:
     return lines
 
 
-def _warnings(found: RunSummary) -> list[str]:
+def _doubts(found: RunSummary) -> list[str]:
     lines: list[str] = []
     matrix = "Gram matrix" if found.by_columns else "covariance"
     shaped = ((found.sample_shaped, "samples"), (found.covariance_shaped, f"a {matrix}"))
