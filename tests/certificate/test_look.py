@@ -48,7 +48,7 @@ def test_what_was_missed_is_as_small_in_the_start_as_the_look_says():
         state = solver.init(covariance, ALONE, random_basis(d, k, trial)[np.newaxis], trial)
         for _ in range(int(rng.integers(2, 5))):
             state = solver.step(covariance, ALONE, state)
-        U, look = solver.readout(state)[0], solver.common(state).look
+        U, look = solver.readout(state)[0], solver.common(state)[0].look
         if look.whole or np.linalg.norm(U.T @ v) > 0.01 or look.values[0] > 0.9:
             continue
         missed += 1

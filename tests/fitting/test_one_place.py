@@ -12,11 +12,17 @@ SOURCE = Path(eigenmesh.__file__).parent
 # What decides or measures a fit -> the files that may call it.
 CALLERS = {
     "draw_seed": {"fitting/_prepare.py"},
-    "pooled_moments": {"fitting/_held_rows.py"},
+    "pooled_moments": {"fitting/_data.py"},
     "own_moments": {"fitting/_column_data.py"},
     "moments_by_sums": {"data/_pooled_moments.py", "dask/_data.py"},
-    # A Dask worker builds the operator of its own block.
-    "build_covariance": {"fitting/_held_rows.py", "dask/_covariance.py"},
+    # A Dask worker builds the operator of its own block, and a simulation in virtual time measures each node's.
+    "build_covariance": {
+        "data/_build_covariance.py",
+        "fitting/_data.py",
+        "dask/_covariance.py",
+        "rehearsal/_simulation.py",
+    },
+    "choose_for_each": {"fitting/_data.py"},
     "choose_by_size": {"data/_choice.py", "fitting/_data.py", "fitting/_column_data.py", "dask/_data.py"},
     "choose_method": {"fitting/_prepare.py"},
     # The planner asks what memory every solver would take.

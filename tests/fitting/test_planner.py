@@ -98,7 +98,7 @@ ASKED_FOR = {
     "all components": Request(None),
     "missing entries": Request(5, missing="mean"),
     "loose": Request(5, tol=1e-3),
-    "chebyshev": Request(5, averaging=Chebyshev(1e-10)),
+    "chebyshev": Request(5, averaging=Chebyshev()),
     "allreduce": Request(5, averaging=AllReduce()),
     "tracked-subspace": Request(3, solver=TrackedSubspace()),
     "fast-pca": Request(3, solver=FastPCA()),
@@ -250,10 +250,11 @@ def test_what_the_weights_do_not_suit_is_left_out(digits):
 def test_seconds_follow_the_costs(digits):
     data = data_of(digits[0], topology="cycle", n_nodes=20)
     far = plan(Request(5, costs=Costs(latency_s=1.0, bandwidth_bytes_s=1e12, flops_s=1e15)), data).best
-    assert far.averaging == "polynomial"
+    assert far.averaging == "tree"
     assert far.seconds == pytest.approx(far.rounds, rel=1e-3)
     thin = plan(Request(5, costs=Costs(latency_s=0.0, bandwidth_bytes_s=1e4, flops_s=1e15)), data).best
-    assert thin.seconds == pytest.approx(thin.bytes / 20 / 1e4, rel=1e-2)
+    # On a cycle a tree is two paths, which send at the same time: of 2 x 19 messages 20 follow each other.
+    assert thin.seconds == pytest.approx(thin.bytes * 20 / 38 / 1e4, rel=0.15)
 
 
 def test_little_memory_makes_the_basis_narrow_and_too_little_is_said(digits):
@@ -267,10 +268,11 @@ def test_little_memory_makes_the_basis_narrow_and_too_little_is_said(digits):
     assert "more than the 1 allowed" in planned.reason
 
 
-def test_the_quickest_averaging_of_a_graph():
-    for graph, kernel in ((graphs.cycle(20), Polynomial), (graphs.erdos_renyi(20), Tree)):
-        _, averaging = choose_method(Workload(graphs.metropolis(graph), 20, 5), Costs())
-        assert isinstance(averaging, kernel)
+def test_unless_asked_nodes_average_in_ways_that_give_all_the_same_bits():
+    for graph in (graphs.cycle(20), graphs.erdos_renyi(20)):
+        workload = Workload(graphs.metropolis(graph), 20, 5)
+        assert choose_method(workload, Costs())[1] == Tree()
+        assert choose_method(workload._replace(has_all_reduce=True), Costs())[1] == AllReduce()
 
 
 def test_a_round_lasts_as_long_as_its_busiest_node_sends():

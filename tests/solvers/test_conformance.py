@@ -98,6 +98,9 @@ def start(covariance, n_nodes, d, k):
 
 def copied(state) -> list[Any]:
     """What a state holds, arrays copied; of a basis its columns, not the room behind them."""
+    if type(state) is tuple:
+        # One state for each copy of an average.
+        return [field for own in state for field in copied(own)]
     plain = [(field.rows, field.whitening) if isinstance(field, Basis) else (field,) for field in state]
     return [np.array(field) if hasattr(field, "shape") else field for fields in plain for field in fields]
 

@@ -39,7 +39,7 @@ from eigenmesh.arrays._library import (
     on_host,
     to_numpy,
 )
-from eigenmesh.arrays._nodes import everywhere, held, is_everywhere
+from eigenmesh.arrays._nodes import Parts, everywhere, held, is_everywhere, whole
 
 __all__ = [
     "EPS",
@@ -47,6 +47,7 @@ __all__ = [
     "PIECE",
     "Array",
     "Namespace",
+    "Parts",
     "add_scaled",
     "as_tensor",
     "column_norms",
@@ -74,4 +75,5 @@ __all__ = [
     "symmetric_product",
     "to_numpy",
     "turn_in_place",
+    "whole",
 ]

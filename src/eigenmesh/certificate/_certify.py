@@ -6,6 +6,9 @@ decisions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import cycle
+
 import numpy as np
 
 from eigenmesh import arrays as ea
@@ -40,7 +43,7 @@ def certify(
     network: Network,
     X: Array,
     *,
-    common: Common | None = None,
+    common: Sequence[Common] | None = None,
     complement: Complement | None = None,
     beyond: Array | None = None,
     patient: bool = False,
@@ -58,8 +61,8 @@ def certify(
     ----------
     X : array of shape (nodes, d, K)
         Each node's estimate.
-    common : Common or None
-        What the solver knows at every node about this X, which must be the same at all nodes in this process.
+    common : sequence of Common or None
+        What the solver knows at every node about this X, for each copy of an average in this process.
     complement : Complement or None
         Bounds on the eigenvalues beyond K from an earlier call; None to compute them.
     beyond : array of shape (nodes, d, p) or None
@@ -71,13 +74,13 @@ def certify(
     total_variance : float
         The trace of C. Its last digits may differ between nodes; the result has the maximum at every node.
     """
-    if common is None or (common.vectors is None and isinstance(covariance, Gram)):
+    if common is None or (common[0].vectors is None and isinstance(covariance, Gram)):
         estimates = estimates_apart(covariance, network, X, beyond)
     else:
         estimates = estimates_in_common(X, common, beyond)
-    own = Measured.of(estimates, covariance.rounding_size, total_variance)
+    own = [Measured.of(one, covariance.rounding_size, total_variance) for one in estimates]
     # Read after the averages above: they may have been less accurate than earlier ones.
-    look, accuracy = estimates.look, network.average.accuracy
+    looks, accuracy = [one.look for one in estimates if one.look is not None], network.average.accuracy
 
     def components_of(measured: Measured) -> KnownComponents:
         precision = Precision.of(accuracy, network.n_nodes, abs(float(measured.values[0])), measured.size)
@@ -85,24 +88,34 @@ def certify(
         return KnownComponents(*numbers, multiplicity(measured.values, precision.resolution), *precision)
 
     # The look beyond K by this node's own numbers travels in the same message as those numbers.
-    own_complement = NOTHING_BEYOND if look is None else look.examine(_mixing_close(components_of(own), own))
+    pairs = zip(looks, own, strict=False)
+    beyond_own = [look.examine(_mixing_close(components_of(one), one)) for look, one in pairs] or [NOTHING_BEYOND]
     # Integer averages have the same bits at all nodes, but what is computed from them depends on the processor.
-    digest = digest_of(estimates.mean) if network.integers and estimates.local is estimates.mean else np.zeros(0)
-    measured, from_look, alike = own.agreed(network, own_complement, digest, like=X)
+    shares = network.integers and estimates[0].local is estimates[0].mean
+    digest = digest_of(estimates[0].mean) if shares else np.zeros(0)
+    rows = [one.row(seen, digest) for one, seen in zip(own, cycle(beyond_own), strict=False)]
+    measured, from_look, alike = Measured.agreed_on(network, rows, X.shape[-1], len(digest), like=X)
     known = components_of(measured)
-    require_symmetric(measured.defect, known.floor)
+    if network.alike:
+        require_symmetric(measured.defect, known.floor)
+    else:
+        # Nodes differ in the last digits of the blocks that they multiply, which makes C V inexact along directions
+        # that are small in a block: the asymmetry of V^T C V shows by how much.
+        uncertain = known.floor + measured.defect
+        known = known._replace(floor=uncertain, resolution=max(known.resolution, uncertain))
     if complement is not None and known.smallest - known.residual <= complement.upper:
         # The last component may now belong to an eigenvalue beyond K, so the earlier bounds do not apply.
         complement = None
-    if look is not None:
-        from_look = from_look or agreed_complement(network, look, _mixing_close(known, measured), like=X)
+    if looks:
+        from_look = from_look or agreed_complement(network, looks, _mixing_close(known, measured), like=X)
         complement = from_look if patient or from_look.chance <= LARGEST_CHANCE else complement
     if complement is None:
-        complement = probe_complement(covariance, network, estimates.mean, X.shape[0], known, seed, estimates.beyond)
-    loadings = loading_residuals(covariance, network, estimates.coordinates, estimates.product, estimates.vectors)
+        means, further = [one.mean for one in estimates], [one.beyond for one in estimates]
+        complement = probe_complement(covariance, network, means, X.shape[0], known, seed, further)
+    loadings = loading_residuals(covariance, network, estimates)
     certificate = _certificate(network, measured, estimates, complement, known, drawn, loadings)
-    local = ea.everywhere(estimates.local, X.shape[0])
-    return Certified(estimates.mean, local, certificate, complement, measured.total, alike)
+    local = ea.everywhere(ea.namespace(X).concat([one.local for one in estimates]), X.shape[0])
+    return Certified(estimates[0].mean, local, certificate, complement, measured.total, alike)
 
 
 def _mixing_close(known: KnownComponents, measured: Measured) -> KnownComponents:
@@ -119,7 +132,7 @@ def _mixing_close(known: KnownComponents, measured: Measured) -> KnownComponents
 def _certificate(
     network: Network,
     measured: Measured,
-    estimates: Estimates,
+    estimates: Sequence[Estimates],
     complement: Complement,
     known: KnownComponents,
     drawn: bool,
@@ -155,8 +168,8 @@ def _certificate(
     )
 
 
-def _span_residual(network: Network, estimates: Estimates, members: list[int]) -> float:
+def _span_residual(network: Network, estimates: Sequence[Estimates], members: list[int]) -> float:
     """``|C Q - Q (Q^T C Q)|`` for an orthonormal basis Q of the members' span, maximum over the nodes."""
-    coordinates, product = ea.to_numpy(estimates.coordinates), ea.to_numpy(estimates.product)
-    view = ritz_view(coordinates[..., members], product[..., members])
-    return float(network.worst(ea.like(view.total, estimates.mean))[0, 0])
+    pairs = [(ea.to_numpy(one.coordinates), ea.to_numpy(one.product)) for one in estimates]
+    totals = [ritz_view(coordinates[..., members], product[..., members]).total for coordinates, product in pairs]
+    return float(network.worst(ea.like(np.concatenate(totals), estimates[0].mean))[0, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import hypot
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from eigenmesh.certificate._basis import Basis
 from eigenmesh.certificate._krylov import NextBlock, bordered, look_beyond, soft_polar
 from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, KnownComponents, Look
 from eigenmesh.data import Covariance
-from eigenmesh.data._pooled import product_to_average
+from eigenmesh.data._covariance import Products
 from eigenmesh.networks import Network
 
 # Random directions, steps between two checks, and the largest number of steps.
@@ -23,11 +24,11 @@ COLUMNS, BATCH, LONGEST = 8, 4, 64
 def probe_complement(
     covariance: Covariance,
     network: Network,
-    basis: Array,
+    basis: Sequence[Array],
     n_nodes: int,
     known: KnownComponents,
     seed: int = 0,
-    beyond: Array | None = None,
+    beyond: Sequence[Array | None] = (None,),
 ) -> Complement:
     """Block Lanczos on ``(I - Q Q^T) C (I - Q Q^T)`` from Gaussian directions, Q an orthonormal basis of X.
 
@@ -38,39 +39,38 @@ def probe_complement(
 
     Parameters
     ----------
-    basis : (1, d, K), the same at every node.
+    basis : (1, d, K) for each copy of an average in this process, the same at every node up to rounding.
     n_nodes : number of nodes in this process.
-    beyond : (1, d, p), estimates of the eigenvectors after those of X, the same at every node.
+    beyond : (1, d, p) each, estimates of the eigenvectors after those of X.
     """
-    xp, (d, k) = ea.namespace(basis), basis.shape[-2:]
+    like, (d, k) = basis[0], basis[0].shape[-2:]
     if k >= d:
         return NOTHING_BEYOND
-    Q = orthonormal(basis)
-    # A different key than the solver's, so that these are not the directions the solver started from.
-    columns, identity = min(COLUMNS + known.multiplicity, d - k), ea.like(np.eye(k)[np.newaxis], basis)
-    drawn = np.random.default_rng([seed, 0x5EED]).standard_normal((1, d, columns))
-    guesses = basis[..., :0] if beyond is None else beyond[..., : d - k - columns]
-    first = _deflated(Q, xp.concat([guesses, ea.like(drawn, basis)], axis=-1))
-    width = first.shape[-1]
-    V = Basis.empty(basis, min(LONGEST * width, d) + k + width).holding(Q).grown(identity).holding(first)
-    block = soft_polar(V, width, noise=0.0)
-    start = block.leak[..., guesses.shape[-1] :]
-    space, complement = _Space(Q, V, block, start, start[:, :0, :0], start[:, :, :0]), NOTHING_BEYOND
+    xp, pairs = ea.namespace(like), zip(basis, beyond, strict=True)
+    spaces = [_Space.begun(own, more, known.multiplicity, seed) for own, more in pairs]
+    width, complement = spaces[0].block.whitening.shape[-2], NOTHING_BEYOND
     batch = 1 if network.flood_ends_average else BATCH
 
-    def grown_and_examined(product: Array) -> tuple[_Space, Array]:
-        grown = space.grown(product, network.average.accuracy)
-        return grown, ea.like(grown.look.examine(known).row[np.newaxis], basis)
+    def grown(products: Array) -> list[_Space]:
+        accuracy = network.average.accuracy
+        return [space.grown(products[at : at + 1, ...], accuracy) for at, space in enumerate(spaces)]
+
+    def grown_and_examined(products: Array) -> tuple[list[_Space], Array]:
+        wider = grown(products)
+        return wider, ea.like(np.stack([space.look.examine(known).row for space in wider]), like)
 
     for length in range(1, LONGEST + 1):
-        products = product_to_average(covariance, space.V.next_block(width), n_nodes)
+        blocks = xp.concat([space.V.next_block(width) for space in spaces])
+        products = Products(covariance, blocks, n_nodes).parts
         # The widths depend only on d and K, so all nodes end at the same step.
-        full = space.V.width + width >= d
+        full = spaces[0].V.width + width >= d
         if not full and length % batch and length < LONGEST:
-            space = space.grown(network.common_mean(products), network.average.accuracy)
+            spaces = grown(network.common_mean(products))
             continue
-        space, row = network.worst_after_mean(products, grown_and_examined)
-        complement = Complement.agreed(ea.to_numpy(row)[0]) or agreed_complement(network, space.look, known, basis)
+        spaces, row = network.worst_after_mean(products, grown_and_examined)
+        complement = Complement.agreed(ea.to_numpy(row)[0]) or agreed_complement(
+            network, [space.look for space in spaces], known, like
+        )
         if full or complement.chance <= LARGEST_CHANCE or complement.lower > known.smallest + known.resolution:
             break
     return complement
@@ -94,6 +94,21 @@ class _Space(NamedTuple):
     lost: float = 0.0
     products: int = 0
 
+    @classmethod
+    def begun(cls, basis: Array, beyond: Array | None, multiplicity: int, seed: int) -> _Space:
+        """The first block: what is known beyond the components (1, d, K), and Gaussian directions."""
+        xp, (d, k), Q = ea.namespace(basis), basis.shape[-2:], orthonormal(basis)
+        # A different key than the solver's, so that these are not the directions the solver started from.
+        columns, identity = min(COLUMNS + multiplicity, d - k), ea.like(np.eye(k)[np.newaxis], basis)
+        drawn = np.random.default_rng([seed, 0x5EED]).standard_normal((1, d, columns))
+        guesses = basis[..., :0] if beyond is None else beyond[..., : d - k - columns]
+        first = _deflated(Q, xp.concat([guesses, ea.like(drawn, basis)], axis=-1))
+        width = first.shape[-1]
+        V = Basis.empty(basis, min(LONGEST * width, d) + k + width).holding(Q).grown(identity).holding(first)
+        block = soft_polar(V, width, noise=0.0)
+        start = block.leak[..., guesses.shape[-1] :]
+        return cls(Q, V, block, start, start[:, :0, :0], start[:, :, :0])
+
     def grown(self, product: Array, noise: float) -> _Space:
         """Add C times the next block, (1, d, b), with a relative error of ``noise``."""
         whitening = self.block.whitening
@@ -110,17 +125,17 @@ class _Space(NamedTuple):
         return look_beyond(self.T, self.V.present[:, k:], self.leak, self.lost, self.start, **counts)
 
 
-def agreed_complement(network: Network, look: Look, known: KnownComponents, like: Array) -> Complement:
-    """Agree on the bounds from a look that is the same at all nodes up to rounding."""
+def agreed_complement(network: Network, looks: Sequence[Look], known: KnownComponents, like: Array) -> Complement:
+    """Agree on the bounds from looks that are the same at all nodes up to rounding, one for each copy."""
     shared: int | None = None
     while True:
-        own = look.examine(known, shared)
-        largest = ea.to_numpy(network.worst(ea.like(own.row[np.newaxis], like))[0, ...])
+        rows = np.stack([look.examine(known, shared).row for look in looks])
+        largest = ea.to_numpy(network.worst(ea.like(rows, like))[0, ...])
         agreed = Complement.agreed(largest)
         if agreed is not None or shared is not None:
             return agreed or Complement(*largest[:5].tolist())
         # Near the resolution, some nodes may count a value as shared and others not: all take the largest count.
-        shared = int(min(largest[2], len(look.values)))
+        shared = int(min(largest[2], *(len(look.values) for look in looks)))
 
 
 def _deflated(Q: Array, block: Array) -> Array:

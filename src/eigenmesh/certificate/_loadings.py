@@ -1,39 +1,34 @@
 """Error bounds of loadings when columns are split over the nodes: each node has the loadings of its own columns."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from math import fsum, sqrt
 
 import numpy as np
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, column_norms
+from eigenmesh.arrays import column_norms
 from eigenmesh.certificate._bounds import Clusters, residual_bounds
+from eigenmesh.certificate._estimates import Estimates
 from eigenmesh.data import Covariance
 from eigenmesh.data._gram import Gram
 from eigenmesh.networks import Network
 
 
-def loading_residuals(
-    covariance: Covariance,
-    network: Network,
-    coordinates: Array,
-    product: Array,
-    vectors: Callable[[Array], Array] | None,
-) -> np.ndarray | None:
-    """``|A^T r_k|`` by one average of K numbers, the same bits at all nodes; None unless columns are split.
-
-    Coordinates of the components and of C times them, both (1, n, K) -> (K,).
-    """
+def loading_residuals(covariance: Covariance, network: Network, estimates: Sequence[Estimates]) -> np.ndarray | None:
+    """``|A^T r_k|`` by one average of K numbers, the same bits at all nodes: (K,); None unless columns are split."""
     if not isinstance(covariance, Gram):
         return None
-    xp = ea.namespace(product)
-    residual = product - coordinates * xp.sum(coordinates * product, axis=-2, keepdims=True)
-    sizes = column_norms(residual)
-    units = residual / xp.where(sizes > 0, sizes, xp.ones_like(sizes))
-    squares = covariance.squares_across(units if vectors is None else vectors(units))
+    xp, sizes, units = ea.namespace(estimates[0].mean), [], []
+    for one in estimates:
+        along = xp.sum(one.coordinates * one.product, axis=-2, keepdims=True)
+        residual = one.product - one.coordinates * along
+        sizes.append(column_norms(residual))
+        unit = residual / xp.where(sizes[-1] > 0, sizes[-1], xp.ones_like(sizes[-1]))
+        units.append(unit if one.vectors is None else one.vectors(unit))
+    squares = covariance.squares_across(xp.concat(units))
     # The residuals are scaled to unit vectors, so the squares add up to M times the trace of G at most.
     bound = None if network.scales is None else network.n_nodes * network.scales.size
-    largest = network.worst(sizes[:, 0, :] * xp.sqrt(network.common_mean(squares, bound)))
+    largest = network.worst(xp.concat(sizes)[:, 0, :] * xp.sqrt(network.common_mean(squares, bound)))
     return ea.to_numpy(largest[0, ...])
 
 

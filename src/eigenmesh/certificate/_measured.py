@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,27 +59,31 @@ class Measured(NamedTuple):
     def per_component(self) -> tuple[np.ndarray, ...]:
         return self.values, self.residuals, self.disagreement, self.skewness
 
-    def agreed(
-        self, network: Network, beyond: Complement, digest: np.ndarray, like: Array
-    ) -> tuple[Measured, Complement | None, bool]:
-        """Maxima over all nodes in one exchange: of these numbers, and of ``beyond`` if nodes agree on ``shared``.
-
-        The last value is whether all nodes have the same digest of their components.
-        """
-        k = len(self.values)
+    def row(self, beyond: Complement, digest: np.ndarray) -> np.ndarray:
+        """Numbers whose maxima over the nodes all agree on, see ``agreed_on``."""
         own = np.array([self.size, self.defect, self.total])
         mine = (*self.per_component, *self.ritz, own, self.projections, -self.projections, digest, -digest, beyond.row)
-        row = ea.like(np.concatenate(mine)[np.newaxis], like)
-        agreed = ea.to_numpy(network.worst(row)[0, ...])
-        sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2, *[len(digest)] * 2]
+        return np.concatenate(mine)
+
+    @classmethod
+    def agreed_on(
+        cls, network: Network, rows: Sequence[np.ndarray], k: int, digest: int, like: Array
+    ) -> tuple[Measured, Complement | None, bool]:
+        """Maxima over all nodes in one exchange: of the numbers, and of ``beyond`` if nodes agree on ``shared``.
+
+        ``rows`` : one for each copy of an average; ``digest`` : words of a digest. The last value is whether all nodes
+        have the same digest of their components.
+        """
+        agreed = ea.to_numpy(network.worst(ea.like(np.stack(rows), like))[0, ...])
+        sizes = [*[k] * 7, 1, 3, *[PROJECTIONS * k] * 2, *[digest] * 2]
         values, residuals, from_mean, skewness, *parts = np.split(agreed, np.cumsum(sizes))
         ritz, (own, high, low, first, last, other) = RitzView(*parts[:4]), parts[4:]
         disagreement = np.maximum(from_mean, (high + low).reshape(PROJECTIONS, k).max(axis=0))
         # The components are in order already; only within a cluster may rounding have changed it.
         ordered = np.sort(values)[::-1]
         size, defect, total = own.tolist()
-        measured = Measured(ordered, residuals, disagreement, skewness, ritz, size, defect, total, high)
-        return measured, Complement.agreed(other), len(digest) > 0 and bool((first == -last).all())
+        measured = cls(ordered, residuals, disagreement, skewness, ritz, size, defect, total, high)
+        return measured, Complement.agreed(other), digest > 0 and bool((first == -last).all())
 
 
 def digest_of(mean: Array) -> np.ndarray:

@@ -79,14 +79,6 @@ class Block:
         return getattr(self.source, "device", None)
 
     @property
-    def in_place(self) -> bool:
-        """Whether all rows are one contiguous array in memory, which products can use without a copy."""
-        matrix = getattr(self.source, "matrix", None)
-        if self.weights is not None or not isinstance(self.rows, slice) or not isinstance(matrix, np.ndarray):
-            return False
-        return self.in_memory and bool(matrix[self.rows].flags.forc)
-
-    @property
     def n_stored(self) -> int | None:
         """Estimated number of stored entries, from the average of the source; None if it is dense."""
         whole = self.source.n_stored

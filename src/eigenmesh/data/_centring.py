@@ -86,7 +86,8 @@ class Centring:
     def _centred(self, values: Array, mean: Array, out: np.ndarray | None = None) -> Array:
         xp = namespace(values)
         if isinstance(values, np.ndarray):
-            out = None if out is None else out[: len(values)]
+            # Stored by rows, whatever the order of the samples, so that products have the same bits.
+            out = np.empty(values.shape) if out is None else out[: len(values)]
             centred: Array = np.subtract(values, mean, out=out, dtype=np.float64)
         else:
             centred = xp.astype(values, xp.float64)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
-from eigenmesh.data._block import INDEX_BYTES
+from eigenmesh.data._block import INDEX_BYTES, Block
 from eigenmesh.data._place import CHUNK_BYTES
 from eigenmesh.data._shards import Shards
 from eigenmesh.errors import InputError
@@ -34,15 +34,13 @@ class CovarianceKind(StrEnum):
 class Choice:
     """A kind, the bytes that it takes besides the data, and the reason.
 
-    asked : the user named the kind; pooled : it is for the rows of all nodes together; each : kinds of the nodes in
-    this process, if every node is stored as if it were alone.
+    asked : the user named the kind; each : kinds of the nodes in this process, if each chooses for itself.
     """
 
     kind: CovarianceKind
     bytes: int
     reason: str
     asked: bool = False
-    pooled: bool = False
     each: tuple[CovarianceKind, ...] = ()
 
 
@@ -50,9 +48,8 @@ class Choice:
 class Sizes:
     """Sizes of the data that decide the choice.
 
-    n_samples: of the nodes in this process; n_matrices: number of covariances if they are formed; sparse_bytes: values
-    and indices as float64 CSR, None if dense; copy_bytes: most that centred copies may take; in_place: products can use
-    the rows where they are.
+    n_samples: number of rows; n_matrices: number of covariances if they are formed; sparse_bytes: values and indices as
+    float64 CSR, None if dense; copy_bytes: most that centred copies may take.
     """
 
     n_samples: int
@@ -60,19 +57,17 @@ class Sizes:
     n_matrices: int
     sparse_bytes: int | None = None
     copy_bytes: int = COPY_BYTES
-    in_place: bool = False
 
     @classmethod
-    def of(cls, shards: Shards, in_place: bool = False) -> Sizes:
-        blocks = shards.blocks
-        n_samples = sum(block.n_rows for block in blocks)
-        sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if shards.is_sparse else None
+    def of(cls, *blocks: Block) -> Sizes:
+        """Sizes of the rows of one node, or of several together."""
+        n_samples, sparse = sum(block.n_rows for block in blocks), blocks[0].is_sparse
+        sparse_bytes = sum((block.n_stored or 0) * (8 + INDEX_BYTES) for block in blocks) if sparse else None
         copy_bytes = COPY_BYTES if all(block.in_memory for block in blocks) else FILE_COPY_BYTES
         if any(block.dtype != np.float64 for block in blocks):
             # A copy in float64 may take many times the memory of the samples, which are converted in chunks instead.
             copy_bytes = 0
-        in_place = in_place and len(blocks) == 1 and blocks[0].in_place
-        return cls(n_samples, shards.n_features, len(blocks), sparse_bytes, copy_bytes, in_place)
+        return cls(n_samples, blocks[0].n_features, len(blocks), sparse_bytes, copy_bytes)
 
     @property
     def is_thin(self) -> bool:
@@ -93,7 +88,7 @@ class Sizes:
         return {
             # Forming needs two more float64 matrices: the sum and the product of one chunk.
             CovarianceKind.FORMED: self.n_features**2 * (8 * self.n_matrices + 16) + 2 * CHUNK_BYTES,
-            CovarianceKind.MATRIX_FREE: (0 if self.in_place else 8 * entries) + 2 * CHUNK_BYTES,
+            CovarianceKind.MATRIX_FREE: 8 * entries + 2 * CHUNK_BYTES,
             CovarianceKind.CHUNKED: 3 * CHUNK_BYTES,
             CovarianceKind.SPARSE: entries * 16 if self.sparse_bytes is None else self.sparse_bytes,
         }[kind]
@@ -104,9 +99,24 @@ def choose(shards: Shards, n_components: int, products: int, memory_bytes: int =
 
     Formed: N_i d^2 flops once and 2 d^2 k per product, d^2 numbers per node. Not formed: 4 N_i d k per product, on
     centred copies (N_i d numbers) if they are small, else on chunks that are read again each time. Sparse data
-    stay sparse. Only data in this process count, so peers may choose differently; their products are the same.
+    stay sparse.
     """
-    return choose_by_size(Sizes.of(shards), n_components, products, memory_bytes)
+    return choose_by_size(Sizes.of(*shards.blocks), n_components, products, memory_bytes)
+
+
+def choose_for_each(shards: Shards, kind: CovarianceKind | None, n_components: int, products: int) -> Choice:
+    """For each node in this process the kind that it would choose alone, or the one that the user named.
+
+    It depends on the node's rows and on M, never on other nodes in this process, so products have the same bits in a
+    simulation and with any engine. All nodes together stay within the memory that one process may use.
+    """
+    choices, n_nodes = [], int(shards.n_nodes)
+    for block in shards.blocks:
+        sizes, limit = Sizes.of(block), MEMORY_BYTES // n_nodes
+        sizes = replace(sizes, copy_bytes=sizes.copy_bytes // n_nodes)
+        choices.append(sizes.asked(kind) if kind else choose_by_size(sizes, n_components, products, limit))
+    total = sum(choice.bytes for choice in choices)
+    return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))
 
 
 def choose_by_size(
@@ -121,10 +131,10 @@ def choose_by_size(
     forming = n_samples * d**2 + products * 2 * sizes.n_matrices * d**2 * n_components
     free = products * 4 * n_samples * d * n_components
     copies, matrices = (sizes.memory_needed(kind) for kind in (CovarianceKind.MATRIX_FREE, CovarianceKind.FORMED))
-    may_copy = sizes.in_place or copies <= min(memory_bytes, sizes.copy_bytes)
+    may_copy = copies <= min(memory_bytes, sizes.copy_bytes)
     costs = f"{products} products cost {forming:.1e} flops formed, {free:.1e} from the data"
     # Reading the data again for every product costs about as much as the product.
-    reads = pass_cost if may_copy and not sizes.in_place else max(pass_cost, 2.0)
+    reads = pass_cost if may_copy else max(pass_cost, 2.0)
     if forming <= reads * free and matrices <= memory_bytes:
         return Choice(CovarianceKind.FORMED, matrices, costs)
     if forming <= free:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
-from eigenmesh.arrays import Array, like, namespace, symmetric_product, to_numpy
+from eigenmesh.arrays import Array, Parts, column_norms, everywhere, like, namespace, symmetric_product, to_numpy
 from eigenmesh.data._block import Block
 from eigenmesh.data._centring import Centring
 from eigenmesh.data._choice import CovarianceKind, Sizes
 from eigenmesh.data._moments import Moments
-from eigenmesh.data._place import HOST, Place
+from eigenmesh.data._place import HOST, Place, chunk_bytes
 from eigenmesh.data._shards import Shards
 from eigenmesh.data._sparse_covariance import Sparse, squares_beyond
 
@@ -59,20 +59,18 @@ class Formed:
         """Sum of chunk^T chunk over each node's prepared rows; very sparse rows stay sparse."""
         xp, d, centring = place.xp, shards.n_features, moments.centring(shards.n_nodes)
         matrices = xp.empty((len(shards.blocks), d, d), dtype=xp.float64, device=place.device)
-        thin = Sparse.reading(shards, moments) if Sizes.of(shards).is_thin else None
+        thin = Sparse.reading(shards, moments) if shards.is_sparse else None
+        rounding_size = 0.0
         for node, block in enumerate(shards.blocks):
-            if thin is not None:
+            if thin is not None and Sizes.of(block).is_thin:
                 matrices[node, ...] = place.put(thin.formed(node))
+                rounding_size = thin.rounding_size
                 continue
             total: Array = 0.0
             for _, chunk in centring.chunks(block, place=place):
                 total += chunk.mT @ chunk
             matrices[node, ...] = (total + total.mT) * 0.5
-        return cls(matrices, 0.0 if thin is None else thin.rounding_size)
-
-    def at(self, place: Place) -> Formed:
-        """The same matrices on another device."""
-        return replace(self, matrices=place.put(self.matrices))
+        return cls(matrices, rounding_size)
 
     @property
     def n_features(self) -> int:
@@ -130,10 +128,15 @@ class MatrixFree:
         """A_i^T (A_i X_i) per node: (nodes, d, k) -> (nodes, d, k)."""
         if self.stack is not None:
             return self.stack.mT @ (self.stack @ X)
-        xp = namespace(X)
+        total = namespace(X).zeros_like(X)
         # Nodes have different numbers of rows, and padding would cost more than this loop.
-        products = [xp.matmul(factor.mT, xp.matmul(factor, X[node, :, :])) for node, factor in enumerate(self.factors)]
-        return xp.stack(products)
+        for node, factor in enumerate(self.factors):
+            # The pieces of a node that reads its rows in chunks: they stay in the cache, and the bits are the same.
+            step = max(1, chunk_bytes(factor.device) // (8 * factor.shape[1]))
+            for start in range(0, factor.shape[0], step):
+                piece = factor[start : min(start + step, factor.shape[0]), :]
+                total[node, ...] += piece.mT @ (piece @ X[node, ...])
+        return total
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         return np.array([squares_beyond(factor, U) for factor in self.factors])
@@ -215,3 +218,32 @@ class OneByOne:
 
     def traces_beyond(self, U: np.ndarray) -> np.ndarray:
         return np.concatenate([part.traces_beyond(U) for part in self.parts])
+
+
+class Products:
+    """``C_i X`` of the nodes in this process, for an average, and their largest columns.
+
+    X : (copies, d, k), one block for all nodes or one for each. Large products are made when they are needed.
+    """
+
+    def __init__(self, covariance: Covariance, X: Array, n_nodes: int) -> None:
+        self._norms: dict[int, Array] = {}
+        shared, xp = everywhere(X, n_nodes), namespace(X)
+        if not isinstance(covariance, OneByOne):
+            self.parts = covariance.apply(shared)
+            self._norms = dict(enumerate(xp.unstack(xp.max(column_norms(self.parts), axis=(1, 2)))))
+            return
+        held = covariance.parts
+
+        def product(node: int) -> Array:
+            made = held[node].apply(shared[node : node + 1, ...])
+            self._norms[node] = xp.max(column_norms(made))
+            return made
+
+        self.parts = Parts(product, n_nodes, X)
+
+    @property
+    def norms(self) -> Array:
+        """Norm of the largest column at each node, once the products are averaged: (nodes,)."""
+        norms = [self._norms[node] for node in sorted(self._norms)]
+        return namespace(norms[0]).stack(norms)

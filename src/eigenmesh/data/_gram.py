@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenmesh.arrays import Array, namespace, to_numpy
+from eigenmesh.arrays import Array, everywhere, namespace, to_numpy
 from eigenmesh.data._block import Block
 from eigenmesh.data._centring import Centring
 from eigenmesh.data._choice import CovarianceKind
@@ -121,12 +121,12 @@ class Gram:
         return namespace(X).concat(products, axis=0)
 
     def across(self, X: Array) -> list[Array]:
-        """``A_j^T x`` of each node in this process: (1, N - 1, k) -> (d_j, k) each."""
-        full = lifted(X)[0, ...]
-        return [self._across(node, full) for node in range(len(self.blocks))]
+        """``A_j^T x`` of each node in this process: (1 or nodes, N - 1, k) -> (d_j, k) each."""
+        full = everywhere(lifted(X), len(self.blocks))
+        return [self._across(node, full[node, ...]) for node in range(len(self.blocks))]
 
     def squares_across(self, X: Array) -> Array:
-        """``|A_j^T x|^2`` of each node in this process: (1, N - 1, k) -> (nodes, k)."""
+        """``|A_j^T x|^2`` of each node in this process: (1 or nodes, N - 1, k) -> (nodes, k)."""
         xp = namespace(X)
         squares = [xp.sum(shown * shown, axis=0) for shown in self.across(X)]
         return xp.stack(squares)

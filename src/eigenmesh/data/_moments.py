@@ -31,8 +31,7 @@ class Moments:
     n_samples : whole, unless rows have weights that do not sum to a whole number; mean, variance, scale : of each
     column, (d,). The variance has divisor N - 1. The scale is the standard deviation with divisor N, or the binomial
     one; None if columns are not scaled. n_missing : entries that count as the mean of their column; rest : rounding
-    error of the mean in float64, (d,), if it matters next to the deviations, else None; own_sums : column sums of the
-    single node in this process, (d,), if they were computed, else None.
+    error of the mean in float64, (d,), if it matters next to the deviations, else None.
     """
 
     n_samples: float
@@ -41,7 +40,6 @@ class Moments:
     scale: np.ndarray | None = None
     n_missing: int = 0
     rest: np.ndarray | None = None
-    own_sums: np.ndarray | None = None
 
     @property
     def n_features(self) -> int:

@@ -1,7 +1,6 @@
 """Moments of the samples of all nodes: one pass over the samples in this process, and one network average."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from math import fsum
 from typing import Protocol, TypeAlias
@@ -26,23 +25,17 @@ class Averager(Protocol):
     def n_nodes(self) -> int: ...
 
     def common_mean(self, array: np.ndarray, /) -> np.ndarray:
-        """Average over all nodes: (nodes, ..) -> (1, ..)."""
+        """Average over all nodes: (nodes, ..) -> (copies, ..)."""
 
     def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]:
         """The same, and elementwise maxima over all nodes, in the same messages."""
 
     def same_bits(self, common: np.ndarray, /) -> np.ndarray:
-        """An average (1, ..), with the same bits at every node."""
+        """An average with the same bits at every node: (copies, ..) -> (1, ..)."""
 
 
 def pooled_moments(
-    shards: Shards,
-    network: Averager,
-    *,
-    scale: Scaling = False,
-    missing: Missing = "error",
-    resolution: float = 0.0,
-    squares: np.ndarray | None = None,
+    shards: Shards, network: Averager, *, scale: Scaling = False, missing: Missing = "error", resolution: float = 0.0
 ) -> Moments:
     """Moments of the samples of all M nodes, by one pass over the data in this process and one network average.
 
@@ -50,7 +43,7 @@ def pooled_moments(
     digits, a second pass and average give the squared deviations from the mean, and the rounding error of the mean.
     Sums are in float64; data are read in chunks. A non-finite entry is an error, or with ``missing="mean"`` counts as
     the pooled mean of its column. With integer averages, ``resolution`` is the largest error of a sum; all nodes then
-    get the same bits. If this process has a single node, its sums of ``squares`` (d,) may be given.
+    get the same bits.
     """
     if network.n_nodes != shards.n_nodes:
         raise InputError(f"the network has {network.n_nodes} nodes but the data {shards.n_nodes}; make them equal.")
@@ -62,18 +55,15 @@ def pooled_moments(
         return np.asarray(shards.n_nodes * network.same_bits(network.common_mean(parts))[0])
 
     fills = missing_policy(missing) == "mean"
-    first = np.stack([count_and_sum(shards, position, fills, squares) for position in positions])
+    first = np.stack([count_and_sum(shards, position, fills) for position in positions])
     # With integers all nodes have the same pooled bits and decide by these; no node reveals its own numbers.
     integers = resolution > 0
     lost = np.array([[0.0 if integers else _lost_digits(one, shards.n_features, scale)] for one in first])
     pooled, agreed = network.common_mean_and_worst(first, lost)
     # A maximum has the same bits at all nodes, so either all or none of them make the second average.
     precise = None if integers else bool(agreed[0, 0] <= MOST_LOST)
-    if precise is False:
-        pooled = network.same_bits(pooled)
-    pooled = shards.n_nodes * pooled[0]
-    moments = moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing, resolution=resolution)
-    return replace(moments, own_sums=first[0, 1 : 1 + shards.n_features]) if len(first) == 1 else moments
+    pooled = shards.n_nodes * network.same_bits(pooled)[0]
+    return moments_by_sums(over_nodes, shards, pooled, precise, scale=scale, missing=missing, resolution=resolution)
 
 
 def moments_by_sums(

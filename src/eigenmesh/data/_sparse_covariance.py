@@ -138,7 +138,7 @@ class Sparse:
             total[some] *= np.outer(self.weights[some], self.weights)
         return total
 
-    def apply(self, X: Array, out: np.ndarray | None = None) -> np.ndarray:
+    def apply(self, X: Array) -> np.ndarray:
         """C_i X_i, a few columns at a time: each term of a product needs as much memory as its columns.
 
         If rows are read in pieces, all columns at once, so that the rows are read once.
@@ -146,7 +146,7 @@ class Sparse:
         require_numpy(X, self.kind)
         nodes, d, k = X.shape
         # Stored by columns, like the blocks of solvers.
-        product = np.empty((nodes, k, d)).mT if out is None else out
+        product = np.empty((nodes, k, d)).mT
         weights, mean = self.weights[:, np.newaxis], self.mean[:, np.newaxis]
         for node, rows in enumerate(self.matrices):
             for columns in np.array_split(np.arange(k), 1 if isinstance(rows, Block) else -(-k // COLUMNS)):

@@ -24,10 +24,10 @@ class Columns(Protocol):
 
 
 @np.errstate(over="ignore")
-def count_and_sum(shards: Shards, position: int, fills: bool, squares: np.ndarray | None = None) -> np.ndarray:
+def count_and_sum(shards: Shards, position: int, fills: bool) -> np.ndarray:
     """N_i, sums and sums of squares, (d,) each, of one node's finite entries and, with ``fills``, their number (d,).
 
-    A row of weight w counts w times. Given ``squares`` are not computed again.
+    A row of weight w counts w times.
     """
     block = shards.blocks[position]
     exact = np.zeros((2, block.n_features), dtype=np.longdouble)
@@ -45,10 +45,7 @@ def count_and_sum(shards: Shards, position: int, fills: bool, squares: np.ndarra
             values = xp.where(absent, xp.zeros_like(values), values)
             sums = _by_column(piece, _weighed(values, weights))
         exact[0, columns] += sums
-        if squares is None:
-            exact[1, columns] += _squares_by_column(piece, _weighed(values, weights, 0.5))
-    if squares is not None:
-        exact[1] = squares
+        exact[1, columns] += _squares_by_column(piece, _weighed(values, weights, 0.5))
     total = exact.astype(np.float64)
     if not np.isfinite(total[0]).all():
         where = f"{shards.node_label(position)} in {column_labels(shards, ~np.isfinite(total[0]))}"

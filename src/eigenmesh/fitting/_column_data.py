@@ -66,7 +66,7 @@ class ColumnData(NodeData):
 
     def _choice(self, node: int, kind: CovarianceKind | None, columns: int, products: int) -> Choice:
         own = self.columns.take([node])
-        sizes = Sizes.of(own)
+        sizes = Sizes.of(*own.blocks)
         sizes = replace(sizes, n_samples=own.n_features, n_features=own.n_samples - 1, sparse_bytes=None)
         if kind is not None:
             return sizes.asked(kind)

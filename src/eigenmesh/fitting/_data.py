@@ -9,15 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from eigenmesh.averaging import Averaging
-from eigenmesh.averaging._tree import TreeAverage
-from eigenmesh.data import Covariance, CovarianceKind, Missing, Moments, Scaling, Shards
-from eigenmesh.data._choice import Choice, Sizes, choose_by_size
+from eigenmesh.data import Covariance, Missing, Moments, Scaling, Shards, build_covariance, pooled_moments
+from eigenmesh.data._build_covariance import covariance_of_each
+from eigenmesh.data._choice import Choice, Sizes, choose_by_size, choose_for_each
 from eigenmesh.data._place import HOST, Place
-from eigenmesh.data._pooled import pooled_shards
 from eigenmesh.data._weights import whole_count
 from eigenmesh.errors import InputError
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._held_rows import HeldRows
 from eigenmesh.fitting._matching import require_same_settings
 from eigenmesh.fitting._networks import counting_network, network_over, with_exact_averages
 from eigenmesh.fitting._place import place_of
@@ -140,13 +138,12 @@ class NodeData:
     def choose_covariance(
         self, request: Request, solver: Solver, n_components: int, network: Network | None = None
     ) -> Choice:
-        """By the sizes of the samples in this process. Nodes may choose differently; their products are the same."""
+        """Each node for itself; on another device together, within its free memory."""
         kind, place = request.covariance, self._place(request.device, network)
         columns, products = solver.columns(n_components, self.shards.n_features), solver.traits.expected_products
-        if network is not None and network.integers:
-            return _choice_one_by_one(self.shards, kind, columns, products)
-        pooled = None if network is None or kind is not None else self._pooled(network, solver)
-        sizes = Sizes.of(pooled or self.shards, in_place=place == HOST)
+        if place == HOST or (network is not None and network.integers):
+            return choose_for_each(self.shards, kind, columns, products)
+        sizes = Sizes.of(*self.shards.blocks)
         if kind is not None:
             return sizes.asked(kind)
         limits: tuple[Any, ...] = ()
@@ -154,44 +151,25 @@ class NodeData:
             # On a GPU the only limit for copies is the free memory besides the samples.
             free = int(FILL_OF_GPU * place.free_bytes()) - self.shards.bytes_at(place)
             sizes, limits = replace(sizes, copy_bytes=free), (free, GPU_PASS_COST)
-        return replace(choose_by_size(sizes, columns, products, *limits), pooled=pooled is not None)
-
-    def _pooled(self, network: Network, solver: Solver) -> Shards | None:
-        """All rows at one node, if products are only averaged and averages have no error that should be simulated."""
-        holds_all = len(network.ids) == network.n_nodes > 1
-        exact = holds_all and isinstance(network.average, TreeAverage)
-        return pooled_shards(self.shards) if exact and solver.traits.averages_products else None
+        return choose_by_size(sizes, columns, products, *limits)
 
     def measure(
         self, network: Network, choice: Choice, *, scale: Scaling, missing: Missing, device: str | None
     ) -> tuple[Moments, Covariance]:
         """One average for the moments, two if means are large; then the covariances, without messages."""
         place = self._place(device, network)
-        forms = choice.kind is CovarianceKind.FORMED and not network.integers and place == HOST and missing == "error"
-        rows = HeldRows.of(self.shards, place, choice, forms)
-        moments = self._moments(rows, network, scale, missing)
+        shards = self.shards.moved(place)
+        moments = self._moments(shards, network, scale, missing)
         warn_of_columns(self.shards, moments)
-        return moments, self._covariance(rows, network, moments, choice)
+        return moments, self._covariance(shards, moments, choice, place)
 
-    def _moments(self, rows: HeldRows, network: Network, scale: Scaling, missing: Missing) -> Moments:
-        return rows.moments(network, scale, missing)
+    def _moments(self, shards: Shards, network: Network, scale: Scaling, missing: Missing) -> Moments:
+        return pooled_moments(shards, network, scale=scale, missing=missing, resolution=network.resolution)
 
-    def _covariance(self, rows: HeldRows, network: Network, moments: Moments, choice: Choice) -> Covariance:
-        return rows.covariance(network, moments, choice)
+    def _covariance(self, shards: Shards, moments: Moments, choice: Choice, place: Place) -> Covariance:
+        if choice.each:
+            return covariance_of_each(shards, moments, choice.each, place)
+        return build_covariance(shards, moments, kind=choice.kind, xp=place.xp, device=place.device)
 
     def _place(self, device: str | None, network: Network | None = None) -> Place:
         return place_of(device, self.shards.device, self.transport, network)
-
-
-def _choice_one_by_one(shards: Shards, kind: CovarianceKind | None, columns: int, products: int) -> Choice:
-    """For each node what it would choose alone, so that its products have the same bits in any process.
-
-    Rows are never used in place, because whether that is possible depends on how they were loaded.
-    """
-    choices = []
-    for node in shards.ids:
-        sizes = Sizes.of(shards.take([node]))
-        chosen = choose_by_size(sizes, columns, products)
-        choices.append(chosen if kind is None else sizes.asked(kind))
-    total = sum(choice.bytes for choice in choices)
-    return replace(choices[0], bytes=total, each=tuple(choice.kind for choice in choices))

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eigenmesh.arrays import Array
-from eigenmesh.averaging import Average, Averaging, LinearRound, PushSum
+from eigenmesh.arrays import Array, whole
+from eigenmesh.averaging import Average, Averaging, LinearRound, PushSum, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
@@ -22,11 +22,10 @@ from eigenmesh.networks._integers import Bound
 
 
 class NetworkCall(NamedTuple):
-    """One call of a network: bytes per message that are averaged, compared, mixed, spread or made equal, or None.
+    """One call of a network: bytes per message that are averaged, compared, mixed or spread, or None.
 
-    To compare is to take the maximum over all nodes; to spread is to send the value of one node to all; to make equal
-    is to spread an average whose last digits may differ. ``messages`` is the number of messages of one round of mixing,
-    over all nodes.
+    To compare is to take the maximum over all nodes; to spread is to send the value of one node to all. ``messages`` is
+    the number of messages of one round of mixing, over all nodes.
     """
 
     averaged: int | None = None
@@ -34,7 +33,6 @@ class NetworkCall(NamedTuple):
     mixed: int | None = None
     messages: int = 0
     spread: int | None = None
-    made_equal: int | None = None
 
 
 class Rounds(NamedTuple):
@@ -95,10 +93,16 @@ class Prices:
     """Prices of network calls with one averaging on one network."""
 
     def __init__(self, weights: Weights | NetworkSequence, average: Average, costs: Costs) -> None:
-        self.links, self.average, self.costs = AllLinks.of(weights), average, costs
+        self.links, self.average, self.costs, self._weights = AllLinks.of(weights), average, costs, weights
         over = average.over if isinstance(average, IntegerAverage) else average
         self.collective = isinstance(over, AllReduceAverage)
         self._down = over.down if isinstance(over, TreeAverage) else None
+
+    def over_tree(self) -> Prices:
+        """Prices of the calls that a network makes over a tree, see ``Network.over_tree``."""
+        if self.collective or self._down is not None or not isinstance(self._weights, Weights):
+            return self
+        return Prices(self._weights, Tree().prepare(self._weights), self.costs)
 
     def of(self, calls: list[NetworkCall]) -> Price:
         total = Price()
@@ -112,8 +116,6 @@ class Prices:
         """The rounds of one call, as a network counts them."""
         average, links = self.average, self.links
         averaged, compared = call.averaged, call.compared
-        if call.made_equal is not None and self._down is None and not self.collective:
-            compared = call.made_equal
         if call.spread is not None and self._down is None:
             # Without a tree it is sent as a maximum.
             compared = call.spread
@@ -175,6 +177,7 @@ class RecordingNetwork(_Reduced, Stacked):
 
     def mean(self, array: Array, bound: Bound = None) -> Array:
         self._note(NetworkCall(averaged=self._averaged_bytes(array, bound)))
+        array = whole(array)
         return self._mean_reducer(array)(array)
 
     def worst(self, values: Array) -> Array:
@@ -183,11 +186,12 @@ class RecordingNetwork(_Reduced, Stacked):
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
         self._note(NetworkCall(averaged=self._averaged_bytes(array), compared=self._size(values)[1]))
+        array = whole(array)
         return self._mean_reducer(array)(array)[:1, ...], self._maximum(values)
 
-    def same_bits(self, common: np.ndarray) -> np.ndarray:
-        self._note(NetworkCall(made_equal=self._size(common)[1]))
-        return common
+    @property
+    def alike(self) -> bool:
+        return True
 
     def from_root(self, values: np.ndarray) -> np.ndarray:
         self._note(NetworkCall(spread=self._size(values)[1]))

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
-import numpy as np
-
-from eigenmesh.arrays import everywhere
 from eigenmesh.averaging import DEFAULT_ACCURACY, Averaging, Integers, PushSum, Tree, name_of
 from eigenmesh.averaging._base import reaches
 from eigenmesh.errors import InputError
@@ -47,23 +43,3 @@ def counting_network(network_with: Callable[[Averaging], Network], masked: bool)
     if masked:
         add_masks(network)
     return network
-
-
-class AsOneNode(NamedTuple):
-    """All nodes of a network as a single node with the data of all; averages are sent and counted as usual."""
-
-    network: Network
-    n_nodes: int = 1
-
-    def common_mean(self, array: np.ndarray) -> np.ndarray:
-        """The average of one array that stands for the arrays of all nodes: (1, ...) -> (1, ...)."""
-        return np.asarray(self.network.common_mean(everywhere(array, self.network.n_nodes)))
-
-    def common_mean_and_worst(self, array: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, and elementwise maxima, in the same messages."""
-        both = (everywhere(each, self.network.n_nodes) for each in (array, values))
-        return self.network.common_mean_and_worst(*both)
-
-    def same_bits(self, common: np.ndarray) -> np.ndarray:
-        """An average (1, ...), with the same bits at every node."""
-        return np.asarray(self.network.same_bits(common))

@@ -15,8 +15,8 @@ def place_of(
 ) -> Place:
     """Device of the arrays: the one asked for, else that of the samples; with a transport, that of the transport.
 
-    With integer averages, arrays on the CPU are NumPy arrays, which have the same bits with every engine. On a network
-    that changes they are always NumPy arrays.
+    With a transport, arrays on the CPU are NumPy arrays, which have the same bits with every engine. On a network that
+    changes they always are.
     """
     if transport is None:
         return Place.named(device if device is not None or samples_device is None else str(samples_device))
@@ -25,6 +25,6 @@ def place_of(
         raise InputError(f"{type(transport).__name__} carries NumPy arrays; leave out device = {device!r}.")
     if own is not None and device is not None and not str(own).startswith(device):
         raise InputError(f"the transport's arrays are on {own}, not on device = {device!r}; leave it out.")
-    if isinstance(network, ChangingPeers) or (network is not None and network.integers and str(own) == "cpu"):
+    if isinstance(network, ChangingPeers) or str(own) == "cpu":
         own = None
     return Place.named(None if own is None else str(own))

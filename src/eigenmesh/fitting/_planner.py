@@ -152,7 +152,7 @@ class _Forecaster:
             return Price(math.inf, math.inf, math.inf, math.inf)
         rounds, counted = self.counted.rounds, self.counted
         counting = Price(rounds, counted.messages, counted.bytes, rounds * costs.latency_s)
-        return counting + prices.of(self.set_up) + run_price + prices.of(run.calls[budgeted:])
+        return counting + prices.over_tree().of(self.set_up) + run_price + prices.of(run.calls[budgeted:])
 
     def about_a_tree(self, best: Forecast) -> str:
         """Whether a network without a tree would be faster with one, in words."""

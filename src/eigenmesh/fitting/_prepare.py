@@ -4,23 +4,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eigenmesh.arrays import ITEM_BYTES
-from eigenmesh.averaging import (
-    DEFAULT_ACCURACY,
-    OVER_LINKS,
-    AllReduce,
-    Averaging,
-    Factored,
-    Integers,
-    PushSum,
-    Tree,
-    name_of,
-)
-from eigenmesh.averaging._base import reaches
+from eigenmesh.averaging import AllReduce, Averaging, Integers, PushSum, Tree, name_of
 from eigenmesh.data import Choice, Covariance, Moments
 from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting._data import Data
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._network_calls import NetworkCall, Prices, prepared_average
 from eigenmesh.fitting._privacy import add_masks, in_integers, require_enough_nodes
 from eigenmesh.fitting._request import Costs, Request, expected_components
 from eigenmesh.fitting._seed import draw_seed
@@ -44,17 +32,17 @@ class Workload(NamedTuple):
     masked: bool = False
 
     def averagings(self) -> list[Averaging]:
-        """Averagings that the network and its engine support; if two cost the same, the first is better."""
+        """Averagings that are used unless another one is requested; the first is the fastest.
+
+        They give all nodes the same bits. The others leave nodes with different last digits, and from these the bases
+        of block Krylov may drift apart, on data of low rank for example. So they are used only on request.
+        """
         if self.masked:
             return [Integers(AllReduce()), Integers()] if self.has_all_reduce else [Integers()]
-        # Factored averaging needs a search, which may take a minute, so it is used only on request. Integers are no
-        # faster than what they run over, and are for those who ask for the same bits or for masks.
-        over_links = [make() for make in reversed(OVER_LINKS.values()) if make not in (Factored, Integers)]
         if isinstance(self.weights, NetworkSequence):
             return [PushSum()]
-        if not self.weights.averages:
-            over_links = [Tree()]
-        return [AllReduce(), *over_links] if self.has_all_reduce else over_links
+        # No sum over links takes fewer rounds or messages than an all-reduce.
+        return [AllReduce(), Tree()] if self.has_all_reduce else [Tree()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +147,11 @@ def prepare(request: Request, data: Data) -> Prepared:
         network.masking = decision.counting.masking
     if request.masked and network.masking is None:
         add_masks(network)
-    moments, covariance = data.measure(
-        network, choice, scale=request.scale, missing=request.missing, device=request.device
-    )
+    # All nodes must centre about the same point: where means are large, even the last digits of a mean matter.
+    with network.over_tree():
+        moments, covariance = data.measure(
+            network, choice, scale=request.scale, missing=request.missing, device=request.device
+        )
     if decision.counting is not None:
         _require_counted(decision.size, moments)
     network.learn_scales(moments.diagonal, moments.total_variance)
@@ -208,8 +198,7 @@ def choose_method(
         if ITEM_BYTES * solver.kept_numbers(workload.n_components, d) > costs.memory_bytes:
             solver = BlockKrylov(max_width=max(1, int(costs.memory_bytes / (d * ITEM_BYTES))))
     if averaging is None:
-        numbers = d * solver.columns(workload.n_components, d)
-        averaging = fastest_averaging(workload, costs, numbers)
+        averaging = workload.averagings()[0]
     require_goes_with(solver, averaging)
     return solver, averaging
 
@@ -233,23 +222,3 @@ def require_on_changing(request: Request) -> None:
     if not isinstance(request.averaging, PushSum | None):
         name = name_of(request.averaging)
         raise InputError(f"{name} averaging needs a network that stays the same; leave it out, or use PushSum().")
-
-
-def fastest_averaging(workload: Workload, costs: Costs, numbers: int) -> Averaging:
-    """The averaging that takes the least time for one average of this many numbers; then the fewest messages.
-
-    Those that do not reach their accuracy on this network, because its weights hardly mix, are passed over.
-    """
-    call = NetworkCall(averaged=numbers * ITEM_BYTES)
-    offered = workload.averagings()
-    # No sum over links takes fewer rounds or messages than an all-reduce.
-    if len(offered) == 1 or (isinstance(offered[0], AllReduce) and workload.weights.n_nodes > 1):
-        return offered[0]
-    averages = {each: prepared_average(each, workload.weights) for each in offered}
-
-    def cost(averaging: Averaging) -> tuple[float, float]:
-        price = Prices(workload.weights, averages[averaging], costs).of([call])
-        return price.seconds, price.messages
-
-    by_cost = sorted(offered, key=cost)
-    return next(each for each in by_cost if reaches(averages[each], DEFAULT_ACCURACY))

@@ -13,7 +13,6 @@ from eigenmesh.errors import DataError
 from eigenmesh.events import EventLog, Record, on_record
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._fit import fit
-from eigenmesh.fitting._held_rows import HeldRows
 from eigenmesh.fitting._network_calls import NetworkCall, RecordingChanging, RecordingNetwork, recording
 from eigenmesh.fitting._one_result import SHARED_ROWS
 from eigenmesh.fitting._prepare import Prepared, prepare
@@ -78,8 +77,8 @@ class _Recorded(NodeData):
         self.networks.append(recording(self.weights, averaging))
         return self.networks[-1]
 
-    def _moments(self, rows: HeldRows, network: Network, scale: Scaling, missing: Missing) -> Moments:
-        return self.known or rows.moments(network, scale, missing)
+    def _moments(self, shards: Shards, network: Network, scale: Scaling, missing: Missing) -> Moments:
+        return self.known or super()._moments(shards, network, scale, missing)
 
 
 def rehearse(
@@ -129,7 +128,7 @@ def _rehearse_with_all_moments(request: Request, data: NodeData, copy: _Recorded
     """Compute the moments of all samples, which raises the errors of a fit, and use the copy for the rest."""
     whole = _Recorded(data.shards, data.weights)
     moments = prepare(replace(request, covariance=CovarianceKind.CHUNKED), whole).moments
-    known = replace(moments, n_samples=copy.shards.blocks[0].n_rows, own_sums=None)
+    known = replace(moments, n_samples=copy.shards.blocks[0].n_rows)
     rehearsal = _rehearse(request, replace(copy, known=known, networks=[]), samples)
     return replace(rehearsal, set_up=whole.networks[-1].calls)
 

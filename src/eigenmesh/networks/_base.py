@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
-from eigenmesh.arrays import Array, everywhere
+from eigenmesh.arrays import Array, Parts, everywhere, whole
 from eigenmesh.averaging import Average, Averaging, Polynomial, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._gossip import ChebyshevAverage, GossipAverage
@@ -150,13 +151,14 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
     def _common_mean_and_maximum(self, array: Array, values: Array) -> tuple[Array, Array]:
         """``common_mean(array)``, counted, and the maximum of values, not counted."""
 
-    def mean(self, array: Array, bound: Bound = None) -> Array:
+    def mean(self, array: Array | Parts, bound: Bound = None) -> Array:
         """Average over all nodes, to ``self.average.accuracy``: (nodes, ...) -> (nodes, ...).
 
         Only integer averages need ``bound``, a public number or array: an upper bound of ``sum_i |array_i|`` for each
         entry. Without it the array must be a product ``C_i B``, (nodes, d, k), with columns of B of norm at most 1; or,
         before the scales of products are known (``learn_scales``), any numbers (nodes, n).
         """
+        array = whole(array)
         if self.integers is not None:
             return self._integer_mean(partial(self.integers.total, self), array, bound)
         return self.reduced_mean(array) if self.collective else self.average(self, array)
@@ -177,17 +179,37 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         return np.asarray(self.worst(np.where(is_first, own, np.finfo(np.float64).min)))
 
     def same_bits(self, common: np.ndarray) -> np.ndarray:
-        """An average (1, ...) with the same bits at every node: that of one node, if the last digits may differ."""
-        if self.collective or isinstance(self._over, TreeAverage):
-            return common
-        return self.from_root(everywhere(common, len(self.ids)))[:1, ...]
+        """An average with the same bits at all nodes: that of one node where they differ: (copies, ...) -> (1, ...)."""
+        return common if self.alike else self.from_root(everywhere(common, len(self.ids)))[:1, ...]
 
-    def common_mean(self, array: Array, bound: Bound = None) -> Array:
-        """The average as one copy for all nodes in this process: (nodes, ...) -> (1, ...).
+    @contextmanager
+    def over_tree(self) -> Iterator[None]:
+        """Average over a tree meanwhile if other averages would leave nodes with different last digits."""
+        before = self.average, self._over
+        if not self.alike:
+            self.average = self._over = Tree().prepare(self.weights)
+        try:
+            yield
+        finally:
+            self.average, self._over = before
 
-        What is computed from an average is the same at every node, so a process that holds many computes it once.
+    @property
+    def alike(self) -> bool:
+        """Whether all nodes receive the same bits of an average."""
+        return self.collective or isinstance(self._over, TreeAverage)
+
+    @property
+    def copies(self) -> int:
+        """Copies of an average that this process holds: one if all nodes receive the same bits, else one per node.
+
+        What is computed from an average that all nodes receive from the root of a tree is computed once for all of
+        them. Other averages leave nodes with different last digits.
         """
-        return self.mean(array, bound)[:1, ...]
+        return 1 if self.alike else len(self.ids)
+
+    def common_mean(self, array: Array | Parts, bound: Bound = None) -> Array:
+        """The average, one copy where all nodes receive the same bits: (nodes, ...) -> (copies, ...)."""
+        return self.mean(array, bound)[: self.copies, ...]
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
         """``common_mean(array)`` and ``worst(values)`` in the same messages.

@@ -5,12 +5,13 @@ All methods rely on conserved sums: what a node keeps and sends in a round adds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from eigenmesh.arrays import Array
+from eigenmesh.arrays import Array, whole
 from eigenmesh.averaging import LinearRound, PushSum
 from eigenmesh.averaging._base import in_order, only_rounding_left
 from eigenmesh.averaging._push_sum import CHANCE, Probes, PushSumAverage
@@ -67,6 +68,11 @@ class Changing(Flooding):
         mixed_X, mixed_S = self._mixed((rows, columns), (X, S))
         return (X + mixed_X) / 2, (S + mixed_S) / 2
 
+    @contextmanager
+    def over_tree(self) -> Iterator[None]:
+        """Nothing: links that change form no tree."""
+        yield
+
     def require_time(self) -> None:
         what = "nodes at their own pace need links that stay the same, and this network changes or loses messages"
         raise InputError(f"{what}; use the solver tracked-subspace, or eigenmesh simulate with a file of conditions.")
@@ -115,10 +121,10 @@ class Changing(Flooding):
         return self._push_sum(array, lambda averaged: (averaged, np.zeros((1, 0))))[0]
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
-        return self._push_sum(array, lambda averaged: (averaged[:1, ...], values))
+        return self._push_sum(array, lambda averaged: (averaged, values))
 
     def worst_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
-        return self._push_sum(array, lambda averaged: follows(averaged[:1, ...]))
+        return self._push_sum(array, follows)
 
     def _push_sum(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
         """Mix sums, weights and probes until all nodes are within ``accuracy`` of the mean.
@@ -126,6 +132,7 @@ class Changing(Flooding):
         Returns ``result`` and the maxima of ``values`` for ``result, values = follows(average)``. The maxima travel in
         the flood by which the nodes agree on their errors.
         """
+        array = whole(array)
         sums, y = np.asarray(array, dtype=np.float64), np.ones((len(self.ids), 1))
         probes, mix = Probes.drawn(self.n_nodes, self._push_sums), self._new_mix()
         self._push_sums += 1

@@ -101,6 +101,10 @@ class InIntegers(ABC):
     @abstractmethod
     def ids(self) -> Sequence[int]: ...
 
+    @property
+    @abstractmethod
+    def copies(self) -> int: ...
+
     def disclosure(self, n_features: int, whole: bool = False) -> Disclosure:
         """What all nodes have learned so far; ``whole``: the pooled covariance itself."""
         if self.masking is None:
@@ -126,14 +130,15 @@ class InIntegers(ABC):
             self.scales = ProductScales.of(diagonal, self.n_nodes, trace)
 
     def size_of_products(self, norms: Array, averaged: Array) -> Array:
-        """Size of the products ``C_i b`` for the certificate, from their norms and the norms of their average: (1, 1).
+        """Size of the products ``C_i b`` for the certificate, from their norms and those of their average: (copies, 1).
 
-        ``norms``, (nodes, 1, k), are those of the nodes in this process. Integer averages do not use them: no node
-        reveals the size of its own products, and the public scales bound it.
+        ``norms``, (nodes, ...), are those of the nodes in this process; nodes that share a copy of the average take the
+        largest. Integer averages do not use them: no node reveals the size of its own products, and the public scales
+        bound it.
         """
         xp = ea.namespace(norms)
         if not self.integers:
-            return xp.reshape(xp.max(norms), (1, 1))
+            return xp.max(xp.reshape(norms, (self.copies, -1)), axis=1, keepdims=True)
         if self.scales is None:
             raise InputError("integer averages need the pooled variances; call network.learn_scales first.")
         size = self.scales.size_of(float(xp.max(averaged)), self.n_nodes)

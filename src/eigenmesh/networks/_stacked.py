@@ -8,10 +8,12 @@ import array_api_compat
 from scipy import sparse
 
 from eigenmesh import arrays as ea
-from eigenmesh.arrays import Array, on_gpu
+from eigenmesh.arrays import Array, Parts, on_gpu
 from eigenmesh.averaging import Averaging, LinearRound
+from eigenmesh.averaging._tree import TreeAverage
 from eigenmesh.graphs import Weights
 from eigenmesh.networks._base import Network
+from eigenmesh.networks._integers import Bound
 
 Product: TypeAlias = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
@@ -35,6 +37,40 @@ class Stacked(Network):
 
     def _end_of_ride(self, rider: Array) -> Array:
         return self._maximum(rider)
+
+    def mean(self, array: Array | Parts, bound: Bound = None) -> Array:
+        """Parts are added up the tree as soon as they are made: no more of them are held than the tree is high."""
+        tree = self.average
+        if not isinstance(array, Parts) or not isinstance(tree, TreeAverage):
+            return super().mean(array, bound)
+        for level in tree.up:
+            self._begin_round(level, (array,))
+        total = self._summed(array, tree)
+        total /= self.n_nodes
+        return tree.from_root(self, ea.everywhere(total, self.n_nodes))
+
+    def _summed(self, array: Parts, tree: TreeAverage) -> Array:
+        """Sum of all parts, in the order of the tree: each node adds to its own part the sums of its children."""
+        children: dict[int, list[int]] = {node: [] for node in self.ids}
+        for level in tree.up:
+            for parent, child in zip(*level.sends, strict=True):
+                children[int(parent)].append(int(child))
+        # The nodes from the root to the present one: their sums so far, and their children that are left.
+        path = [(array.make(tree.root), iter(sorted(children[tree.root])))]
+        while True:
+            total, rest = path[-1]
+            child = next(rest, None)
+            if child is not None:
+                path.append((array.make(child), iter(sorted(children[child]))))
+                continue
+            # As in a linear round, which makes zeros positive.
+            total += 0.0
+            path.pop()
+            if not path:
+                return total
+            above = path[-1][0]
+            above += total
+            del total
 
     def broadcast(self, levels: tuple[LinearRound, ...], root: int, array: Array) -> Array:
         """One copy that all nodes share: they would receive the same bits."""

@@ -14,12 +14,12 @@ import numpy as np
 
 from eigenmesh.arrays import Array
 from eigenmesh.averaging import Averaging
-from eigenmesh.data import Choice, Covariance, Moments
+from eigenmesh.data import Choice, Covariance, Moments, Shards, build_covariance
 from eigenmesh.data._covariance import OneByOne
+from eigenmesh.data._place import Place
 from eigenmesh.errors import TransportError
 from eigenmesh.events import Ended, Entry, EventLog, Listener, Record, VirtualTime, on_record
 from eigenmesh.fitting import NodeData, Request, fit, prepare
-from eigenmesh.fitting._held_rows import HeldRows
 from eigenmesh.graphs import Weights
 from eigenmesh.iteration import Result
 from eigenmesh.metrics import mean_error
@@ -127,12 +127,12 @@ class TimedData(NodeData):
         self.networks.append(network)
         return network
 
-    def _covariance(self, rows: HeldRows, network: Network, moments: Moments, choice: Choice) -> Covariance:
+    def _covariance(self, shards: Shards, moments: Moments, choice: Choice, place: Place) -> Covariance:
         # One covariance per node, so that each can be timed.
-        began = time.perf_counter()
-        parts = rows.alone(moments, [choice.kind] * len(self.shards.ids))
+        began, timed = time.perf_counter(), self.networks[-1]
+        pairs = zip(shards.ids, choice.each, strict=True)
+        parts = tuple(build_covariance(shards.take([node]), moments, kind=kind) for node, kind in pairs)
         built_s = (time.perf_counter() - began) / len(parts)
-        timed = cast(InVirtualTime, network)
         for node, part in enumerate(parts):
             set_up_s = self._measure_work(cast(ConditionLaws, timed.laws), node, part, built_s)
             timed.clock[node] += set_up_s

@@ -101,7 +101,7 @@ class Asynchronous(Solver):
             return ea.everywhere(state.shared.components, len(state.nodes))
         return np.concatenate([self.method.readout(node.current) for node in state.nodes])
 
-    def common(self, state: PacedState) -> Common | None:
+    def common(self, state: PacedState) -> tuple[Common, ...] | None:
         return None if state.shared is None else state.shared.common
 
     def beyond(self, state: PacedState) -> Array | None:

@@ -1,6 +1,7 @@
 """The interface of a solver: pure functions of a state, without loops, stopping rules or traffic counts."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,8 +41,6 @@ class Traits:
     """Published for data in one place; comparisons run it on a single node with the pooled covariance."""
     few_exchanges: bool = False
     """Needs a few dozen products at most, not hundreds of rounds. Dask accepts only such solvers."""
-    averages_products: bool = False
-    """Every step multiplies one block shared by all nodes and averages the products (``product_to_average``)."""
     integers: bool = False
     """Averages only products with columns of norm at most 1, which have public scales as integers, and sends nothing
     else that is private to one node. Integer averages, and so masked sums, require this."""
@@ -98,8 +97,11 @@ class Solver(ABC):
         X: Array = state.X
         return X
 
-    def common(self, state: Any) -> Common | None:
-        """What all nodes know about ``readout(state)``, which saves the certificate its averages; by default None."""
+    def common(self, state: Any) -> Sequence[Common] | None:
+        """What all nodes know about ``readout(state)``, which saves the certificate its averages; by default None.
+
+        One for each copy of an average in this process (``network.copies``).
+        """
         return None
 
     def beyond(self, state: Any) -> Array | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from eigenmesh.certificate._bounds import ROUNDING, Precision
 from eigenmesh.certificate._krylov import asymmetry, bordered, leading_pairs, look_beyond, soft_polar
 from eigenmesh.certificate._signs import own_signs
 from eigenmesh.data import Covariance
-from eigenmesh.data._pooled import product_to_average
+from eigenmesh.data._covariance import Products
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits, Watch, require_count
 from eigenmesh.solvers._bases import gaussian_coefficients, write_widened
@@ -31,10 +31,10 @@ BESIDE_GIVEN = 12
 
 
 class BlockKrylovState(NamedTuple):
-    """A growing basis. Everything but ``n_nodes`` is the same at every node, so one copy is stored for all."""
+    """A growing basis, computed from one copy of each average; ``n_nodes`` nodes in this process share it."""
 
     k: int  # K; the block has b = K + oversample columns, or d
-    n_nodes: int  # nodes in this process
+    n_nodes: int  # nodes that share this copy
     V: Basis  # (1, d, w), and behind it in memory the next block B (1, d, b); processes differ in the last digits only
     whitening: Array  # (1, b, b) H, where B H has orthonormal or zero columns
     T: Array  # (1, w, w) V^T C V
@@ -54,6 +54,9 @@ class BlockKrylovState(NamedTuple):
     def B(self) -> Array:
         """The next block, (1, d, b)."""
         return self.V.next_block(self.whitening.shape[-2])
+
+
+Copies: TypeAlias = tuple[BlockKrylovState, ...]
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class BlockKrylov(RayleighRitz):
     oversample: int = 5
     max_width: int | None = None
     name: ClassVar[str] = "block-krylov"
-    traits: ClassVar[Traits] = Traits(few_exchanges=True, averages_products=True, integers=True, expected_products=12)
+    traits: ClassVar[Traits] = Traits(few_exchanges=True, integers=True, expected_products=12)
 
     def __post_init__(self) -> None:
         # With none the certificate could not see l_{K+1}.
@@ -104,9 +107,13 @@ class BlockKrylov(RayleighRitz):
     def kept_numbers(self, n_components: int, n_features: int) -> int:
         return n_features * self._max_width(n_features, self.columns(n_components, n_features))
 
-    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> BlockKrylovState:
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> Copies:
+        """One state for each copy of an average in this process."""
+        return tuple(self._begun(network, basis, seed) for _ in range(network.copies))
+
+    def _begun(self, network: Network, basis: Array, seed: int) -> BlockKrylovState:
         xp = ea.namespace(basis)
-        n_nodes, d, k = basis.shape
+        _, d, k = basis.shape
         coefficients = gaussian_coefficients(ea.to_numpy(basis[0, ...]), seed)
         is_random = coefficients is not None
         width = min(k + (self.oversample if is_random else max(self.oversample, BESIDE_GIVEN)), d)
@@ -124,7 +131,7 @@ class BlockKrylov(RayleighRitz):
         empty = V.whitening
         return BlockKrylovState(
             k=k,
-            n_nodes=n_nodes,
+            n_nodes=basis.shape[0] // network.copies,
             V=V,
             whitening=identity,
             T=empty,
@@ -140,46 +147,23 @@ class BlockKrylov(RayleighRitz):
             most=most,
         )
 
-    def step(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> BlockKrylovState:
-        xp = ea.namespace(state.whitening)
-        # The product, too, is written directly into the memory of the basis.
-        out = state.V.after_next(state.whitening.shape[-1])
-        product = product_to_average(covariance, state.B, state.n_nodes, out)
-        norms = column_norms(ea.held(product))
-        Z, agreed = network.common_mean_and_worst(product, state.report)
-        size = xp.maximum(state.size, network.size_of_products(norms, column_norms(Z)))
-        V, T, leak, lost, b = state.V, state.T, state.leak, state.lost, state.whitening.shape[-1]
-        # An all-zero block means that the space is complete. Its product carries no information.
-        grows = bool(xp.any(state.whitening != 0))
-        if grows:
-            V = V.grown(state.whitening)
-        V = V.holding(Z)
-        # Free them before the next block is made: each is as large as a block, and V holds a copy.
-        del product, Z
-        following = soft_polar(V, b, network.average.accuracy, recent=state.leak.shape[-1] + b if grows else None)
-        if grows:
-            T, leak = bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
-            lost = _hypot(lost, following.faded @ state.whitening)
-        values, ritz = leading_pairs(T, V.present, b)
-        # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
-        residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
-        grown = state._replace(
-            V=V,
-            whitening=following.whitening,
-            T=T,
-            leak=leak,
-            lost=lost,
-            ritz=ritz,
-            report=xp.stack([values, residuals], axis=1),
-            agreed=ea.to_numpy(agreed[0, ...]),
-            before=state.agreed,
-            size=size,
-            products=None if state.products is None else state.products + 1,
-        )
-        return _restarted(grown) if V.width + b > grown.most else grown
+    def step(self, covariance: Covariance, network: Network, state: Copies) -> Copies:
+        xp = ea.namespace(state[0].whitening)
+        products = Products(covariance, xp.concat([own.B for own in state]), len(network.ids))
+        Z, agreed = network.common_mean_and_worst(products.parts, xp.concat([own.report for own in state]))
+        size = network.size_of_products(products.norms, column_norms(Z))
+        # Free them before the next block is made.
+        del products
+        numbers, accuracy = ea.to_numpy(agreed[0, ...]), network.average.accuracy
+        places = [slice(at, at + 1) for at in range(len(state))]
+        pairs = zip(state, places, strict=True)
+        return tuple(_grown(own, Z[at, ...], numbers, size[at, ...], accuracy) for own, at in pairs)
 
-    def narrowed(self, state: BlockKrylovState) -> BlockKrylovState:
+    def narrowed(self, state: Copies) -> Copies:
         """Restart to half the width now, and keep that width, if the basis is large and was not restarted before."""
+        return tuple(self._narrowed(own) for own in state)
+
+    def _narrowed(self, state: BlockKrylovState) -> BlockKrylovState:
         width = state.V.width
         is_wide = width >= NARROW_BLOCKS * state.whitening.shape[-1] and self._is_large(state)
         return _restarted(state._replace(most=width)) if state.products is not None and is_wide else state
@@ -189,28 +173,30 @@ class BlockKrylov(RayleighRitz):
             return max(self.max_width, NARROW_BLOCKS * block)
         return min(USUAL_BLOCKS * block, max(FEWEST_BLOCKS * block, BASIS_BYTES // (d * ea.ITEM_BYTES)))
 
-    def watch(self, covariance: Covariance, network: Network, state: BlockKrylovState) -> Watch:
-        watch, b, width = super().watch(covariance, network, state), state.whitening.shape[-1], state.V.width
-        restarts_next = width + 2 * b > state.most
-        may_be_narrowed = self._is_large(state) and (_is_near(watch) or width == NARROW_BLOCKS * b)
-        return replace(watch, last_look=bool(state.products) and (restarts_next or may_be_narrowed))
+    def watch(self, covariance: Covariance, network: Network, state: Copies) -> Watch:
+        watch, own = super().watch(covariance, network, state), state[0]
+        b, width = own.whitening.shape[-1], own.V.width
+        restarts_next = width + 2 * b > own.most
+        may_be_narrowed = self._is_large(own) and (_is_near(watch) or width == NARROW_BLOCKS * b)
+        return replace(watch, last_look=bool(own.products) and (restarts_next or may_be_narrowed))
 
     def _is_large(self, state: BlockKrylovState) -> bool:
         """Whether the basis and its next block take so much memory that halving it is worth an exchange."""
         buffer, width = state.V.buffer, state.V.width + state.whitening.shape[-1]
         return self.max_width is None and width * buffer.shape[-1] * ea.ITEM_BYTES > LARGE_BYTES
 
-    def readout(self, state: BlockKrylovState) -> Array:
+    def _components(self, state: BlockKrylovState) -> Array:
         if state.products == 0:
-            return ea.everywhere(state.B[:, :, : state.k], state.n_nodes)
+            return state.B[:, :, : state.k]
         components = state.V.times(self._aligned_ritz(state))
         components *= own_signs(components)
-        return ea.everywhere(components, state.n_nodes)
+        return components
 
-    def common(self, state: BlockKrylovState) -> Common | None:
+    def common(self, state: Copies) -> tuple[Common, ...] | None:
         """C U is known at every node, and so is a look beyond the components, until a restart loses the first block."""
-        if state.products == 0:
-            return None
+        return None if state[0].products == 0 else tuple(self._common(own) for own in state)
+
+    def _common(self, state: BlockKrylovState) -> Common:
         xp, T, leak = ea.namespace(state.T), state.T, state.leak
         (_, d), present, defect, look = state.V.buffer.shape[1:], state.V.present, asymmetry(T), None
         if state.products is not None:
@@ -231,6 +217,38 @@ class BlockKrylov(RayleighRitz):
         # The part of C V outside V and B is missing in the image: count it as rounding error.
         size = state.size * state.V.width**0.5 + state.lost / (ROUNDING * ea.EPS)
         return Common(coordinates, image, size, defect, look, partial(_vectors, state), signed=True)
+
+
+def _grown(state: BlockKrylovState, Z: Array, agreed: np.ndarray, size: Array, accuracy: float) -> BlockKrylovState:
+    """The state with the average product Z of its block (1, d, b), and the report that all nodes agreed on."""
+    xp = ea.namespace(Z)
+    V, T, leak, lost, b = state.V, state.T, state.leak, state.lost, state.whitening.shape[-1]
+    # An all-zero block means that the space is complete. Its product carries no information.
+    grows = bool(xp.any(state.whitening != 0))
+    if grows:
+        V = V.grown(state.whitening)
+    V = V.holding(Z)
+    following = soft_polar(V, b, accuracy, recent=state.leak.shape[-1] + b if grows else None)
+    if grows:
+        T, leak = bordered(T, following.along @ state.whitening, leak), following.leak @ state.whitening
+        lost = _hypot(lost, following.faded @ state.whitening)
+    values, ritz = leading_pairs(T, V.present, b)
+    # C V leaves the space only through its last columns, so this is |C u - theta u| without forming u.
+    residuals = column_norms(leak @ ritz[:, -leak.shape[-1] :, :])[:, 0, :]
+    grown = state._replace(
+        V=V,
+        whitening=following.whitening,
+        T=T,
+        leak=leak,
+        lost=lost,
+        ritz=ritz,
+        report=xp.stack([values, residuals], axis=1),
+        agreed=agreed,
+        before=state.agreed,
+        size=xp.maximum(state.size, size),
+        products=None if state.products is None else state.products + 1,
+    )
+    return _restarted(grown) if V.width + b > grown.most else grown
 
 
 def _vectors(state: BlockKrylovState, coordinates: Array) -> Array:

@@ -1,5 +1,6 @@
 """Base of the solvers that read components off a space whose product with C is known at every node."""
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,19 @@ from eigenmesh.solvers._bases import in_fixed_frame, widened
 class RayleighRitz(Solver):
     """A solver whose state has a basis V, ``T = V^T C V`` and the leading Ritz vectors in that basis.
 
-    The state also has k; the Ritz values and residuals (2, b) that all nodes agreed on one step ago (``agreed``) and
-    two steps ago (``before``); and ``resolution``: eigenvalues closer than this, relative to the largest, count as
-    equal.
+    There is one such state for each copy of an average in this process (``network.copies``). It also has k and
+    ``n_nodes``, the number of nodes that share it; the Ritz values and residuals (2, b) that all nodes agreed on one
+    step ago (``agreed``) and two steps ago (``before``); and ``resolution``: eigenvalues closer than this, relative to
+    the largest, count as equal.
     """
+
+    @abstractmethod
+    def _components(self, state: Any) -> Array:
+        """Estimates of one copy: (1, d, K)."""
+
+    def readout(self, state: Any) -> Array:
+        pairs = [ea.everywhere(self._components(own), own.n_nodes) for own in state]
+        return pairs[0] if len(pairs) == 1 else ea.namespace(pairs[0]).concat(pairs)
 
     def _aligned_ritz(self, state: Any) -> Array:
         """K leading Ritz vectors in the basis V; where eigenvalues coincide, turned to a frame that all nodes share."""
@@ -33,16 +43,17 @@ class RayleighRitz(Solver):
 
     def space(self, state: Any, width: int) -> Array:
         """Leading Ritz vectors; those without variance, which are rounding noise, are replaced by fixed directions."""
-        width = min(width, state.V.width)
-        values, ritz = leading_pairs(state.T, state.V.present, width)
-        count = int(np.count_nonzero(ea.to_numpy(values > state.resolution * values[:, :1])))
-        leading = ea.to_numpy(state.V.times(ritz[:, :, :count]))[0]
+        own = state[0]
+        width = min(width, own.V.width)
+        values, ritz = leading_pairs(own.T, own.V.present, width)
+        count = int(np.count_nonzero(ea.to_numpy(values > own.resolution * values[:, :1])))
+        leading = ea.to_numpy(own.V.times(ritz[:, :, :count]))[0]
         return in_fixed_frame(ea.like(widened(leading, width, seed=0)[np.newaxis], ritz))
 
     def watch(self, covariance: Covariance, network: Network, state: Any) -> Watch:
         """Residuals that came with the last average, extrapolated by one step."""
-        (values, residuals), k = state.agreed, state.k
-        forecast = _forecast(residuals, state.before[1], least=ea.EPS * abs(values[0]))
+        (values, residuals), k = state[0].agreed, state[0].k
+        forecast = _forecast(residuals, state[0].before[1], least=ea.EPS * abs(values[0]))
         if forecast is None:
             return Watch(state, np.full(k, np.inf), healthy=True, free=True)
         # The forecast only decides when to ask for a certificate; the certificate measures the residuals.

@@ -12,20 +12,20 @@ from eigenmesh.certificate import Common
 from eigenmesh.certificate._bounds import gaps_from_ritz
 from eigenmesh.certificate._krylov import asymmetry
 from eigenmesh.data import Covariance
-from eigenmesh.data._pooled import product_to_average
+from eigenmesh.data._covariance import Products
 from eigenmesh.networks import Network
 
 
 class SharedRitz(NamedTuple):
-    """Ritz pairs of a block that all nodes share.
+    """Ritz pairs of a block that all nodes share, for each copy of an average in this process.
 
     Attributes
     ----------
-    components, beyond : (1, d, K) and (1, d, p)
+    components, beyond : (copies, d, K) and (copies, d, p)
         The K leading Ritz vectors, and the others.
-    values, residuals : (1, b)
+    values, residuals : (copies, b)
         Ritz values, largest first, and norms of ``C x - theta x``.
-    common : Common
+    common : tuple of Common
         Input of the certificate.
     """
 
@@ -33,11 +33,11 @@ class SharedRitz(NamedTuple):
     beyond: Array
     values: Array
     residuals: Array
-    common: Common
+    common: tuple[Common, ...]
 
     @classmethod
     def of(cls, block: Array, product: Array, size: Array, k: int) -> SharedRitz:
-        """From an orthonormal block and its product with C, both (1, d, b)."""
+        """From an orthonormal block and its product with C, both (copies, d, b)."""
         xp = ea.namespace(block)
         T = block.mT @ product
         values, vectors = ea.eigenpairs((T + T.mT) / 2)
@@ -46,8 +46,10 @@ class SharedRitz(NamedTuple):
         residuals = column_norms(image - ritz * values[:, None, :])[:, 0, :]
         defect = xp.maximum(asymmetry(T), -values[:, -1:])
         # A column of the image combines b columns of the product by a unit vector: its norm is at most sqrt(b) size.
-        common = Common(ritz[..., :k], image[..., :k], size * T.shape[-1] ** 0.5, defect, None)
-        return cls(ritz[..., :k], ritz[..., k:], values, residuals, common)
+        size = size * T.shape[-1] ** 0.5
+        places = (slice(at, at + 1) for at in range(T.shape[0]))
+        common = (Common(ritz[at, :, :k], image[at, :, :k], size[at, :], defect[at, :], None) for at in places)
+        return cls(ritz[..., :k], ritz[..., k:], values, residuals, tuple(common))
 
 
 class AgreedRitz(NamedTuple):
@@ -76,13 +78,13 @@ def ritz_of_average(covariance: Covariance, network: Network, X: Array, k: int) 
         K, the number of Ritz vectors that are components.
     """
     block = ea.orthonormal(network.common_mean(X, float(network.n_nodes)))
-    products = product_to_average(covariance, block, X.shape[0])
+    products = Products(covariance, block, X.shape[0])
 
     def ritz_and_report(product: Array) -> tuple[SharedRitz, Array]:
-        size = network.size_of_products(column_norms(products), column_norms(product))
+        size = network.size_of_products(products.norms, column_norms(product))
         ritz = SharedRitz.of(block, product, size, k)
         return ritz, ea.namespace(block).concat([ritz.residuals, ritz.values], axis=1)
 
-    shared, agreed = network.worst_after_mean(products, ritz_and_report)
+    shared, agreed = network.worst_after_mean(products.parts, ritz_and_report)
     residual, values = np.split(ea.to_numpy(agreed)[0], 2)
     return AgreedRitz(shared, residual[:k], gaps_from_ritz(values, k))

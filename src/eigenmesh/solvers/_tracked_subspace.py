@@ -164,7 +164,7 @@ class TrackedSubspace(Solver):
             return ea.everywhere(state.shared.components, state.X.shape[0])
         return _eigenvectors(state)[..., : state.k]
 
-    def common(self, state: TrackedSubspaceState) -> Common | None:
+    def common(self, state: TrackedSubspaceState) -> tuple[Common, ...] | None:
         return None if state.shared is None else state.shared.common
 
     def beyond(self, state: TrackedSubspaceState) -> Array:

@@ -25,8 +25,8 @@ class TreeCovarianceState(NamedTuple):
     k: int  # K
     X: Array  # (nodes, d, K) the start, then the leading eigenvectors
     values: np.ndarray | None = None  # (d,) eigenvalues, None before the average
-    CX: Array = None  # (1, d, K) C times the eigenvectors
-    size: Array = None  # (1, 1) largest Frobenius norm |C_i| over the nodes in this process
+    CX: Array = None  # (copies, d, K) C times the eigenvectors
+    size: Array = None  # (copies, 1) largest Frobenius norm |C_i| over the nodes that share a copy
 
 
 @dataclass(frozen=True)
@@ -71,25 +71,26 @@ class TreeCovariance(Solver):
         packed = xp.take(xp.reshape(covariances, (n_nodes, d * d)), flat, axis=1)
         # The bound of row j of a product with unit vectors also bounds the entries of row j of C_i.
         bound = None if network.scales is None else network.scales.rows[rows, np.newaxis]
-        pooled = ea.to_numpy(network.common_mean(packed[:, :, None], bound))[0, :, 0]
-        C = np.zeros((d, d))
-        C[rows, columns] = C[columns, rows] = pooled
+        pooled = ea.to_numpy(network.common_mean(packed[:, :, None], bound))[:, :, 0]
+        C = np.zeros((len(pooled), d, d))
+        C[:, rows, columns] = C[:, columns, rows] = pooled
         values, vectors = ea.eigenpairs(C)
-        leading = vectors[:, : -state.k - 1 : -1]
-        X, CX = (ea.like(array[np.newaxis], state.X) for array in (leading, C @ leading))
-        agreed = network.worst(ea.like(values[np.newaxis, ::-1], state.X))
+        leading = vectors[:, :, : -state.k - 1 : -1]
+        X, CX = (ea.like(array, state.X) for array in (leading, C @ leading))
+        agreed = network.worst(ea.like(values[:, ::-1], state.X))
         norms = xp.sqrt(xp.sum(squared_norms(covariances), axis=-1))
-        size = network.size_of_products(norms, ea.like(np.array([np.trace(C)]), norms))
+        size = network.size_of_products(norms, ea.like(np.trace(C, axis1=1, axis2=2), norms))
         return TreeCovarianceState(state.k, ea.everywhere(X, n_nodes), ea.to_numpy(agreed[0, ...]), CX, size)
 
-    def common(self, state: TreeCovarianceState) -> Common | None:
+    def common(self, state: TreeCovarianceState) -> tuple[Common, ...] | None:
         """Every node has the pooled covariance, so no direction can have been missed."""
         if state.values is None:
             return None
         beyond = state.values[state.k :]
         look = Look(beyond, np.zeros((len(beyond), 0)), np.zeros((0, len(beyond))), 0, whole=True)
-        X = state.X[:1, ...]
-        return Common(X, state.CX, state.size, asymmetry(X.mT @ state.CX), look, _identity)
+        copies = [slice(at, at + 1) for at in range(state.CX.shape[0])]
+        parts = ((state.X[at, ...], state.CX[at, ...], state.size[at, ...]) for at in copies)
+        return tuple(Common(X, CX, size, asymmetry(X.mT @ CX), look, _identity) for X, CX, size in parts)
 
     def watch(self, covariance: Covariance, network: Network, state: TreeCovarianceState) -> Watch:
         """Solved after one step, up to rounding and the accuracy of the average."""

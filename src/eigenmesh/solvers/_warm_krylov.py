@@ -12,7 +12,7 @@ from eigenmesh.certificate._basis import Basis
 from eigenmesh.certificate._bounds import Precision
 from eigenmesh.certificate._krylov import asymmetry, leading_pairs, look_beyond, soft_polar
 from eigenmesh.data import Covariance
-from eigenmesh.data._pooled import product_to_average
+from eigenmesh.data._covariance import Products
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits
 from eigenmesh.solvers._bases import fade, faded, fresh_directions
@@ -36,10 +36,10 @@ class Known(NamedTuple):
 
 
 class WarmState(NamedTuple):
-    """A space and its image. Everything but ``n_nodes`` is the same at every node, so one copy is stored for all."""
+    """A space and its image, computed from one copy of each average; ``n_nodes`` nodes in this process share it."""
 
     k: int
-    n_nodes: int  # nodes in this process
+    n_nodes: int  # nodes that share this copy
     V: Basis  # (1, d, w) orthonormal or zero columns, and behind them in memory the next block B (1, d, c)
     CV: Array  # (1, d, w) C V
     whitening: Array  # (1, c, c) H, where B H has orthonormal or zero columns
@@ -72,7 +72,7 @@ class WarmKrylov(RayleighRitz):
     known: Known = field(repr=False)
     oversample: int = 5
     name: ClassVar[str] = "block-krylov"
-    traits: ClassVar[Traits] = Traits(few_exchanges=True, averages_products=True, integers=True, expected_products=4)
+    traits: ClassVar[Traits] = Traits(few_exchanges=True, integers=True, expected_products=4)
 
     def columns(self, n_components: int, n_features: int) -> int:
         return min(n_components + self.oversample, n_features)
@@ -84,8 +84,12 @@ class WarmKrylov(RayleighRitz):
         # The widest basis and its image.
         return 2 * n_features * MOST_BLOCKS * self.columns(n_components, n_features)
 
-    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> WarmState:
-        known, (n_nodes, d, k) = self.known, basis.shape
+    def init(self, covariance: Covariance, network: Network, basis: Array, seed: int = 0) -> tuple[WarmState, ...]:
+        """One state for each copy of an average in this process."""
+        return tuple(self._begun(network, basis, seed, slice(at, at + 1)) for at in range(network.copies))
+
+    def _begun(self, network: Network, basis: Array, seed: int, copy: slice) -> WarmState:
+        known, (_, d, k) = self.known, basis.shape
         b, w = self.columns(k, d), known.basis.shape[1]
         first, CV = (ea.like(part[np.newaxis], basis) for part in (known.basis, known.image))
         identity = ea.like(np.eye(w)[np.newaxis], basis)
@@ -94,10 +98,10 @@ class WarmKrylov(RayleighRitz):
         precision = Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0)
         # A block has no more than d columns.
         start = ea.like(fresh_directions(known.basis, w + min(GAUSSIAN_COLUMNS, d - b), seed)[np.newaxis], basis)
-        size = network.size_of_products(ea.like(known.norms, basis), column_norms(CV))
+        size = network.size_of_products(ea.like(known.norms, basis), column_norms(CV))[copy, ...]
         state = WarmState(
             k=k,
-            n_nodes=n_nodes,
+            n_nodes=basis.shape[0] // network.copies,
             V=V,
             CV=CV,
             # These five are placeholders: `_with_next_block` computes them from V and C V.
@@ -114,21 +118,28 @@ class WarmKrylov(RayleighRitz):
         )
         return self._with_next_block(network, state, b)
 
-    def step(self, covariance: Covariance, network: Network, state: WarmState) -> WarmState:
-        xp = ea.namespace(state.CV)
-        product = product_to_average(covariance, state.V.next_block(state.whitening.shape[-2]), state.n_nodes)
-        norms = column_norms(ea.held(product))
-        Z, agreed = network.common_mean_and_worst(product, state.report)
-        V, CV = state.V, state.CV
+    def step(self, covariance: Covariance, network: Network, state: tuple[WarmState, ...]) -> tuple[WarmState, ...]:
+        xp = ea.namespace(state[0].CV)
+        blocks = xp.concat([own.V.next_block(own.whitening.shape[-2]) for own in state])
+        products = Products(covariance, blocks, len(network.ids))
+        Z, agreed = network.common_mean_and_worst(products.parts, xp.concat([own.report for own in state]))
+        size, numbers = network.size_of_products(products.norms, column_norms(Z)), ea.to_numpy(agreed[0, ...])
+        places = [slice(at, at + 1) for at in range(len(state))]
+        pairs = zip(state, places, strict=True)
+        return tuple(self._grown(network, own, Z[at, ...], numbers, size[at, ...]) for own, at in pairs)
+
+    def _grown(self, network: Network, state: WarmState, Z: Array, agreed: np.ndarray, size: Array) -> WarmState:
+        """The state with the average product Z of its block, and the report that all nodes agreed on."""
+        xp, V, CV = ea.namespace(Z), state.V, state.CV
         # An all-zero block means that the space is complete.
         if bool(xp.any(state.whitening != 0)):
             V, CV = V.grown(state.whitening), xp.concat([CV, Z @ state.whitening], axis=-1)
         grown = state._replace(
             V=V,
             CV=CV,
-            agreed=ea.to_numpy(agreed[0, ...]),
+            agreed=agreed,
             before=state.agreed,
-            size=xp.maximum(state.size, network.size_of_products(norms, column_norms(Z))),
+            size=xp.maximum(state.size, size),
             products=None if state.products is None else state.products + 1,
         )
         return self._with_next_block(network, grown, state.report.shape[-1])
@@ -181,11 +192,14 @@ class WarmKrylov(RayleighRitz):
         frame = ea.like(np.random.default_rng(0).standard_normal((1, *chosen.shape[1:])), chosen)
         return faded(chosen @ (chosen.mT @ frame), noise)
 
-    def readout(self, state: WarmState) -> Array:
-        return ea.everywhere(state.V.times(self._aligned_ritz(state)), state.n_nodes)
+    def _components(self, state: WarmState) -> Array:
+        return state.V.times(self._aligned_ritz(state))
 
-    def common(self, state: WarmState) -> Common | None:
+    def common(self, state: tuple[WarmState, ...]) -> tuple[Common, ...]:
         """C U is known, and so is a look beyond the components, once the Gaussian columns have been multiplied."""
+        return tuple(self._common(own) for own in state)
+
+    def _common(self, state: WarmState) -> Common:
         xp, T, leak, components = ea.namespace(state.T), state.T, state.leak, self._aligned_ritz(state)
         defect, look = asymmetry(T), None
         if state.products:
