@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 from eigenmesh.transports.tls._connection_thread import new_loop
@@ -163,8 +164,10 @@ class Proxy:
         try:
             if left > 0:
                 await over.wait()
-            if fault.kind == "half" and last.can_write_eof() and not last.transport.is_closing():
-                last.write_eof()
+            if fault.kind == "half" and not last.transport.is_closing():
+                # The end may have gone already.
+                with suppress(OSError):
+                    last.write_eof()
             await asyncio.sleep(fault.hold_s)
         finally:
             for one in pumps:
