@@ -126,6 +126,9 @@ class Drawn:
         drawn = np.random.default_rng(number).integers(0, 2**64, (M, words.size), dtype=np.uint64)
         return words + drawn[self.node] - drawn[(self.node + 1) % M]
 
+    def hear(self, digest):
+        """These masks are not bound to what nodes have heard."""
+
 
 def test_masks_are_added_once_per_average_with_its_number_and_cancel():
     plain, masked = network(), network()

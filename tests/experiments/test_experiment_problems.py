@@ -7,19 +7,11 @@ import pytest
 from small import METHODS, small_panel
 
 from eigenmesh import graphs
-from eigenmesh.averaging import Polynomial, Tree
 from eigenmesh.data import CovarianceKind, LabelSplit, Shards, build_covariance, load, pooled_moments
 from eigenmesh.experiments import _problems as problems
-from eigenmesh.experiments._problems import (
-    ROUNDS_ALONE,
-    Pooled,
-    leading_eigenvectors,
-    make_comparison,
-    pooled_covariance,
-)
+from eigenmesh.experiments._problems import Pooled, leading_eigenvectors, make_comparison, pooled_covariance
 from eigenmesh.experiments._runs import follow
 from eigenmesh.experiments._settings import DataSet, Method, Synthetic
-from eigenmesh.fitting import Workload, choose_method
 from eigenmesh.metrics import mean_error
 from eigenmesh.networks import Stacked
 from eigenmesh.solvers import DSA, SDOT, BlockKrylov, DeEPCA, FastPCA, OrthogonalIteration, TrackedSubspace
@@ -84,14 +76,6 @@ def test_pooled_operator_and_lanczos_give_the_same_truth(monkeypatch):
     lanczos_values, lanczos_vectors = leading_eigenvectors(pooled, 3)
     np.testing.assert_allclose(lanczos_values, values, rtol=1e-12)
     assert mean_error(lanczos_vectors, vectors) < 1e-20
-
-
-def test_quickest_average_has_the_fewest_rounds():
-    for topology in ("star", "cycle", "path", "erdos_renyi"):
-        weights = graphs.metropolis(graphs.topology(topology, 20))
-        rounds = {kind: kind().prepare(weights).rounds for kind in (Tree, Polynomial)}
-        _, averaging = choose_method(Workload(weights, 20, 5), ROUNDS_ALONE)
-        assert averaging.prepare(weights).rounds == min(rounds.values())
 
 
 def test_orthogonal_iteration_is_followed_as_numpy_does_it():

@@ -14,7 +14,7 @@ from eigenmesh.certificate._basis import Basis
 from eigenmesh.certificate._krylov import NextBlock, bordered, look_beyond, soft_polar
 from eigenmesh.certificate._look import LARGEST_CHANCE, NOTHING_BEYOND, Complement, KnownComponents, Look
 from eigenmesh.data import Covariance
-from eigenmesh.data._covariance import Products
+from eigenmesh.data._covariance import BlockProducts
 from eigenmesh.networks import Network
 
 # Random directions, steps between two checks, and the largest number of steps.
@@ -61,7 +61,7 @@ def probe_complement(
 
     for length in range(1, LONGEST + 1):
         blocks = xp.concat([space.V.next_block(width) for space in spaces])
-        products = Products(covariance, blocks, n_nodes).parts
+        products = BlockProducts(covariance, blocks, n_nodes).parts
         # The widths depend only on d and K, so all nodes end at the same step.
         full = spaces[0].V.width + width >= d
         if not full and length % batch and length < LONGEST:

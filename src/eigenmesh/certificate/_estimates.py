@@ -13,7 +13,7 @@ from eigenmesh.certificate._krylov import asymmetry
 from eigenmesh.certificate._look import Look
 from eigenmesh.certificate._signs import agree_on_signs, own_signs
 from eigenmesh.data import Covariance
-from eigenmesh.data._covariance import Products
+from eigenmesh.data._covariance import BlockProducts
 from eigenmesh.networks import Network
 
 
@@ -85,7 +85,7 @@ def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: 
     # The columns are unit vectors, so the entries of M nodes add up to M at most.
     mean = normalised(network.common_mean(local, float(network.n_nodes)))
     local, mean, further = local[..., :k], mean[..., :k], None if beyond is None else mean[..., k:]
-    products = Products(covariance, mean, X.shape[0])
+    products = BlockProducts(covariance, mean, X.shape[0])
     # `worst` gives every node the same bits, hence the same order.
     product, values = network.worst_after_mean(
         products.parts, lambda product: (product, xp.sum(mean * product, axis=-2))

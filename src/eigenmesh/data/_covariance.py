@@ -220,7 +220,7 @@ class OneByOne:
         return np.concatenate([part.traces_beyond(U) for part in self.parts])
 
 
-class Products:
+class BlockProducts:
     """``C_i X`` of the nodes in this process, for an average, and their largest columns.
 
     X : (copies, d, k), one block for all nodes or one for each. Large products are made when they are needed.

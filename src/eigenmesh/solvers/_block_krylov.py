@@ -14,7 +14,7 @@ from eigenmesh.certificate._bounds import ROUNDING, Precision
 from eigenmesh.certificate._krylov import asymmetry, bordered, leading_pairs, look_beyond, soft_polar
 from eigenmesh.certificate._signs import own_signs
 from eigenmesh.data import Covariance
-from eigenmesh.data._covariance import Products
+from eigenmesh.data._covariance import BlockProducts
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits, Watch, require_count
 from eigenmesh.solvers._bases import gaussian_coefficients, write_widened
@@ -149,7 +149,7 @@ class BlockKrylov(RayleighRitz):
 
     def step(self, covariance: Covariance, network: Network, state: Copies) -> Copies:
         xp = ea.namespace(state[0].whitening)
-        products = Products(covariance, xp.concat([own.B for own in state]), len(network.ids))
+        products = BlockProducts(covariance, xp.concat([own.B for own in state]), len(network.ids))
         Z, agreed = network.common_mean_and_worst(products.parts, xp.concat([own.report for own in state]))
         size = network.size_of_products(products.norms, column_norms(Z))
         # Free them before the next block is made.

@@ -12,7 +12,7 @@ from eigenmesh.certificate import Common
 from eigenmesh.certificate._bounds import gaps_from_ritz
 from eigenmesh.certificate._krylov import asymmetry
 from eigenmesh.data import Covariance
-from eigenmesh.data._covariance import Products
+from eigenmesh.data._covariance import BlockProducts
 from eigenmesh.networks import Network
 
 
@@ -78,7 +78,7 @@ def ritz_of_average(covariance: Covariance, network: Network, X: Array, k: int) 
         K, the number of Ritz vectors that are components.
     """
     block = ea.orthonormal(network.common_mean(X, float(network.n_nodes)))
-    products = Products(covariance, block, X.shape[0])
+    products = BlockProducts(covariance, block, X.shape[0])
 
     def ritz_and_report(product: Array) -> tuple[SharedRitz, Array]:
         size = network.size_of_products(products.norms, column_norms(product))

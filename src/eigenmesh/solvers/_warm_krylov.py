@@ -12,7 +12,7 @@ from eigenmesh.certificate._basis import Basis
 from eigenmesh.certificate._bounds import Precision
 from eigenmesh.certificate._krylov import asymmetry, leading_pairs, look_beyond, soft_polar
 from eigenmesh.data import Covariance
-from eigenmesh.data._covariance import Products
+from eigenmesh.data._covariance import BlockProducts
 from eigenmesh.networks import Network
 from eigenmesh.solvers._base import Traits
 from eigenmesh.solvers._bases import fade, faded, fresh_directions
@@ -121,7 +121,7 @@ class WarmKrylov(RayleighRitz):
     def step(self, covariance: Covariance, network: Network, state: tuple[WarmState, ...]) -> tuple[WarmState, ...]:
         xp = ea.namespace(state[0].CV)
         blocks = xp.concat([own.V.next_block(own.whitening.shape[-2]) for own in state])
-        products = Products(covariance, blocks, len(network.ids))
+        products = BlockProducts(covariance, blocks, len(network.ids))
         Z, agreed = network.common_mean_and_worst(products.parts, xp.concat([own.report for own in state]))
         size, numbers = network.size_of_products(products.norms, column_norms(Z)), ea.to_numpy(agreed[0, ...])
         places = [slice(at, at + 1) for at in range(len(state))]
