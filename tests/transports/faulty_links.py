@@ -17,7 +17,7 @@ import networkx as nx
 import numpy as np
 
 from eigenmesh.errors import TransportError
-from eigenmesh.transports.tls import TlsTransport
+from eigenmesh.transports.tls import Supervisor, TlsTransport
 from transports.proxy import Fault, Proxy
 from transports.sites import Sites
 from waiting import until
@@ -43,6 +43,7 @@ class FaultyRun:
         self.rounds, self.connections = [0] * len(self.sites.names), 0
         self.errors: dict[int, BaseException] = {}
         self.proxies: list[Proxy] = []
+        self.supervisors: list[Supervisor] = []
 
     def fault(self) -> Fault:
         kind = str(self.rng.choice(KINDS))
@@ -81,6 +82,8 @@ class FaultyRun:
         else:
             assert not self.errors, self.errors
             assert len(set(self.rounds)) == 1
+        for supervisor in self.supervisors:
+            assert supervisor.error is None, f"a task or thread has ended: {supervisor.error!r}"
         left = set(threading.enumerate()) - threads
         assert not left, left
         assert _sockets() <= sockets, f"{_sockets() - sockets} sockets are still open"
@@ -88,9 +91,8 @@ class FaultyRun:
     def _guarded(self, rank: int) -> None:
         try:
             with self.sites.transport(rank) as transport:
+                self.supervisors.append(transport.endpoint._supervisor)
                 self._work(transport)
-                if self.park_in_round is None:
-                    assert transport.endpoint.close() == (), "a neighbour may need more"
         except BaseException as error:
             self.errors[rank] = error
 

@@ -485,6 +485,23 @@ def test_a_task_or_thread_that_dies_ends_the_run_at_all_sites_with_its_reason(tm
     assert DEATHS[death] in caplog.text
 
 
+def test_an_error_of_the_system_in_a_callback_is_about_a_connection_and_ends_no_run(caplog):
+    """A handshake that was given up may still be reset later; the loop then has nobody else to tell."""
+    sites = Sites(nx.path_graph(2))
+
+    def given_up():
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(ConnectionResetError("reset"))
+
+    def work(transport):
+        rounds(transport, [1 - transport.rank], 3)
+        transport.endpoint._streams.call(given_up)
+        rounds(transport, [1 - transport.rank], 20, first=3)
+
+    sites.run(work)
+    assert caplog.text.count("Future exception was never retrieved: reset") == 2
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_driver_outlives_connections_that_close_or_stall_at_any_byte(monkeypatch, seed):
     if seed % 2:

@@ -106,10 +106,11 @@ class ConnectionThread:
         """Hear of an exception in a callback of the loop.
 
         The loop itself closes a connection in which it fails; then the link is made again, as after any other end of a
-        connection, and strangers cannot end the run.
+        connection. An error of the system, such as a reset during a handshake that was given up, is about a connection,
+        too. So strangers cannot end the run.
         """
         error = about.get("exception")
-        if not isinstance(error, Exception) or "transport" in about:
+        if not isinstance(error, Exception) or isinstance(error, OSError) or "transport" in about:
             logger.warning("%s: %s", about.get("message"), error)
         else:
             self._supervisor.fail(error, "a callback of the communication thread")
