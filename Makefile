@@ -49,6 +49,7 @@ docs: $(VENV)/.dev ## HTML pages in docs/_build, warnings are errors
 
 pages: $(VENV)/.dev ## run the code in README.md and docs, and put in what it prints
 	$(BIN)/python tools/pages.py
+	$(BIN)/python tools/settings_tables.py
 
 imports: $(VENV)/.made ## who imports whom in src, and the picture of it for the docs; an arrow upwards is an error
 	$(BIN)/python tools/import_graph.py

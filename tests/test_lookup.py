@@ -183,6 +183,6 @@ def test_objects_are_taken_as_they_are(samples):
 
 def test_settings_of_a_site_are_kept_as_the_library_writes_them():
     written = {"solver": "FAST_PCA", "missing": "MEAN", "on_loss": "Abort"}
-    settings = RunSettings.from_fields(Fields(Path("network.toml"), "", written))
-    kept = {key: getattr(settings, key) for key in written}
+    words = RunSettings.from_fields(Fields(Path("network.toml"), "", written)).words
+    kept = {key: words[key] for key in written}
     assert kept == {"solver": "fast-pca", "missing": "mean", "on_loss": "abort"}

@@ -42,6 +42,7 @@ ROOMS = [
     "certificate",
     "solvers",
     "iteration",
+    "settings",
     "fitting",
     "dask",
     "estimator",

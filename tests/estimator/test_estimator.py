@@ -226,10 +226,10 @@ HOLES[7, 3] = np.nan
 @pytest.mark.parametrize(
     ("settings", "data", "error", "message"),
     [
-        ({"n_components": 0}, X, InputError, "n_components = 0 must be an int in the range"),
+        ({"n_components": 0}, X, InputError, "n_components = 0 must be a whole number of at least 1"),
         ({"n_components": 5}, X, InputError, "n_components = 5 must be at most 4, the number of features"),
         ({"n_components": 4, "n_nodes": 2}, X[:4], InputError, "at most 3, the number of samples less one"),
-        ({"n_components": 1.5}, X, InputError, r"n_components = 1.5 must be .* a float in the range \(0.0, 1.0\)"),
+        ({"n_components": 1.5}, X, InputError, "n_components = 1.5 must be .* a number strictly between 0 and 1"),
         ({"n_components": 2, "n_nodes": 61}, X, DataError, "n_nodes = 61 is more than the 60 samples"),
         ({"n_components": 2}, [X, X[:0]], DataError, "node 1 has no rows"),
         ({"n_components": 2}, [X, X[:, :3]], DataError, "unequal numbers of columns: node 1 has 3"),

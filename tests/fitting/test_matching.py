@@ -11,10 +11,9 @@ from eigenmesh import graphs
 from eigenmesh.averaging import Tree
 from eigenmesh.data import Shards
 from eigenmesh.errors import InputError
-from eigenmesh.estimator._parameters import OF_A_STREAM, OF_ONE_FIT
 from eigenmesh.fitting import NodeData, Request, prepare
-from eigenmesh.fitting._matching import canonical, described
-from eigenmesh.fitting._request import OWN_SETTINGS
+from eigenmesh.fitting._matching import canonical, common_settings, described
+from eigenmesh.settings import A_STREAM, ONE_FIT
 from eigenmesh.solvers import BlockKrylov
 from eigenmesh.transports import run_threads
 from problems import angles, truth
@@ -78,16 +77,15 @@ def test_a_node_that_fails_before_the_comparison_ends_all(engine, tmp_path):
 
 
 def test_every_field_of_a_request_is_compared_or_chosen_by_each_node():
-    assert {*REQUEST, *OWN_SETTINGS} == FIELDS
-    assert set(OWN) == set(OWN_SETTINGS)
-    assert set(USUAL.common) == set(REQUEST)
+    assert {*REQUEST, *OWN} == FIELDS
+    assert set(common_settings(USUAL)) == set(REQUEST)
 
 
-def test_every_parameter_of_an_estimator_is_compared_or_does_not_matter_at_other_nodes():
-    compared = {*REQUEST, *STREAM, "weights", "partition"}
-    # How one array is split in one process, what each node does by itself, and what only it is told.
-    own = {"n_nodes", "split", "whiten", "store", "transport", "on_alarm", "on_event", "verbose"}
-    assert {*compared, *own, *OWN_SETTINGS} == {*OF_ONE_FIT, *OF_A_STREAM, *REQUEST}
+def test_every_parameter_of_an_estimator_that_nodes_must_agree_on_is_compared():
+    agreed = {name for name, row in {**ONE_FIT, **A_STREAM}.items() if row.agree}
+    # These are compared as the network, and as the kind of the data; these are not parameters.
+    compared = {*REQUEST, *STREAM, "topology", "weights", "partition"} - {"at_most", "seed", "min_samples"}
+    assert agreed == compared
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,11 @@ def test_batches_of_one_run_wait_for_each_other_and_other_settings_are_named(sit
     now, later = (Manifest.of(oslo.in_batch(batch), 3, None) for batch in (4, 5))
     assert now.run_id != later.run_id
     assert [first.batches_to(second) for first, second in ((now, later), (later, now), (now, now))] == [1, -1, 0]
-    other = Manifest.of(replace(oslo, settings=replace(oslo.settings, tol=1e-3)).in_batch(4), 3, None)
+    other = Manifest.of(
+        replace(oslo, settings=replace(oslo.settings, asked=replace(oslo.settings.asked, tol=1e-3))).in_batch(4),
+        3,
+        None,
+    )
     assert differences(now, other) == ["tol: 1e-07 here, 0.001 there"]
     once, elsewhere = Manifest.of(oslo, 3, None), Manifest.of(replace(oslo, run="else").in_batch(5), 3, None)
     odd = Manifest.parse(later.text.replace('"batch":5', '"batch":"5"'))

@@ -27,7 +27,7 @@ def with_settings(*lines):
 
 def test_three_sites_are_masked_unless_they_say_otherwise(write_network):
     assert read_network_file(write_network()).settings.request().masked
-    assert read_network_file(write_network(with_settings('privacy = "open"'))).settings.privacy == "open"
+    assert read_network_file(write_network(with_settings('privacy = "open"'))).settings.asked.privacy == "open"
 
 
 @pytest.mark.parametrize("lines", [(), ('privacy = "masked"',)])
@@ -36,7 +36,7 @@ def test_two_sites_have_to_say_that_they_see_each_other(write_network, lines):
     two = links, ('[[site]]\nname = "trondheim"\n', "")
     with pytest.raises(InputError, match="with two sites each finds the other's numbers by subtraction"):
         read_network_file(write_network(*two, with_settings(*lines)))
-    assert read_network_file(write_network(*two, with_settings('privacy = "open"'))).settings.privacy == "open"
+    assert read_network_file(write_network(*two, with_settings('privacy = "open"'))).settings.asked.privacy == "open"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,8 @@ def test_the_terms_of_a_run_are_looked_at_before_anybody_is_called(mesh):
     with pytest.raises(InputError, match="Each site must agree to that first"):
         require_terms(leaving, 5)
     require_terms(replace(leaving, agrees_to_continue=True), 5)
-    require_terms(replace(leaving, settings=replace(leaving.settings, privacy="open"), fingerprints={}), 5)
+    seen = replace(leaving.settings, asked=replace(leaving.settings.asked, privacy="open"))
+    require_terms(replace(leaving, settings=seen, fingerprints={}), 5)
 
 
 @pytest.fixture

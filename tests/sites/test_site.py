@@ -71,7 +71,7 @@ def test_the_weights_are_those_of_the_graph(write_site):
 
 def test_settings_make_a_request(write_site):
     more = "[settings.solver_parameters]\noversample = 7"
-    request = read_site(write_site(('"masked"', '"open"'), ("min_samples_per_site = 0", more))).settings.request()
+    request = read_site(write_site(('"masked"', '"open"'), ("min_new_samples = 10", more))).settings.request()
     assert request.solver == BlockKrylov(oversample=7)
     assert request.averaging == Tree()
 

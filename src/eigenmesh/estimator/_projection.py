@@ -1,8 +1,11 @@
 """What every fitted model can do: scores, reconstructions, likelihoods and distances, as in scikit-learn's PCA."""
 
+import inspect
 import os
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -11,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigenmesh._atomic_write import require_writable
 from eigenmesh._lookup import find_name
-from eigenmesh.arrays import as_tensor, to_numpy
+from eigenmesh.arrays import as_tensor, namespace_for, to_numpy
 from eigenmesh.dask import is_dask
-from eigenmesh.data import Source, TableOptions, as_source
+from eigenmesh.data import Scaling, Source, Split, TableOptions, as_source, split_by_name
 from eigenmesh.data._anndata_results import results_of
 from eigenmesh.data._columns import MatrixColumns, table_of
 from eigenmesh.data._distances import spe_limit, t2_limit
@@ -24,6 +27,13 @@ from eigenmesh.data._source import checkable, is_device_array, is_frame, is_mapp
 from eigenmesh.errors import InputError, warn_user
 from eigenmesh.fitting import Fit, model_of
 from eigenmesh.model_file import Model, write_model
+from eigenmesh.settings import OF_REQUESTS, Costs, Request, Setting
+
+# Stands in the docstring of an estimator where its parameters are filled in.
+PARAMETERS = "(the settings of eigenmesh.settings)"
+NO_MLE = "n_components = 'mle' is not supported: it needs all eigenvalues. Use a whole number, a share as 0.9 or None."
+
+T = TypeVar("T", bound="FittedPCA")
 
 
 class Distances(NamedTuple):
@@ -302,11 +312,64 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return tags
 
 
-class FittedPCA(Projection):
-    """A projection whose components come from a fit in this process; a subclass has the parameters tol and scale."""
+def takes_settings(rows: Mapping[str, Setting]) -> Callable[[type[T]], type[T]]:
+    """Give the constructor of an estimator these settings as parameters, and its docstring their descriptions."""
 
+    def completed(kind: type[T]) -> type[T]:
+        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=row.default) for name, row in rows.items()
+        ]
+        parameters[0] = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        # scikit-learn, help() and notebooks read the signature; type checkers read the annotation of **settings.
+        kind.__init__.__signature__ = inspect.Signature([itself, *parameters])  # type: ignore[attr-defined]
+        kind._rows = rows
+        described = [
+            textwrap.fill(f"{row.text} {row.more}".strip(), 112, initial_indent=" " * 8, subsequent_indent=" " * 8)
+            for row in rows.values()
+        ]
+        entries = [
+            f"    {name} : {row.kind}\n{text}" for (name, row), text in zip(rows.items(), described, strict=True)
+        ]
+        # Python leaves docstrings out with -OO.
+        kind.__doc__ = kind.__doc__ and kind.__doc__.replace(PARAMETERS, "\n".join(entries).lstrip())
+        return kind
+
+    return completed
+
+
+class FittedPCA(Projection):
+    """A projection whose components come from a fit in this process; a subclass has settings as its parameters."""
+
+    n_components: int | float | None
+    topology: Any
+    n_nodes: int | None
+    weights: str
+    split: str | Split
     tol: float
-    scale: bool | str
+    scale: Scaling
+    device: str | None
+    costs: Costs | None
+    # The settings that are its parameters. A subclass of a user may have others, which it checks itself.
+    _rows: ClassVar[Mapping[str, Setting]]
+
+    def _store(self, **given: Any) -> None:
+        """Set the parameters, as given or to their defaults."""
+        unknown = next((name for name in given if name not in self._rows), None)
+        if unknown is not None:
+            raise TypeError(f"{type(self).__name__} has no parameter {unknown!r}; it has {', '.join(self._rows)}.")
+        for name, row in self._rows.items():
+            setattr(self, name, given.get(name, row.default))
+
+    def _request(self) -> Request:
+        """The request for a fit; raises InputError for the first invalid parameter, without looking at data."""
+        if isinstance(self.n_components, str) and self.n_components == "mle":
+            raise InputError(NO_MLE)
+        for name, row in self._rows.items():
+            row.require(name, getattr(self, name))
+        split_by_name(self.split)
+        namespace_for(self.device)
+        return Request.parse(**{name: getattr(self, name) for name in self._rows if name in OF_REQUESTS})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one .npz file for ``eigenmesh.load_model`` and ``eigenmesh transform``."""

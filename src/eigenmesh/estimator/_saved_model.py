@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from eigenmesh._lookup import canonical_name
 from eigenmesh.data._scores import Filling
 from eigenmesh.errors import InputError
-from eigenmesh.estimator._parameters import CONSTRAINTS, require
 from eigenmesh.estimator._projection import Projection
 from eigenmesh.model_file import Model, read_model
+from eigenmesh.settings import SETTINGS
 
 
 def load_model(
@@ -38,7 +38,8 @@ def load_model(
     """
     known = get_args(Filling)
     policy = None if missing is None else canonical_name("policy for missing entries", missing, known)
-    require("whiten", whiten, [*CONSTRAINTS["whiten"], None])
+    if whiten is not None:
+        SETTINGS["whiten"].require("whiten", whiten)
     model = read_model(path)
     return SavedModel.of(model, model.whiten if whiten is None else whiten, cast(Filling, policy or model.missing))
 

@@ -6,32 +6,29 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from eigenmesh.averaging import Averaging
-from eigenmesh.data import Split
 from eigenmesh.errors import DataError, TooFewSamplesError, warn_user
 from eigenmesh.estimator._batches import CheckedBatch, CountedBatch, StreamState, count_batch
 from eigenmesh.estimator._inputs import connect, event_log
-from eigenmesh.estimator._parameters import OF_A_STREAM, request_of
-from eigenmesh.estimator._projection import FittedPCA
-from eigenmesh.events import BatchChecked, EventLog, Listener
-from eigenmesh.fitting import Costs, Fit, Request, fit, fit_at_every_node, prepare
+from eigenmesh.estimator._projection import FittedPCA, takes_settings
+from eigenmesh.events import BatchChecked, EventLog
+from eigenmesh.fitting import Fit, Request, fit, fit_at_every_node, prepare
 from eigenmesh.fitting._monitor import Monitor, renewed
 from eigenmesh.fitting._stream import StreamData
-from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
-from eigenmesh.solvers import Solver
+from eigenmesh.settings import A_STREAM, ONE_FIT, OfAStream
 from eigenmesh.transports import Transport
 
 # Directions beyond the components to keep for the next batch: with more, it starts closer to its result.
 KEPT_BEYOND = 50
 # Parameters of a stream that must be the same at all nodes. The seed of a request is another one for every batch.
-STREAM_SETTINGS = ("forgetting", "window", "averages_per_batch", "random_state")
+STREAM_SETTINGS = [name for name, row in A_STREAM.items() if row.agree and name not in ONE_FIT] + ["random_state"]
 
 
+@takes_settings(A_STREAM)
 class StreamingPCA(FittedPCA):
     """Exact PCA of samples that arrive over time at the nodes of a network, batch by batch.
 
@@ -40,22 +37,7 @@ class StreamingPCA(FittedPCA):
 
     Parameters
     ----------
-    n_components, solver, topology, n_nodes, weights, averaging, privacy, split, tol, max_rounds, scale, whiten, \
-missing, covariance, device, transport, random_state, costs, on_event, verbose
-        As for :class:`DecentralizedPCA`. The split is that of each batch.
-    forgetting : float
-        Factor in (0, 1] by which the weight of a sample shrinks with each later batch; 1 for none.
-    window : int or None
-        Number of batches whose samples count; None for all. The nodes store their rows.
-    store : path or None
-        Folder where rows are stored in files instead of d x d moments in memory; the result is the same. None: moments
-        if those of the nodes in this process fit into 2 GiB, else the folder for temporary files. The files are as
-        large as the rows that count, and are deleted with the estimator.
-    averages_per_batch : int or None
-        Budget of averages per batch, at least 2; the certificate states the accuracy that was reached. None: as many as
-        ``tol`` needs.
-    on_alarm : callable or None
-        Called with ``batch_`` if a batch differs from those before it.
+    (the settings of eigenmesh.settings)
 
     Attributes
     ----------
@@ -80,47 +62,14 @@ missing, covariance, device, transport, random_state, costs, on_event, verbose
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = OF_A_STREAM
+    forgetting: float
+    window: int | None
+    store: str | os.PathLike[str] | None
+    averages_per_batch: int | None
+    on_alarm: Callable[[BatchChecked], Any] | None
 
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        forgetting: float = 1.0,
-        window: int | None = None,
-        store: str | os.PathLike[str] | None = None,
-        averages_per_batch: int | None = None,
-        on_alarm: Callable[[BatchChecked], Any] | None = None,
-        solver: str | Solver = "auto",
-        topology: Any = "erdos_renyi",
-        n_nodes: int | None = None,
-        weights: str = "auto",
-        averaging: str | Averaging = "auto",
-        privacy: Literal["open", "masked"] = "open",
-        split: str | Split = "random",
-        tol: float = DEFAULT_TOL,
-        max_rounds: int = DEFAULT_MAX_ROUNDS,
-        scale: bool | Literal["binomial"] = False,
-        whiten: bool = False,
-        missing: Literal["error", "mean"] = "error",
-        covariance: str = "auto",
-        device: str | None = None,
-        transport: Transport | str | None = None,
-        random_state: Any = None,
-        costs: Costs | None = None,
-        on_event: Listener | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_components, self.solver = n_components, solver
-        self.forgetting, self.window, self.store = forgetting, window, store
-        self.averages_per_batch, self.on_alarm = averages_per_batch, on_alarm
-        self.topology, self.n_nodes, self.weights = topology, n_nodes, weights
-        self.averaging, self.random_state = averaging, random_state
-        self.split, self.privacy = split, privacy
-        self.tol, self.max_rounds, self.costs = tol, max_rounds, costs
-        self.scale, self.whiten, self.missing = scale, whiten, missing
-        self.covariance, self.device, self.transport = covariance, device, transport
-        self.on_event, self.verbose = on_event, verbose
+    def __init__(self, n_components: int | float | None = None, **settings: Unpack[OfAStream]) -> None:
+        self._store(n_components=n_components, **settings)
 
     def fit(self, X: Any, y: Any = None, nodes: Any = None) -> Self:
         """Begin a new stream, whose first batch are these samples; for the parameters see ``partial_fit``."""
@@ -174,7 +123,7 @@ missing, covariance, device, transport, random_state, costs, on_event, verbose
         self, stream: StreamState | None, X: Any, y: Any, nodes: Any, batch: Any = None
     ) -> tuple[StreamState, Fit | TooFewSamplesError]:
         """The stream after one more batch, and the fit to all of it, or the error if there are too few samples yet."""
-        request = request_of(self)
+        request = self._request()
         if stream is not None and batch is not None and batch in stream.ids:
             raise DataError(f"batch {batch!r} was counted before; give every batch its own id.")
         with ExitStack() as stack:

@@ -8,8 +8,8 @@ from eigenmesh.fitting._outputs import fit_numbers, model_of
 from eigenmesh.fitting._plan import Forecast, Plan
 from eigenmesh.fitting._planner import plan, planned, quick_forecast
 from eigenmesh.fitting._prepare import Prepared, Workload, choose_method, prepare
-from eigenmesh.fitting._request import Costs, Request
 from eigenmesh.fitting._topology import count_nodes, parse_weights
+from eigenmesh.settings import Costs, Request
 
 __all__ = [
     "PARTITIONS",

@@ -15,10 +15,10 @@ from eigenmesh.data._pooled_moments import own_moments
 from eigenmesh.errors import DataError, InputError, warn_user
 from eigenmesh.fitting._data import NodeData
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._sample_ids import agree_on_samples
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network
+from eigenmesh.settings import Request
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 

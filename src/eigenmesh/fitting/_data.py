@@ -16,13 +16,13 @@ from eigenmesh.data._place import HOST, Place
 from eigenmesh.data._weights import whole_count
 from eigenmesh.errors import InputError
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._matching import require_same_settings
+from eigenmesh.fitting._matching import common_settings, require_same_settings
 from eigenmesh.fitting._networks import counting_network, network_over, with_exact_averages
 from eigenmesh.fitting._place import place_of
-from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._suspicious import warn_of_columns
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network
+from eigenmesh.settings import Request
 from eigenmesh.solvers import Solver
 from eigenmesh.transports import Transport
 
@@ -107,7 +107,12 @@ class NodeData:
         return replace(self, shards=self.shards.take([transport.rank]), transport=transport)
 
     def compare(self, request: Request) -> None:
-        common = {**request.common, **self.facts.common, "topology": self.weights.summary, "split": self.split}
+        common = {
+            **common_settings(request),
+            **self.facts.common,
+            "topology": self.weights.summary,
+            "split": self.split,
+        }
         require_same_settings(self.transport, common)
 
     def check(self, request: Request) -> None:

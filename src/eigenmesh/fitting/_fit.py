@@ -17,12 +17,12 @@ from eigenmesh.fitting._facts import DataFacts
 from eigenmesh.fitting._loadings import in_columns
 from eigenmesh.fitting._one_result import of_one_node
 from eigenmesh.fitting._prepare import Prepared, prepare
-from eigenmesh.fitting._request import Request
 from eigenmesh.fitting._stream import BatchSums, StreamData
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.iteration import Result, run
 from eigenmesh.iteration._variance import run_to_fraction
 from eigenmesh.networks import Network
+from eigenmesh.settings import Request
 from eigenmesh.solvers._bases import random_basis
 from eigenmesh.solvers._step_size import common_basis
 from eigenmesh.transports import Transport

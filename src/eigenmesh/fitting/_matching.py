@@ -14,7 +14,9 @@ import numpy as np
 
 from eigenmesh import __version__
 from eigenmesh._text import node_list
+from eigenmesh.averaging import name_of
 from eigenmesh.errors import InputError
+from eigenmesh.settings import SETTINGS, Request
 from eigenmesh.transports import Transport
 
 # Lists that are longer than this as text are replaced by digests of their parts.
@@ -64,6 +66,18 @@ def _between_nodes(each: Sequence[dict[str, Any]]) -> list[str]:
     for text, ranks in others:
         found += differences(json.loads(text), json.loads(usual), f"at {node_list(ranks)}", f"at {node_list(most)}")
     return found
+
+
+def common_settings(request: Request) -> dict[str, Any]:
+    """The settings of a request that must be the same at all nodes, as JSON values."""
+    own = {name for name, row in SETTINGS.items() if not row.agree}
+    common = {one.name: described(getattr(request, one.name)) for one in dataclasses.fields(request)}
+    names = {
+        "solver": request.solver and request.solver.name,
+        "averaging": request.averaging and name_of(request.averaging),
+    }
+    common |= {name: {**(common[name] or {}), "name": given or "auto"} for name, given in names.items()}
+    return {name: value for name, value in common.items() if name not in own}
 
 
 def described(value: Any) -> Any:

@@ -14,11 +14,11 @@ from eigenmesh.averaging import Average, Averaging, LinearRound, PushSum, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.averaging._tree import TreeAverage
-from eigenmesh.fitting._request import Costs
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.graphs._resends import SAMPLED_ROUNDS
 from eigenmesh.networks import Changing, Network, Stacked
 from eigenmesh.networks._integers import Bound
+from eigenmesh.settings import Costs
 
 
 class NetworkCall(NamedTuple):

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from eigenmesh._text import html_paragraphs, html_table, readable_bytes
-from eigenmesh.fitting._request import Costs
+from eigenmesh.settings import Costs
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from eigenmesh.fitting._plan import Forecast, Plan
 from eigenmesh.fitting._prepare import Decision, Workload, decide, goes_with
 from eigenmesh.fitting._privacy import key_exchange
 from eigenmesh.fitting._rehearsal import ReducedProblem, Rehearsal, Rehearsed, rehearse
-from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import Weights
 from eigenmesh.graphs._resends import tree_rounds
 from eigenmesh.networks import Traffic
+from eigenmesh.settings import Request
 from eigenmesh.solvers import BlockKrylov, FastPCA, Solver, TrackedSubspace, TreeCovariance
 from eigenmesh.solvers._tree_covariance import LARGEST_FEATURES
 

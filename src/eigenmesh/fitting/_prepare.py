@@ -10,10 +10,10 @@ from eigenmesh.errors import DataError, InputError, TransportError
 from eigenmesh.fitting._data import Data
 from eigenmesh.fitting._facts import DataFacts, Size
 from eigenmesh.fitting._privacy import add_masks, in_integers, require_enough_nodes
-from eigenmesh.fitting._request import Costs, Request, expected_components
 from eigenmesh.fitting._seed import draw_seed
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks import Network, Traffic
+from eigenmesh.settings import Costs, Request, expected_components
 from eigenmesh.solvers import SOLVERS, BlockKrylov, Solver
 from eigenmesh.solvers._warm_krylov import Known, WarmKrylov
 

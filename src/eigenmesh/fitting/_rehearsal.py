@@ -16,10 +16,10 @@ from eigenmesh.fitting._fit import fit
 from eigenmesh.fitting._network_calls import NetworkCall, RecordingChanging, RecordingNetwork, recording
 from eigenmesh.fitting._one_result import SHARED_ROWS
 from eigenmesh.fitting._prepare import Prepared, prepare
-from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import NetworkSequence, Weights, complete, metropolis
 from eigenmesh.iteration import Result
 from eigenmesh.networks import Network, Traffic
+from eigenmesh.settings import Request
 from eigenmesh.solvers import Solver
 
 # Rows of the copy: USUAL_ROWS; more if they are short, up to USUAL_NUMBERS numbers; at most MOST_NUMBERS numbers.

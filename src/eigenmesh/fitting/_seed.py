@@ -12,9 +12,9 @@ import numpy as np
 from eigenmesh.arrays import to_numpy
 from eigenmesh.data import Covariance
 from eigenmesh.errors import TransportError
-from eigenmesh.fitting._request import DRAWN_FROM
 from eigenmesh.fitting._tables import gather_bytes
 from eigenmesh.networks import Network
+from eigenmesh.settings import DRAWN_FROM
 
 
 def draw_seed(network: Network, covariance: Covariance) -> int:

@@ -16,13 +16,13 @@ from eigenmesh.data._running import Running, RunningCovariance
 from eigenmesh.data._table_options import column_label
 from eigenmesh.errors import InputError, TooFewSamplesError
 from eigenmesh.fitting._facts import DataFacts, Size
-from eigenmesh.fitting._matching import described, require_same_settings
+from eigenmesh.fitting._matching import common_settings, described, require_same_settings
 from eigenmesh.fitting._monitor import Monitor
 from eigenmesh.fitting._networks import counting_network, network_over, with_exact_averages
-from eigenmesh.fitting._request import Request
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.masking import MIN_SITES
 from eigenmesh.networks import Network, Traffic
+from eigenmesh.settings import Request
 from eigenmesh.solvers import Solver
 from eigenmesh.solvers._warm_krylov import Known
 from eigenmesh.transports import Transport
@@ -116,7 +116,7 @@ class StreamData:
         return replace(self, nodes=[self.nodes[rank]], batch_sums=sums, n_new=n_new, transport=transport)
 
     def compare(self, request: Request) -> None:
-        common = {**request.common, **self.facts.common, "topology": self.weights.summary}
+        common = {**common_settings(request), **self.facts.common, "topology": self.weights.summary}
         stream = {"batch_number": self.tick, "batch": self.batch, **self.settings}
         require_same_settings(self.transport, {**common, "stream": described(stream)})
 

@@ -1,7 +1,6 @@
 """Networks given by name, as a graph, as a matrix or as weights."""
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import networkx as nx
@@ -10,7 +9,7 @@ from scipy import sparse
 
 from eigenmesh import graphs
 from eigenmesh.errors import InputError
-from eigenmesh.graphs._existing import graph_of, in_order_of
+from eigenmesh.graphs._existing import graph_of, in_order_of, is_edge_list
 
 DEFAULT_NODES = 10
 
@@ -48,15 +47,6 @@ def count_nodes(topology: Any, n_nodes: int | None, n_samples: int) -> int:
     if not isinstance(topology, str):
         return int(_matrix(topology).shape[0])
     return n_nodes if n_nodes is not None else max(1, min(DEFAULT_NODES, n_samples // 2))
-
-
-def is_edge_list(topology: Any) -> bool:
-    """Whether the topology is a list of pairs of nodes, as in ``[("oslo", "bergen"), ("bergen", "bodo")]``."""
-    if not isinstance(topology, list | tuple | set) or not topology:
-        return False
-    return all(isinstance(link, tuple) and len(link) == 2 for link in topology) and all(
-        isinstance(node, str | Integral) for link in topology for node in link
-    )
 
 
 def _graph(topology: Any) -> nx.Graph | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 
@@ -138,3 +139,12 @@ def _parse_link(content: str, where: str) -> tuple[str, str]:
     if names[0] == names[1]:
         raise GraphError(f"{where}: {content!r} links a node to itself; remove the line.")
     return names[0], names[1]
+
+
+def is_edge_list(topology: Any) -> bool:
+    """Whether the topology is a list of pairs of nodes, as in ``[("oslo", "bergen"), ("bergen", "bodo")]``."""
+    if not isinstance(topology, list | tuple | set) or not topology:
+        return False
+    return all(isinstance(link, tuple) and len(link) == 2 for link in topology) and all(
+        isinstance(node, str | Integral) for link in topology for node in link
+    )

@@ -39,7 +39,7 @@ class Work(NamedTuple):
 
 def made_up(network: NetworkFile, n_features: int, sizes: tuple[int, ...], gap: float, seed: int) -> list[np.ndarray]:
     """Samples (N_i, d) per site, with common axes; variances drop by ``gap`` after component K, and differ by site."""
-    wanted = network.settings.n_components
+    wanted = network.settings.asked.n_components
     k = wanted if isinstance(wanted, int) else min(USUAL_COMPONENTS, n_features - 1)
     spectrum = geometric_spectrum(n_features, k, gap)
     return unlike_nodes(spectrum, sizes, seed, spread=0.1)

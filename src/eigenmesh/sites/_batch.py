@@ -111,15 +111,15 @@ class Batch:
         return begun or enough or late
 
     def data(self, shards: Shards, weights: Weights, transport: TlsTransport) -> NodeData:
-        settings, wanted = self.site.settings, self.site.settings.n_components
-        least = max(settings.min_samples, wanted + 1 if isinstance(wanted, int) else 2)
+        settings, wanted = self.site.settings, self.site.settings.asked.n_components
+        least = max(settings.asked.min_samples, wanted + 1 if isinstance(wanted, int) else 2)
         return BatchData(shards, weights, transport, self.ledger.n_new, settings.min_new_samples, least)
 
     def start(self) -> np.ndarray | None:
         """The components of the last batch that counted; None, for a random basis, after a change of membership."""
         released, schedule = self.ledger.released, self.site.schedule
         changed = any(released < batch <= self.ledger.batch for batch in schedule.changes)
-        if released < 0 or changed or not isinstance(self.site.settings.n_components, int):
+        if released < 0 or changed or not isinstance(self.site.settings.asked.n_components, int):
             return None
         last = replace(self.site.out, version=released)
         return np.ascontiguousarray(read_model(last.result).components.T)

@@ -187,11 +187,11 @@ def _data(site: Site, samples: Source, names: tuple[str, ...] | None) -> Iterato
     labels = names or tuple(f"column {number}" for number in range(n_features))
     if missing.any():
         fix = 'set missing = "mean" at all sites, or fill them in'
-        verdict: Verdict = "problem" if site.settings.missing == "error" else "note"
+        verdict: Verdict = "problem" if site.settings.asked.missing == "error" else "note"
         yield Finding("missing", verdict, f"{int(missing.sum()):,} entries in {_listed(labels, missing > 0)}; {fix}")
     if constant.any():
         scaled = "columns that are constant at all sites cannot be scaled; drop them"
-        what = scaled if site.settings.scale else "constant columns add no variance"
+        what = scaled if site.settings.asked.scale else "constant columns add no variance"
         yield Finding("constant", "note", f"{_listed(labels, constant)}; {what}")
 
 

@@ -54,7 +54,7 @@ class Follower:
                 site.out.batches.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise UnreadableFileError(f"cannot make {site.out.batches}: {error.strerror}; see [out].") from error
-        self.inbox = Inbox(folder, site.data, site.settings.missing)
+        self.inbox = Inbox(folder, site.data, site.settings.asked.missing)
         self.inbox.files()
         self._since, self._tries = time.monotonic(), 0
 
@@ -121,7 +121,7 @@ def _site(path: Path) -> Site:
         raise InputError(f'{path}: --follow needs sites with their own samples; remove partition = "features".')
     if site.data.table.weight_column is not None:
         raise InputError(f"{path}: --follow counts every row once; remove weight_column.")
-    if site.schedule.heirs and site.settings.missing != "error":
+    if site.schedule.heirs and site.settings.asked.missing != "error":
         raise InputError(f'{path}: [heirs] needs missing = "error": rows with missing entries have no moments.')
     return replace(site, out=replace(site.out, audit_bytes=site.out.audit_bytes or AUDIT_BYTES))
 

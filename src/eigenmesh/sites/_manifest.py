@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +17,14 @@ from eigenmesh.errors import InputError
 from eigenmesh.fitting import _matching as matching
 from eigenmesh.fitting._matching import canonical, listed
 from eigenmesh.masking import mask_rule
+from eigenmesh.settings import AT_SITES
+from eigenmesh.sites._settings import RunSettings
 from eigenmesh.sites._site import Site
 
 PROTOCOL = 3
-# Settings of sites that are not in the request for a fit.
-SITE_SETTINGS = ("partition", "on_loss", "min_samples_per_site")
+# Settings that all sites must have in common, but that are not in the request for a fit. With ``min_new_samples`` it is
+# so only in runs that are followed.
+SITE_SETTINGS = [one.name for one in fields(RunSettings) if one.name in AT_SITES and AT_SITES[one.name].agree]
 # A manifest is sent in one control message.
 MAX_BYTES = 1 << 20
 
@@ -53,8 +56,8 @@ class Manifest:
                 "weights": site.weights.digest,
                 "fingerprints": dict(site.fingerprints) or None,
                 **shared,
-                **settings.request().common,
-                **{name: getattr(settings, name) for name in SITE_SETTINGS},
+                **matching.common_settings(settings.request()),
+                **{name: getattr(settings, name) for name in SITE_SETTINGS if name != "min_new_samples"},
                 "masks": mask_rule(len(site.sites)) if settings.masked else None,
                 **followed,
             }

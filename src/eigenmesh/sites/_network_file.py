@@ -124,8 +124,9 @@ def read_network_file(path: str | os.PathLike[str]) -> NetworkFile:
     fields.checked("run", require_run, run)
     sites = _sites(fields)
     table = fields.table("settings")
-    settings = RunSettings.from_fields(table).for_sites(len(sites), table)
-    edges = _edges(fields, tuple(site.name for site in sites), settings.seed or 0)
+    settings = RunSettings.from_fields(table)
+    settings.require_hidden(len(sites), table)
+    edges = _edges(fields, tuple(site.name for site in sites), settings.asked.seed or 0)
     pins = read_fingerprints(fields, tuple(site.name for site in sites))
     network = NetworkFile(fields.path, run, sites, edges, settings, pins)
     fields.checked("site", network.schedule.require_usable, network.names, edges)
@@ -219,9 +220,8 @@ def site_toml(network: NetworkFile, name: str, fingerprints: Mapping[str, str] |
         "[settings]                       # the same at all sites",
     ]
     # TOML cannot express None. Where None is allowed it is the default, so it can be left out.
-    settings = {key: value for key, value in vars(network.settings).items() if value is not None}
-    lines += [f"{key} = {_value(value)}" for key, value in settings.items() if key != "solver_parameters"]
-    if parameters := settings["solver_parameters"]:
+    lines += [f"{key} = {_value(value)}" for key, value in network.settings.words.items() if value is not None]
+    if parameters := network.settings.solver_parameters:
         lines += ["", "[settings.solver_parameters]"]
         lines += [f"{key} = {_value(value)}" for key, value in parameters.items()]
     lines += network.schedule.lines()

@@ -102,7 +102,7 @@ class Peer:
             return outcome
 
     def _audit(self) -> AuditWriter:
-        site, own, modes = self.site, self.own, (self.site.settings.privacy or "open", self.site.settings.partition)
+        site, own, modes = self.site, self.own, (self.site.settings.asked.privacy, self.site.settings.partition)
         facts = site.run_and_batch, own.n_features, own.n_samples
         return AuditWriter(site.out.audit, site.name, *facts, *modes, site.out.audit_bytes, self.supervisor)
 

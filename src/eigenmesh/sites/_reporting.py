@@ -92,7 +92,7 @@ class Reporter:
         self.site, self.listener = site, listener
         self.log = EventLog(self._take)
         self.transport: TlsTransport | None = None
-        most = site.settings.max_rounds
+        most = site.settings.asked.max_rounds
         self._status = Status(site.name, site.run_and_batch, "connecting", max_rounds=most, started=time.time())
         self._seen: tuple[Event, ...] = ()
         self._waiting_since, self._round = 0.0, 0

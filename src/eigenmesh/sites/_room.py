@@ -18,7 +18,7 @@ def written_bytes(site: Site, forecast: Forecast | None = None, n_samples: int =
 
     Without a forecast of the traffic, journal and audit are not included.
     """
-    wanted = site.settings.n_components
+    wanted = site.settings.asked.n_components
     k = wanted if isinstance(wanted, int) else 1
     scores = SCORE_BYTES * k * n_samples if site.out.scores is not None else 0
     # The model holds the components twice: those of the run, and those of this node.

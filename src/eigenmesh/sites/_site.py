@@ -139,10 +139,11 @@ def read_site(path: str | os.PathLike[str]) -> Site:
     tls.require_known(TLS_FIELDS)
     out = _out(fields.table("out"))
     table = fields.table("settings")
-    settings = RunSettings.from_fields(table).for_sites(len(sites), table)
+    settings = RunSettings.from_fields(table)
+    settings.require_hidden(len(sites), table)
     schedule = read_schedule(fields, sites, edges)
     for batch in schedule.changes:
-        settings.for_sites(len(schedule.members(sites, batch)), table)
+        settings.require_hidden(len(schedule.members(sites, batch)), table)
     return Site(
         path=fields.path,
         name=name,

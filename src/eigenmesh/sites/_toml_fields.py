@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from eigenmesh._lookup import canonical_name
 from eigenmesh.errors import InputError, UnknownNameError, UnreadableFileError
+from eigenmesh.settings import Names, Setting
 
 # The settings of a thousand sites are far smaller. A data file given by mistake is refused at once.
 MAX_BYTES = 4 * 2**20
@@ -70,6 +71,19 @@ class Fields:
             return check(*args, **kwargs)
         except InputError as error:
             raise self.error(key, f"is not valid: {error}") from error
+
+    def setting(self, key: str, row: Setting) -> Any:
+        """The value of a setting of the table, or its default; names as the library writes them."""
+        if key not in self.content:
+            return row.default_at("site")
+        value, written = self.content[key], [one for one in row.allowed if one.written]
+        for names in written:
+            if isinstance(names, Names) and isinstance(value, str) and (len(written) == 1 or names.accepts(value)):
+                return canonical_name(f"{self._full_name(key)} in {self.place(key)}", value, names.known)
+        if not any(one.accepts(value) for one in written):
+            words = row.allowed_words(written=True).replace("True or False", "true or false, without quotes,")
+            raise self.wrong(key, f"must be {words}.")
+        return value
 
     def text(self, key: str, default: str | None = None, choices: Sequence[str] = ()) -> str:
         """A string; if there are choices, the canonical name of one of them."""
