@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenmesh.protocol import Bytes, SiteMachine
+from eigenmesh.protocol import Bytes
 from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol._peering import Peering
 from processes import command
 
 
@@ -17,17 +18,17 @@ def deaf_command(sign: Path, *words: str) -> None:
 
 def make_deaf(sign: Path) -> None:
     """Make this process hear nothing of a neighbour from its word on the result on, while a file is there."""
-    received, unheard = SiteMachine.received, set()
+    received, unheard = Peering.received, set()
 
-    def received_some(machine: SiteMachine, event: Bytes) -> None:
-        sender = machine.streams[event.stream].link if event.stream in machine.streams else ""
+    def received_some(peering: Peering, event: Bytes) -> None:
+        sender = peering.streams[event.stream].link if event.stream in peering.streams else ""
         if not sign.exists():
             unheard.clear()
         elif sender:
-            frame = wire.decode(event.data, machine.setup.run.max_message_bytes)
+            frame = wire.decode(event.data, peering.setup.run.max_message_bytes)
             if frame.kind is wire.Kind.STATEMENT and '"kind":"result"' in frame.text:
                 unheard.add(sender)
         if sender not in unheard:
-            received(machine, event)
+            received(peering, event)
 
-    SiteMachine.received = received_some  # type: ignore[method-assign]
+    Peering.received = received_some  # type: ignore[method-assign]

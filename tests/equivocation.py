@@ -11,7 +11,7 @@ from eigenmesh.averaging._fixed_point import Wide
 from eigenmesh.averaging._integers import IntegerAverage
 from eigenmesh.networks._integers import InIntegers
 from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._machine import SiteMachine
+from eigenmesh.protocol._outbox import Outbox
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.solvers import _block_krylov
 from processes import command
@@ -60,7 +60,7 @@ class Liar:
 def lying(what: str, victim: str, notes: Path, *words: str) -> None:
     """``command`` in a process that lies to one neighbour, or without one to all sites and to itself."""
     liar = Liar(what, notes)
-    integer_mean, write, total = InIntegers._integer_mean, SiteMachine.write, IntegerAverage.total
+    integer_mean, write, total = InIntegers._integer_mean, Outbox.write, IntegerAverage.total
     told: dict[int, Any] = {}
 
     def mean(network: Any, average: Any, array: Any, bound: Any) -> Any:
@@ -69,12 +69,12 @@ def lying(what: str, victim: str, notes: Path, *words: str) -> None:
         liar.ends(network.n_nodes * np.asarray(decoded)[0])
         return decoded
 
-    def twisted(machine: Any, link: Any, message: Any, stream: int | None = None) -> None:
+    def twisted(outbox: Any, link: Any, message: Any, stream: int | None = None) -> None:
         if message.kind is Kind.DATA and link.name == victim:
             if message.round not in told:
-                told[message.round] = _changed(machine, message, liar)
+                told[message.round] = _changed(outbox, message, liar)
             message = told[message.round]
-        write(machine, link, message, stream)
+        write(outbox, link, message, stream)
 
     def changed_total(average: Any, network: Any, own: Any) -> Any:
         for level in average.over.up:
@@ -82,19 +82,19 @@ def lying(what: str, victim: str, notes: Path, *words: str) -> None:
         return average.over.from_root(network, liar.lie(own, average.n_nodes))
 
     InIntegers._integer_mean = mean  # type: ignore[method-assign]
-    SiteMachine.write = twisted  # type: ignore[method-assign]
+    Outbox.write = twisted  # type: ignore[method-assign]
     IntegerAverage.total = total if victim else changed_total  # type: ignore[method-assign]
     command(*words)
 
 
-def _changed(machine: Any, message: Any, liar: Liar) -> Any:
+def _changed(outbox: Any, message: Any, liar: Liar) -> Any:
     """The message with a lie in it, if it carries the total of an average."""
-    frame = wire.decode(message.frame, machine.setup.run.max_message_bytes)
+    frame = wire.decode(message.frame, outbox.setup.run.max_message_bytes)
     if frame.arrays[0].dtype != np.uint64:
         return message
-    lie = liar.lie(frame.arrays[0].copy(), len(machine.members))
-    body = wire.array_body((lie, *frame.arrays[1:]), machine.setup.run.max_message_bytes)
-    return machine.message(Kind.DATA, body, message.round, message.tag, frame.acknowledged)
+    lie = liar.lie(frame.arrays[0].copy(), len(outbox.epoch.members))
+    body = wire.array_body((lie, *frame.arrays[1:]), outbox.setup.run.max_message_bytes)
+    return outbox.message(Kind.DATA, body, message.round, message.tag, frame.acknowledged)
 
 
 def noted_blocks(save: Any) -> list[np.ndarray]:

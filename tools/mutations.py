@@ -16,16 +16,14 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from eigenmesh.masking import _masks
-from eigenmesh.protocol import _agreement, _handshake, _incoming, _machine, _outgoing, _records, _streams, _wire
-from eigenmesh.protocol._exchanging import Exchanging
-from eigenmesh.protocol._handshake import Handshake
-from eigenmesh.protocol._hiding import Hiding
-from eigenmesh.protocol._incoming import Incoming
+from eigenmesh.protocol import _machine, _membership, _peering, _records, _wire
 from eigenmesh.protocol._machine import SiteMachine
 from eigenmesh.protocol._membership import Membership
-from eigenmesh.protocol._outgoing import Outgoing
-from eigenmesh.protocol._statements import INSTANCE, LOST, read_statement
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol._outbox import Outbox
+from eigenmesh.protocol._peering import Peering
+from eigenmesh.protocol._records import Mark
+from eigenmesh.protocol._rounds import Accounts, Rounds
+from eigenmesh.protocol._setup import INSTANCE, LOST, read_statement
 from eigenmesh.rehearsal._disk import Disk
 from harness.scenario import draw
 from harness.seeds import BAD, play
@@ -36,43 +34,39 @@ Change = tuple[Any, str, Any]
 
 
 def acknowledge_before_durable() -> list[Change]:
-    original = Exchanging._pick
+    original = Outbox.keep_frame
 
-    def pick(self: SiteMachine, name: str, question: Any) -> bool:
-        replays, there = bool(self.links[name].replay), original(self, name, question)
-        if there and not replays:
-            self.links[name].safe_here = question.message.round + 1
-        return there
+    def keep(self: Outbox, link: Any, data: bytes, round_: int) -> None:
+        original(self, link, data, round_)
+        link.safe_here = round_ + 1
 
-    return [(Exchanging, "_pick", pick)]
+    return [(Outbox, "keep_frame", keep)]
 
 
 def say_before_durable() -> list[Change]:
-    original = Outgoing.state
+    original = Outbox.state
 
-    def state(self: SiteMachine, kind: str, content: Any) -> None:
+    def state(self: Outbox, kind: str, content: Any) -> None:
         original(self, kind, content)
         while self._unsent:
             self.spread(self._unsent.popleft()[1])
 
-    return [(Outgoing, "state", state)]
+    return [(Outbox, "state", state)]
 
 
 def farewell_before_durable() -> list[Change]:
-    def hear(self: SiteMachine, link: Any) -> None:
-        link.complete = True
-        link.finish()
-        self.append(_incoming.Mark.DONE, b"", link.name)
-        self.write(link, self.message(Kind.ACK, tag=1))
+    def keep(self: Outbox, link: Any) -> None:
+        self.append(Mark.DONE, b"", link.name)
+        self.acknowledge_farewell(link)
 
-    return [(Incoming, "_hear_farewell", hear)]
+    return [(Outbox, "keep_farewell", keep)]
 
 
 def unchecked_signatures() -> list[Change]:
     def read(text: str, keyring: Any, run_id: bytes) -> Any:
         return read_statement(text, None, run_id)
 
-    return [(_streams, "read_statement", read), (_handshake, "read_statement", read)]
+    return [(_peering, "read_statement", read)]
 
 
 def unchecked_instances() -> list[Change]:
@@ -85,12 +79,13 @@ def unchecked_instances() -> list[Change]:
 
 
 def any_epoch() -> list[Change]:
-    original = Incoming._hear
+    original = Peering._hear
 
-    def hear(self: SiteMachine, link: Any, stream: Any, frame: Any, data: bytes) -> None:
-        original(self, link, stream, frame._replace(run_id=self.run_id, epoch=self.epoch), data)
+    def hear(self: Peering, link: Any, stream: Any, frame: Any, data: bytes) -> None:
+        epoch = self.outbox.epoch
+        original(self, link, stream, frame._replace(run_id=epoch.run_id, epoch=epoch.number), data)
 
-    return [(Incoming, "_hear", hear)]
+    return [(Peering, "_hear", hear)]
 
 
 def unchecked_hashes() -> list[Change]:
@@ -102,16 +97,16 @@ def no_majority() -> list[Change]:
 
 
 def repeats_not_audited() -> list[Change]:
-    original = Outgoing.write
+    original = Outbox.write
 
-    def write(self: SiteMachine, link: Any, message: Any, stream: int | None = None) -> None:
+    def write(self: Outbox, link: Any, message: Any, stream: int | None = None) -> None:
         before = len(self._effects)
         original(self, link, message, stream)
         audits = [effect for effect in self._effects[before:] if getattr(effect, "sent", None) and effect.sent.again]
         for effect in audits:
             self._effects.remove(effect)
 
-    return [(Outgoing, "write", write)]
+    return [(Outbox, "write", write)]
 
 
 def damaged_records() -> list[Change]:
@@ -140,15 +135,14 @@ def any_word_on_links() -> list[Change]:
 
 
 def own_signature_is_enough() -> list[Change]:
-    original = SiteMachine._count_signatures
+    original = Accounts.count_signatures
 
-    def count(self: SiteMachine, event: Any) -> None:
-        everyone, self.members = self.members, (self.setup.name,)
-        with patch.object(Membership, "members", (self.setup.name,)):
-            original(self, event)
-        self.members = everyone
+    def count(self: Accounts, digest: str) -> Any:
+        alone = (self.setup.name,)
+        with patch.object(Membership, "members", alone), patch.object(self.outbox.epoch, "members", alone):
+            return original(self, digest)
 
-    return [(SiteMachine, "_count_signatures", count)]
+    return [(Accounts, "count_signatures", count)]
 
 
 def views_not_agreed() -> list[Change]:
@@ -156,17 +150,17 @@ def views_not_agreed() -> list[Change]:
 
 
 def old_words_put_off() -> list[Change]:
-    original = Handshake.hear_end
+    original = Peering.hear_end
 
-    def hear(self: SiteMachine, link: Any, frame: Any) -> None:
+    def hear(self: Peering, link: Any, frame: Any) -> None:
         original(self, link, frame._replace(tag=1 << 31))
 
-    return [(Handshake, "hear_end", hear), (_machine.SiteMachine, "warn", _warn_always)]
+    return [(Peering, "hear_end", hear), (Outbox, "warn", _warn_always)]
 
 
-def _warn_always(self: SiteMachine, link: Any) -> None:
-    if link.stream is not None and self.warning.payload_bytes:
-        self.write(link, self.warning)
+def _warn_always(self: Outbox, link: Any) -> None:
+    if link.stream is not None and self._warning.payload_bytes:
+        self.write(link, self._warning)
         link.warned = True
 
 
@@ -183,22 +177,23 @@ def start_from_memory() -> list[Change]:
 
 
 def masked_before_durable() -> list[Change]:
-    original = Exchanging._collect
+    original = Rounds.collect
 
-    def collect(self: SiteMachine, question: Any, event: Any, durable: int) -> None:
-        original(self, question, event, sys.maxsize)
+    def collect(self: Rounds, round_: Any) -> Any:
+        self.masked_record = -1
+        return original(self, round_)
 
-    return [(Exchanging, "_collect", collect)]
+    return [(Rounds, "collect", collect)]
 
 
 def masked_again() -> list[Change]:
-    original = Hiding._keep_masked
+    original = Rounds.keep_masked
 
-    def keep(self: SiteMachine, event: Any) -> None:
+    def keep(self: Rounds, event: Any) -> Any:
         self.masked.clear()
-        original(self, event)
+        return original(self, event)
 
-    return [(Hiding, "_keep_masked", keep)]
+    return [(Rounds, "keep_masked", keep)]
 
 
 def masks_of_any_transcript() -> list[Change]:
@@ -207,7 +202,7 @@ def masks_of_any_transcript() -> list[Change]:
 
 def unchecked_transcripts() -> list[Change]:
     """What other sites have heard is signed and passed on, but nobody compares it."""
-    return [(Hiding, "_compare", lambda self, statement: None), (Hiding, "last_heard", "")]
+    return [(Accounts, "_compare", lambda self, statement: None), (Accounts, "last_heard", "")]
 
 
 def keys_may_change() -> list[Change]:
@@ -223,7 +218,7 @@ def keys_may_change() -> list[Change]:
         def __init__(self, context: Any, publics: Any) -> None:
             super().__init__(context, ())
 
-    return [(_outgoing, "Membership", Trusting), (_masks, "Transcript", WithoutKeys)]
+    return [(_machine, "Membership", Trusting), (_masks, "Transcript", WithoutKeys)]
 
 
 MUTATIONS: dict[str, Callable[[], list[Change]]] = {
@@ -248,7 +243,7 @@ MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     "a site may show another key once masks are made": keys_may_change,
     "masks do not depend on what a site was told": masks_of_any_transcript,
     "what sites were told is not compared": unchecked_transcripts,
-    "two sites may be left with masks": lambda: [(_agreement, "MIN_SITES", 0)],
+    "two sites may be left with masks": lambda: [(_membership, "MIN_SITES", 0)],
 }
 
 

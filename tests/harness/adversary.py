@@ -8,7 +8,7 @@ import numpy as np
 
 from eigenmesh.protocol import Write
 from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._statements import make_statement
+from eigenmesh.protocol._setup import make_statement
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.rehearsal._keys import SecretKeyring
 from harness.masked_sums import is_total
@@ -93,7 +93,7 @@ class Adversary:
     def _other_sum(self, process: FaultyProcess, stream: int, data: bytes) -> bytes | None:
         """The frame with another sum, if it passes on a sum to the site that it lies to."""
         frame, machine = wire.decode(data, self._world.run.max_message_bytes), process.machine
-        if not is_total(frame.tag) or machine.streams[stream].link != self._fault.other:
+        if not is_total(frame.tag) or machine.peering.streams[stream].link != self._fault.other:
             return None
         lie = frame.arrays[0].view(np.uint64) + np.uint64(1 + self._world.time.random.getrandbits(60))
         self._world.watch.lied(process, self._fault.other, frame, int(lie[0]))

@@ -40,7 +40,7 @@ class Driven:
         return self.step(ep.Bytes(stream, frame))
 
     def greeting_of(self, name, start=1, identity=""):
-        return Driven(name, start, identity).machine.make_greeting()
+        return Driven(name, start, identity).machine.peering.greeting()
 
     def met(self, name, start=1):
         """A stream that the neighbour has opened, agreed on."""

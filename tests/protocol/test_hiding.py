@@ -1,6 +1,7 @@
 """Keys for masks and masked numbers in the machine: shown, kept, sent once, and refused by name."""
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, FrameError
 from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._statements import make_statement
+from eigenmesh.protocol._setup import make_statement
 from eigenmesh.protocol._wire import Kind, array_body
 from eigenmesh.rehearsal._keys import SecretKeyring
 
@@ -26,9 +27,8 @@ def of_kind(effects, kind):
 def masked(driven):
     """Site B, in the middle, in a run with masks; A is met, and C may be heard of through it."""
     site = driven("B")
-    site.machine.setup = replace(site.machine.setup, masked=True)
-    past = site.machine.past
-    site.machine = ep.SiteMachine(site.machine.setup, past, site.machine.random, 0.0)
+    setup = replace(site.machine.setup, masked=True)
+    site.machine = ep.SiteMachine(setup, site.machine.past, Random(0), 0.0)
     site.met("A")
     return site
 
@@ -106,7 +106,7 @@ def test_asked_by_a_site_with_an_error_the_others_say_what_they_have_heard_up_to
     masked.hears(1, Kind.STATEMENT, heard("C", 0, START, ep.ENDING, 1))
     (own,) = own_statements(masked.written(on_disk(masked), Kind.STATEMENT))
     assert f'[0,"ending",0,"{START.hex()}",1]' in own
-    assert masked.machine.failure is None
+    assert masked.machine.outbox.failure is None
     (said,) = failures(masked.hears(1, Kind.STATEMENT, heard("A", 1, OTHER, ep.ENDING, 1)))
     assert "A was told other numbers than B" in said
 
@@ -138,7 +138,7 @@ def test_two_accounts_of_what_was_heard_end_the_run(masked):
 def test_keys_are_answered_once_all_members_have_shown_theirs(masked):
     own = masked.machine.past.site_key(()).public
     masked.machine.membership._known.clear()
-    masked.machine.membership.add(masked.machine.make("instance", masked.machine.own_instance))
+    masked.machine.membership.add(masked.machine.outbox.make_instance())
     assert of_kind(masked.step(ep.Keys()), ep.Deliver) == []
     assert masked.machine.waiting_for == ("A", "C")
     masked.hears(1, Kind.STATEMENT, shows("C", KEYS["C"].hex()))
@@ -189,7 +189,7 @@ def test_nothing_leaves_before_what_is_masked_is_on_the_disk(masked):
 def test_what_was_masked_before_a_crash_is_given_again(masked):
     entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 3, 0, 8)
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: START + b"as it was", "secret")
-    machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
+    machine = ep.SiteMachine(masked.machine.setup, past, Random(0), 0.0)
     assert machine.step(0.0, ep.Mask(3, (START,), b"other one")) == [ep.Deliver(ep.Masked(b"as it was"))]
     made = machine.step(0.0, ep.Mask(4, (NEXT,), b"a new one"))
     assert of_kind(made, ep.Deliver) == [ep.Deliver(ep.Masked(b"a new one"))]
@@ -198,7 +198,7 @@ def test_what_was_masked_before_a_crash_is_given_again(masked):
 def test_a_journal_with_other_sizes_does_not_fit(masked):
     entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 0, 0, 8)
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: START + b"as it was", "secret")
-    machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
+    machine = ep.SiteMachine(masked.machine.setup, past, Random(0), 0.0)
     (said,) = failures(machine.step(0.0, ep.Mask(0, (START,), b"12345678")))
     assert "the journal of B does not fit this run: average 0 has 9 bytes in it, but this run needs 8" in said
 
@@ -206,7 +206,7 @@ def test_a_journal_with_other_sizes_does_not_fit(masked):
 def test_a_journal_of_a_site_that_heard_something_else_does_not_fit(masked):
     entry = ep.JournalRecord(ep.Mark.MASKED, 1, 0, 0, 0, 8)
     past = ep.Past(masked.machine.past.instance, (entry,), lambda one: OTHER + b"12345678", "secret")
-    machine = ep.SiteMachine(masked.machine.setup, past, masked.machine.random, 0.0)
+    machine = ep.SiteMachine(masked.machine.setup, past, Random(0), 0.0)
     (said,) = failures(machine.step(0.0, ep.Mask(0, (START,), b"12345678")))
     assert "the journal of B does not fit this run: what was heard before average 0 has another hash now" in said
 
@@ -221,10 +221,11 @@ def test_an_epoch_has_keys_and_masks_of_its_own(masked):
     machine, lost = masked.machine, (("B", "C"),)
     assert machine.past.site_key(()).public != machine.past.site_key(lost).public
     before = machine.mask_context
-    machine.enter(lost)
+    machine.outbox.enter(lost)
+    machine.rounds.enter()
     assert (machine.mask_context.epoch, machine.mask_context.names) == (1, ("A", "B"))
     assert machine.mask_context.run != before.run
-    assert machine.next_masked == 0
+    assert machine.rounds.next_masked == 0
 
 
 def test_an_old_version_is_refused_by_its_number():

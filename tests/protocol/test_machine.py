@@ -5,7 +5,7 @@ import numpy as np
 from eigenmesh import protocol as ep
 from eigenmesh.errors import CannotResumeError, ParkedError
 from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._statements import make_statement
+from eigenmesh.protocol._setup import make_statement
 from eigenmesh.protocol._wire import Kind, array_body
 from eigenmesh.rehearsal._keys import SecretKeyring
 

@@ -63,7 +63,7 @@ class FaultyRun:
                 f"{TLS}._connection_thread.LEAVE_S": 0.1,
                 f"{TLS}._listener.CONNECT_S": float(self.rng.choice([0.05, 10.0])),
                 f"{TLS}._listener.LEAVE_S": 0.1,
-                "eigenmesh.protocol._streams.BACKOFF_S": (0.001, 0.01),
+                "eigenmesh.protocol._peering.BACKOFF_S": (0.001, 0.01),
             }.items():
                 stack.enter_context(patch(name, seconds))
             for caller, called in self.sites.graph.edges:

@@ -14,7 +14,7 @@ import networkx as nx
 from eigenmesh.errors import AbortedError
 from eigenmesh.protocol import Instance, Run, Setup
 from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._statements import INSTANCE, make_statement
+from eigenmesh.protocol._setup import INSTANCE, make_statement
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.transports.tls import CertificateKeyring, Credentials, Endpoint, TlsTransport
 from eigenmesh.transports.tls._connection import WELCOME, MessageReader, prefixed

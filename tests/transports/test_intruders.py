@@ -19,7 +19,7 @@ import pytest
 from eigenmesh.errors import LostNeighbourError
 from eigenmesh.protocol import Instance
 from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._statements import make_statement
+from eigenmesh.protocol._setup import make_statement
 from eigenmesh.protocol._wire import Kind
 from eigenmesh.transports.tls import CertificateKeyring
 from eigenmesh.transports.tls._connection import WELCOME, prefixed

@@ -403,7 +403,8 @@ def test_a_neighbour_that_hashes_wrongly_is_found_out():
 
     def work(rank):
         with sites.transport(rank) as transport:
-            machine, message = transport.endpoint.machine, transport.endpoint.machine.message
+            outbox = transport.endpoint.machine.outbox
+            message = outbox.message
 
             def spoilt(kind, *args):
                 sound = message(kind, *args)
@@ -412,7 +413,7 @@ def test_a_neighbour_that_hashes_wrongly_is_found_out():
                 return sound._replace(frame=sound.frame[:56] + bytes(8) + sound.frame[64:])
 
             if rank:
-                machine.message = spoilt
+                outbox.message = spoilt
             all_rounds(sites, 10)(transport)
 
     errors = in_threads(work, 2)
@@ -429,7 +430,7 @@ def test_a_mistake_in_the_machine_ends_the_run_and_not_only_a_stream(caplog):
         with sites.transport(rank) as transport:
             rounds(transport, [1 - rank], 3)
             if rank == 0:
-                transport.endpoint.machine.received = received
+                transport.endpoint.machine.peering.received = received
             rounds(transport, [1 - rank], 1000, first=3)
 
     errors = in_threads(work, 2)

@@ -36,13 +36,12 @@ from eigenmesh.protocol._events import (
     Unreachable,
     Write,
 )
-from eigenmesh.protocol._journalled_masks import JournalledMasks
-from eigenmesh.protocol._link import LinkStatus
 from eigenmesh.protocol._machine import HEARTBEAT_S, SiteMachine
 from eigenmesh.protocol._membership import Membership
+from eigenmesh.protocol._outbox import LinkStatus
 from eigenmesh.protocol._records import JournalRecord, Mark, record, scan
-from eigenmesh.protocol._setup import Instance, OnLoss, Past, Run, Setup
-from eigenmesh.protocol._statements import ENDING, SET_UP, Keyring, read_statement
+from eigenmesh.protocol._rounds import JournalledMasks
+from eigenmesh.protocol._setup import ENDING, SET_UP, Instance, Keyring, OnLoss, Past, Run, Setup, read_statement
 
 __all__ = [
     "ENDING",

@@ -261,3 +261,16 @@ class Parted(NamedTuple):
     """Answer to Finish: the neighbours have all they need, or are lost; those in ``owed`` may need this site again."""
 
     owed: tuple[str, ...]
+
+
+Answer = Received | PublicKeys | Masked | Compared | Signed | MembersChanged | Begun | Parted
+
+
+class Wait(NamedTuple):
+    """A part of the machine cannot answer the solver's request yet: it waits for these neighbours.
+
+    ``what`` is what they have to do within ``round_s``. It is empty if the time is bounded in another way.
+    """
+
+    names: tuple[str, ...]
+    what: str = ""

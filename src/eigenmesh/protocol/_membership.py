@@ -1,17 +1,43 @@
-"""Which sites continue when some are lost: all remaining sites come to the same view, without a server."""
+"""Which sites continue when some are lost: all remaining sites come to the same view, without a server.
 
-import hashlib
-import json
+``Membership`` is what follows from the signed statements that a site knows. ``Agreement`` is what the site does about
+it: it declares links lost, signs its view, and waits until all members have signed the same one.
+"""
+
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from eigenmesh.errors import FrameError, TransportError
-from eigenmesh.protocol._statements import ENDING, HEARD, INSTANCE, LOST, RESULT, SET_UP, VIEW, Statement
+from eigenmesh.errors import FrameError, LostNeighbourError, ParkedError, TransportError
+from eigenmesh.masking import MIN_SITES
+from eigenmesh.protocol import _events as ev
+from eigenmesh.protocol._setup import (
+    ENDING,
+    HEARD,
+    INSTANCE,
+    LOST,
+    RESULT,
+    SET_UP,
+    VIEW,
+    Clock,
+    Edge,
+    Setup,
+    Statement,
+    view_digest,
+)
 
-Link = tuple[str, str]
+if TYPE_CHECKING:
+    from eigenmesh.protocol._outbox import Outbox
+    from eigenmesh.protocol._peering import Peering
+
+
 # Most starts of one site. Each start is kept and passed on, so the number must be bounded; no run comes near it.
 MAX_STARTS = 10_000
 KEY_BYTES = 32
+# Longest time for an agreement, in units of ``patience_s``: neighbours may fall silent one after the other.
+MAX_PATIENCES = 10
 
 
 class Membership:
@@ -25,7 +51,7 @@ class Membership:
     each of its links, and per epoch one result and two statements of what it has heard.
     """
 
-    def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Link], lost: Iterable[Link] = ()) -> None:
+    def __init__(self, name: str, sites: Iterable[str], edges: Iterable[Edge], lost: Iterable[Edge] = ()) -> None:
         self.name, self.sites = name, tuple(sites)
         self.edges = tuple(ordered(edge) for edge in edges)
         self.lost = tuple(sorted({ordered(link) for link in lost}))
@@ -125,7 +151,7 @@ class Membership:
         return [len(self.lost), view_digest(self.lost)]
 
     @property
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> tuple[Edge, ...]:
         """Remaining links, in the order of the network."""
         return tuple(edge for edge in self.edges if edge not in self.lost)
 
@@ -182,10 +208,93 @@ class TwiceError(FrameError):
     """Two statements of one site that cannot both be true."""
 
 
-def view_digest(lost: Iterable[Link]) -> str:
-    return hashlib.sha256(json.dumps(sorted(lost)).encode()).hexdigest()[:32]
-
-
-def ordered(link: Iterable[str]) -> Link:
+def ordered(link: Iterable[str]) -> Edge:
     first, second = sorted(link)
     return first, second
+
+
+class Agreement:
+    """Comes to an agreement with the other sites on who continues after a loss.
+
+    Parameters
+    ----------
+    setup : the site, and what it does when a neighbour is lost (``on_loss``).
+    membership : the statements that are known here.
+    outbox, peering : where statements are signed, and where the streams of lost links are closed.
+    clock : the time of the current step.
+
+    Attributes
+    ----------
+    lost : the lost links of the view that all its members have signed. More links may have been lost since.
+    """
+
+    def __init__(self, setup: Setup, membership: Membership, outbox: Outbox, peering: Peering, clock: Clock) -> None:
+        self.setup, self.membership, self.outbox, self.peering, self.clock = setup, membership, outbox, peering, clock
+        self.lost: tuple[Edge, ...] = ()
+        # When the set of lost links last grew; the members must agree on it within a bounded time.
+        self._since = clock.now
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether links were lost since the current epoch began."""
+        return self.membership.lost != self.outbox.epoch.lost
+
+    def sign_view(self) -> None:
+        """Sign the current set of lost links, after it has grown."""
+        self._since = self.clock.now
+        self.outbox.state(VIEW, [*self.membership.view, self.outbox.public_key(self.membership.lost)])
+
+    def lose(self, names: list[str]) -> ev.MembersChanged | ev.Wait | None:
+        """React to lost neighbours as ``on_loss`` demands. Returns the same as ``agree``."""
+        setup, links = self.setup, self.outbox.epoch.links
+        silent = ", ".join(name for name in names if links[name].joined)
+        absent = ", ".join(name for name in names if not links[name].joined)
+        reasons = [f"has heard nothing from {silent} for {setup.patience_s:g} s"] if silent else []
+        reasons += [f"has waited {setup.join_s:g} s for {absent} to join"] if absent else []
+        text = f"{setup.name} {' and '.join(reasons)}."
+        if setup.on_loss == "abort":
+            self.outbox.end(LostNeighbourError(text, names))
+            return None
+        if setup.on_loss == "wait":
+            parked = f"{setup.name} parked the run: {text} Start all sites again to continue."
+            self.outbox.fail(ParkedError(parked), parked)
+            return None
+        self.outbox.log(f"{text} The remaining sites now agree on who continues.")
+        for name in names:
+            self.outbox.state(LOST, sorted((setup.name, name)))
+            self.peering.drop(name)
+        self.sign_view()
+        return self.agree()
+
+    def agree(self) -> ev.MembersChanged | ev.Wait | None:
+        """Wait until every member has signed the view; neighbours that fall silent meanwhile are lost, too.
+
+        Returns the answer to the solver, or for whom it has to wait; None if the run has ended.
+        """
+        membership, setup, links = self.membership, self.setup, self.outbox.epoch.links
+        left = {name for link in membership.links if setup.name in link for name in link if name != setup.name}
+        try:
+            self._require_possible([link.name for link in links.values() if link.finished and link.name in left])
+        except TransportError as error:
+            self.outbox.end(error)
+            return None
+        if membership.agreed and not self.outbox.has_unsent:
+            self.lost = membership.lost
+            return ev.MembersChanged(membership.lost)
+        silent = [name for name in links if name in left and links[name].lost]
+        return (self.lose(silent) if silent else None) or ev.Wait(tuple(sorted(left)))
+
+    def _require_possible(self, finished: list[str]) -> None:
+        """Raise unless the members can continue without the sites that are missing."""
+        membership, setup = self.membership, self.setup
+        membership.require_majority()
+        if setup.masked and len(membership.members) < MIN_SITES:
+            missing, who = ", ".join(membership.missing), " and ".join(membership.members)
+            text = f"{missing} is lost; only {who} are left, and each would find the other's numbers by subtraction"
+            raise TransportError(f"{text}; start all sites again.")
+        if finished:
+            who, gone = ", ".join(finished), ", ".join(map("-".join, membership.lost))
+            raise TransportError(f"{who} finished before {gone} was lost; use its result, which is of all sites.")
+        if self.clock.now - self._since > MAX_PATIENCES * setup.patience_s + setup.join_s:
+            who = ", ".join(membership.undecided)
+            raise TransportError(f"{who} did not agree on who continues; start the run again.")
