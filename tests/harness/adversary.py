@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eigenmesh.protocol import Write
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._setup import make_statement
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol import Kind, Write, make_statement, wire
 from eigenmesh.rehearsal._keys import SecretKeyring
 from harness.masked_sums import is_total
 from harness.scenario import TOLD_APART

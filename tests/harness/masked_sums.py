@@ -31,8 +31,8 @@ from eigenmesh.protocol import (
     PublicKeys,
     Sign,
     Signed,
+    wire,
 )
-from eigenmesh.protocol._wire import array_body
 from harness.sums import PRIME, Links, Sum, SumProblem, digest_of, plan, require
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class MaskedSumProblem(SumProblem):
         words = np.frombuffer(masked, np.uint64)
         for level in range(tree.deepest, 0, -1):
             senders = children if mine == level - 1 else ()
-            body = array_body((words.view(np.int64),), 64)
+            body = wire.array_body((words.view(np.int64),), 64)
             answer = yield Exchange(body, UP + 2 * number, parent if mine == level else (), senders)
             if isinstance(answer, MembersChanged):
                 return None
@@ -122,7 +122,7 @@ class MaskedSumProblem(SumProblem):
                 words = words + answer.frames[sender].arrays[0].view(np.uint64)
         for level in range(1, tree.deepest + 1):
             senders = parent if mine == level else ()
-            body = array_body((words.view(np.int64),), 64)
+            body = wire.array_body((words.view(np.int64),), 64)
             answer = yield Exchange(body, DOWN + 2 * number, children if mine == level - 1 else (), senders)
             if isinstance(answer, MembersChanged):
                 return None

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from eigenmesh.protocol import Begin, Begun, Exchange, MembersChanged, Membership, Received, Sign, Signed
-from eigenmesh.protocol._wire import array_body
+from eigenmesh.protocol import Begin, Begun, Exchange, MembersChanged, Membership, Received, Sign, Signed, wire
 
 if TYPE_CHECKING:
     from eigenmesh.rehearsal._world import Position
@@ -143,7 +142,7 @@ def _epoch(
 
 
 def _exchange(tag: int, number: int, send_to: tuple[str, ...], receive_from: tuple[str, ...]) -> Exchange:
-    return Exchange(array_body((np.array([number], np.int64),), 64), tag, send_to, receive_from)
+    return Exchange(wire.array_body((np.array([number], np.int64),), 64), tag, send_to, receive_from)
 
 
 def _numbers(answer: Any, senders: tuple[str, ...]) -> list[int]:

@@ -6,11 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from eigenmesh.masking import MIN_SITES
-from eigenmesh.protocol import Mark, Membership, Sent, Write, read_statement
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._membership import ordered
-from eigenmesh.protocol._records import RECORD_BYTES
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol import RECORD_BYTES, Kind, Mark, Membership, Sent, Write, ordered, read_statement, wire
 from harness.disk import MARK_AT, FaultyDisk
 from harness.masked_sums import is_masked_sum, is_total, number_of, without_noise
 from harness.sums import PRIME, Links, Sum, plan

@@ -1,5 +1,6 @@
 """The protocol between sites: frames, signed statements, and one site as a pure state machine."""
 
+from eigenmesh.protocol import _wire as wire
 from eigenmesh.protocol._events import (
     Append,
     Audit,
@@ -37,15 +38,28 @@ from eigenmesh.protocol._events import (
     Write,
 )
 from eigenmesh.protocol._machine import HEARTBEAT_S, SiteMachine
-from eigenmesh.protocol._membership import Membership
+from eigenmesh.protocol._membership import Membership, ordered
 from eigenmesh.protocol._outbox import LinkStatus
-from eigenmesh.protocol._records import JournalRecord, Mark, record, scan
+from eigenmesh.protocol._records import RECORD_BYTES, JournalRecord, Mark, record, scan
 from eigenmesh.protocol._rounds import JournalledMasks
-from eigenmesh.protocol._setup import ENDING, SET_UP, Instance, Keyring, OnLoss, Past, Run, Setup, read_statement
+from eigenmesh.protocol._setup import (
+    ENDING,
+    SET_UP,
+    Instance,
+    Keyring,
+    OnLoss,
+    Past,
+    Run,
+    Setup,
+    make_statement,
+    read_statement,
+)
+from eigenmesh.protocol._wire import Kind
 
 __all__ = [
     "ENDING",
     "HEARTBEAT_S",
+    "RECORD_BYTES",
     "SET_UP",
     "Append",
     "Audit",
@@ -68,6 +82,7 @@ __all__ = [
     "JournalledMasks",
     "Keyring",
     "Keys",
+    "Kind",
     "LinkStatus",
     "Log",
     "Mark",
@@ -93,9 +108,12 @@ __all__ = [
     "Tick",
     "Unreachable",
     "Write",
+    "make_statement",
+    "ordered",
     "read_statement",
     "record",
     "scan",
+    "wire",
 ]
 
 

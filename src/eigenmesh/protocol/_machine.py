@@ -14,9 +14,9 @@ methods.
 - ``outbox`` collects the effects. It decides what may be sent when: a message is audited before it is written, and
   what others rely on waits until it is on the disk. It has the current epoch with its links, and the failure of the
   run.
-- ``peering`` has the streams. It calls neighbours, greets them, and checks every frame that arrives. Numbers go into
-  the inbox of their link, and statements into ``membership``, from where the machine hands them to the two parts
-  below.
+- ``peering`` has the streams. It calls neighbours, greets them, and checks every frame that arrives. Numbers wait at
+  their link until they are used. Statements go into ``membership``, and the machine hands them on: lost links to
+  ``agreement``, and what others have heard to ``accounts``.
 - ``agreement`` finds out, after a loss, which sites continue.
 - ``accounts`` and ``rounds`` do what the solver asks for: rounds of arrays, masks, comparisons and signatures.
 

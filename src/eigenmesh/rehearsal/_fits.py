@@ -19,8 +19,18 @@ from eigenmesh.fitting import NodeData, Prepared, Request, fit, prepare
 from eigenmesh.graphs import metropolis
 from eigenmesh.iteration import Result
 from eigenmesh.masking import Masks
-from eigenmesh.protocol import SET_UP, Begin, Compare, Exchange, JournalledMasks, Keys, MembersChanged, Membership, Sign
-from eigenmesh.protocol._wire import array_body
+from eigenmesh.protocol import (
+    SET_UP,
+    Begin,
+    Compare,
+    Exchange,
+    JournalledMasks,
+    Keys,
+    MembersChanged,
+    Membership,
+    Sign,
+    wire,
+)
 from eigenmesh.rehearsal._conditions import Edges
 from eigenmesh.transports._base import Arrays, Transport
 from eigenmesh.transports._base import Links as Round
@@ -125,7 +135,7 @@ class RehearsedTransport(Transport):
     def exchange(self, arrays: Arrays, links: Round) -> dict[int, Arrays]:
         own = [np.asarray(array) for array in arrays]
         to, from_ = (tuple(self._members[rank] for rank in ranks) for ranks in (links.send_to, links.receive_from))
-        answer = self._answer(Exchange(array_body(own, self._process.world.run.max_message_bytes), 0, to, from_))
+        answer = self._answer(Exchange(wire.array_body(own, self._process.world.run.max_message_bytes), 0, to, from_))
         self.sent.add(len(to), sum(array.nbytes for array in own))
         return {rank: answer.frames[self._members[rank]].arrays for rank in links.receive_from}
 

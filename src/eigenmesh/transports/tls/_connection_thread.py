@@ -8,8 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from eigenmesh.errors import InputError
-from eigenmesh.protocol import HEARTBEAT_S, Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write
-from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol import HEARTBEAT_S, Bytes, Closed, Cut, Dial, Opened, Tick, Unreachable, Write, wire
 from eigenmesh.transports.tls._connection import CONNECT_S, LEAVE_S, WELCOME, Connection
 from eigenmesh.transports.tls._listener import Listener
 from eigenmesh.transports.tls._security import Credentials, parse_address, plain_reason

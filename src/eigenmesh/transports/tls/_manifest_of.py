@@ -3,8 +3,7 @@
 import socket
 
 from eigenmesh.errors import FrameError, TransportError
-from eigenmesh.protocol import _wire as wire
-from eigenmesh.protocol._wire import Kind
+from eigenmesh.protocol import Kind, wire
 from eigenmesh.transports.tls._connection import WELCOME, MessageReader, prefixed
 from eigenmesh.transports.tls._security import Credentials, parse_address, plain_reason
 

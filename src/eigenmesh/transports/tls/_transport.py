@@ -9,8 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from eigenmesh import arrays as ea
 from eigenmesh.errors import InputError, MembersChangedError
 from eigenmesh.masking import Masks
-from eigenmesh.protocol import Begin, Compare, Exchange, JournalledMasks, Keys, LinkStatus, MembersChanged, Sign
-from eigenmesh.protocol import _wire as wire
+from eigenmesh.protocol import Begin, Compare, Exchange, JournalledMasks, Keys, LinkStatus, MembersChanged, Sign, wire
 from eigenmesh.transports._base import Arrays, Links, Transport, in_library_of
 from eigenmesh.transports.tls._endpoint import Endpoint
 
