@@ -449,7 +449,7 @@ class OfEveryFit(TypedDict, total=False):
             [instances("a Costs object", Costs), NOTHING],
             'Latency, bandwidth, speed and memory of the nodes, for the choices of "auto".',
             kind="Costs or None",
-            command="--latency-ms, --bandwidth-mbit, --gflops, --memory-gb",
+            command="--costs",
         ),
     ]
     on_event: Annotated[

@@ -141,11 +141,12 @@ def test_several_files_are_a_node_each_and_links_go_by_their_names(call, write_c
     assert "20 to 120 samples per node" in done.stdout
 
 
-@pytest.mark.parametrize("words", [("--by-label",), ("--split", "label")])
-def test_split_by_label_has_one_node_a_label(call, write_csv, samples, words):
+def test_split_by_label_has_one_node_a_label(call, write_csv, samples):
     labels = np.array(["a", "b", "c"])[np.digitize(samples[:, 0], [-0.5, 0.5])]
     write_csv("data.csv", samples, labels)
-    done = call("fit", "data.csv", "--label-column", "site", *words, "-k", 2, "--out", "r.npz", "--json", "r.json")
+    done = call(
+        "fit", "data.csv", "--label-column", "site", "--split", "label", "-k", 2, "--out", "r.npz", "--json", "r.json"
+    )
     assert done.exit_code == 0, done.output
     with np.load("r.npz", allow_pickle=False) as arrays:
         assert arrays["node_names"].tolist() == ["a", "b", "c"]
@@ -250,7 +251,7 @@ def test_every_solver_averaging_weight_and_covariance_is_understood(call, tmp_pa
         ("--weights", "best_constant"),
         ("--covariance", "matrix-free"),
         ("--covariance", "chunked"),
-        ("--step-size", "0.3"),
+        ("--solver", "fast-pca:step_size=0.3"),
         ("--topology", "erdos-renyi"),
     ):
         done = call("fit", "data.npy", "-k", 2, "--out", "r.npz", *words)

@@ -68,7 +68,7 @@ def test_folders_are_nodes_and_one_may_lack_a_file(call, folder, samples, write_
 def test_labels_are_nodes(call, write_csv, samples):
     sites = np.array(["a", "b"] * 120)
     path = write_csv("all.csv", samples, sites)
-    words = ("fit", path, "--stream", "--batch-rows", 80, "--label-column", "site", "--by-label", "-k", 2)
+    words = ("fit", path, "--stream", "--batch-rows", 80, "--label-column", "site", "--split", "label", "-k", 2)
     done = call(*words, "--out", "r.npz")
     assert done.exit_code == 0, done.output
     assert assert_components("r.npz", samples)["node_components"].shape == (2, 2, 6)
@@ -83,7 +83,7 @@ def test_labels_are_nodes(call, write_csv, samples):
         (["days", "--stream", "--forgetting", "0"], "forgetting = 0.0 must be"),
         (["days", "--stream", "--missing", "mean"], "needs all samples at once"),
         (["days", "--stream", "--privacy", "masked", "--nodes", "2"], "2 nodes cannot be masked"),
-        (["days", "--stream", "--by-label"], "no labels to split by"),
+        (["days", "--stream", "--split", "label"], "no labels to split by"),
         (["days", "--stream", "--transport", "mpi"], "every node reads its own"),
         (["few.npy", "--stream", "-k", "3"], "are too few"),
         (["days", "--stream", "--weight-column", "c0"], "--stream, which counts every row once"),

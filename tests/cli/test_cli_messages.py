@@ -69,7 +69,6 @@ def test_square_brackets_in_messages_are_not_markup():
         ('drop it, or pass missing="mean"', "drop it, or use --missing mean"),
         ("Raise max_rounds, or n_components = 3.", "Raise --max-rounds, or --components = 3."),
         ("Raise max_rounds.", "Raise --max-rounds."),
-        ('step_size="auto" or a smaller step_size', "--step-size auto or a smaller --step-size"),
         ("n_nodes.csv and my_n_nodes and runs/n_nodes stay", "n_nodes.csv and my_n_nodes and runs/n_nodes stay"),
     ],
 )

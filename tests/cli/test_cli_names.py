@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 SETTINGS = {
-    "--solver": ("block-krylov", "BLOCK_KRYLOV"),
+    "--solver": ("fast-pca:step_size=auto", "FAST_PCA:Step-Size=AUTO"),
     "--topology": ("erdos_renyi", "Erdos-Renyi"),
     "--weights": ("max_degree", "Max-Degree"),
     "--averaging": ("polynomial", "Polynomial"),
     "--covariance": ("matrix-free", "Matrix_Free"),
     "--missing": ("mean", "Mean"),
     "--split": ("contiguous", "CONTIGUOUS"),
-    "--step-size": ("auto", "Auto"),
 }
 
 
@@ -34,18 +33,13 @@ def test_fit(call, tmp_path, samples, transport):
     ours, theirs = found
     same = ("weights", "topology", "averaging", "solver", "covariance", "missing", "rounds", "bytes", "error_bound")
     assert {name: ours[name] for name in same} == {name: theirs[name] for name in same}
+    assert ours["solver_parameters"] == theirs["solver_parameters"] == {"step_size": "auto"}
     assert theirs["transport"] == ("threads" if transport else None)
 
 
 def test_data_sets(call):
     done = call("fit", "Digits", "-k", "1", "--json", "-")
     assert json.loads(done.stdout)["data"] == "digits"
-
-
-def test_by_label_goes_with_the_split_of_that_name(call):
-    done = call("fit", "digits", "-k", "1", "--by-label", "--split", "Label")
-    assert done.exit_code == 0, done.stderr
-    assert "--by-label is --split label" in call("fit", "digits", "--by-label", "--split", "Random").stderr
 
 
 def test_compare(call, tmp_path):

@@ -13,7 +13,7 @@ import pytest
     "options",
     [
         (),
-        ("--latency-ms", 0, "--bandwidth-mbit", 0.1, "--memory-gb", 1e-6, "--gflops", 1),
+        ("--costs", "latency_ms=0,bandwidth_mbit=0.1,memory_gb=1e-6,gflops=1"),
         ("--solver", "fast-pca", "--averaging", "Chebyshev", "--tol", 1e-3),
         ("--scale", "--nodes", 4),
         ("--components", 0.8, "--averaging", "allreduce"),
@@ -43,7 +43,7 @@ def test_a_solver_that_will_not_converge_is_marked(call, tmp_path, samples):
 def test_costs_are_checked(call, tmp_path, samples):
     np.save(tmp_path / "data.npy", samples)
     for command in ("plan", "fit"):
-        done = call(command, "data.npy", "--bandwidth-mbit", -1)
+        done = call(command, "data.npy", "--costs", "bandwidth_mbit=-1")
         assert done.exit_code == 2
         assert "bandwidth" in done.stderr
 

@@ -132,7 +132,7 @@ def test_module_is_the_same_command(tmp_path):
 def test_help_teaches_every_command(call):
     for command, words in {
         "demo": ("eigenmesh demo", "--split", "--out"),
-        "fit": ("eigenmesh fit", "Data", "Network", "Method", "Output", "--by-label", "--json", "Exit status"),
+        "fit": ("eigenmesh fit", "Data", "Network", "Method", "Output", "--split", "--json", "Exit status"),
         "graph": ("eigenmesh graph", "--weights", "diameter"),
     }.items():
         done = call(command, "--help")
@@ -147,7 +147,7 @@ def test_help_teaches_every_command(call):
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of another kind there")
 def test_ctrl_c_ends_a_run_with_130_and_no_files(tmp_path):
     words = ["fit", "synthetic:kind=equal,d=300,k=8,n=2000", "-k", "8", "--topology", "path", "--nodes", "40"]
-    limits = ["--max-rounds", "100000000", "--step-size", "1e-9", "--out", "r.npz"]
+    limits = ["--max-rounds", "100000000", "--solver", "fast-pca:step_size=1e-9", "--out", "r.npz"]
     running = subprocess.Popen(
         [*MODULE, *words, *limits], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

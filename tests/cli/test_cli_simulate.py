@@ -87,7 +87,7 @@ def test_no_node_is_left_and_that_is_said(simulate):
         ('[[site]]\nname = "9"\nslowdown = 2\n', (), "unknown site.name"),
         (TIMES, ("--solvers", "asynchronus"), "Did you mean 'asynchronous'"),
         (TIMES, ("--solvers", "deadlines,deadlines"), "names a solver twice"),
-        (TIMES, ("--tick-ms", 0), "must be a number above 0"),
+        (TIMES, ("--solvers", "deadlines:tick_s=0"), "tick_s = 0 must be"),
     ],
 )
 def test_wrong_input_is_named(simulate, conditions, words, said):

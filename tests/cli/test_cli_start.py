@@ -68,3 +68,8 @@ def test_an_operator_has_the_commands_of_a_site_and_nobody_else_has(call):
     for name in SITE_COMMANDS:
         assert call("site", name, "--help").exit_code == 0
         assert f"No such command '{name}'" in call(name).stderr
+
+
+def test_the_help_of_a_fit_is_at_most_three_times_as_long_as_that_of_everything(call):
+    everything, fit = (len(call(*words, "--help").output.splitlines()) for words in ((), ("fit",)))
+    assert fit <= 3 * everything

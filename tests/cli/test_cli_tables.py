@@ -61,7 +61,7 @@ def test_columns_and_drop_are_two_ways_to_say_the_same(call, files):
         (("--drop", "patient", "--category", "sex"), ("--category sex", "sex=f,m")),
         (("--drop", "patient", "--category", "sex=f,x"), ("north.csv, column 1 ('sex'), is 'm'", "at all sites")),
         (("--drop", "name"), ("has no column 'name'", "patient, sex")),
-        (("--columns", "a", "--decimal", ";"), ("decimal = ';'",)),
+        (("--columns", "a", "--text", "decimal=;"), ("decimal = ';'",)),
     ],
 )
 def test_what_is_wrong_is_said_in_the_words_of_the_command_line(call, files, words, said):
@@ -88,15 +88,17 @@ def test_a_header_of_years_is_a_warning_until_the_command_says_what_it_is(call, 
     years = ["2001,2002,2003", *(",".join(map(str, row)) for row in X)]
     (tmp_path / "years.csv").write_text("\n".join(years))
     done = call("fit", "years.csv", "-k", "2", "--json", "-")
-    assert '--header "yes"' in done.stderr
+    assert '--text header="yes"' in done.stderr
     assert json.loads(done.stdout)["n_samples"] == 41
-    done = call("fit", "years.csv", "-k", "2", "--header", "yes", "--drop", "2002", "--out", "pca.npz", "--json", "-")
-    assert "--header" not in done.stderr
+    done = call(
+        "fit", "years.csv", "-k", "2", "--text", "header=yes", "--drop", "2002", "--out", "pca.npz", "--json", "-"
+    )
+    assert "header=" not in done.stderr
     found = json.loads(done.stdout)
     assert found["n_samples"] == 40
     assert set(found["loadings"][0]) == {"2001", "2003"}
     assert np.allclose(found["explained_variance"], PCA(2).fit(X[:, [0, 2]]).explained_variance_)
-    done = call("transform", "years.csv", "--header", "yes", "--model", "pca.npz", "--out", "scores.npy")
+    done = call("transform", "years.csv", "--text", "header=yes", "--model", "pca.npz", "--out", "scores.npy")
     assert done.exit_code == 0, done.stderr
     assert np.load(tmp_path / "scores.npy").shape == (40, 2)
 

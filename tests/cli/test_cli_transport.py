@@ -199,8 +199,8 @@ def test_commands_that_differ_at_one_rank_end_by_name(tmp_path, rows, words, sai
 def long_run(folder) -> list[str]:
     """FAST-PCA with a step that leads nowhere, in iterations that take long: time enough to disturb it."""
     np.save(folder / "wide.npy", np.random.default_rng(0).standard_normal((1500, 600)))
-    settings = ["-k", "60", "--covariance", "formed", "--step-size", "1e-9", "--max-rounds", "100000000"]
-    return ["wide.npy", "--solver", "fast-pca", *settings, "--out", "pca.npz"]
+    settings = ["-k", "60", "--covariance", "formed", "--max-rounds", "100000000"]
+    return ["wide.npy", "--solver", "fast-pca:step_size=1e-9", *settings, "--out", "pca.npz"]
 
 
 @pytest.mark.slow

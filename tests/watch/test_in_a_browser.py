@@ -128,7 +128,7 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
 
 
 # With this step it runs for minutes.
-SLOW_FIT = ["fit", "digits", "-k3", "--nodes=40", "--solver=fast-pca", "--step-size=1e-4", "--max-rounds=1000000"]
+SLOW_FIT = ["fit", "digits", "-k3", "--nodes=40", "--solver=fast-pca:step_size=1e-4", "--max-rounds=1000000"]
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from eigenmesh._atomic_write import require_writable, save_text
 from eigenmesh._lookup import canonical_name, find_name
@@ -15,7 +15,7 @@ from eigenmesh.cli._fit import DEFAULT_COMPONENTS
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._options import METHOD, OUTPUT, option, takes_table
 from eigenmesh.cli._output_files import make_folder
-from eigenmesh.cli._problem import Problem, read_problem, split_name
+from eigenmesh.cli._problem import Problem, parse_solvers, read_problem
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError, MissingExtraError
 from eigenmesh.experiments._curves import UNITS, Curve
@@ -49,7 +49,6 @@ def compare(
     table: TableOptions,
     solvers: Solvers = DEFAULT_SOLVERS,
     split: options.SplitName = None,
-    by_label: options.ByLabel = False,
     missing: options.Missing = "error",
     scale: options.Scale = False,
     nodes: options.Nodes = None,
@@ -96,7 +95,6 @@ def compare(
         random_state=seed,
         costs=ROUNDS_ALONE,
     )
-    split = split_name(split, by_label)
     problem = read_problem(
         messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
     )
@@ -186,40 +184,10 @@ def _write(
 
 
 def parse_methods(text: str) -> list[Method]:
-    """Methods from ``name:field=value,field=value,name``: a part without a colon or an equals sign is a new name."""
-    parts: list[tuple[str, dict[str, Any]]] = []
-    for part in (piece.strip() for piece in text.split(",")):
-        name, colon, setting = part.partition(":")
-        if not colon and "=" in part:
-            name, setting = "", part
-        if name or not (setting and parts):
-            parts.append((canonical_name("solver", name or part, SOLVERS), {}))
-        if setting or colon:
-            _add_setting(*parts[-1], setting)
-    methods = [Method(name, SOLVERS[name](**settings)) for name, settings in parts]
-    if len(set(methods)) < len(methods):
-        raise InputError(f"--solvers {text} names a solver twice with the same settings; leave one out.")
+    """Methods from the solvers of --solvers; those of the same name are told apart by their settings."""
+    methods = [Method(solver.name, solver) for solver in parse_solvers(text)]
     names = Counter(method.label for method in methods)
     return [
         replace(method, label=f"{method.label} ({method.words})") if names[method.label] > 1 else method
         for method in methods
     ]
-
-
-def _add_setting(name: str, settings: dict[str, Any], text: str) -> None:
-    key, equals, value = (piece.strip() for piece in text.partition("="))
-    if not equals or not value:
-        raise InputError(f"settings of a solver are written {name}:field=value; got {text!r}.")
-    key = canonical_name(f"setting of {name}", key, [known.name for known in fields(SOLVERS[name])])
-    settings[key] = _value(name, key, value)
-
-
-def _value(name: str, key: str, text: str) -> Any:
-    if text.lower() in ("auto", "none"):
-        return "auto" if text.lower() == "auto" else None
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    raise InputError(f"{key} of {name} must be a number, or auto where the solver allows it; got {text!r}.")

@@ -16,15 +16,7 @@ from eigenmesh.cli import _options as options
 from eigenmesh.cli._messages import Messages, note_node
 from eigenmesh.cli._options import StreamOptions, takes_stream, takes_table
 from eigenmesh.cli._output_files import STANDARD_OUTPUT, Outputs, wait_until_all_have_written, write_fit_report
-from eigenmesh.cli._problem import (
-    IMAGE_SHAPES,
-    Problem,
-    is_one_table,
-    parse_components,
-    parse_solver,
-    read_problem,
-    split_name,
-)
+from eigenmesh.cli._problem import IMAGE_SHAPES, Problem, is_one_table, parse_components, parse_solver, read_problem
 from eigenmesh.cli._process import NOT_CONVERGED
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
@@ -48,7 +40,6 @@ def fit(
     table: TableOptions,
     batches: StreamOptions | None,
     split: options.SplitName = None,
-    by_label: options.ByLabel = False,
     partition: options.Partition = "samples",
     missing: options.Missing = "error",
     scale: options.Scale = False,
@@ -61,16 +52,12 @@ def fit(
     transport: options.TransportName = None,
     components: options.Components = None,
     solver: options.SolverName = "auto",
-    step_size: options.StepSize = "auto",
     tol: options.Tol = DEFAULT_TOL,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     covariance: options.CovarianceName = "auto",
     device: options.Device = None,
     seed: options.DrawnSeed = None,
-    latency_ms: options.Latency = options.LATENCY_MS,
-    bandwidth_mbit: options.Bandwidth = options.BANDWIDTH_MBIT,
-    gflops: options.Gigaflops = options.GFLOPS,
-    memory_gb: options.Memory = options.MEMORY_GB,
+    costs: options.CostsText = None,
     out: options.ArraysFile = None,
     json_file: options.NumbersFile = None,
     plot: options.PictureFile = None,
@@ -86,18 +73,15 @@ def fit(
     send are counted; with **--transport** they are threads or processes that exchange real messages.
 
     Exit status: 0 if the certificate reached the tolerance; 1 if not, but all files are written; 2 for invalid
-    input or a lost node, and no file is written. It is the same through mpiexec and **eigenmesh launch**; torchrun
-    itself has one status for every failure, 1.
+    input or a lost node, and no file is written.
 
     Examples:
 
     - `eigenmesh fit digits -k 3 --plot digits.png --report digits.html`
 
-    - `eigenmesh fit patients.csv --label-column site --by-label --scale --out pca.npz`
+    - `eigenmesh fit patients.csv --label-column site --split label --scale`
 
     - `eigenmesh fit a.csv b.csv c.csv --topology links.txt --json -`
-
-    - `eigenmesh fit samples.npy -k 0.9 --nodes 50 --topology grid`
 
     - `eigenmesh fit lab.csv genes.csv --partition features --id-column patient`
 
@@ -113,7 +97,7 @@ def fit(
     engine = None if transport is None else transport_kind(transport, device)
     settings: dict[str, Any] = {
         "n_components": parse_components(components) or DEFAULT_COMPONENTS,
-        "solver": parse_solver(solver, step_size),
+        "solver": parse_solver(solver),
         "averaging": averaging,
         "privacy": privacy,
         "tol": tol,
@@ -123,10 +107,9 @@ def fit(
         "covariance": covariance,
         "device": device,
         "random_state": seed,
-        "costs": options.read_costs(latency_ms, bandwidth_mbit, gflops, memory_gb),
+        "costs": options.read_costs(costs),
     }
     request = Request.parse(at_most=components is None, **settings)
-    split = split_name(split, by_label)
     if batches is not None:
         # Imported only here: the estimator needs scikit-learn, which is slow to import.
         from eigenmesh.cli._fit_stream import fit_stream
@@ -151,7 +134,6 @@ def fit(
     )
     about = {
         "weights": canonical_name("weights", weights, ["auto", *WEIGHTS]),
-        "step_size": step_size,
         "transport": None if engine is None else engine.name,
     }
     if engine is None:
@@ -221,7 +203,8 @@ def _carry_out(
             log.emit(planned)
         fitted = run_fit(prepared, events=log)
         log.emit(fitted.result.ended)
-    numbers = fit_numbers(fitted, {**problem.asked(fitted), **about})
+    parameters = {"solver_parameters": dict(vars(prepared.solver))}
+    numbers = fit_numbers(fitted, {**problem.asked(fitted), **parameters, **about})
     written = outputs.write(model_of(fitted), numbers)
     if outputs.picture is not None:
         title = f"{problem.title}: {fitted.moments.n_samples:,} samples at {fitted.result.n_nodes} nodes"

@@ -42,8 +42,6 @@ NODES_FOLDER = "EIGENMESH_NODES"
 # Names of settings in the library, and the matching options of the command line.
 OPTION_NAMES = {
     'pass missing="mean"': "use --missing mean",
-    'step_size="auto"': "--step-size auto",
-    "step_size": "--step-size",
     "max_rounds": "--max-rounds",
     "n_components": "--components",
     "n_nodes": "--nodes",
@@ -52,9 +50,9 @@ OPTION_NAMES = {
     "weight_column": "--weight-column",
     "categories": "--category",
     "(drop)": "(--drop)",
-    "encoding=": "--encoding ",
-    "header=": "--header ",
-    "decimal=": "--decimal ",
+    "encoding=": "--text encoding=",
+    "header=": "--text header=",
+    "decimal=": "--text decimal=",
     "scale=True": "--scale",
     "weights=": "--weights ",
     "averaging=": "--averaging ",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from eigenmesh._lookup import canonical_name
 from eigenmesh.averaging import AVERAGINGS
 from eigenmesh.data import CovarianceKind, TableOptions
 from eigenmesh.data._files import READERS
@@ -21,7 +23,16 @@ from eigenmesh.solvers import SOLVERS
 from eigenmesh.transports import TRANSPORTS
 
 DATA, STREAM, NETWORK, METHOD = "Data", "Stream", "Network", "Method"
-COSTS, OUTPUT = "What things cost", "Output"
+OUTPUT = "Output"
+# What --costs names: the field of Costs, and how many of its units are one of the field's.
+COSTS = {
+    "latency_ms": ("latency_s", 1e3),
+    "bandwidth_mbit": ("bandwidth_bytes_s", 8e-6),
+    "gflops": ("flops_s", 1e-9),
+    "memory_gb": ("memory_bytes", 1e-9),
+}
+USUAL_COSTS = {name: getattr(Costs(), field) * units for name, (field, units) in COSTS.items()}
+COSTS_HELP = f"For the planner, by default {', '.join(f'{name}={cost:g}' for name, cost in USUAL_COSTS.items())}."
 STARTED_BY_NAME = [kind for kind in TRANSPORTS.values() if kind.starts_by_name]
 
 
@@ -67,119 +78,100 @@ def argument(metavar: str, text: str) -> Any:
 
 FILE_KINDS = f"{', '.join(READERS)}; .gz of a text file"
 SOURCES_HELP = (
-    f"One file ({FILE_KINDS}), its rows split over the nodes; several files or a pattern "
-    "(site-*.csv), one node per file (site-{rank}.npy if every node is a process); or a data set: "
-    "digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,gap=0.8,n=100000. With --stream also folders."
+    f"One file ({FILE_KINDS}) whose rows are split over the nodes; several files or a pattern, one node per file; or a "
+    "data set: digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,n=10000. With --stream also folders."
 )
-SPLIT_HELP = (
-    "How rows are split: random (default), contiguous, label, dirichlet:0.1 (by label, skewed), sizes:10,20,30."
-)
-BINOMIAL_HELP = "Genotypes: divide by sqrt(2p(1-p)), p pooled; missing entries are 2p; monomorphic variants left out."
-PARTITION_HELP = (
-    "What is split over the nodes: samples of the same columns, or columns of the same samples in the same order; "
-    "files with --id-column are compared by their ids."
-)
-NODES_HELP = "Number of nodes; by default one per file, one per label with --split label, else 10."
+SPLIT_HELP = "random (default), contiguous, label, dirichlet:0.1 (by label, skewed), sizes:10,20,30."
+MISSING_HELP = "Empty and infinite entries: an error (default), or set to the pooled mean."
+BINOMIAL_HELP = "For genotypes: divide by sqrt(2p(1-p)), and missing entries are 2p."
+PARTITION_HELP = "What the nodes split: samples (default), or features (columns of the same samples)."
+NODES_HELP = "One per file or label by default, else 10."
 TOPOLOGY_HELP = f"{', '.join(TOPOLOGIES)}; or a file of links, two names per line."
+NETWORKS_HELP = "erdos_renyi (default), cycle, ... (see eigenmesh graph --help), or a file of links."
 TRANSPORT_HELP = (
-    "Real messages instead of a simulation. Each node reads only its own data and is "
-    f"{', '.join(f'{kind.description} ({kind.name})' for kind in STARTED_BY_NAME)}. See also eigenmesh launch."
+    "Real messages, each node with only its own data: "
+    f"{', '.join(f'{kind.description} ({kind.name})' for kind in STARTED_BY_NAME)}."
 )
-PRIVACY_HELP = "masked: only sums over all nodes are revealed; open: neighbours see the numbers that they sum."
-AVERAGING_HELP = f"How exact averages are computed: auto, {', '.join(AVERAGINGS)}."
-COMPONENTS_HELP = "Number of components (5 by default), or the share of the variance to explain, such as 0.9."
-COVARIANCE_HELP = f"How covariances are stored: auto, {', '.join(CovarianceKind)}."
+PRIVACY_HELP = "open (default), or masked: only sums over all nodes are revealed."
+WEIGHTS_HELP = f"auto (default), {', '.join(WEIGHTS)}."
+AVERAGING_HELP = f"auto (default), {', '.join(AVERAGINGS)}."
+COMPONENTS_HELP = "How many (5 by default), or the share of the variance, such as 0.9."
+SOLVER_HELP = f"auto (default), {', '.join(SOLVERS)}; with settings: fast-pca:step_size=0.1."
+COVARIANCE_HELP = f"auto (default), {', '.join(CovarianceKind)}."
 CONDITIONS_HELP = (
     "Latency, bandwidth, loss, speeds, outages, kills; eigenmesh site rehearse --example prints such a file."
 )
-TRANSPORT_NAMES = "|".join(kind.name for kind in STARTED_BY_NAME)
 
 SiteFile = Annotated[Path, argument("SITE.toml", "Settings of the site, as eigenmesh site init writes them.")]
 Sources = Annotated[list[str], argument("DATA", SOURCES_HELP)]
 SplitName = Annotated[str | None, option(DATA, "NAME", SPLIT_HELP)]
-ByLabel = Annotated[bool, option(DATA, None, "The same as --split label.", "--by-label")]
-Missing = Annotated[str, option(DATA, "error|mean", "Empty and infinite entries: an error, or set to the pooled mean.")]
+Missing = Annotated[str, option(DATA, "error|mean", MISSING_HELP, show_default=False)]
 Scale = Annotated[bool, option(DATA, None, "Divide each column by its pooled standard deviation.", "--scale")]
 Binomial = Annotated[bool, option(DATA, None, BINOMIAL_HELP, "--binomial")]
-Partition = Annotated[str, option(DATA, "samples|features", PARTITION_HELP)]
+Partition = Annotated[str, option(DATA, "NAME", PARTITION_HELP, show_default=False)]
 Nodes = Annotated[int | None, option(NETWORK, "M", NODES_HELP, min=1)]
-Topology = Annotated[str, option(NETWORK, "NAME|FILE", TOPOLOGY_HELP)]
-WeightsName = Annotated[str, option(NETWORK, "NAME", f"auto, {', '.join(WEIGHTS)}.", "--weights")]
-PrivacyName = Annotated[str, option(NETWORK, "NAME", PRIVACY_HELP, "--privacy")]
-AveragingName = Annotated[str, option(NETWORK, "NAME", AVERAGING_HELP, "--averaging")]
-TransportName = Annotated[str | None, option(NETWORK, TRANSPORT_NAMES, TRANSPORT_HELP, "--transport")]
+Topology = Annotated[str, option(NETWORK, "NAME|FILE", NETWORKS_HELP, show_default=False)]
+WeightsName = Annotated[str, option(NETWORK, "NAME", WEIGHTS_HELP, "--weights", show_default=False)]
+PrivacyName = Annotated[str, option(NETWORK, "NAME", PRIVACY_HELP, "--privacy", show_default=False)]
+AveragingName = Annotated[str, option(NETWORK, "NAME", AVERAGING_HELP, "--averaging", show_default=False)]
+TransportName = Annotated[str | None, option(NETWORK, "NAME", TRANSPORT_HELP, "--transport")]
 ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
-Device = Annotated[str | None, option(METHOD, "NAME", "NumPy if left out; cpu, cuda, cuda:1 for PyTorch.")]
+Device = Annotated[str | None, option(METHOD, "NAME", "cpu, cuda, cuda:1 for PyTorch; NumPy if left out.")]
 Components = Annotated[str | None, option(METHOD, "K", COMPONENTS_HELP, "--components", "-k")]
 ComponentCount = Annotated[int | None, option(METHOD, "K", "Number (5 by default).", "--components", "-k", min=1)]
-SolverName = Annotated[str, option(METHOD, "NAME", f"auto, {', '.join(SOLVERS)}.", "--solver")]
-StepSize = Annotated[str, option(METHOD, "FLOAT|auto", "Step size, for solvers that have one.")]
-Tol = Annotated[float, option(METHOD, "SINE", "Bound on the sine of angles to the true components.")]
+SolverName = Annotated[str, option(METHOD, "NAME", SOLVER_HELP, "--solver", show_default=False)]
+Tol = Annotated[float, option(METHOD, "SINE", "Bound on the sine of angles to the truth.")]
 MaxRounds = Annotated[int, option(METHOD, "N", "Budget of neighbour exchanges.", min=1)]
-CovarianceName = Annotated[str, option(METHOD, "NAME", COVARIANCE_HELP, "--covariance")]
+CovarianceName = Annotated[str, option(METHOD, "NAME", COVARIANCE_HELP, "--covariance", show_default=False)]
 Seed = Annotated[int, option(METHOD, "N", "Seed of split, graph and start.", min=0)]
-DrawnSeed = Annotated[
-    int | None, option(METHOD, "N", "Seed of split, graph and start; by default the start is random.", min=0)
-]
-Latency = Annotated[float, option(COSTS, "MS", "Time of one round between neighbours.", "--latency-ms")]
-Bandwidth = Annotated[float, option(COSTS, "MBIT/S", "Sending speed of a node.", "--bandwidth-mbit")]
-Gigaflops = Annotated[float, option(COSTS, "GFLOP/S", "Arithmetic speed of a node.", "--gflops")]
-Memory = Annotated[float, option(COSTS, "GB", "Memory of a node, in addition to its data.", "--memory-gb")]
+DrawnSeed = Annotated[int | None, option(METHOD, "N", "Of split, graph and start, which is random by default.", min=0)]
+CostsText = Annotated[str | None, option(METHOD, "A=1,B=2,..", COSTS_HELP, "--costs")]
 ArraysFile = Annotated[Path | None, option(OUTPUT, "FILE.npz", "Write components, variances, mean and more.", "--out")]
 NumbersFile = Annotated[
-    str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - for standard output.", "--json")
+    str | None, option(OUTPUT, "FILE|-", "Write certificate, cost and settings; - to print.", "--json")
 ]
 PictureFile = Annotated[Path | None, option(OUTPUT, "FILE", "Draw a picture, .png, .svg or .pdf.", "--plot")]
 EventsFile = Annotated[Path | None, option(OUTPUT, "FILE.jsonl", "Write all events, one per line.", "--events")]
-ReportFile = Annotated[
-    Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run, in one file.", "--report")
-]
-Live = Annotated[bool, option(OUTPUT, None, "Serve a page on this machine that shows the run live.", "--live")]
+ReportFile = Annotated[Path | None, option(OUTPUT, "FILE.html", "Write a page that shows the whole run.", "--report")]
+Live = Annotated[bool, option(OUTPUT, None, "Serve a page that shows the run live.", "--live")]
 AsJson = Annotated[bool, option(OUTPUT, None, "Print the results as JSON instead.", "--json")]
 Quiet = Annotated[bool, option(OUTPUT, None, "Print only warnings and errors.", "--quiet", "-q")]
 
-USUAL = Costs()
-LATENCY_MS, BANDWIDTH_MBIT = USUAL.latency_s * 1e3, USUAL.bandwidth_bytes_s * 8 / 1e6
-GFLOPS, MEMORY_GB = USUAL.flops_s / 1e9, USUAL.memory_bytes / 1e9
+
+def read_costs(text: str | None) -> Costs:
+    """The costs that --costs names, converted to the units of the library, and the usual ones for the rest."""
+    given = {}
+    for part in text.split(",") if text is not None else ():
+        typed, _, number = part.partition("=")
+        name = canonical_name("cost", typed.strip(), COSTS)
+        field, units = COSTS[name]
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not value >= 0 or (value == 0 and name != "latency_ms"):
+            bound = "0 or more" if name == "latency_ms" else "above 0"
+            raise InputError(f"--costs {part.strip()} must be a number {bound}, such as {name}={USUAL_COSTS[name]:g}.")
+        given[field] = value / units
+    return replace(Costs(), **given)
 
 
-def read_costs(latency_ms: float, bandwidth_mbit: float, gflops: float, memory_gb: float) -> Costs:
-    """The costs, converted to the units of the library; errors name the option and its value as it was typed."""
-    if not latency_ms >= 0:
-        raise InputError(f"--latency-ms {latency_ms:g} must be 0 or more.")
-    given = {"--bandwidth-mbit": bandwidth_mbit, "--gflops": gflops, "--memory-gb": memory_gb}
-    for name, value in given.items():
-        if not value > 0:
-            raise InputError(f"{name} {value:g} must be above 0.")
-    return Costs(latency_ms / 1e3, bandwidth_mbit * 1e6 / 8, gflops * 1e9, memory_gb * 1e9)
-
-
-LIST = "names, or numbers from 0, separated by commas"
+# Of text files, each with an example.
+TEXT = {"header": "no", "delimiter": "tab", "decimal": ",", "encoding": "latin-1"}
+TEXT_HELP = f"How to read text: {', '.join(map('='.join, TEXT.items()))}. Can be repeated."
 Text = str | None
 # Parameters of a command, in the order of its help.
 TABLE_OPTIONS: dict[str, Any] = {
-    "columns": Annotated[Text, option(DATA, "A,B,..", f"Use these columns, in this order: {LIST}.")],
-    "drop": Annotated[Text, option(DATA, "A,B,..", f"Leave these columns out: {LIST}.")],
-    "id_column": Annotated[
-        Text, option(DATA, "NAME", "Column with the names of the samples; it is copied to the scores.")
-    ],
-    "label_column": Annotated[Text, option(DATA, "NAME", "Column of labels: its name, or its number from 0.")],
-    "weight_column": Annotated[
-        Text, option(DATA, "NAME", "Column of sample weights: how many samples a row stands for; 1 by default.")
-    ],
+    "columns": Annotated[Text, option(DATA, "A,B,..", "Use only these columns: names, or numbers from 0.")],
+    "drop": Annotated[Text, option(DATA, "A,B,..", "Leave these columns out.")],
+    "id_column": Annotated[Text, option(DATA, "NAME", "Names of the samples, copied to the scores.")],
+    "label_column": Annotated[Text, option(DATA, "NAME", "Labels of the samples.")],
+    "weight_column": Annotated[Text, option(DATA, "NAME", "How many samples a row stands for.")],
     "category": Annotated[
-        list[str] | None,
-        option(
-            DATA, "NAME=A,B,..", "A column of categories and its levels, one column of 0 and 1 each. Can be repeated."
-        ),
+        list[str] | None, option(DATA, "NAME=A,B,..", "Levels that become columns of 0 and 1. Can be repeated.")
     ],
-    "header": Annotated[
-        Text, option(DATA, "auto|yes|no", "Whether the first line has names; by default if a field is not a number.")
-    ],
-    "delimiter": Annotated[Text, option(DATA, "SIGN", "Separator of fields; detected by default. tab for a tab.")],
-    "decimal": Annotated[Text, option(DATA, ".|,", "Decimal mark; detected by default.")],
-    "layer": Annotated[Text, option(DATA, "NAME", "Dataset of a .h5 file, or layer of a .h5ad file; X by default.")],
-    "encoding": Annotated[Text, option(DATA, "NAME", "Encoding of text files, such as latin-1; UTF-8 by default.")],
+    "text": Annotated[list[str] | None, option(DATA, "NAME=VALUE", TEXT_HELP)],
+    "layer": Annotated[Text, option(DATA, "NAME", "Of a .h5 or .h5ad file; X by default.")],
 }
 
 
@@ -189,17 +181,22 @@ def takes_table(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _read_table(
-    *, columns: str | None, drop: str | None, category: Sequence[str] | None, delimiter: str | None, **texts: str | None
+    *,
+    columns: str | None,
+    drop: str | None,
+    category: Sequence[str] | None,
+    text: Sequence[str] | None,
+    layer: str | None,
+    **special: str | None,
 ) -> TableOptions:
     """The typed texts as TableOptions."""
     lists = {
-        name: None if text is None else list(map(_column, _words(text) or [""]))
-        for name, text in (("columns", columns), ("drop", drop))
+        name: None if typed is None else list(map(_column, _words(typed) or [""]))
+        for name, typed in (("columns", columns), ("drop", drop))
     }
-    special = {name: _column(text) for name, text in texts.items() if text is not None and name.endswith("_column")}
-    plain = {name: text for name, text in texts.items() if not name.endswith("_column")}
-    sign = "\t" if delimiter in ("tab", r"\t") else delimiter
-    return TableOptions.of(**lists, **special, **plain, delimiter=sign, categories=dict(map(_category, category or ())))
+    named = {name: _column(typed) for name, typed in special.items() if typed is not None}
+    written = dict(map(_text, text or ()))
+    return TableOptions.of(**lists, **named, **written, layer=layer, categories=dict(map(_category, category or ())))
 
 
 def _words(text: str) -> list[str]:
@@ -211,6 +208,15 @@ def _column(text: str) -> str | int:
     return int(text) if text.isdecimal() else text
 
 
+def _text(typed: str) -> tuple[str, str]:
+    """A property of text files and its value."""
+    name, equals, value = typed.partition("=")
+    name = canonical_name("property of text", name.strip(), TEXT)
+    if not equals or not value:
+        raise InputError(f"--text {typed} must be a property and its value, such as --text {name}={TEXT[name]}.")
+    return name, "\t" if (name, value) in (("delimiter", "tab"), ("delimiter", r"\t")) else value
+
+
 def _category(text: str) -> tuple[str, list[str]]:
     name, equals, levels = text.partition("=")
     if not equals or not _words(levels):
@@ -218,23 +224,14 @@ def _category(text: str) -> tuple[str, list[str]]:
     return name.strip(), _words(levels)
 
 
-STREAM_HELP = (
-    "Read the data batch by batch: the files of a folder in the order of their names (several folders: one per node), "
-    "or runs of rows of a file. After each batch the components are those of all samples so far."
-)
+STREAM_HELP = "Batch by batch: the files of a folder (several: one per node), or runs of rows."
 STREAM_OPTIONS: dict[str, Any] = {
     "stream": Annotated[bool | None, option(STREAM, None, STREAM_HELP, "--stream")],
-    "batch_rows": Annotated[int | None, option(STREAM, "N", "Rows of a file per batch; 1,000 by default.", min=1)],
-    "averages_per_batch": Annotated[
-        int | None, option(STREAM, "N", "Budget, at least 2; by default as many as --tol needs.", min=2)
-    ],
-    "forgetting": Annotated[
-        float | None, option(STREAM, "SHARE", "Factor on the weight of a sample per later batch; 1 by default.")
-    ],
+    "batch_rows": Annotated[int | None, option(STREAM, "N", "Rows per batch of a file; 1,000 by default.", min=1)],
+    "averages_per_batch": Annotated[int | None, option(STREAM, "N", "By default as many as --tol needs.", min=2)],
+    "forgetting": Annotated[float | None, option(STREAM, "SHARE", "Factor on old weights per batch; 1 by default.")],
     "window": Annotated[int | None, option(STREAM, "N", "Only the last N batches count.", min=1)],
-    "store": Annotated[
-        Path | None, option(STREAM, "FOLDER", "Keep rows in files there instead of d x d moments in memory.")
-    ],
+    "store": Annotated[Path | None, option(STREAM, "FOLDER", "Keep rows there, not d x d moments in memory.")],
 }
 
 

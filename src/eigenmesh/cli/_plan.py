@@ -10,7 +10,7 @@ from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._options import takes_table
-from eigenmesh.cli._problem import parse_components, parse_solver, read_problem, split_name
+from eigenmesh.cli._problem import parse_components, parse_solver, read_problem
 from eigenmesh.cli._simulate import DEFAULT_SOLVERS, conditions_of, in_order, solvers_named
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
@@ -26,7 +26,6 @@ def plan(
     data: options.Sources,
     table: TableOptions,
     split: options.SplitName = None,
-    by_label: options.ByLabel = False,
     missing: options.Missing = "error",
     scale: options.Scale = False,
     binomial: options.Binomial = False,
@@ -37,14 +36,10 @@ def plan(
     privacy: options.PrivacyName = "open",
     components: options.Components = None,
     solver: options.SolverName = "auto",
-    step_size: options.StepSize = "auto",
     tol: options.Tol = DEFAULT_TOL,
     max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     seed: options.Seed = 0,
-    latency_ms: options.Latency = options.LATENCY_MS,
-    bandwidth_mbit: options.Bandwidth = options.BANDWIDTH_MBIT,
-    gflops: options.Gigaflops = options.GFLOPS,
-    memory_gb: options.Memory = options.MEMORY_GB,
+    costs: options.CostsText = None,
     conditions: options.ConditionsPath = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every averaging, not only each solver's best.")
@@ -59,7 +54,7 @@ def plan(
 
     - `eigenmesh plan digits -k 5 --nodes 20`
 
-    - `eigenmesh plan samples.npy -k 10 --topology cycle --latency-ms 80 --bandwidth-mbit 10`
+    - `eigenmesh plan samples.npy -k 10 --topology cycle --costs latency_ms=80,bandwidth_mbit=10`
 
     - `eigenmesh plan samples.npy -k 10 --conditions conditions.toml` also simulates solvers that wait for each other
       and solvers that do not, under these latencies, losses, speeds and outages, and says which is the quickest.
@@ -68,7 +63,7 @@ def plan(
     request = Request.parse(
         n_components=parse_components(components) or DEFAULT_COMPONENTS,
         at_most=components is None,
-        solver=parse_solver(solver, step_size),
+        solver=parse_solver(solver),
         averaging=averaging,
         privacy=privacy,
         tol=tol,
@@ -76,9 +71,8 @@ def plan(
         scale="binomial" if binomial else scale,
         missing=missing,
         random_state=seed,
-        costs=options.read_costs(latency_ms, bandwidth_mbit, gflops, memory_gb),
+        costs=options.read_costs(costs),
     )
-    split = split_name(split, by_label)
     problem = read_problem(
         messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology, weights=weights
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from eigenmesh.fitting._topology import DEFAULT_NODES
 from eigenmesh.graphs._existing import in_order_of
 from eigenmesh.report import run_picture
 from eigenmesh.report._network_picture import describe_network
-from eigenmesh.solvers import SOLVERS, Solver, solver_by_name
+from eigenmesh.solvers import SOLVERS, Solver
 from eigenmesh.transports import Transport
 
 if TYPE_CHECKING:
@@ -215,25 +215,49 @@ def parse_components(text: str | None) -> int | float | None:
     return number
 
 
-def parse_solver(name: str, step_size: str) -> Solver | str:
-    """The solver of this name, with this step if it has one; "auto" for the choice of the planner."""
-    step: float | str | None = find_name(step_size, ["auto"])
-    if step is None:
+def parse_solver(text: str) -> Solver | str:
+    """The solver of --solver, with its settings; "auto" for the choice of the planner."""
+    canonical_name("solver", re.split("[:,]", text)[0], ["auto", *SOLVERS])
+    if find_name(text, ["auto"]) is not None:
+        return "auto"
+    solvers = parse_solvers(text)
+    if len(solvers) > 1:
+        raise InputError(f"--solver {text} names {len(solvers)} solvers; give one.")
+    return solvers[0]
+
+
+def parse_solvers(text: str, kinds: Mapping[str, Any] = SOLVERS) -> list[Solver]:
+    """Solvers from ``name:field=value,field=value,name``: a part without a colon or an equals sign is a new name."""
+    parts: list[tuple[str, dict[str, Any]]] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        name, colon, setting = part.partition(":")
+        if not colon and "=" in part:
+            name, setting = "", part
+        if name or not (setting and parts):
+            parts.append((canonical_name("solver", name or part, kinds), {}))
+        if setting or colon:
+            name, settings = parts[-1]
+            key, value = _setting(name, setting, kinds)
+            settings[key] = value
+    solvers = [kinds[name](**settings) for name, settings in parts]
+    if len(set(solvers)) < len(solvers):
+        raise InputError(f"--solvers {text} names a solver twice with the same settings; leave one out.")
+    return solvers
+
+
+def _setting(name: str, text: str, kinds: Mapping[str, Any]) -> tuple[str, Any]:
+    key, equals, value = (piece.strip() for piece in text.partition("="))
+    if not equals or not value:
+        raise InputError(f"settings of a solver are written {name}:field=value; got {text!r}.")
+    key = canonical_name(f"setting of {name}", key, [known.name for known in fields(kinds[name])])
+    if value.lower() in ("auto", "none"):
+        return key, "auto" if value.lower() == "auto" else None
+    for kind in (int, float):
         try:
-            step = float(step_size)
+            return key, kind(value)
         except ValueError:
-            step = np.nan
-        if not step > 0:
-            raise InputError(f"--step-size {step_size} must be a number above 0, or auto.")
-    known = canonical_name("solver", name, ["auto", *SOLVERS])
-    return known if known == "auto" else solver_by_name(known, step_size=step)
-
-
-def split_name(split: str | None, by_label: bool) -> str | None:
-    """The name of the split that --split and --by-label ask for."""
-    if by_label and split is not None and not isinstance(split_by_name(split), LabelSplit):
-        raise InputError(f"--by-label is --split label, but --split {split} was given too; leave one out.")
-    return "label" if by_label else split
+            continue
+    raise InputError(f"{key} of {name} must be a number, or auto where the solver allows it; got {value!r}.")
 
 
 def parse_split(split: str | None, n_files: int, seed: int) -> Split | None:

@@ -14,7 +14,7 @@ from eigenmesh import __version__
 from eigenmesh._atomic_write import save_text
 from eigenmesh._lookup import canonical_name
 from eigenmesh.cli._messages import Messages
-from eigenmesh.cli._options import argument, option
+from eigenmesh.cli._options import Quiet, argument, option
 from eigenmesh.cli._output_files import make_folder
 from eigenmesh.errors import InputError
 from eigenmesh.experiments._changing import changing_experiment
@@ -70,7 +70,7 @@ def reproduce(
     ),
     cache: Annotated[Path | None, option(None, "FOLDER", CACHE_HELP)] = None,
     quick: Annotated[bool, option(None, None, QUICK_HELP, "--quick")] = False,
-    quiet: Annotated[bool, option(None, None, "Print only warnings and errors.", "--quiet", "-q")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Repeat the experiments of the FAST-PCA paper, and check its claims against the numbers.
 

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from eigenmesh._lookup import lookup
 from eigenmesh._text import one_line, readable_bytes
 from eigenmesh.cli import _options as options
 from eigenmesh.cli._fit import DEFAULT_COMPONENTS
 from eigenmesh.cli._messages import Messages
 from eigenmesh.cli._options import METHOD, option, takes_table
 from eigenmesh.cli._output_files import Outputs, save_page
-from eigenmesh.cli._problem import Problem, read_problem, split_name
+from eigenmesh.cli._problem import Problem, parse_solvers, read_problem
 from eigenmesh.cli._process import NOT_CONVERGED
 from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
@@ -34,10 +33,11 @@ from eigenmesh.report._tables import facts_table, new_table
 from eigenmesh.solvers import AT_OWN_PACE, SOLVERS, BlockKrylov, Solver
 
 DEFAULT_SOLVERS = "block-krylov,tracked-subspace,deadlines,asynchronous"
-SOLVERS_HELP = f"From: {', '.join([*SOLVERS, *AT_OWN_PACE])}. Only in the last two do nodes not wait for each other."
-TICK_HELP = "Time between two ticks of deadlines and asynchronous; by default 100 and 50."
+SOLVERS_HELP = (
+    f"Names, with settings such as deadlines:tick_s=0.2. From: {', '.join([*SOLVERS, *AT_OWN_PACE])}. Only "
+    "in the last two do nodes not wait for each other."
+)
 SolverNames = Annotated[str, option(METHOD, "NAME,...", SOLVERS_HELP, "--solvers")]
-TickMs = Annotated[float | None, option(METHOD, "MS", TICK_HELP, "--tick-ms")]
 MOST_ROUNDS = 20_000
 # Added to the name of a solver in the last sentence.
 REMARKS = {BlockKrylov.name: " (which needs every link of a tree)"}
@@ -50,7 +50,6 @@ def simulate(
     conditions: options.ConditionsPath = None,
     solvers: SolverNames = DEFAULT_SOLVERS,
     split: options.SplitName = None,
-    by_label: options.ByLabel = False,
     missing: options.Missing = "error",
     scale: options.Scale = False,
     nodes: options.Nodes = None,
@@ -58,7 +57,6 @@ def simulate(
     components: options.ComponentCount = None,
     tol: options.Tol = DEFAULT_TOL,
     max_rounds: options.MaxRounds = MOST_ROUNDS,
-    tick_ms: TickMs = None,
     seed: options.Seed = 0,
     plot: options.PictureFile = None,
     events: options.EventsFile = None,
@@ -76,13 +74,13 @@ def simulate(
 
     Examples:
 
-    - `eigenmesh simulate digits --by-label --conditions conditions.toml --plot seconds.png`
+    - `eigenmesh simulate digits --split label --conditions conditions.toml --plot seconds.png`
 
     - `eigenmesh simulate a.csv b.csv c.csv --topology cycle --solvers block-krylov,asynchronous`
     """
     messages = Messages.of(live=live)
     Outputs(None, None, plot, events, report).check(data)
-    chosen = solvers_named(solvers, tol, tick_ms)
+    chosen = solvers_named(solvers, tol)
     request = Request.parse(
         n_components=components or DEFAULT_COMPONENTS,
         at_most=components is None,
@@ -94,13 +92,7 @@ def simulate(
         random_state=seed,
     )
     problem = read_problem(
-        messages,
-        data,
-        request.layout_seed,
-        table=table,
-        split=split_name(split, by_label),
-        nodes=nodes,
-        topology=topology,
+        messages, data, request.layout_seed, table=table, split=split, nodes=nodes, topology=topology
     )
     names, under = conditions_of(problem, conditions)
     with messages.waiting("computing the true components"):
@@ -152,16 +144,10 @@ def in_order(found: dict[str, Simulated]) -> str:
     return f"Certified under these conditions, the quickest first: {', '.join(words) or 'none'}."
 
 
-def solvers_named(text: str, tol: float, tick_ms: float | None = None) -> list[Solver]:
-    """Solvers from their names, separated by commas; the tolerance and the tick go to those without common rounds."""
-    if tick_ms is not None and not 0 < tick_ms < 1e9:
-        raise InputError(f"tick_ms = {tick_ms} must be a number above 0.")
-    kinds: dict[str, Any] = {**SOLVERS, **AT_OWN_PACE}
-    found = []
-    for name in text.split(","):
-        kind = lookup("solver", name.strip(), kinds)
-        settings = {} if tick_ms is None else {"tick_s": tick_ms / 1e3}
-        found.append(kind(tol=tol, **settings) if kind.name in AT_OWN_PACE else kind())
+def solvers_named(text: str, tol: float) -> list[Solver]:
+    """Solvers with their settings; the tolerance goes to those without common rounds."""
+    named: list[Any] = parse_solvers(text, {**SOLVERS, **AT_OWN_PACE})
+    found = [replace(solver, tol=tol) if solver.name in AT_OWN_PACE else solver for solver in named]
     if len({solver.name for solver in found}) < len(found):
         raise InputError(f"--solvers {text} names a solver twice; leave one out.")
     return found

@@ -42,7 +42,6 @@ def transform(
     new_samples: Annotated[bool, options.option(None, None, NEW_HELP, "--new-samples")] = False,
     monitor: Annotated[bool, options.option(None, None, MONITOR_HELP, "--monitor")] = False,
     quiet_samples: Annotated[Path | None, options.option(None, "FILE", QUIET_HELP)] = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Project samples onto saved components: the scores of each sample, one column per component.
 
@@ -62,7 +61,7 @@ def transform(
 
     - `eigenmesh transform today.csv --model pca.npz --monitor --quiet-samples last-week.csv --out today-scores.csv`
     """
-    messages = Messages.of(quiet)
+    messages = Messages.of()
     if out.resolve() in (data.resolve(), model.resolve()):
         raise InputError(f"--out {out} is an input already; choose another name.")
     form = out.suffix.lower()
