@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypedDict, get_args, get_type_hints
 
 import networkx as nx
@@ -82,11 +83,14 @@ class Allowed:
         Whether a value is one of them.
     written : bool
         Whether they can be written in a file; objects of Python cannot.
+    python : type
+        The type of the values that can.
     """
 
     words: str
     accepts: Callable[[Any], bool]
     written: bool = True
+    python: type = str
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,15 @@ def whole(least: int, most: int | None = None) -> Allowed:
             return False
         return least <= int(value) and (most is None or int(value) <= most)
 
-    return Allowed(f"a whole number {bounds}", accepts)
+    return Allowed(f"a whole number {bounds}", accepts, python=int)
 
 
 def between(above: float, below: float) -> Allowed:
     """Numbers strictly between two bounds."""
     return Allowed(
-        f"a number strictly between {above:g} and {below:g}", lambda value: _is_number(value) and above < value < below
+        f"a number strictly between {above:g} and {below:g}",
+        lambda value: _is_number(value) and above < value < below,
+        python=float,
     )
 
 
@@ -148,14 +154,14 @@ def _is_matrix(value: Any) -> bool:
         return False
 
 
-FLAG = Allowed("True or False", lambda value: isinstance(value, bool | np.bool_))
+FLAG = Allowed("True or False", lambda value: isinstance(value, bool | np.bool_), python=bool)
 NOTHING = Allowed("None", lambda value: value is None, written=False)
 CALLABLE = Allowed("a callable", lambda value: callable(value), written=False)
 A_NETWORK = instances("a networkx graph, Weights, a NetworkSequence", nx.Graph, Weights, NetworkSequence)
 LINKS = Allowed("a list of pairs of nodes", is_edge_list, written=False)
 MATRIX = Allowed("an (M, M) matrix", _is_matrix, written=False)
 RANDOM = instances("a NumPy random generator", np.random.RandomState, np.random.Generator)
-PATH = Allowed("the path of a folder", lambda value: isinstance(value, str | os.PathLike))
+PATH = Allowed("the path of a folder", lambda value: isinstance(value, str | os.PathLike), python=Path)
 STARTED = [name for name, kind in TRANSPORTS.items() if kind.starts_by_name]
 SECONDS = between(0, 1e9)
 
@@ -178,6 +184,8 @@ class Setting:
         Its type, in words.
     command : str
         Its option of ``eigenmesh fit``, such as "--tol"; "" if there is none.
+    brief : str
+        The same in fewer words, for the help of the command; by default the list of names, or the sentence.
     site : str
         Its field in the table ``[settings]`` of sites; "" if there is none.
     agree : bool
@@ -194,6 +202,7 @@ class Setting:
     more: str = ""
     kind: str = ""
     command: str = ""
+    brief: str = ""
     site: str = ""
     agree: bool = True
     elsewhere: Mapping[str, Any] = field(default_factory=dict)
@@ -324,6 +333,7 @@ class OfEveryFit(TypedDict, total=False):
             "integer averages.",
             kind='"open" or "masked"',
             command="--privacy",
+            brief="open (default), or masked: only sums over all nodes are revealed.",
             site="privacy",
             elsewhere={"site": "masked"},
             because="Sites belong to different owners. Two sites must write what they want, as masks hide nothing "
@@ -350,6 +360,7 @@ class OfEveryFit(TypedDict, total=False):
             "Bound on sin(angle) between every component at every node and the true one.",
             kind="float",
             command="--tol",
+            brief="Bound on the sine of angles to the truth.",
             site="tol",
         ),
     ]
@@ -388,6 +399,7 @@ class OfEveryFit(TypedDict, total=False):
             "NaN and infinite entries: an error that names the first, or the pooled mean instead.",
             kind='"error" or "mean"',
             command="--missing",
+            brief="Empty and infinite entries: an error (default), or set to the pooled mean.",
             site="missing",
         ),
     ]
@@ -411,6 +423,7 @@ class OfEveryFit(TypedDict, total=False):
             "None for that of the samples, which is NumPy unless they are on a GPU.",
             kind="str or None",
             command="--device",
+            brief="cpu, cuda, cuda:1 for PyTorch; NumPy if left out.",
             agree=False,
         ),
     ]
@@ -502,10 +515,11 @@ class OfAStream(OfEveryFit, total=False):
         float,
         Setting(
             1.0,
-            [Allowed("a number above 0, at most 1", lambda value: _is_number(value) and 0 < value <= 1)],
+            [Allowed("a number above 0, at most 1", lambda value: _is_number(value) and 0 < value <= 1, python=float)],
             "Factor by which the weight of a sample shrinks with each later batch; 1 for none.",
             kind="float",
             command="--forgetting",
+            brief="Factor on the weight of a sample per later batch.",
         ),
     ]
     window: Annotated[
@@ -513,10 +527,11 @@ class OfAStream(OfEveryFit, total=False):
         Setting(
             None,
             [whole(1), NOTHING],
-            "Number of batches whose samples count; None for all.",
+            "Number of batches whose samples count; all by default.",
             "The nodes store their rows.",
             kind="int or None",
             command="--window",
+            brief="Only the last N batches count.",
         ),
     ]
     store: Annotated[
@@ -529,6 +544,7 @@ class OfAStream(OfEveryFit, total=False):
             "The files are as large as the rows that count, and are deleted with the estimator.",
             kind="path or None",
             command="--store",
+            brief="Keep rows in files there instead of moments in memory.",
             agree=False,
         ),
     ]
@@ -537,10 +553,11 @@ class OfAStream(OfEveryFit, total=False):
         Setting(
             None,
             [whole(2), NOTHING],
-            "Budget of averages per batch; None for as many as ``tol`` needs.",
+            "Budget of averages per batch; by default as many as ``tol`` needs.",
             "The certificate states the accuracy that was reached.",
             kind="int or None",
             command="--averages-per-batch",
+            brief="Budget; by default as many as --tol needs.",
         ),
     ]
     on_alarm: Annotated[

@@ -24,7 +24,6 @@ from eigenmesh.events import Entry, Listener
 from eigenmesh.fitting import PARTITIONS, Prepared, Request, fit_numbers, model_of, prepare
 from eigenmesh.fitting import fit as run_fit
 from eigenmesh.graphs import WEIGHTS
-from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.report import save_picture
 from eigenmesh.report._network_picture import counted
 from eigenmesh.report._tables import facts_table
@@ -35,27 +34,22 @@ DEFAULT_COMPONENTS = 5
 
 @takes_table
 @takes_stream
+@options.takes_settings
 def fit(
     data: options.Sources,
     table: TableOptions,
     batches: StreamOptions | None,
+    settings: dict[str, Any],
     split: options.SplitName = None,
     partition: options.Partition = "samples",
-    missing: options.Missing = "error",
     scale: options.Scale = False,
     binomial: options.Binomial = False,
     nodes: options.Nodes = None,
     topology: options.Topology = "erdos_renyi",
     weights: options.WeightsName = "auto",
-    averaging: options.AveragingName = "auto",
-    privacy: options.PrivacyName = "open",
     transport: options.TransportName = None,
     components: options.Components = None,
     solver: options.SolverName = "auto",
-    tol: options.Tol = DEFAULT_TOL,
-    max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
-    covariance: options.CovarianceName = "auto",
-    device: options.Device = None,
     seed: options.DrawnSeed = None,
     costs: options.CostsText = None,
     out: options.ArraysFile = None,
@@ -94,18 +88,11 @@ def fit(
     outputs.check(data)
     if transport is None and outputs.has_rank:
         raise InputError("{rank} in the name of an output needs nodes that are processes or threads; add --transport.")
-    engine = None if transport is None else transport_kind(transport, device)
-    settings: dict[str, Any] = {
+    engine = None if transport is None else transport_kind(transport, settings["device"])
+    settings |= {
         "n_components": parse_components(components) or DEFAULT_COMPONENTS,
         "solver": parse_solver(solver),
-        "averaging": averaging,
-        "privacy": privacy,
-        "tol": tol,
-        "max_rounds": max_rounds,
         "scale": "binomial" if binomial else scale,
-        "missing": missing,
-        "covariance": covariance,
-        "device": device,
         "random_state": seed,
         "costs": options.read_costs(costs),
     }
@@ -142,7 +129,7 @@ def fit(
         problem = read(messages, data)
         converged = _at_every_node(engine.run_nodes, messages, outputs, request, problem, about)
     else:
-        with transport_by_name(engine.name, device=device) as link:
+        with transport_by_name(engine.name, device=settings["device"]) as link:
             note_node(link.rank)
             messages, outputs = _of_node(link, messages, outputs)
             problem = read(messages, data, transport=link)

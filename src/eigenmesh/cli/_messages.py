@@ -23,6 +23,7 @@ from eigenmesh.events import Entry, EventLog, JsonlWriter, Listener, Record, Sta
 from eigenmesh.fitting._outputs import largest_loadings
 from eigenmesh.report._progress import live_progress
 from eigenmesh.report._tables import components_table, loadings_table, traffic_table
+from eigenmesh.settings import SETTINGS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,10 +42,9 @@ NODES_FOLDER = "EIGENMESH_NODES"
 
 # Names of settings in the library, and the matching options of the command line.
 OPTION_NAMES = {
+    # Names of one word may be words of a sentence.
+    **{name: row.command.split(", ")[0] for name, row in SETTINGS.items() if row.command and "_" in name},
     'pass missing="mean"': "use --missing mean",
-    "max_rounds": "--max-rounds",
-    "n_components": "--components",
-    "n_nodes": "--nodes",
     "label_column": "--label-column",
     "id_column": "--id-column",
     "weight_column": "--weight-column",

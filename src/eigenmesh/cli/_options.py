@@ -6,19 +6,19 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from eigenmesh._lookup import canonical_name
-from eigenmesh.averaging import AVERAGINGS
-from eigenmesh.data import CovarianceKind, TableOptions
+from eigenmesh.data import TableOptions
 from eigenmesh.data._files import READERS
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Costs
 from eigenmesh.graphs import TOPOLOGIES, WEIGHTS
+from eigenmesh.settings import A_STREAM, OF_REQUESTS, ONE_FIT, SETTINGS, Names
 from eigenmesh.solvers import SOLVERS
 from eigenmesh.transports import TRANSPORTS
 
@@ -33,6 +33,12 @@ COSTS = {
 }
 USUAL_COSTS = {name: getattr(Costs(), field) * units for name, (field, units) in COSTS.items()}
 COSTS_HELP = f"For the planner, by default {', '.join(f'{name}={cost:g}' for name, cost in USUAL_COSTS.items())}."
+# Panels of settings that are not about the method, and placeholders of values by their type.
+PANELS = {"missing": DATA, "averaging": NETWORK, "privacy": NETWORK}
+PANELS |= {name: STREAM for name in A_STREAM if name not in ONE_FIT}
+METAVARS: dict[type, str] = {str: "NAME", int: "N", float: "NUMBER", Path: "FOLDER"}
+# Settings of a request whose options are not simply their values: a command writes these out.
+READ_BY_HAND = {"n_components", "solver", "scale", "random_state", "costs"}
 STARTED_BY_NAME = [kind for kind in TRANSPORTS.values() if kind.starts_by_name]
 
 
@@ -44,18 +50,40 @@ def option(panel: str | None, metavar: str | None, text: str, *names: str, **mor
     return typer.Option(*names, metavar=metavar or "", help=text, rich_help_panel=panel, **more)
 
 
+def option_for(name: str) -> Any:
+    """The option for a setting of the table, with its type, its place and its words."""
+    row = SETTINGS[name]
+    first = row.allowed[0]
+    text, default = row.brief or row.text.replace("``", ""), row.default_at("command")
+    if isinstance(first, Names):
+        text = row.brief or f"{default} (default), {', '.join(known for known in first.known if known != default)}."
+    # The words have the default of a name.
+    shows = {"show_default": False} if isinstance(first, Names) else {}
+    return option(PANELS.get(name, METHOD), METAVARS.get(first.python), text, row.command, **shows)
+
+
+def annotated(name: str, optional: bool = False) -> Any:
+    """The type of the option for a setting, with the option; ``optional`` ones may be None."""
+    row = SETTINGS[name]
+    kind: Any = row.allowed[0].python
+    kind = kind | None if optional or row.default is None else kind
+    # Type checkers cannot read a type that is computed.
+    return Annotated.__class_getitem__((kind, option_for(name)))  # type: ignore[attr-defined]
+
+
 def takes_options(
-    place: str, options: Mapping[str, Any], read: Callable[..., Any]
+    place: str, options: Mapping[str, Any], read: Callable[..., Any], defaults: Mapping[str, Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace one parameter of a command by several options, whose values ``read`` converts into the parameter.
 
-    All options are None by default.
+    Options are None by default, but for those with ``defaults``.
     """
 
     def expanded(command: Callable[..., None]) -> Callable[..., None]:
         given = inspect.signature(command, eval_str=True).parameters.values()
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         added = [
-            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
+            inspect.Parameter(name, kind, default=(defaults or {}).get(name), annotation=annotation)
             for name, annotation in options.items()
         ]
         parameters = [new for one in given for new in (added if one.name == place else [one])]
@@ -71,6 +99,16 @@ def takes_options(
     return expanded
 
 
+def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter ``settings`` of a command by an option for every setting whose option is its value.
+
+    The command gets their values by name.
+    """
+    rows = {name: row for name, row in SETTINGS.items() if name in OF_REQUESTS - READ_BY_HAND and row.command}
+    defaults = {name: row.default_at("command") for name, row in rows.items()}
+    return takes_options("settings", {name: annotated(name) for name in rows}, dict, defaults)(command)
+
+
 def argument(metavar: str, text: str) -> Any:
     """A positional argument of a command."""
     return typer.Argument(metavar=metavar, show_default=False, help=text)
@@ -82,7 +120,6 @@ SOURCES_HELP = (
     "data set: digits, mnist, cifar10, hapmap3, synthetic:kind=paper,d=20,k=5,n=10000. With --stream also folders."
 )
 SPLIT_HELP = "random (default), contiguous, label, dirichlet:0.1 (by label, skewed), sizes:10,20,30."
-MISSING_HELP = "Empty and infinite entries: an error (default), or set to the pooled mean."
 BINOMIAL_HELP = "For genotypes: divide by sqrt(2p(1-p)), and missing entries are 2p."
 PARTITION_HELP = "What the nodes split: samples (default), or features (columns of the same samples)."
 NODES_HELP = "One per file or label by default, else 10."
@@ -92,12 +129,9 @@ TRANSPORT_HELP = (
     "Real messages, each node with only its own data: "
     f"{', '.join(f'{kind.description} ({kind.name})' for kind in STARTED_BY_NAME)}."
 )
-PRIVACY_HELP = "open (default), or masked: only sums over all nodes are revealed."
 WEIGHTS_HELP = f"auto (default), {', '.join(WEIGHTS)}."
-AVERAGING_HELP = f"auto (default), {', '.join(AVERAGINGS)}."
 COMPONENTS_HELP = "How many (5 by default), or the share of the variance, such as 0.9."
 SOLVER_HELP = f"auto (default), {', '.join(SOLVERS)}; with settings: fast-pca:step_size=0.1."
-COVARIANCE_HELP = f"auto (default), {', '.join(CovarianceKind)}."
 CONDITIONS_HELP = (
     "Latency, bandwidth, loss, speeds, outages, kills; eigenmesh site rehearse --example prints such a file."
 )
@@ -105,24 +139,22 @@ CONDITIONS_HELP = (
 SiteFile = Annotated[Path, argument("SITE.toml", "Settings of the site, as eigenmesh site init writes them.")]
 Sources = Annotated[list[str], argument("DATA", SOURCES_HELP)]
 SplitName = Annotated[str | None, option(DATA, "NAME", SPLIT_HELP)]
-Missing = Annotated[str, option(DATA, "error|mean", MISSING_HELP, show_default=False)]
+Missing = Annotated[str, option_for("missing")]
 Scale = Annotated[bool, option(DATA, None, "Divide each column by its pooled standard deviation.", "--scale")]
 Binomial = Annotated[bool, option(DATA, None, BINOMIAL_HELP, "--binomial")]
 Partition = Annotated[str, option(DATA, "NAME", PARTITION_HELP, show_default=False)]
 Nodes = Annotated[int | None, option(NETWORK, "M", NODES_HELP, min=1)]
 Topology = Annotated[str, option(NETWORK, "NAME|FILE", NETWORKS_HELP, show_default=False)]
 WeightsName = Annotated[str, option(NETWORK, "NAME", WEIGHTS_HELP, "--weights", show_default=False)]
-PrivacyName = Annotated[str, option(NETWORK, "NAME", PRIVACY_HELP, "--privacy", show_default=False)]
-AveragingName = Annotated[str, option(NETWORK, "NAME", AVERAGING_HELP, "--averaging", show_default=False)]
+AveragingName = Annotated[str, option_for("averaging")]
 TransportName = Annotated[str | None, option(NETWORK, "NAME", TRANSPORT_HELP, "--transport")]
 ConditionsPath = Annotated[Path | None, option(NETWORK, "FILE.toml", CONDITIONS_HELP, "--conditions")]
-Device = Annotated[str | None, option(METHOD, "NAME", "cpu, cuda, cuda:1 for PyTorch; NumPy if left out.")]
 Components = Annotated[str | None, option(METHOD, "K", COMPONENTS_HELP, "--components", "-k")]
 ComponentCount = Annotated[int | None, option(METHOD, "K", "Number (5 by default).", "--components", "-k", min=1)]
 SolverName = Annotated[str, option(METHOD, "NAME", SOLVER_HELP, "--solver", show_default=False)]
-Tol = Annotated[float, option(METHOD, "SINE", "Bound on the sine of angles to the truth.")]
-MaxRounds = Annotated[int, option(METHOD, "N", "Budget of neighbour exchanges.", min=1)]
-CovarianceName = Annotated[str, option(METHOD, "NAME", COVARIANCE_HELP, "--covariance", show_default=False)]
+Tol = Annotated[float, option_for("tol")]
+MaxRounds = Annotated[int, option_for("max_rounds")]
+CovarianceName = Annotated[str, option_for("covariance")]
 Seed = Annotated[int, option(METHOD, "N", "Seed of split, graph and start.", min=0)]
 DrawnSeed = Annotated[int | None, option(METHOD, "N", "Of split, graph and start, which is random by default.", min=0)]
 CostsText = Annotated[str | None, option(METHOD, "A=1,B=2,..", COSTS_HELP, "--costs")]
@@ -228,28 +260,24 @@ STREAM_HELP = "Batch by batch: the files of a folder (several: one per node), or
 STREAM_OPTIONS: dict[str, Any] = {
     "stream": Annotated[bool | None, option(STREAM, None, STREAM_HELP, "--stream")],
     "batch_rows": Annotated[int | None, option(STREAM, "N", "Rows per batch of a file; 1,000 by default.", min=1)],
-    "averages_per_batch": Annotated[int | None, option(STREAM, "N", "By default as many as --tol needs.", min=2)],
-    "forgetting": Annotated[float | None, option(STREAM, "SHARE", "Factor on old weights per batch; 1 by default.")],
-    "window": Annotated[int | None, option(STREAM, "N", "Only the last N batches count.", min=1)],
-    "store": Annotated[Path | None, option(STREAM, "FOLDER", "Keep rows there, not d x d moments in memory.")],
+    # The parameters of StreamingPCA that have an option; None where it was not given.
+    **{name: annotated(name, optional=True) for name, row in A_STREAM.items() if name not in ONE_FIT and row.command},
 }
 
 
-@dataclass(frozen=True)
-class StreamOptions:
-    """Options of a stream; None where an option was not given."""
+class StreamOptions(NamedTuple):
+    """Options of a stream.
+
+    Attributes
+    ----------
+    batch_rows : int or None
+        Rows of a file per batch; None for the default.
+    of_the_estimator : dict
+        The given options that are parameters of ``StreamingPCA``, under the same names.
+    """
 
     batch_rows: int | None
-    averages_per_batch: int | None
-    forgetting: float | None
-    window: int | None
-    store: Path | None
-
-    @property
-    def of_the_estimator(self) -> dict[str, Any]:
-        """The given options that are parameters of ``StreamingPCA``, under the same names."""
-        asked = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: value for name, value in asked.items() if name != "batch_rows"}
+    of_the_estimator: dict[str, Any]
 
 
 def takes_stream(command: Callable[..., None]) -> Callable[..., None]:
@@ -257,10 +285,10 @@ def takes_stream(command: Callable[..., None]) -> Callable[..., None]:
     return takes_options("batches", STREAM_OPTIONS, _read_stream)(command)
 
 
-def _read_stream(*, stream: bool | None, **values: Any) -> StreamOptions | None:
+def _read_stream(*, stream: bool | None, batch_rows: int | None, **settings: Any) -> StreamOptions | None:
+    given = {name: value for name, value in settings.items() if value is not None}
     if stream:
-        return StreamOptions(**values)
-    for field in fields(StreamOptions):
-        if values[field.name] is not None:
-            raise InputError(f"--{field.name.replace('_', '-')} needs --stream; add --stream, or leave it out.")
+        return StreamOptions(batch_rows, given)
+    for name in given if batch_rows is None else ["batch_rows"]:
+        raise InputError(f"--{name.replace('_', '-')} needs --stream; add --stream, or leave it out.")
     return None

@@ -1,7 +1,7 @@
 """``eigenmesh plan``: forecast the cost of a fit."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,28 +16,24 @@ from eigenmesh.data import TableOptions
 from eigenmesh.errors import InputError
 from eigenmesh.fitting import Request
 from eigenmesh.fitting import plan as make_plan
-from eigenmesh.iteration import DEFAULT_MAX_ROUNDS, DEFAULT_TOL
 from eigenmesh.rehearsal._simulation import simulate as run_in_virtual_time
 from eigenmesh.report._tables import facts_table, plan_table
 
 
 @takes_table
+@options.takes_settings
 def plan(
     data: options.Sources,
     table: TableOptions,
+    settings: dict[str, Any],
     split: options.SplitName = None,
-    missing: options.Missing = "error",
     scale: options.Scale = False,
     binomial: options.Binomial = False,
     nodes: options.Nodes = None,
     topology: options.Topology = "erdos_renyi",
     weights: options.WeightsName = "auto",
-    averaging: options.AveragingName = "auto",
-    privacy: options.PrivacyName = "open",
     components: options.Components = None,
     solver: options.SolverName = "auto",
-    tol: options.Tol = DEFAULT_TOL,
-    max_rounds: options.MaxRounds = DEFAULT_MAX_ROUNDS,
     seed: options.Seed = 0,
     costs: options.CostsText = None,
     conditions: options.ConditionsPath = None,
@@ -61,15 +57,11 @@ def plan(
     """
     messages = Messages.of()
     request = Request.parse(
+        **settings,
         n_components=parse_components(components) or DEFAULT_COMPONENTS,
         at_most=components is None,
         solver=parse_solver(solver),
-        averaging=averaging,
-        privacy=privacy,
-        tol=tol,
-        max_rounds=max_rounds,
         scale="binomial" if binomial else scale,
-        missing=missing,
         random_state=seed,
         costs=options.read_costs(costs),
     )
@@ -90,7 +82,7 @@ def plan(
         names, given = under
         asked = replace(request, averaging=Tree())
         found = {}
-        for each in solvers_named(DEFAULT_SOLVERS, tol):
+        for each in solvers_named(DEFAULT_SOLVERS, request.tol):
             with messages.waiting(f"simulating {each.name}"):
                 found[each.name] = run_in_virtual_time(
                     replace(asked, solver=each), problem.data, given, names, seed=seed
