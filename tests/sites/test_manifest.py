@@ -15,6 +15,7 @@ from eigenmesh.sites import read_network_file, read_site
 from eigenmesh.sites._manifest import Manifest, differences
 from eigenmesh.sites._network_file import site_toml
 from eigenmesh.solvers import BlockKrylov, FastPCA
+from settings_values import another, shown
 
 NAMES = ("age", "bmi", "dose")
 
@@ -64,6 +65,12 @@ CHANGES = [
     ({"min_samples": 9}, ["min_samples: 0 here, 9 there"]),
     ({"min_samples_per_site": 9}, ["min_samples_per_site: 0 here, 9 there"]),
     ({"partition": "features"}, ['partition: "samples" here, "features" there']),
+]
+NAMED = {name for change, _ in CHANGES for name in change} | {"min_new_samples"}
+CHANGES += [
+    ({name: another(name)}, [f"{name}: {shown(row.default_at('site'))} here, {shown(another(name))} there"])
+    for name, row in AT_SITES.items()
+    if row.agree and name not in NAMED
 ]
 # Each site waits as long as it likes, and reads new samples when it likes.
 MAY_DIFFER = {"patience_s", "join_s", "round_s", "every_s", "batch_rows"}

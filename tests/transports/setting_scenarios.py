@@ -15,8 +15,10 @@ from eigenmesh.data import CovarianceKind, FeatureShards, Shards
 from eigenmesh.errors import EigenmeshError
 from eigenmesh.fitting import Costs, Request, fit, node_data, prepare
 from eigenmesh.fitting._matching import require_same_settings
+from eigenmesh.settings import OF_REQUESTS, SETTINGS
 from eigenmesh.solvers import BlockKrylov, FastPCA
 from eigenmesh.transports import Transport
+from settings_values import another, shown
 from transports.failures import CULPRIT
 
 SIZE, N, D, K = 3, 30, 6, 2
@@ -37,7 +39,13 @@ REQUEST: dict[str, tuple[Any, str]] = {
     "min_samples": (5, "min_samples: 5 at node 1, 0 at nodes 0, 2"),
 }
 # What a node chooses for itself; all nodes then have the right components.
-OWN = {"covariance": CovarianceKind.CHUNKED, "device": None}
+OWN: dict[str, Any] = {"covariance": CovarianceKind.CHUNKED, "device": None}
+for other in OF_REQUESTS - {*REQUEST, *OWN, "random_state"}:
+    if SETTINGS[other].agree:
+        words = f"{other}: {shown(another(other))} at node 1, {shown(SETTINGS[other].default)} at nodes 0, 2"
+        REQUEST[other] = another(other), words
+    else:
+        OWN[other] = another(other)
 # Parameter of an estimator of a stream -> the culprit's value, and what the refusal says of it.
 STREAM: dict[str, tuple[Any, str]] = {
     "forgetting": (0.5, "stream.forgetting: 0.5 at node 1, 1.0 at nodes 0, 2"),
