@@ -268,7 +268,7 @@ class OfEveryFit(TypedDict, total=False):
             'Name of a solver; "auto" is the fastest one for data and network by the planner.',
             'A solver object such as ``FastPCA(step_size=0.7)`` has settings of its own. "auto" never takes a solver '
             "that sends covariance matrices.",
-            kind="name or Solver",
+            kind="str or Solver",
             command="--solver",
             site="solver",
             elsewhere={"site": "block-krylov"},
@@ -283,7 +283,7 @@ class OfEveryFit(TypedDict, total=False):
             "The network: a name, its links, a graph, or a matrix.",
             'A name is one for ``eigenmesh.graphs.topology``; links are such as [("oslo", "bergen"), ..] or [(0, 1), '
             "..]; a matrix is one of 0 and 1, or of weights. Nodes with the names of the parts are matched to them.",
-            kind="name, networkx graph, list of pairs, Weights or (M, M) matrix",
+            kind="str, networkx graph, list of pairs, Weights or (M, M) matrix",
             command="--topology",
         ),
     ]
@@ -319,7 +319,7 @@ class OfEveryFit(TypedDict, total=False):
             'How exact averages are computed; "auto" is the fastest.',
             'Names are "tree", "factored", "polynomial", "chebyshev", "gossip"; "integers" for the same bits on any '
             'network and engine. "auto" never takes "factored", whose search may take a minute.',
-            kind="name or Averaging",
+            kind="str or Averaging",
             command="--averaging",
         ),
     ]
@@ -347,7 +347,7 @@ class OfEveryFit(TypedDict, total=False):
             [named("split", SPLITS, takes_argument=True), instances("a Split object", Split)],
             'How one array is split over the nodes: "random", "contiguous", "label", "dirichlet:0.1" or "sizes:10,20".',
             '"label" and "dirichlet" split by y, or by the column of labels.',
-            kind="name or Split",
+            kind="str or Split",
             command="--split",
             agree=False,
         ),
