@@ -127,14 +127,26 @@ def test_a_fit_as_it_goes_and_its_report(browser, tmp_path, monkeypatch):
             no_serious_finding(page)
 
 
-# With this step it runs for minutes.
-SLOW_FIT = ["fit", "digits", "-k3", "--nodes=40", "--solver=fast-pca:step_size=1e-4", "--max-rounds=1000000"]
+# What `eigenmesh fit --live --events run.jsonl` does with a solver that never ends.
+ENDLESS_FIT = """
+import itertools, time
+from pathlib import Path
+from eigenmesh.cli._messages import Messages
+from eigenmesh.events import Record, Started
+
+messages = Messages.of(live=True)
+with messages.page("Endless") as feed, messages.log(Path("run.jsonl"), feed) as log:
+    log.emit(Started("oi", "tree", ("a", "b"), (("a", "b"),), 9, 1, 1e-3, 1000))
+    for n in itertools.count(1):
+        log.emit(Record(n, n, n, n, n, residual=1.0))
+        time.sleep(0.1)
+"""
 
 
 @contextmanager
-def slow_fit(folder):
+def endless_fit(folder):
     """A fit in a process of its own, which serves its page and writes its events to run.jsonl; and the address."""
-    command = [sys.executable, "-m", "eigenmesh", *SLOW_FIT, "--live", "--events", "run.jsonl"]
+    command = [sys.executable, "-c", ENDLESS_FIT]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process, next(filter(None, map(re.compile(r"http://\S+").search, process.stderr)))[0]
@@ -158,7 +170,7 @@ def reported(browser, folder):
 
 @pytest.mark.slow
 def test_a_fit_that_is_killed_is_said_to_be_lost(browser, tmp_path):
-    with slow_fit(tmp_path) as (process, address):
+    with endless_fit(tmp_path) as (process, address):
         # Without a look at the console: the browser notes there that nobody answers.
         page = browser.new_page()
         page.set_default_timeout(LIMIT_MS)
@@ -189,7 +201,7 @@ def test_a_fit_that_is_killed_is_said_to_be_lost(browser, tmp_path):
 
 @pytest.mark.slow
 def test_a_fit_that_is_interrupted_was_stopped(browser, tmp_path):
-    with slow_fit(tmp_path) as (process, address), opened(browser, address) as page:
+    with endless_fit(tmp_path) as (process, address), opened(browser, address) as page:
         shows(page, "Running: round")
         process.send_signal(signal.SIGINT)
         shows(page, "The run was stopped: interrupted by Ctrl-C.")
