@@ -78,9 +78,8 @@ def test_the_complement_is_the_next_eigenvalue(averaging):
     covariance = random_covariances(6, 40, seed=8)
     network = Stacked(graphs.metropolis(graphs.cycle(6)), averaging)
     values, vectors = exact(covariance)
-    basis, copies = np.repeat(vectors[np.newaxis, :, :4], 6, axis=0), network.copies
     found = KnownComponents(4, values[3], 0.0, 1, 1e-13, 1e-12)
-    beyond = probe_complement(covariance, network, [basis[:1]] * copies, 6, found, beyond=[None] * copies)
+    beyond = probe_complement(covariance, network, vectors[np.newaxis, :, :4], 6, found)
     assert beyond.lower <= values[4] * (1 + 1e-12)
     assert values[4] <= beyond.upper < values[3]
     assert beyond.chance <= LARGEST_CHANCE
@@ -199,7 +198,7 @@ def test_the_look_beyond_finds_one_direction_among_many():
         for column in (0, 1):
             basis = np.eye(1000)[np.newaxis, :, [column]]
             found = KnownComponents(1, values[column], 0.0, 1, 1e-13, 1e-12)
-            beyond = probe_complement(covariance, network, [basis], 1, found, seed=seed)
+            beyond = probe_complement(covariance, network, basis, 1, found, seed=seed)
             assert beyond.upper >= values[1 - column] - 1e-12 or beyond.chance > LARGEST_CHANCE
 
 

@@ -261,3 +261,17 @@ def test_nodes_centre_about_one_point_where_their_averages_differ_in_the_last_di
     for components in pca.node_components_:
         true = [sine_to(vectors[:, [k]], components[k]) for k in range(2)]
         assert (true <= pca.certificate_.error_bounds).all()
+
+
+@pytest.mark.parametrize("transport", [None, "threads"])
+def test_nodes_whose_averages_differ_do_not_separate_equal_eigenvalues(transport):
+    # Push sums leave every node with other last digits, and so with other eigenvectors of a repeated eigenvalue.
+    values = np.array([1.0, 1.0, 0.5, 0.5, 0.23, 0.17])
+    axes = np.diag(np.sqrt(values * 11 / 2))
+    for seed in range(0, 6, 2):
+        rows = np.vstack([axes, -axes])[np.random.default_rng(seed).permutation(12)]
+        settings = {"solver": "tracked-subspace", "max_rounds": 200, "tol": 1e-8, "random_state": seed}
+        pca = DecentralizedPCA(1, topology=graphs.over_time(graphs.cycle(5)), transport=transport, **settings)
+        pca.fit(np.split(rows, [6, 7, 9, 11]))
+        assert pca.certificate_.open_cluster
+        assert np.linalg.norm(pca.node_components_[..., 2:], axis=-1).max() <= pca.certificate_.error_bound <= 1e-8

@@ -40,7 +40,7 @@ def test_every_call_gives_what_the_simulation_gives(name):
     for rank, (arrays, *counts) in enumerate(at_nodes):
         assert counts == [*simulated[1:]]
         for ours, theirs in zip(arrays, simulated[0], strict=True):
-            assert ours.tobytes() == theirs[[rank]].tobytes()
+            assert ours.tobytes() == theirs[[min(rank, len(theirs) - 1)]].tobytes()
 
 
 def test_a_fit_on_threads_is_that_of_the_simulation():

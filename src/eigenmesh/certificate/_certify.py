@@ -110,12 +110,22 @@ def certify(
         from_look = from_look or agreed_complement(network, looks, _mixing_close(known, measured), like=X)
         complement = from_look if patient or from_look.chance <= LARGEST_CHANCE else complement
     if complement is None:
-        means, further = [one.mean for one in estimates], [one.beyond for one in estimates]
-        complement = probe_complement(covariance, network, means, X.shape[0], known, seed, further)
+        basis, further = _in_one_copy(network, estimates)
+        complement = probe_complement(covariance, network, basis, X.shape[0], known, seed, further)
     loadings = loading_residuals(covariance, network, estimates)
     certificate = _certificate(network, measured, estimates, complement, known, drawn, loadings)
     local = ea.everywhere(ea.namespace(X).concat([one.local for one in estimates]), X.shape[0])
     return Certified(estimates[0].mean, local, certificate, complement, measured.total, alike)
+
+
+def _in_one_copy(network: Network, estimates: Sequence[Estimates]) -> tuple[Array, Array]:
+    """Components (1, d, K) and estimates beyond them (1, d, p), with the same bits at all nodes."""
+    xp, k = ea.namespace(estimates[0].mean), estimates[0].mean.shape[-1]
+    wide = [one.mean if one.beyond is None else xp.concat([one.mean, one.beyond], axis=-1) for one in estimates]
+    held = xp.concat(wide)
+    if not network.alike:
+        held = ea.like(network.same_bits(ea.to_numpy(held)), held)
+    return held[..., :k], held[..., k:]
 
 
 def _mixing_close(known: KnownComponents, measured: Measured) -> KnownComponents:

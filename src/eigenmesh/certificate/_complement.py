@@ -24,11 +24,11 @@ COLUMNS, BATCH, LONGEST = 8, 4, 64
 def probe_complement(
     covariance: Covariance,
     network: Network,
-    basis: Sequence[Array],
+    basis: Array,
     n_nodes: int,
     known: KnownComponents,
     seed: int = 0,
-    beyond: Sequence[Array | None] = (None,),
+    beyond: Array | None = None,
 ) -> Complement:
     """Block Lanczos on ``(I - Q Q^T) C (I - Q Q^T)`` from Gaussian directions, Q an orthonormal basis of X.
 
@@ -39,38 +39,29 @@ def probe_complement(
 
     Parameters
     ----------
-    basis : (1, d, K) for each copy of an average in this process, the same at every node up to rounding.
+    basis : (1, d, K), the same bits at every node.
     n_nodes : number of nodes in this process.
-    beyond : (1, d, p) each, estimates of the eigenvectors after those of X.
+    beyond : (1, d, p), estimates of the eigenvectors after those of X, the same bits at every node.
     """
-    like, (d, k) = basis[0], basis[0].shape[-2:]
+    d, k = basis.shape[-2:]
     if k >= d:
         return NOTHING_BEYOND
-    xp, pairs = ea.namespace(like), zip(basis, beyond, strict=True)
-    spaces = [_Space.begun(own, more, known.multiplicity, seed) for own, more in pairs]
-    width, complement = spaces[0].block.whitening.shape[-2], NOTHING_BEYOND
-    batch = 1 if network.flood_ends_average else BATCH
+    space, complement = _Space.begun(basis, beyond, known.multiplicity, seed), NOTHING_BEYOND
+    width, batch = space.block.whitening.shape[-2], 1 if network.flood_ends_average else BATCH
 
-    def grown(products: Array) -> list[_Space]:
-        accuracy = network.average.accuracy
-        return [space.grown(products[at : at + 1, ...], accuracy) for at, space in enumerate(spaces)]
-
-    def grown_and_examined(products: Array) -> tuple[list[_Space], Array]:
-        wider = grown(products)
-        return wider, ea.like(np.stack([space.look.examine(known).row for space in wider]), like)
+    def grown_and_examined(product: Array) -> tuple[_Space, Array]:
+        grown = space.grown(product, network.average.accuracy)
+        return grown, ea.like(grown.look.examine(known).row[np.newaxis], basis)
 
     for length in range(1, LONGEST + 1):
-        blocks = xp.concat([space.V.next_block(width) for space in spaces])
-        products = BlockProducts(covariance, blocks, n_nodes).parts
+        products = BlockProducts(covariance, space.V.next_block(width), n_nodes).parts
         # The widths depend only on d and K, so all nodes end at the same step.
-        full = spaces[0].V.width + width >= d
+        full = space.V.width + width >= d
         if not full and length % batch and length < LONGEST:
-            spaces = grown(network.common_mean(products))
+            space = space.grown(network.shared_mean(products), network.average.accuracy)
             continue
-        spaces, row = network.worst_after_mean(products, grown_and_examined)
-        complement = Complement.agreed(ea.to_numpy(row)[0]) or agreed_complement(
-            network, [space.look for space in spaces], known, like
-        )
+        space, row = network.worst_after_mean(products, grown_and_examined)
+        complement = Complement.agreed(ea.to_numpy(row)[0]) or agreed_complement(network, [space.look], known, basis)
         if full or complement.chance <= LARGEST_CHANCE or complement.lower > known.smallest + known.resolution:
             break
     return complement

@@ -83,7 +83,7 @@ def estimates_apart(covariance: Covariance, network: Network, X: Array, beyond: 
     xp, k = ea.namespace(X), X.shape[-1]
     local = agree_on_signs(network, normalised(X if beyond is None else xp.concat([X, beyond], axis=-1)))
     # The columns are unit vectors, so the entries of M nodes add up to M at most.
-    mean = normalised(network.common_mean(local, float(network.n_nodes)))
+    mean = normalised(network.shared_mean(local, float(network.n_nodes)))
     local, mean, further = local[..., :k], mean[..., :k], None if beyond is None else mean[..., k:]
     products = BlockProducts(covariance, mean, X.shape[0])
     # `worst` gives every node the same bits, hence the same order.

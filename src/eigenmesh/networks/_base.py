@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from eigenmesh import arrays as ea
 from eigenmesh.arrays import Array, Parts, everywhere, whole
 from eigenmesh.averaging import Average, Averaging, Polynomial, Tree
 from eigenmesh.averaging._allreduce import AllReduceAverage
@@ -175,8 +176,12 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
             sent = np.asarray(self._over.from_root(self, own.view(np.uint64)))
             self._hear(sent[:1])
             return sent.view(np.float64)
-        is_first = np.reshape([node == 0 for node in self.ids], (-1, *[1] * (own.ndim - 1)))
-        return np.asarray(self.worst(np.where(is_first, own, np.finfo(np.float64).min)))
+        return np.asarray(self.worst(self._of_node_0(own).reshape(len(own), -1))).reshape(own.shape)
+
+    def _of_node_0(self, values: np.ndarray) -> np.ndarray:
+        """Numbers whose maximum over all nodes are those of node 0: (nodes, ...) -> (nodes, ...)."""
+        is_first = np.reshape([node == 0 for node in self.ids], (-1, *[1] * (values.ndim - 1)))
+        return np.where(is_first, values, np.finfo(np.float64).min)
 
     def same_bits(self, common: np.ndarray) -> np.ndarray:
         """An average with the same bits at all nodes: that of one node where they differ: (copies, ...) -> (1, ...)."""
@@ -211,6 +216,15 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         """The average, one copy where all nodes receive the same bits: (nodes, ...) -> (copies, ...)."""
         return self.mean(array, bound)[: self.copies, ...]
 
+    def shared_mean(self, array: Array | Parts, bound: Bound = None) -> Array:
+        """The average with the same bits at all nodes, that of one node where they differ: (nodes, ...) -> (1, ...).
+
+        Nodes that take eigenvectors of an average need this one: where eigenvalues are equal, or nearly so, other last
+        digits are other eigenvectors, and the next product would be of blocks that differ from node to node.
+        """
+        common = self.common_mean(array, bound)
+        return common if self.alike else ea.like(self.same_bits(ea.to_numpy(common)), common)
+
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
         """``common_mean(array)`` and ``worst(values)`` in the same messages.
 
@@ -234,15 +248,15 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         return 0 if self.collective else max(0, self.weights.spectrum.diameter - self.average.rounds)
 
     def worst_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
-        """``result, values = follows(common_mean(array))``; returns ``result, worst(values)``."""
-        result, values = follows(self.common_mean(array))
+        """``result, values = follows(shared_mean(array))``; returns ``result, worst(values)``."""
+        result, values = follows(self.shared_mean(array))
         return result, self.worst(values)
 
     @property
     def flood_ends_average(self) -> bool:
         """Whether an average continues until all nodes agree that it is accurate.
 
-        Such an average takes many rounds, and maxima that travel with it take none (``worst_after_mean``).
+        Such an average takes many rounds, and maxima after it few.
         """
         return False
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from eigenmesh.averaging._push_sum import CHANCE, Probes, PushSumAverage
 from eigenmesh.errors import GraphError, InputError
 from eigenmesh.graphs import NetworkSequence, Weights
 from eigenmesh.networks._floods import Flooding
+from eigenmesh.networks._integers import Bound
 from eigenmesh.networks._mixes import Mixes, PushMixes, rounds_to_contract
 from eigenmesh.networks._running_sums import RunningSums
-
-T = TypeVar("T")
 
 # Accuracy of later push sums, as a multiple of the error that rounding left in one: it grows with the rounds.
 ABOVE_ROUNDING = 4.0
@@ -118,18 +117,19 @@ class Changing(Flooding):
 
     def reduced_mean(self, array: Array) -> Array:
         """A push sum over all nodes: (M, ...) -> (M, ...)."""
-        return self._push_sum(array, lambda averaged: (averaged, np.zeros((1, 0))))[0]
+        return self._push_sum(array, np.zeros((1, 0)))[0]
+
+    def shared_mean(self, array: Array, bound: Bound = None) -> Array:
+        """The average of node 0, which travels in the flood by which the nodes agree on their errors."""
+        return self._push_sum(array, None)[1][:1, ...]
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
-        return self._push_sum(array, lambda averaged: (averaged, values))
+        return self._push_sum(array, values)
 
-    def worst_after_mean(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
-        return self._push_sum(array, follows)
-
-    def _push_sum(self, array: Array, follows: Callable[[Array], tuple[T, Array]]) -> tuple[T, Array]:
+    def _push_sum(self, array: Array, values: Array | None) -> tuple[Array, Array]:
         """Mix sums, weights and probes until all nodes are within ``accuracy`` of the mean.
 
-        Returns ``result`` and the maxima of ``values`` for ``result, values = follows(average)``. The maxima travel in
+        Returns the average and the maxima of ``values``, or of node 0's average if they are None. The maxima travel in
         the flood by which the nodes agree on their errors.
         """
         array = whole(array)
@@ -145,8 +145,8 @@ class Changing(Flooding):
             taken += rounds
             error = probes.error(mixed, y)
             averaged = (sums / y.reshape(len(y), *[1] * (sums.ndim - 1))).astype(array.dtype)
-            result, values = follows(averaged)
-            agreed = self.worst(np.hstack([error[:, np.newaxis], self._rows(values)]))
+            sent = self._of_node_0(averaged) if values is None else values
+            agreed = self.worst(np.hstack([error[:, np.newaxis], self._rows(sent)]))
             before, largest = largest, float(agreed[0, 0])
             self._contraction = min(max((largest / first) ** (1 / taken), 1e-3), 1 - 1e-9)
             if largest <= self.accuracy:
@@ -155,8 +155,6 @@ class Changing(Flooding):
             # In a shorter block links may have been down.
             if stuck and rounds >= self.flood_rounds:
                 self.accuracy = ABOVE_ROUNDING * largest
-                # ``follows`` may use the accuracy of the average, so it is called again.
-                self.average = PushSumAverage(0, 0, 0, self.accuracy)
             most = max(self._most_rounds, FLOODS * self.flood_rounds)
             if taken >= most:
                 slow = f"an average has an error of {largest:.1g} after {taken:,} rounds, and needs {self.accuracy:.1g}"
@@ -170,7 +168,7 @@ class Changing(Flooding):
         )
         in_turn = rounds * in_turn_per_round
         self.average = PushSumAverage(rounds, round(rounds * messages_per_round), in_turn, self.accuracy)
-        return result, agreed[: len(values), 1:].reshape(values.shape)
+        return averaged, agreed[: len(sent), 1:].reshape(sent.shape)
 
     def _forecast(self) -> int:
         """Rounds that should be enough, by the contraction of the last push sum; at first, twice those of a flood."""

@@ -138,7 +138,7 @@ class InIntegers(ABC):
         """
         xp = ea.namespace(norms)
         if not self.integers:
-            return xp.max(xp.reshape(norms, (self.copies, -1)), axis=1, keepdims=True)
+            return xp.max(xp.reshape(norms, (averaged.shape[0], -1)), axis=1, keepdims=True)
         if self.scales is None:
             raise InputError("integer averages need the pooled variances; call network.learn_scales first.")
         size = self.scales.size_of(float(xp.max(averaged)), self.n_nodes)

@@ -77,7 +77,7 @@ def ritz_of_average(covariance: Covariance, network: Network, X: Array, k: int) 
     k : int
         K, the number of Ritz vectors that are components.
     """
-    block = ea.orthonormal(network.common_mean(X, float(network.n_nodes)))
+    block = ea.orthonormal(network.shared_mean(X, float(network.n_nodes)))
     products = BlockProducts(covariance, block, X.shape[0])
 
     def ritz_and_report(product: Array) -> tuple[SharedRitz, Array]:
