@@ -35,7 +35,7 @@ class NetworkCall(NamedTuple):
     spread: int | None = None
 
 
-class Rounds(NamedTuple):
+class SentRounds(NamedTuple):
     """Rounds with messages of one size; ``messages`` and ``in_turn`` as for ``Average``."""
 
     rounds: int
@@ -112,7 +112,7 @@ class Prices:
                 total += Price(times * rounds, times * messages, times * messages * size, times * seconds)
         return total
 
-    def batches(self, call: NetworkCall) -> Iterator[Rounds]:
+    def batches(self, call: NetworkCall) -> Iterator[SentRounds]:
         """The rounds of one call, as a network counts them."""
         average, links = self.average, self.links
         averaged, compared = call.averaged, call.compared
@@ -121,20 +121,20 @@ class Prices:
             compared = call.spread
         elif call.spread is not None:
             in_turn = sum(level.in_turn for level in self._down or ())
-            yield Rounds(len(self._down or ()), links.n_nodes - 1, in_turn, call.spread)
+            yield SentRounds(len(self._down or ()), links.n_nodes - 1, in_turn, call.spread)
         if call.mixed is not None:
-            yield Rounds(1, call.messages, links.most_receivers, call.mixed)
+            yield SentRounds(1, call.messages, links.most_receivers, call.mixed)
         if averaged is not None:
             # In an all-reduce each node has its own slot for what is compared.
             riders = links.n_nodes if self.collective else 1
-            yield Rounds(average.rounds, average.messages, average.in_turn, averaged + riders * (compared or 0))
+            yield SentRounds(average.rounds, average.messages, average.in_turn, averaged + riders * (compared or 0))
         if compared is not None and self.collective and averaged is None:
             # Each value has a flag for NaN.
-            yield Rounds(1, average.messages, average.in_turn, 2 * compared)
+            yield SentRounds(1, average.messages, average.in_turn, 2 * compared)
         elif compared is not None and not self.collective:
             # Maxima that travel with an average only need the rounds beyond those of the average.
             rounds = max(0, links.flood_rounds - (0 if averaged is None else average.rounds))
-            yield Rounds(rounds, rounds * links.messages, rounds * links.most_receivers, compared)
+            yield SentRounds(rounds, rounds * links.messages, rounds * links.most_receivers, compared)
 
 
 class _Reduced(Network):
