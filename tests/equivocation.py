@@ -99,14 +99,14 @@ def _changed(outbox: Any, message: Any, liar: Liar) -> Any:
 
 def noted_blocks(save: Any) -> list[np.ndarray]:
     """The blocks that the solver of this process multiplies with from now on."""
-    product, blocks = _block_krylov.product_to_average, list[np.ndarray]()
+    products, blocks = _block_krylov.BlockProducts, list[np.ndarray]()
 
     def noted(covariance: Any, X: Any, *rest: Any) -> Any:
         blocks.append(np.array(X[0]))
         save(blocks)
-        return product(covariance, X, *rest)
+        return products(covariance, X, *rest)
 
-    _block_krylov.product_to_average = noted
+    _block_krylov.BlockProducts = noted  # type: ignore[assignment,misc]
     return blocks
 
 

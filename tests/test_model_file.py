@@ -306,7 +306,7 @@ def test_whiten_and_missing_can_be_chosen_anew(tmp_path):
     )
     with pytest.raises(UnknownNameError, match="'drop'"):
         load_model(tmp_path / "model.npz", missing="drop")
-    with pytest.raises(InputError, match="whiten = 'no' must be True, False or None"):
+    with pytest.raises(InputError, match="whiten = 'no' must be True or False"):
         load_model(tmp_path / "model.npz", whiten="no")
 
 

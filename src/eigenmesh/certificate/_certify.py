@@ -122,9 +122,7 @@ def _in_one_copy(network: Network, estimates: Sequence[Estimates]) -> tuple[Arra
     """Components (1, d, K) and estimates beyond them (1, d, p), with the same bits at all nodes."""
     xp, k = ea.namespace(estimates[0].mean), estimates[0].mean.shape[-1]
     wide = [one.mean if one.beyond is None else xp.concat([one.mean, one.beyond], axis=-1) for one in estimates]
-    held = xp.concat(wide)
-    if not network.alike:
-        held = ea.like(network.same_bits(ea.to_numpy(held)), held)
+    held = network.same_bits(xp.concat(wide))
     return held[..., :k], held[..., k:]
 
 

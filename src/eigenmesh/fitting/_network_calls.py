@@ -24,8 +24,9 @@ from eigenmesh.settings import Costs
 class NetworkCall(NamedTuple):
     """One call of a network: bytes per message that are averaged, compared, mixed or spread, or None.
 
-    To compare is to take the maximum over all nodes; to spread is to send the value of one node to all. ``messages`` is
-    the number of messages of one round of mixing, over all nodes.
+    To compare is to take the maximum over all nodes, to spread is to send the value of one node to all, and to make
+    equal is to spread an average where nodes receive it with different last digits. ``messages`` is the number of
+    messages of one round of mixing, over all nodes.
     """
 
     averaged: int | None = None
@@ -33,6 +34,7 @@ class NetworkCall(NamedTuple):
     mixed: int | None = None
     messages: int = 0
     spread: int | None = None
+    made_equal: int | None = None
 
 
 class SentRounds(NamedTuple):
@@ -116,6 +118,8 @@ class Prices:
         """The rounds of one call, as a network counts them."""
         average, links = self.average, self.links
         averaged, compared = call.averaged, call.compared
+        if call.made_equal is not None and self._down is None and not self.collective:
+            compared = call.made_equal
         if call.spread is not None and self._down is None:
             # Without a tree it is sent as a maximum.
             compared = call.spread
@@ -192,6 +196,10 @@ class RecordingNetwork(_Reduced, Stacked):
     @property
     def alike(self) -> bool:
         return True
+
+    def same_bits(self, common: Array) -> Array:
+        self._note(NetworkCall(made_equal=self._size(common)[1]))
+        return common
 
     def from_root(self, values: np.ndarray) -> np.ndarray:
         self._note(NetworkCall(spread=self._size(values)[1]))

@@ -183,9 +183,11 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         is_first = np.reshape([node == 0 for node in self.ids], (-1, *[1] * (values.ndim - 1)))
         return np.where(is_first, values, np.finfo(np.float64).min)
 
-    def same_bits(self, common: np.ndarray) -> np.ndarray:
+    def same_bits(self, common: Array) -> Array:
         """An average with the same bits at all nodes: that of one node where they differ: (copies, ...) -> (1, ...)."""
-        return common if self.alike else self.from_root(everywhere(common, len(self.ids)))[:1, ...]
+        if self.alike:
+            return common
+        return ea.like(self.from_root(everywhere(ea.to_numpy(common), len(self.ids)))[:1, ...], common)
 
     @contextmanager
     def over_tree(self) -> Iterator[None]:
@@ -222,8 +224,7 @@ class Network(SingleRounds, AllReducing, InIntegers, ABC):
         Nodes that take eigenvectors of an average need this one: where eigenvalues are equal, or nearly so, other last
         digits are other eigenvectors, and the next product would be of blocks that differ from node to node.
         """
-        common = self.common_mean(array, bound)
-        return common if self.alike else ea.like(self.same_bits(ea.to_numpy(common)), common)
+        return self.same_bits(self.common_mean(array, bound))
 
     def common_mean_and_worst(self, array: Array, values: Array) -> tuple[Array, Array]:
         """``common_mean(array)`` and ``worst(values)`` in the same messages.

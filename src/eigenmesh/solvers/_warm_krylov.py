@@ -98,7 +98,8 @@ class WarmKrylov(RayleighRitz):
         precision = Precision.of(network.average.accuracy, network.n_nodes, 1.0, 1.0)
         # A block has no more than d columns.
         start = ea.like(fresh_directions(known.basis, w + min(GAUSSIAN_COLUMNS, d - b), seed)[np.newaxis], basis)
-        size = network.size_of_products(ea.like(known.norms, basis), column_norms(CV))[copy, ...]
+        norms = ea.like(known.norms, basis)
+        size = network.size_of_products(norms if network.copies == 1 else norms[copy, ...], column_norms(CV))
         state = WarmState(
             k=k,
             n_nodes=basis.shape[0] // network.copies,
